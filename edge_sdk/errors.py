@@ -1,0 +1,23 @@
+"""Two kinds of mistake, kept apart.
+
+`UsageError`: the caller's. Raised before anything starts; names the thing, the value and what would have been right.
+`PeerError`: a peer sent something bad. The node logs one line, counts it and goes on.
+"""
+
+from __future__ import annotations
+
+
+class AuscultError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+class UsageError(AuscultError):
+    """The caller's mistake: a setting, a file or an argument that cannot be used as it is."""
+
+
+class PeerError(AuscultError):
+    """A message that cannot be used as it is. Costs that message and nothing else."""
+
+
+class Cancelled(AuscultError):
+    """Work was given up because a newer question has come or the node is stopping. The state is the old one."""

@@ -1,0 +1,133 @@
+"""What a method is: three roles, each three pure functions over plain data.
+
+    start(env)                           -> state, sends     the node comes up for the first time
+    receive(env, state, sender, message) -> state, sends     one message that counts (see round.py)
+    close(env, state)                    -> state, sends     enough have answered, or the time is up
+
+`env` is what the node is given and never changes in a run; `state` is what it remembers, and is what is saved. Both are
+frozen dataclasses; a role never changes an argument in place. `sender` is UP, ME or a child's name. There is no clock,
+thread, socket, log or random generator in a role: randomness derives from (run seed, round, node).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from edge_sdk.vectors import EMPTY_LAYOUT, Layout, Vector
+
+UP = "up"  # the parent
+DOWN = "down"  # every child that is here
+ME = "me"  # this node, after its other messages have left: work to do while the children work
+OUT = "out"  # the application on this node: results and scores
+
+RESERVED_NAMES = frozenset({UP, DOWN, ME, OUT, "all"})
+
+
+@dataclass(frozen=True)
+class Send:
+    """A message that a role wants to be sent.
+
+    Attributes:
+        to: UP, DOWN, ME, OUT, the name of one child, or the names of several (encoded once; may be nobody).
+        message: a frozen dataclass that the method declares in `Method.messages` (for OUT: any object).
+        answer: downward only: every receiver owes exactly one message in return.
+    """
+
+    to: str | tuple[str, ...]
+    message: Any
+    answer: bool = True
+
+
+Step = tuple[Any, Sequence[Send]]
+
+
+@dataclass(frozen=True)
+class Role:
+    """The three functions of one tier, and the type of its state (what a store must be able to write)."""
+
+    start: Callable[[Any], Step]
+    receive: Callable[[Any, Any, str, Any], Step]
+    close: Callable[[Any, Any], Step]
+    state: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What every env has. A method adds fields of its own by subclassing, and names its settings' type.
+
+    Attributes:
+        me: name of the node; filled in by the node at each call.
+        here: children connected now; filled in by the node at each call.
+        seed: of the run; equal on all nodes.
+        rounds: global rounds in the run.
+        sizes: child -> number of devices behind it (aggregator: its hospitals; hospital: 1 for each device).
+        layout: where each parameter lies in theta.
+        theta0: initial model, float (n,).
+        settings: the method's own hyper-parameters.
+        grad_fn: device: (theta, indices or None for all) -> (mean loss, its gradient (n,)) over the training samples.
+        samples: device: how many training samples it has.
+        score: device: theta -> sums on held-out samples, at least "samples"; usually also "loss" and "correct".
+    """
+
+    me: str = ""
+    here: tuple[str, ...] = ()
+    seed: int = 0
+    rounds: int = 1
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    layout: Layout = EMPTY_LAYOUT
+    theta0: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
+    settings: Any = None
+    grad_fn: Callable[[Vector, Any], tuple[float, Vector]] | None = None
+    samples: int = 0
+    score: Callable[[Vector], Mapping[str, float]] | None = None
+
+    @property
+    def devices(self) -> int:
+        """M: how many devices there are behind this node's children, whether here or not."""
+        return sum(self.sizes.values())
+
+    def random(self, round: int, *purpose: int) -> np.random.Generator:
+        """The generator of this node for one purpose in one round: equal wherever and whenever it is made."""
+        return np.random.default_rng([self.seed, round, crc32(self.me.encode()), *purpose])
+
+
+@dataclass(frozen=True)
+class Method:
+    """A published method on this runtime.
+
+    Attributes:
+        name: what a run file calls it.
+        device, hospital, aggregator: its three roles.
+        messages: every type that may cross a wire. Nothing else can leave a node.
+        settings: frozen dataclass of hyper-parameters with defaults; checks itself in `__post_init__` (UsageError).
+        env: the `Place` subclass that its roles are given.
+        show: (env, aggregator state) -> a declared message with the model as it is now, for evaluation.
+        models: (env, device state, that message) -> {"global": theta, ...}: the models that a device can judge.
+    """
+
+    name: str
+    device: Role
+    hospital: Role
+    aggregator: Role
+    messages: tuple[type, ...]
+    settings: type
+    env: type[Place]
+    show: Callable[[Any, Any], Any]
+    models: Callable[[Any, Any, Any], Mapping[str, Vector]]
+
+
+def unchanged(env: Any, state: Any) -> Step:
+    """The close of a role that has none."""
+    return state, []
+
+
+def pick(here: Sequence[str], count: int, *seed: int) -> tuple[str, ...]:
+    """`count` of the children that are here, uniformly, without replacement; the same for the same seed."""
+    names = sorted(here)
+    chosen = np.random.default_rng(seed).permutation(len(names))[:count]
+    return tuple(names[i] for i in sorted(chosen))
