@@ -103,7 +103,7 @@ class Loopback:
         envs: Mapping[str, Place],
         policies: Mapping[str, Policy] | None = None,
         seed: int = 0,
-        weather: Weather = Weather(),  # noqa: B008 (frozen)
+        weather: Weather = Weather(),
         through: Callable[[Any], Any] = lambda message: message,
     ):
         self.random, self.weather, self.through, self.trace = random.Random(seed), weather, through, Trace()
@@ -119,10 +119,11 @@ class Loopback:
         """Play until nothing is left to happen, or the virtual clock reaches `until`."""
         for name in list(self.nodes):
             self.commit(name, nodes.start(self.nodes[name], 0.0), now=0.0)
+        handlers: dict[str, Callable[[Any, float], None]] = {"mail": self.mail, "wake": self.wake, "join": self.join}
         while self.queue and self.queue[0][0] <= until:
             now, _, what, about = heapq.heappop(self.queue)
             self.trace.time = now
-            {"mail": self.mail, "wake": self.wake, "join": self.join}[what](about, now)
+            handlers[what](about, now)
         return self.trace
 
     def mail(self, e: nodes.Envelope, now: float) -> None:

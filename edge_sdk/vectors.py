@@ -1,6 +1,6 @@
 """The layout of theta: where every parameter lies in the one flat vector that a model is.
 
-Gradients, duals and personal components have the same layout, so optimisers and proximal steps are numpy on flat vectors.
+Gradients, duals and personal components have the same layout: optimisers and proximal steps are numpy on flat vectors.
 """
 
 from __future__ import annotations
