@@ -1,0 +1,218 @@
+"""One CSV file is one trace: a column `time`, one column per channel, one column with the label of every sample.
+
+Every cell is checked here, once, so that nothing behind this module has to. Rows are taken in blocks: that bounds the
+memory (a list of all cells of a long file would not fit on a device), and the columns of a block are converted at the
+speed of C. Only when a block fails is it gone through cell by cell, to name the first bad one.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.errors import UsageError
+
+BLOCK = 8192
+LIMIT = 512 * 2**20
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+TIME_FORM = "ISO local time, e.g. 2011-03-23T10:39:18.031, or seconds as a number"
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """A recorded stream of one person's sensor. The samples of all its recordings, in time order.
+
+    Attributes:
+        name: the file's name without its suffix; the device's id in a replay.
+        time: float64 (n,), seconds since the first sample, strictly increasing.
+        values: float32 (n, c), finite, in the file's unit.
+        channels: c names.
+        codes: int64 (n,), indices into `classes`.
+        classes: label names; sorted, may hold names that this trace does not use (see `load_folder`).
+        rate_hz: samples per second inside a recording.
+        start: the first time, as it is written in the file.
+    """
+
+    name: str
+    time: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float32]
+    channels: tuple[str, ...]
+    codes: npt.NDArray[np.int64]
+    classes: tuple[str, ...]
+    rate_hz: float
+    start: str
+
+
+def read_trace(
+    path: str | Path, label: str = "activity", channels: Sequence[str] | None = None, *, limit: int = LIMIT
+) -> Trace:
+    """Reads and checks one CSV file (UTF-8, comma separated, names in the first line).
+
+    Args:
+        path: of the file.
+        label: name of the column with the labels.
+        channels: names of the channel columns, in the order wanted; None: all columns but `time` and `label`.
+        limit: bytes; a larger file is refused before it is read.
+
+    Raises:
+        UsageError: with the file, the line (from 1, the header), the column, the value and what would be right.
+    """
+    file = Path(path)
+    try:
+        size = file.stat().st_size
+        if size > limit:
+            raise UsageError(f"{file}: {size} bytes, the limit for one trace is {limit}: cut it into shorter ones")
+        with open(file, newline="", encoding="utf-8-sig") as text:
+            return _trace(file, csv.reader(text), label, channels)
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read ({error.strerror}); a trace is a CSV file") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{file}: not a CSV text in UTF-8 ({error})") from error
+
+
+def _trace(file: Path, reader: Iterator[list[str]], label: str, channels: Sequence[str] | None) -> Trace:
+    header, first = next(reader, None), next(reader, None)
+    if header is None or first is None:
+        raise UsageError(f"{file}: {'empty' if header is None else 'a header and no samples'}; one sample per line")
+    table = _table(file, header, first, label, channels)
+    blocks, rows, last, vocabulary = [], [first, *islice(reader, BLOCK)], -1.0, dict[str, int]()
+    line = 2
+    while rows:
+        blocks.append(_block(table, rows, line, last, vocabulary))
+        last, line = float(blocks[-1].time[-1]), line + len(rows)
+        rows = list(islice(reader, BLOCK))
+    time = np.concatenate([block.time for block in blocks])
+    if len(time) < 2:
+        raise UsageError(f"{file}: one sample; two or more make a trace")
+    classes = sorted(vocabulary)
+    rank = np.argsort(np.argsort(list(vocabulary)))
+    return Trace(
+        name=file.stem,
+        time=time,
+        values=np.concatenate([block.values for block in blocks]),
+        channels=tuple(header[i] for i in table.channels),
+        codes=rank[np.concatenate([block.codes for block in blocks])].astype(np.int64),
+        classes=tuple(classes),
+        rate_hz=_rate(time),
+        start=first[table.time],
+    )
+
+
+def _rate(time: npt.NDArray[np.float64]) -> float:
+    """Median over spans of up to 32 samples: single steps are off by the rounding of time stamps to milliseconds."""
+    span = min(32, len(time) - 1)
+    return float(span / np.median(time[span:] - time[:-span]))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Which column is what, and how a time is read."""
+
+    file: Path
+    header: list[str]
+    time: int
+    label: int
+    channels: list[int]
+    seconds: Callable[[str], float]
+
+
+def _table(file: Path, header: list[str], first: list[str], label: str, channels: Sequence[str] | None) -> _Table:
+    if label == "time":
+        raise UsageError(f"{file}: label = 'time'; the column time holds the time, name the one with the activity")
+    wanted = [name for name in header if name not in ("time", label)] if channels is None else list(channels)
+    for name in ("time", *wanted, label):
+        if header.count(name) != 1:
+            how = "no column" if name not in header else f"{header.count(name)} columns"
+            raise UsageError(f"{file} line 1: {how} {name!r} among {', '.join(header)}; exactly one is needed")
+    if not wanted or len(set(wanted)) < len(wanted) or {"time", label} & set(wanted):
+        raise UsageError(f"{file} line 1: channels {wanted}: one or more names, each once, not time, not {label}")
+    places = [header.index(name) for name in wanted]
+    table = _Table(file, header, header.index("time"), header.index(label), places, float)
+    if len(first) != len(header):
+        raise _ragged(table, first, 2)
+    return _Table(file, header, table.time, table.label, places, _seconds(table, first[table.time]))
+
+
+def _seconds(table: _Table, first: str) -> Callable[[str], float]:
+    """A function from a cell to seconds since the first sample. The first cell decides which form the file uses."""
+    try:
+        zero = float(first)
+    except ValueError:
+        try:
+            start = datetime.fromisoformat(first)
+        except ValueError:
+            raise _bad(table, 2, "time", first, TIME_FORM) from None
+        return lambda cell: (datetime.fromisoformat(cell) - start).total_seconds()
+    if not isfinite(zero):
+        raise _bad(table, 2, "time", first, TIME_FORM)
+    return lambda cell: float(cell) - zero
+
+
+@dataclass(frozen=True)
+class _Block:
+    time: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float32]
+    codes: npt.NDArray[np.int64]
+
+
+def _block(table: _Table, rows: list[list[str]], line: int, last: float, vocabulary: dict[str, int]) -> _Block:
+    """The fast way. `last` is the time before this block; `vocabulary` grows by the labels that are new."""
+    try:
+        columns = list(zip(*rows, strict=True))
+        if len(columns) != len(table.header):
+            raise ValueError
+        time = np.fromiter(map(table.seconds, columns[table.time]), np.float64, len(rows))
+        values = np.array([np.fromiter(map(float, columns[i]), np.float64, len(rows)) for i in table.channels]).T
+        labels = columns[table.label]
+        rises = bool(np.all(np.diff(time, prepend=last) > 0) and isfinite(time[-1]))
+        if not (rises and np.all(np.abs(values) <= FLOAT32_MAX) and all(map(str.strip, set(labels)))):
+            raise ValueError
+    except (ValueError, TypeError, OverflowError):
+        raise _first_bad(table, rows, line, last) from None
+    for name in dict.fromkeys(labels):
+        vocabulary.setdefault(name, len(vocabulary))
+    codes = np.fromiter(map(vocabulary.__getitem__, labels), np.int64, len(rows))
+    return _Block(time, values.astype(np.float32), codes)
+
+
+def _first_bad(table: _Table, rows: list[list[str]], line: int, last: float) -> UsageError:
+    """The slow way, after a block has failed: the first cell in it that is wrong."""
+    for at, row in enumerate(rows, line):
+        if len(row) != len(table.header):
+            return _ragged(table, row, at)
+        time = _or_nan(table.seconds, row[table.time])
+        if not isfinite(time):
+            return _bad(table, at, "time", row[table.time], f"{TIME_FORM}, the same in all lines")
+        if not time > last:
+            return _bad(table, at, "time", row[table.time], f"later than the line before ({time - last:+.3f} s)")
+        last = time
+        for i in table.channels:
+            if not abs(_or_nan(float, row[i])) <= FLOAT32_MAX:
+                return _bad(table, at, table.header[i], row[i], "a finite number, decimal point, no unit")
+        if not row[table.label].strip():
+            return _bad(table, at, table.header[table.label], row[table.label], "the name of what was done")
+    raise AssertionError(f"{table.file}: block at line {line} refused, and every cell of it is right")
+
+
+def _or_nan(convert: Callable[[str], float], cell: str) -> float:
+    try:
+        return convert(cell)
+    except (ValueError, TypeError, OverflowError):
+        return float("nan")
+
+
+def _ragged(table: _Table, row: list[str], line: int) -> UsageError:
+    cells = f"{len(row)} cells ({','.join(row)!r:.60})"
+    return UsageError(f"{table.file} line {line}: {cells}; expected {len(table.header)}: {','.join(table.header)}")
+
+
+def _bad(table: _Table, line: int, column: str, value: str, right: str) -> UsageError:
+    return UsageError(f"{table.file} line {line}, column {column}: {value!r:.60}; expected {right}")
