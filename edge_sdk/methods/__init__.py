@@ -1,0 +1,11 @@
+"""The methods that a run can name. Each is one module: device, hospital and aggregator of one paper together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edge_sdk.method import Method
+from edge_sdk.methods.fedavg import FEDAVG
+from edge_sdk.methods.fedslr import FEDSLR
+
+METHODS: Mapping[str, Method] = {method.name: method for method in (FEDSLR, FEDAVG)}

@@ -1,0 +1,50 @@
+"""Torch twins of what is slow on an aggregator: same names and arguments as in edge_sdk, numpy in and out.
+
+They run on a GPU where there is one. Equal to the numpy versions within the rounding of their element type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import torch
+
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.server import Svt
+from edge_sdk.prox import Svd
+from edge_sdk.vectors import Vector
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def device_of(device: str) -> str:
+    """The word for torch: "cpu" or "cuda"; "auto" is a GPU where there is one.
+
+    Raises:
+        UsageError: another word, or a GPU is asked for and there is none.
+    """
+    if device not in DEVICES:
+        raise UsageError(f"device = {device!r}: one of {', '.join(DEVICES)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device = 'cuda': torch finds no GPU here; 'auto' or 'cpu' would do")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+
+
+def svt(x: Vector, threshold: float, device: str = "auto") -> Svd:
+    """The decomposition of argmin_z 1/2 ||z - x||_F^2 + threshold * ||z||_*; see prox.svt."""
+    a, s, bt = torch.linalg.svd(torch.tensor(x, device=device_of(device)), full_matrices=False)
+    rank = int((s > threshold).sum())
+    kept = a[:, :rank], s[:rank] - threshold, bt[:rank].T
+    return tuple(part.cpu().numpy() for part in kept)  # type: ignore[return-value]
+
+
+def kernels_for(env: type, device: str = "auto") -> dict[str, Any]:
+    """The kernels that an env type has room for, by field name.
+
+    Raises:
+        UsageError: that device is not here.
+    """
+    there: dict[str, Svt] = {"svt": partial(svt, device=device_of(device))}
+    return {name: kernel for name, kernel in there.items() if name in {f.name for f in fields(env)}}

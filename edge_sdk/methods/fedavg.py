@@ -1,0 +1,221 @@
+"""FedAvg. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Aguera y Arcas: "Communication-Efficient Learning of Deep
+Networks from Decentralized Data", AISTATS 2017.
+
+    Algorithm 1                                                 here
+    S_t, a random set of max(C K, 1) clients                    draw.quotas, draw.chosen
+    ClientUpdate: E epochs of mini-batch SGD                    client_update
+    w_{t+1} = sum over S_t of n_k / n w_k                       average
+
+With `proximal` it is FedProx (Li et al., MLSys 2020): clients minimise f_k(w) + proximal/2 ||w - w_t||^2.
+With a penalty it is one of the two alternatives that FedSLR's appendix A argues against: `server_penalty` is GPGD (one
+proximal step after averaging), `local_penalty` is LPGD (one after every local step).
+
+Leaves the device: n_k w_k, summed by its hospital, and scores as sums. Kind of upload: memoryless.
+When few answer: the mean is over those who did. Nobody: the same w again, with a new draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from edge_sdk import lowrank, prox
+from edge_sdk.errors import UsageError
+from edge_sdk.lowrank import Packed
+from edge_sdk.method import UP, Method, Place, Role, Send, Step, unchanged
+from edge_sdk.methods import draw, gather
+from edge_sdk.methods.gather import Nobody, Sum, Tally
+from edge_sdk.methods.local import Training, batches, descend, gradient, local_prox, one_of, zero_or_more
+from edge_sdk.methods.reports import progress, training_scores
+from edge_sdk.methods.server import PENALTIES, ServerTerms, Svt, penalty, server_step
+from edge_sdk.vectors import Layout, Vector
+
+TRAINING, FINE_TUNING = 1, 2  # purposes of randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Training):
+    """Hyper-parameters.
+
+    Attributes:
+        weighting: of the mean: "samples" (n_k, as in the paper) or "uniform" (as FedSLR's comparisons have it).
+        proximal: FedProx's mu; 0: FedAvg.
+        lam: weight of the penalties below.
+        server_penalty: "nuclear" or "l1" after averaging, with the local step size; "none".
+        local_penalty: "nuclear" or "l1" after each local step; "none".
+        fine_tune_epochs: passes that make a device's personal model out of w, for evaluation only; 0: there is none.
+    """
+
+    weighting: str = "samples"
+    proximal: float = 0.0
+    lam: float = 0.0
+    server_penalty: str = "none"
+    local_penalty: str = "none"
+    fine_tune_epochs: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        zero_or_more(self, "proximal", "lam", "fine_tune_epochs")
+        one_of(self, ("samples", "uniform"), "weighting")
+        one_of(self, PENALTIES, "server_penalty", "local_penalty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(Place):
+    """What a node is given. `svt`: aggregator: prox.svt or its twin on a GPU."""
+
+    settings: Settings = field(default_factory=Settings)
+    svt: Svt = prox.svt
+
+
+# Messages -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Global:
+    """Down: the model of a round.
+
+    Attributes:
+        model: w_t.
+        round: t, global.
+        pick: how many devices of the receiving hospital take part.
+    """
+
+    model: Packed
+    round: int
+    pick: int
+
+    def check(self, layout: Layout) -> None:
+        if self.round < 0 or self.pick < 0:
+            raise ValueError(f"round {self.round}, {self.pick} devices: both are 0 or more")
+
+
+# Equations ------------------------------------------------------------------------------------------------------
+def client_update(env: Env, round: int, w: Vector, epochs: int, purpose: int) -> tuple[Vector, float | None]:
+    """Epochs of mini-batch SGD on f_k(v) + weight_decay/2 ||v||^2 + proximal/2 ||v - w||^2, from v = w.
+
+    Returns:
+        w_k, and the mean loss of the batches (None where there was no batch).
+    """
+    s, v = env.settings, w.copy()
+    steps = batches(env.random(round, purpose), env.samples, s.batch, epochs)
+    pull = s.proximal * w if s.proximal else None
+    shrink = local_prox(s.local_penalty, env.layout, v, s.lam * s.eta(round))
+    loss = descend(gradient(env), v, steps, s.eta(round), damp=s.weight_decay + s.proximal, pull=pull, prox=shrink)
+    return v, loss
+
+
+def average(env: Env, round: int, w: Vector, uploads: Sum) -> Packed:
+    """w_{t+1} = prox_{eta lambda R}(sum of n_k w_k / sum of n_k)."""
+    s = env.settings
+    terms = ServerTerms(prox=penalty(s.server_penalty, s.lam, env.svt))
+    return server_step(terms, env.layout, uploads.total / uploads.weight, at=w, step=s.eta(round))
+
+
+# Device ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Device:
+    """A device remembers nothing."""
+
+
+def device_start(env: Env) -> Step:
+    return Device(), []
+
+
+def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
+    m: Global = gather.expected(sender, message, Global)
+    w = lowrank.unpack(env.layout, m.model)
+    w_local, loss = client_update(env, m.round, w, env.settings.local_epochs, TRAINING)
+    weight = float(env.samples) if env.settings.weighting == "samples" else 1.0
+    if weight == 0:
+        return s, [Send(UP, Nobody())]
+    return s, [Send(UP, Sum(weight * w_local, weight, 1, training_scores(env, loss, {"global": w})))]
+
+
+# Hospital -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Hospital:
+    """`tally`: the uploads of the latest question."""
+
+    tally: Tally | None = None
+
+
+def hospital_start(env: Env) -> Step:
+    return Hospital(), []
+
+
+def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
+    if sender != UP:
+        return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
+    m: Global = gather.expected(sender, message, Global)
+    return Hospital(), [Send(draw.chosen(env, m.round, m.pick), m)]
+
+
+def hospital_close(env: Env, s: Hospital) -> Step:
+    return Hospital(), [Send(UP, gather.answer(s.tally, env.theta0))]
+
+
+# Aggregator -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Aggregator:
+    """Attributes:
+    model: w_t as it is sent; the first one is dense.
+    round: t.
+    tally: the uploads of this round.
+    """
+
+    model: Packed
+    round: int = 0
+    tally: Tally | None = None
+
+
+def aggregator_start(env: Env) -> Step:
+    if env.devices < 1:
+        raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
+    s = Aggregator(lowrank.dense(env.layout, env.theta0))
+    return s, questions(env, s)
+
+
+def questions(env: Env, s: Aggregator) -> list[Send]:
+    quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
+    return [Send(h, Global(s.model, s.round, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+
+
+def aggregator_receive(env: Env, s: Aggregator, sender: str, message: object) -> Step:
+    return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
+
+
+def aggregator_close(env: Env, s: Aggregator) -> Step:
+    done = progress(s.round + 1, s.tally)
+    s = step(env, s)
+    return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
+
+
+def step(env: Env, s: Aggregator) -> Aggregator:
+    """Nobody answered: the same model again, with a new draw."""
+    if s.tally is None:
+        return replace(s, round=s.round + 1)
+    w = lowrank.unpack(env.layout, s.model)
+    return Aggregator(average(env, s.round, w, gather.total(s.tally, env.theta0)), s.round + 1)
+
+
+# For evaluation -------------------------------------------------------------------------------------------------
+def show(env: Env, s: Aggregator) -> Global:
+    return Global(s.model, s.round, 0)
+
+
+def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
+    w = lowrank.unpack(env.layout, m.model)
+    if s is None or env.settings.fine_tune_epochs == 0:
+        return {"global": w}
+    return {"global": w, "personal": client_update(env, m.round, w, env.settings.fine_tune_epochs, FINE_TUNING)[0]}
+
+
+FEDAVG = Method(
+    name="fedavg",
+    device=Role(device_start, device_receive, unchanged, Device),
+    hospital=Role(hospital_start, hospital_receive, hospital_close, Hospital),
+    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, Aggregator),
+    messages=(Global, Sum, Nobody),
+    settings=Settings,
+    env=Env,
+    show=show,
+    models=models,
+)
