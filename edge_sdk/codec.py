@@ -1,11 +1,12 @@
 """Frozen dataclasses to bytes and back. Whatever arrives is checked completely, and an error is an address.
 
-    u32 little-endian: length of the header | header | body of each array
+    u32 little-endian, length of the header | header | body of each array
 
 The header is msgpack: a dataclass is [name, fields in order], an array an extension (see bodies.py). The header and
 every body are padded with zeros to a multiple of 8 bytes. New fields go to the end and have defaults; nothing is ever
-reordered or retyped. What costs memory is looked at before it is made: bodies are views of the input, and a header,
-of at most HEADER_LIMIT bytes, becomes objects only when all that its lengths promise is there.
+reordered or retyped. What costs memory is looked at before it is made: bodies are views of the input, and a header of
+at most HEADER_LIMIT bytes becomes objects only when all that its lengths promise is there: at worst 30 bytes for each
+of its own, beside its CONTAINERS.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 LIMIT = 256 * 2**20
 HEADER_LIMIT = 4 * 2**20  # bytes: tens of thousands of names and numbers; what is larger belongs into an array
+CONTAINERS = 2**17  # tuples, maps and arrays in a header: Python makes hundreds of bytes of two
 
 _LENGTH = struct.Struct("<I")
 
@@ -148,16 +150,41 @@ def unpack(header: memoryview) -> Any:
     """What msgpack makes of the header, once it is known that all that its lengths promise is there."""
     size = max(1, len(header))
     scout = msgpack.Unpacker(read_size=size, max_buffer_size=size)
+    count = Count()
     try:
         scout.feed(header)
         scout.skip()  # makes no objects: msgpack itself would make room for a list of a billion items that never come
-        return msgpack.unpackb(header, use_list=False, strict_map_key=True, object_pairs_hook=table)
+        return msgpack.unpackb(
+            header,
+            use_list=False,
+            strict_map_key=True,
+            list_hook=count.items,
+            object_pairs_hook=count.pairs,
+            ext_hook=count.extension,
+        )
     except (ValueError, msgpack.UnpackException) as error:
         raise Fault(f"the header is no msgpack: {str(error) or type(error).__name__}") from error
 
 
-def table(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a map has the same key twice")
-    return made
+class Count:
+    """Sees every container that msgpack makes, and stops it."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def items(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.seen += 1
+        if self.seen > CONTAINERS:
+            raise ValueError(f"more than {CONTAINERS} tuples, maps and arrays")
+        return items
+
+    def extension(self, code: int, data: bytes) -> msgpack.ExtType:
+        self.items(())
+        return msgpack.ExtType(code, data)
+
+    def pairs(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        self.items(())
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            raise ValueError("a map has the same key twice")
+        return made

@@ -100,7 +100,7 @@ class Schema:
             return self._coder(hint.__origin__, where)
         if len(specs) > 1 or np.ndarray not in (hint.__origin__, get_origin(hint.__origin__)):
             raise UsageError(f"{where}: one Tensor annotates one numpy array, got {hint}")
-        n = self._layout.size if self._layout else "n"
+        n = self._layout.size if self._layout is not None else "n"
         dims = tuple(n if d == "n" else d for d in specs[0].dims)
         return tensor(Tensor(dims, self._float if specs[0].dtype == FLOAT else specs[0].dtype))
 
