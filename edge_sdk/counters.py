@@ -1,0 +1,36 @@
+"""What a live node counts: bytes and messages per peer, and how often what went wrong.
+
+A counter is named by dotted words, the peer last: `bytes_in.wrist-3`, `refused.stale`. They are saved with the node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+
+class Counters(Counter[str]):
+    """Counts by name. `dirty`: changed since they were saved."""
+
+    dirty = False
+
+    def count(self, name: str, by: int = 1) -> None:
+        self[name] += by
+        self.dirty = True
+
+    def traffic(self, direction: str, peer: str, size: int) -> None:
+        """One payload, `direction` "in" or "out"."""
+        self.count(f"bytes_{direction}.{peer}", size)
+        self.count(f"messages_{direction}.{peer}")
+
+    def restore(self, saved: Mapping[str, int]) -> None:
+        """Add what an earlier process had counted."""
+        for name, value in saved.items():
+            self[name] += value
+
+    def totals(self) -> dict[str, int]:
+        """The sum over peers and reasons: {"bytes_in": ..., "refused": ...}."""
+        sums: Counter[str] = Counter()
+        for name, value in self.items():
+            sums[name.partition(".")[0]] += value
+        return dict(sorted(sums.items()))

@@ -1,0 +1,167 @@
+"""Runs a role: one call at a time, in the loop or on a worker thread, and says what came of it.
+
+A call changes nothing but what it returns. So one that fails, is cancelled or dies with the process leaves the node as
+it was.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from typing import Any, Literal, Protocol
+
+from edge_sdk import node as nodes
+from edge_sdk.errors import Cancelled, PeerError
+from edge_sdk.method import Place, Role
+from edge_sdk.node import Effects, Envelope, Node
+from edge_sdk.round import Policy
+from edge_sdk.store import Job
+
+
+class Coder(Protocol):
+    """What is needed of `codec.Codec`."""
+
+    def encode(self, value: Any) -> bytes: ...
+    def decode(self, data: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What a process builds from a run.
+
+    Attributes:
+        messages: codec of what may cross a wire.
+        records: codec of `node.Record`, of this role's state, and of what it tells the application.
+    """
+
+    role: Role
+    env: Place
+    policy: Policy
+    messages: Coder
+    records: Coder
+
+
+Verb = Literal["start", "arrive", "tick"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One call to be made: `job` is what arrives."""
+
+    verb: Verb
+    node: Node
+    now: float
+    job: Job | None = None
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """One encoded message for one peer or several. `up`: for the parent."""
+
+    to: tuple[str, ...]
+    number: int
+    asks: bool
+    up: bool
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call came to.
+
+    Attributes:
+        node: afterwards, or None if nothing is to be changed.
+        parcels: for peers.
+        jobs: for this node itself.
+        told: for the application, as it is and encoded.
+        refused: the message came too late, twice or from a stranger; `broken`: it could not be read.
+        cancelled: the role gave up, because it was asked to.
+        failed: the traceback of what the role raised.
+    """
+
+    task: Task
+    node: Node | None = None
+    parcels: tuple[Parcel, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    told: tuple[tuple[Any, bytes], ...] = ()
+    refused: str = ""
+    broken: str = ""
+    cancelled: bool = False
+    failed: str = ""
+
+
+def perform(assembly: Assembly, task: Task) -> Outcome:
+    """Make the call. Raises nothing."""
+    try:
+        return outcome(assembly, task, call(assembly, task))
+    except PeerError as e:
+        return Outcome(task, broken=str(e))
+    except Cancelled:
+        return Outcome(task, cancelled=True)
+    except Exception:
+        return Outcome(task, failed=traceback.format_exc())
+
+
+def call(assembly: Assembly, task: Task) -> Effects:
+    if task.verb == "start":
+        return nodes.start(task.node, task.now)
+    if task.verb == "tick" or task.job is None:
+        return nodes.tick(task.node, task.now)
+    job = task.job
+    message = assembly.messages.decode(job.body)
+    return nodes.arrive(task.node, Envelope(job.sender, task.node.name, job.number, message, job.asks), task.now)
+
+
+def outcome(assembly: Assembly, task: Task, done: Effects) -> Outcome:
+    if done.refused:
+        return Outcome(task, refused=done.refused)
+    encode = assembly.messages.encode
+    mine = tuple(Job(e.sender, e.number, e.asks, encode(e.message)) for e in done.out if e.to == e.sender)
+    told = tuple((m, assembly.records.encode(m)) for m in done.told)
+    return Outcome(task, slim(done.node), parcels(done, encode), mine, told)
+
+
+def parcels(done: Effects, encode: Callable[[Any], bytes]) -> tuple[Parcel, ...]:
+    """The envelopes for peers, those with the same message together: it is encoded once."""
+    groups: dict[tuple[int, int, bool, bool], list[Envelope]] = {}
+    for e in done.out:
+        if e.to != e.sender:
+            groups.setdefault((id(e.message), e.number, e.asks, e.to == done.node.parent), []).append(e)
+    return tuple(
+        Parcel(tuple(e.to for e in group), number, asks, up, encode(group[0].message))
+        for (_, number, asks, up), group in groups.items()
+    )
+
+
+def slim(node: Node) -> Node:
+    """Without the messages in `last`: they are in the outbox, from where they are repeated."""
+    last = {peer: replace(e, message=None) for peer, e in node.record.last.items() if e.message is not None}
+    return nodes.with_record(node, last={**node.record.last, **last}) if last else node
+
+
+@dataclass
+class Worker:
+    """A thread that makes calls, one at a time. `done` is filled from there; `wake` is called after that."""
+
+    assembly: Assembly
+    wake: Callable[[], None]
+    tasks: SimpleQueue[Task | None] = field(default_factory=SimpleQueue)
+    done: SimpleQueue[Outcome] = field(default_factory=SimpleQueue)
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self.work, name="auscult-worker", daemon=True)
+        self.thread.start()
+
+    def work(self) -> None:
+        while (task := self.tasks.get()) is not None:
+            self.done.put(perform(self.assembly, task))
+            self.wake()
+
+    def close(self, grace: float) -> bool:
+        """Whether the thread has ended within `grace` seconds."""
+        self.tasks.put(None)
+        self.thread.join(grace)
+        return not self.thread.is_alive()

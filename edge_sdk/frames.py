@@ -1,0 +1,166 @@
+"""What one MQTT payload holds: `u16 header length | header, a msgpack array | zeros to a multiple of 8 | body`.
+
+    m  run src epoch seq lo acks number asks            a whole message; body: the encoded message
+    a  run src acks                                     acknowledgements on their own
+    b  src epoch session run ready refusal gone         birth, on each connect; as a will: gone
+    h  src epoch session run here                       hello, the answer to a birth; body: the encoded run, or empty
+
+A message is named (src, epoch, seq). `epoch` is drawn when a node's database is made: another one means another disk.
+`lo` is the lowest seq that the receiver has not acknowledged: it may forget everything below. `session` is drawn at each
+connect, so that the will of an old connection cannot bury a new one. An ack is (whom it is for, epoch, seq).
+
+A header may be longer than this table says: later versions append, never reorder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+
+from edge_sdk.errors import PeerError
+
+ALIGN = 8  # bytes; so that arrays in a body can be used where they lie
+Buffer = bytes | memoryview
+Ack = tuple[str, int, int]
+
+ACKS_PER_FRAME = 256
+"""As many fit into any header: 64 characters of name and two numbers each."""
+
+LARGEST = 2**63 - 1  # what SQLite can hold
+
+
+@dataclass(frozen=True)
+class Message:
+    run: str
+    src: str
+    epoch: int
+    seq: int
+    lo: int
+    acks: tuple[Ack, ...]
+    number: int
+    asks: bool
+    body: Buffer = b""
+
+
+@dataclass(frozen=True)
+class Acks:
+    run: str
+    src: str
+    acks: tuple[Ack, ...]
+    body: Buffer = b""
+
+
+@dataclass(frozen=True)
+class Birth:
+    """`run`: the one this node works in, or empty. `refusal`: why it cannot take part, or empty."""
+
+    src: str
+    epoch: int
+    session: int
+    run: str = ""
+    ready: bool = False
+    refusal: str = ""
+    gone: bool = False
+    body: Buffer = b""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """`here`: the child counts as present. The body is the run, unless the child said that it has it."""
+
+    src: str
+    epoch: int
+    session: int
+    run: str = ""
+    here: bool = False
+    body: Buffer = b""
+
+
+Frame = Message | Acks | Birth | Hello
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise PeerError(f"expected text, got {type(value).__name__}")
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= LARGEST:
+        raise PeerError(f"expected a number from 0 to 2^63 - 1, got {value!r:.40}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise PeerError(f"expected true or false, got {value!r:.40}")
+    return value
+
+
+def _acks(value: Any) -> tuple[Ack, ...]:
+    if type(value) is not list or any(type(a) is not list or len(a) != 3 for a in value):
+        raise PeerError("expected a list of [name, epoch, seq]")
+    return tuple((_text(a[0]), _count(a[1]), _count(a[2])) for a in value)
+
+
+Check = Callable[[Any], Any]
+
+KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
+    "m": (Message, (_text, _text, _count, _count, _count, _acks, _count, _flag)),
+    "a": (Acks, (_text, _text, _acks)),
+    "b": (Birth, (_text, _count, _count, _text, _flag, _text, _flag)),
+    "h": (Hello, (_text, _count, _count, _text, _flag)),
+}
+"""Kind -> its class and the checks of its header, in the order of the fields."""
+
+LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}
+NAMES = {frame: tuple(f.name for f in dataclasses.fields(frame))[:-1] for frame in LETTERS}
+
+
+def pack(frame: Frame) -> bytes:
+    """The payload of a frame."""
+    kind = type(frame)
+    header = msgpack.packb([LETTERS[kind], *(getattr(frame, name) for name in NAMES[kind])])
+    return b"".join((struct.pack("<H", len(header)), header, bytes(-(2 + len(header)) % ALIGN), frame.body))
+
+
+def unpack(payload: bytes) -> Frame:
+    """The frame of a payload.
+
+    Raises:
+        PeerError: it is none.
+    """
+    header, body = split(payload)
+    if not header or not isinstance(header[0], str) or header[0] not in KINDS:
+        raise PeerError(f"frame of unknown kind {header[0] if header else None!r:.40}")
+    frame, checks = KINDS[header[0]]
+    make: Callable[..., Frame] = frame
+    if len(header) <= len(checks):
+        raise PeerError(f"frame {header[0]!r} has {len(header) - 1} fields, expected {len(checks)}")
+    try:
+        fields = [check(value) for check, value in zip(checks, header[1:], strict=False)]
+    except PeerError as e:
+        raise PeerError(f"frame {header[0]!r}: {e}") from None
+    return make(*fields, body=body)
+
+
+def split(payload: bytes) -> tuple[list[Any], memoryview]:
+    """Header and body."""
+    if len(payload) < 2:
+        raise PeerError(f"frame of {len(payload)} bytes, it has at least 2")
+    size = int.from_bytes(payload[:2], "little")
+    start = 2 + size + -(2 + size) % ALIGN
+    if len(payload) < start:
+        raise PeerError(f"frame says its header ends at byte {start}, it has {len(payload)}")
+    try:
+        header = msgpack.unpackb(payload[2 : 2 + size])
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as e:
+        raise PeerError(f"header is not msgpack: {e}") from None
+    if type(header) is not list:
+        raise PeerError(f"header is {type(header).__name__}, expected an array")
+    return header, memoryview(payload)[start:]

@@ -1,0 +1,217 @@
+"""MQTT, over paho. The only module that imports it.
+
+Traps that are met here, each of which cost somebody else weeks:
+
+    * a paho client that reconnects publishes its old messages again: a client is used for one connection only
+    * paho ignores the broker's Receive Maximum: `room` counts what is not acknowledged
+    * Nagle's algorithm and delayed acknowledgements add up to 40 ms per message: TCP_NODELAY (the broker needs it too)
+    * `loop_read` handles one packet: it is called until the socket is dry, so that one commit covers a burst
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+
+from edge_sdk.errors import UsageError
+
+PORT = 1883
+BURST = 256  # packets read at once
+WINDOW = 20  # unacknowledged messages where the broker does not say how many it takes (MQTT 3.1.1)
+PACKET = 256 * 1024 * 1024 - 1  # the largest that MQTT has
+SILENCE = 5.0  # seconds a broker may take to accept a connection
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where a broker is, and as whom to go there."""
+
+    host: str
+    port: int = PORT
+    user: str | None = None
+    password: str | None = None
+
+    def __str__(self) -> str:
+        return f"mqtt://{self.host}:{self.port}"
+
+
+def broker_at(url: str) -> Broker:
+    """The broker of `mqtt://[user:password@]host[:port]`.
+
+    Raises:
+        UsageError: it is no such address.
+    """
+    wrong = UsageError(f"broker = {url!r}, expected mqtt://[user:password@]host[:port]")
+    try:
+        parts = urlsplit(url)
+        port = parts.port or PORT
+    except ValueError:
+        raise wrong from None
+    if parts.scheme == "mqtts":
+        raise UsageError(f"broker = {url!r}: TLS is not supported yet; use mqtt:// inside a network that you trust")
+    if parts.scheme != "mqtt" or not parts.hostname or parts.path not in ("", "/") or parts.query:
+        raise wrong
+    user, password = (None if v is None else unquote(v) for v in (parts.username, parts.password))
+    return Broker(parts.hostname, port, user, password)
+
+
+@dataclass(frozen=True)
+class Will:
+    """What the broker publishes when this connection breaks."""
+
+    topic: str
+    payload: bytes
+
+
+class Connection:
+    """One connection, from connecting to its end; never reused.
+
+    Args:
+        broker: where to.
+        client: client id: the name of the node.
+        topics: to subscribe to, with QoS 1.
+        will: published by the broker if the connection breaks.
+        keepalive: seconds.
+        version: of MQTT, 4 (3.1.1) or 5.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        client: str,
+        topics: Sequence[str],
+        will: Will | None = None,
+        keepalive: int = 60,
+        version: int = 4,
+    ):
+        self.broker, self.name, self.topics, self.keepalive = broker, client, topics, keepalive
+        self.received: list[tuple[str, bytes]] = []
+        self.up, self.lost, self.flying = False, "", set[int]()
+        self.window, self.packet = WINDOW, PACKET
+        self.since = time.monotonic()
+        self.client = self.make(client, will, version)
+
+    def make(self, name: str, will: Will | None, version: int) -> paho.Client:
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=name,
+            clean_session=True if version == 4 else None,  # of MQTT 5 it is the default
+            protocol=paho.MQTTv311 if version == 4 else paho.MQTTv5,
+            reconnect_on_failure=False,
+        )
+        client.max_inflight_messages_set(0)  # ours is `room`
+        client.on_connect, client.on_subscribe, client.on_publish = self.on_connect, self.on_subscribe, self.on_publish
+        client.on_message, client.on_disconnect = self.on_message, self.on_disconnect
+        if self.broker.user is not None:
+            client.username_pw_set(self.broker.user, self.broker.password)
+        if will is not None:
+            client.will_set(will.topic, will.payload, qos=0)
+        return client
+
+    def open(self) -> None:
+        """Blocks until TCP is there or raises OSError; the rest is the loop's."""
+        self.client.connect(self.broker.host, self.broker.port, keepalive=self.keepalive)
+        self.since = time.monotonic()
+        sock = self.client.socket()
+        if isinstance(sock, socket.socket):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    # -- what paho reports
+
+    def on_connect(self, client: paho.Client, _: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            self.lost = f"refused: {reason}"
+            return
+        self.window = getattr(properties, "ReceiveMaximum", WINDOW)
+        self.packet = getattr(properties, "MaximumPacketSize", PACKET)
+        client.subscribe([(topic, 1) for topic in self.topics])
+
+    def on_subscribe(self, _: Any, __: Any, mid: int, reasons: Any, ___: Any) -> None:
+        refused = [topic for topic, reason in zip(self.topics, reasons, strict=False) if reason.is_failure]
+        if refused:
+            self.lost = f"subscription to {refused[0]} refused"
+        else:
+            self.up = True
+
+    def on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
+        self.flying.discard(mid)  # also called for QoS 0, as soon as it is written
+
+    def on_message(self, _: Any, __: Any, message: paho.MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = "?"  # none of ours: the caller counts it as such
+        self.received.append((topic, bytes(message.payload)))
+
+    def on_disconnect(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
+        self.lost = self.lost or str(reason)
+
+    # -- what the loop calls
+
+    def fileno(self) -> int:
+        sock = self.client.socket()
+        return -1 if sock is None else sock.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        return self.client.want_write()
+
+    @property
+    def room(self) -> int:
+        """How many messages may be published now."""
+        return self.window - len(self.flying) if self.up else 0
+
+    def read(self) -> list[tuple[str, bytes]]:
+        """Topic and payload of all that has come. Sets `lost` where the connection is."""
+        for _ in range(BURST):
+            if not self.readable():
+                break
+            self.note(self.client.loop_read())
+        received, self.received = self.received, []
+        return received
+
+    def readable(self) -> bool:
+        poll, number = select.poll(), self.fileno()
+        if number < 0:
+            return False
+        poll.register(number, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def write(self) -> None:
+        self.note(self.client.loop_write())
+
+    def misc(self, now: float) -> None:
+        """Pings. `now`: time.monotonic()."""
+        self.note(self.client.loop_misc())
+        if not self.up and not self.lost and now - self.since > SILENCE:
+            self.lost = f"no answer within {SILENCE:.0f} s"
+
+    def note(self, result: MQTTErrorCode) -> None:
+        if result != paho.MQTT_ERR_SUCCESS or self.client.socket() is None:
+            self.lost = self.lost or paho.error_string(result)
+
+    def publish(self, topic: str, payload: bytes, qos: int) -> None:
+        info = self.client.publish(topic, payload, qos)
+        if qos:
+            self.flying.add(info.mid)
+        self.note(info.rc)
+
+    def close(self) -> None:
+        """Disconnect, with the will not published."""
+        self.client.disconnect()
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the socket, whatever is in it."""
+        self.up = False
+        sock = self.client.socket()
+        if sock is not None:
+            sock.close()

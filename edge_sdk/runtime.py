@@ -1,0 +1,580 @@
+"""A live node: one select loop around its connections, its session and its presence.
+
+One turn of the loop: read all there is, one commit for all of it, publish. So nothing leaves before it is saved, and
+many messages share a commit. Whatever a peer sends, it costs that message and a line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import select
+import socket
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from edge_sdk import topics
+from edge_sdk.counters import Counters
+from edge_sdk.desk import Desk, decode_run, encode_run
+from edge_sdk.engine import Assembly as Assembly
+from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.frames import Acks, Birth, Frame, Hello, Message, pack, unpack
+from edge_sdk.link import Backoff, Link
+from edge_sdk.method import RESERVED_NAMES
+from edge_sdk.mqtt import Connection, Will, broker_at
+from edge_sdk.node import Node
+from edge_sdk.outbox import Out
+from edge_sdk.presence import Presence
+from edge_sdk.run import Run, checked_name
+from edge_sdk.session import Habits, Session
+from edge_sdk.topics import ALL, BIRTHS, MESSAGES
+
+GRACE = 5.0  # seconds that a call may take to notice that the node is stopping
+FLUSH = 2.0  # seconds to get the last bytes out
+LONGEST_NAP = 60.0  # seconds
+LOOK = 0.25  # seconds between two looks at `until`
+BIRTHS_APART = (1.0, 60.0)  # seconds between repetitions of an unanswered birth: the first, the longest
+DISK = 1.0  # seconds to wait after a commit that failed
+
+
+class Runtime:
+    """A node on its brokers.
+
+    Args:
+        name: of this node; client id and part of every topic.
+        parent: name of the parent; None: this is the root.
+        children: names of those who may take part below.
+        directory: what this node remembers is there, and nowhere else.
+        broker: URL of the broker of the children (of a device: of its hospital).
+        upstream: URL of the parent's broker, if it is another one.
+        run: the training job; only the root has it from the start.
+        assemble: what to play in a run. UsageError: the run cannot be used here.
+        told: (increasing number, message for the application), after the commit, at least once.
+        wait_for: children that must be here before the role starts; None: all.
+        worker: calls of the role are made on a thread, so that the network never waits for them.
+        durability: "normal" or "full" (see store.py).
+        keepalive: seconds of silence after which the broker is pinged.
+        version: of MQTT: 4 is 3.1.1, or 5.
+        settle: seconds for which a restarted parent waits for its children.
+        backoff: between attempts to connect.
+        rto: seconds until a message is repeated for the first time.
+        log: where to write.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        parent: str | None = None,
+        children: Sequence[str] = (),
+        directory: Path,
+        broker: str,
+        upstream: str | None = None,
+        run: Run | None = None,
+        assemble: Callable[[Run], Assembly],
+        told: Callable[[int, Any], None] = lambda number, message: None,
+        wait_for: int | None = None,
+        worker: bool = True,
+        durability: str = "normal",
+        keepalive: int = 30,
+        version: int = 4,
+        settle: float = 10.0,
+        backoff: Backoff | None = None,
+        rto: float = 2.0,
+        log: logging.Logger | None = None,
+    ):
+        check_names(name, parent, children)
+        if wait_for is not None and not 0 <= wait_for <= len(children):
+            raise UsageError(f"wait_for = {wait_for}, there are {len(children)} children")
+        if version not in (4, 5):
+            raise UsageError(f"version = {version}, MQTT is spoken in 4 (3.1.1) and 5")
+        self.name, self.parent, self.children = name, parent, tuple(children)
+        self.directory, self.durability = Path(directory), durability
+        self.run_given, self.assemble, self.told = run, assemble, told
+        self.keepalive, self.version, self.backoff = keepalive, version, backoff or Backoff()
+        self.habits = Habits(worker, len(children) if wait_for is None else wait_for, settle, rto)
+        self.log = log or logging.getLogger("auscult.node")
+        self.counters, self.presence = Counters(), Presence(children)
+        self.session: Session | None = None
+        self.refusal, self.refused_run = "", b""
+        self.next_run: Run | None = None
+        self.stopping = False
+        self.births: dict[Link, tuple[float, float]] = {}  # link -> when the birth is repeated, and how long after that
+        self.sessions: dict[Link, int] = {}
+        self.announced = False
+        self.reopen_at = inf
+        self.waker, self.wakened = socket.socketpair()
+        for end in (self.waker, self.wakened):
+            end.setblocking(False)
+        self.below, self.above = self.links(broker, upstream or broker)
+
+    def links(self, broker: str, upstream: str) -> tuple[Link | None, Link | None]:
+        """The ways to the children and to the parent; one and the same where they share a broker."""
+        here, there = broker_at(broker), broker_at(upstream)
+        mine = topics.of_children(self.name) if self.children else ()
+        parents = topics.of_parent(self.parent, self.name) if self.parent else ()
+        if self.children and self.parent and here == there:
+            link = self.link(broker, (*parents, *mine))
+            return link, link
+        below = self.link(broker, mine) if self.children else None
+        return below, self.link(upstream, parents) if self.parent else None
+
+    def link(self, url: str, subscriptions: Sequence[str]) -> Link:
+        broker = broker_at(url)
+
+        def connect() -> Connection:
+            session = self.sessions[link] = random.getrandbits(62)
+            topic, gone = self.birth_topics(link)[0], Birth(self.name, self.epoch, session, gone=True)
+            will = Will(topic, pack(gone))
+            return Connection(broker, self.name, subscriptions, will, self.keepalive, self.version)
+
+        link = Link(connect, self.wake, self.backoff, self.log)
+        return link
+
+    def birth_topics(self, link: Link) -> list[str]:
+        """Who hears of us over a link; the first of them hears of our death too (a connection has one will)."""
+        found = []
+        if link is self.above and self.parent:
+            found.append(topics.up(self.parent, self.name, BIRTHS))
+        if link is self.below:
+            found.append(topics.down(self.name, ALL, BIRTHS))
+        return found
+
+    @property
+    def all_links(self) -> list[Link]:
+        return [link for link in dict.fromkeys((self.below, self.above)) if link is not None]
+
+    @property
+    def epoch(self) -> int:
+        return 0 if self.session is None else self.session.store.epoch
+
+    @property
+    def current(self) -> Run | None:
+        return None if self.session is None else self.session.run
+
+    @property
+    def here(self) -> tuple[str, ...]:
+        """Children that count now."""
+        return self.presence.here
+
+    @property
+    def node(self) -> Node | None:
+        """As it was last saved; None outside a run."""
+        return None if self.session is None else self.session.node
+
+    @property
+    def delivered(self) -> bool:
+        """Nothing is waiting to be done, or to be acknowledged by a peer."""
+        s = self.session
+        return s is None or not (s.busy or s.jobs or any(s.outbox.pending.values()))
+
+    # -- from any thread
+
+    def stop(self) -> None:
+        """Finish cleanly. May be called from any thread and from a signal handler."""
+        self.stopping = True
+        self.wake()
+
+    def cancelled(self) -> bool:
+        """A call of the role should give up (`errors.Cancelled`): a newer question waits, or the node is stopping."""
+        return self.stopping or (self.session is not None and (self.session.newer or self.session.stopping))
+
+    def wake(self) -> None:
+        with suppress(BlockingIOError, OSError):
+            self.waker.send(b"\0")
+
+    # -- the loop
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Work until `stop` is called or `until` says so. May be called again.
+
+        Raises:
+            UsageError: the run of the root cannot be used here, or another process works in the directory.
+        """
+        self.stopping = False
+        self.desk = Desk(self.directory, self.durability)
+        try:
+            self.begin()
+            while not self.stopping and not (until is not None and until()):
+                self.turn(LOOK if until is not None else inf)
+            self.finish()
+        finally:
+            self.desk.close()
+            if self.session is not None:
+                self.session.store.close()
+                self.session = None
+
+    def begin(self) -> None:
+        if self.run_given is not None:
+            self.open(self.run_given, self.assemble(self.run_given))
+        elif (run := self.desk.current()) is not None:
+            self.use(run)
+
+    def turn(self, patience: float) -> None:
+        """Wait for something to do, and do it."""
+        self.wait(patience)
+        now = time.monotonic()
+        for link in self.all_links:
+            self.serve(link, now)
+        self.renew(now)
+        self.save(now)
+        self.send(now)
+
+    def wait(self, patience: float) -> None:
+        poll = select.poll()
+        poll.register(self.wakened, select.POLLIN)
+        for link in self.all_links:
+            if link.connection is not None and link.connection.fileno() >= 0:
+                events = select.POLLIN | (select.POLLOUT if link.connection.wants_write else 0)
+                poll.register(link.connection, events)
+        poll.poll(max(0.0, min(patience, self.timer(), LONGEST_NAP)) * 1000)
+        with suppress(BlockingIOError):
+            while self.wakened.recv(4096):
+                pass
+
+    def timer(self) -> float:
+        """Seconds until something is to be done if nothing comes."""
+        now = time.monotonic()
+        ends = [link.timer() for link in self.all_links]
+        ends += [at for at, _ in self.births.values()]
+        ends += [now + (self.keepalive / 4 if link.up else 1.0) for link in self.all_links if link.connection]
+        ends.append(self.reopen_at)
+        until_session = self.session.timer(now) if self.session else inf
+        return min(min(ends, default=inf) - now, until_session)
+
+    def serve(self, link: Link, now: float) -> None:
+        connection = link.connection
+        if connection is not None:
+            if connection.wants_write:
+                connection.write()
+            for topic, payload in connection.read():
+                self.receive(topic, payload)
+            connection.misc(now)
+        if link.poll(now):
+            self.lost(link)
+        if link.came_up():
+            self.births[link] = (now, BIRTHS_APART[0])
+
+    def lost(self, link: Link) -> None:
+        self.births.pop(link, None)
+        if link is self.below:
+            for child in self.presence.joined:
+                self.unreachable(child)
+            self.presence.lost_children()
+        if link is self.above and self.parent:
+            self.unreachable(self.parent)
+            self.presence.lost_parent()
+        self.children_changed()
+
+    def unreachable(self, peer: str) -> None:
+        if self.session is not None:
+            self.session.outbox.went(peer)
+
+    # -- what comes in
+
+    def receive(self, topic: str, payload: bytes) -> None:
+        """One payload; never raises because of it."""
+        sender = "?"
+        try:
+            place = topics.parse(topic)
+            frame = self.checked(place, unpack(payload))
+            sender = place.sender
+            self.counters.traffic("in", sender, len(payload))
+            self.handle(frame, broadcast=place.child == ALL)
+        except PeerError as e:
+            self.refuse("malformed", sender, f"{topic}: {e}")
+
+    def refuse(self, reason: str, sender: str, why: str) -> None:
+        self.counters.count(f"refused.{reason}.{sender}")
+        self.log.warning("%s: dropped a frame: %s", self.name, why)
+
+    def checked(self, place: topics.Place, frame: Frame) -> Frame:
+        """The frame, if it may come this way from whom it says."""
+        if place.upward:
+            known = place.parent == self.name and place.child in self.presence.expected
+        else:
+            known = place.parent == self.parent and place.child in (self.name, ALL)
+        if not known:
+            raise PeerError(f"{place.sender} is a stranger")
+        if frame.src != place.sender:
+            raise PeerError(f"the frame says that it is from {frame.src!r}")
+        control = isinstance(frame, Birth) or (isinstance(frame, Hello) and not place.upward)
+        if place.channel != (BIRTHS if control else MESSAGES) or (isinstance(frame, Hello) and place.upward):
+            raise PeerError(f"a {type(frame).__name__} does not come here")
+        return frame
+
+    def handle(self, frame: Frame, broadcast: bool) -> None:
+        if isinstance(frame, Birth):
+            if broadcast:
+                self.parent_born(frame)
+            else:
+                self.child_born(frame)
+        elif isinstance(frame, Hello):
+            self.greeted(frame)
+        elif self.session is None or frame.run != self.session.run.id:
+            self.counters.count(f"refused.run.{frame.src}")
+        else:
+            self.session.take_acks(frame.src, frame.acks)
+            if isinstance(frame, Message):
+                self.take(frame, broadcast)
+
+    def take(self, m: Message, broadcast: bool) -> None:
+        assert self.session is not None
+        if broadcast and not (self.presence.parent and self.presence.parent.here):
+            self.counters.count(f"refused.early.{m.src}")  # said to those who were there before us
+            return
+        verdict = self.session.take(m)
+        if verdict != "new":
+            self.counters.count(f"{verdict}.{m.src}" if verdict == "duplicate" else f"refused.epoch.{m.src}")
+
+    # -- who is here
+
+    def child_born(self, birth: Birth) -> None:
+        if birth.gone:
+            if self.presence.died(birth):
+                self.log.info("%s: %s is gone", self.name, birth.src)
+                self.unreachable(birth.src)
+                self.children_changed()
+            return
+        run = self.session.run.id if self.session else ""
+        child, before = self.presence.born(birth, run)
+        if child.refusal and (before is None or before.refusal != child.refusal):
+            self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, child.refusal)
+        self.greet(birth, child.ready)
+        if self.session is not None and child.joined:
+            self.session.meet(birth.src, child.epoch)
+            if before is None or not before.joined or before.session != child.session:
+                self.session.outbox.came(birth.src)
+        elif before is not None and before.joined:
+            self.unreachable(birth.src)
+        self.children_changed()
+
+    def children_changed(self) -> None:
+        if self.session is not None:
+            self.session.here = self.presence.here
+
+    def greet(self, birth: Birth, here: bool) -> None:
+        if self.below is None:
+            return
+        run = self.session.run if self.session else None
+        body = b"" if run is None or birth.run == run.id else encode_run(run)
+        id = "" if run is None else run.id
+        hello = Hello(self.name, self.epoch, self.sessions.get(self.below, 0), id, here, body)
+        self.publish(self.below, topics.down(self.name, birth.src, BIRTHS), hello, 0, birth.src)
+
+    def parent_born(self, birth: Birth) -> None:
+        """The parent is there (again), or has gone."""
+        assert self.parent and self.above
+        if birth.gone:
+            self.presence.lost_parent()
+            self.unreachable(self.parent)
+        else:
+            self.births[self.above] = (time.monotonic(), BIRTHS_APART[0])
+
+    def greeted(self, hello: Hello) -> None:
+        """The parent's answer to our birth: perhaps with a run, and from now on it can be sent messages."""
+        assert self.parent and self.above
+        first = self.presence.hello(hello)
+        if self.below is not self.above:
+            self.births.pop(self.above, None)
+        if hello.body and hello.run != (self.session.run.id if self.session else ""):
+            self.offered(hello)
+        elif self.session is not None and hello.run == self.session.run.id:
+            self.session.meet(hello.src, hello.epoch)
+            if first or self.parent not in self.session.outbox.present:
+                self.session.outbox.came(self.parent)
+
+    def offered(self, hello: Hello) -> None:
+        body = bytes(hello.body)
+        if body != self.refused_run:
+            run = decode_run(body)
+            if run.id != hello.run:
+                raise PeerError(f"hello names run {hello.run!r} and brings {run.id!r}")
+            self.refused_run, self.next_run = body, run  # once only, unless it can be used
+
+    # -- the run
+
+    def renew(self, now: float) -> None:
+        """Take up a run that has come from the parent, or open the present one again after its disk failed."""
+        if self.next_run is not None and (self.session is None or self.session.busy is None):
+            run, self.next_run = self.next_run, None
+            self.use(run)
+        elif self.next_run is not None and self.session is not None:
+            self.session.stopping = True  # the call in progress is for nothing
+        if now >= self.reopen_at and self.session is not None:
+            self.reopen_at = inf
+            self.reopen()
+
+    def use(self, run: Run) -> None:
+        """Begin or resume a run; one that cannot be used leaves the node idle, and the parent hears why."""
+        self.leave()
+        try:
+            self.open(run, self.assemble(run))
+        except UsageError as e:
+            self.refusal = f"run {run.id}: {e}"
+            self.log.error("%s: %s", self.name, self.refusal)
+        self.announce()
+
+    def open(self, run: Run, assembly: Assembly) -> None:
+        store = self.desk.open(run)
+        saved = store.counters()
+        if not self.counters.get("commits"):
+            self.counters.restore(saved)
+        args = (self.habits, self.counters, self.told, self.wake, self.log)
+        self.session = Session(self.name, self.parent, run, assembly, store, *args)
+        self.refusal, self.refused_run, self.announced = "", b"", self.session.ready
+        self.presence = Presence(self.children)
+        self.log.info("%s: run %s %s", self.name, run.id, "resumed" if self.session.restarted else "opened")
+
+    def leave(self) -> None:
+        if self.session is not None:
+            self.session.close(GRACE)
+            self.session = None
+
+    def reopen(self) -> None:
+        """Memory is a copy of the disk: after a commit that failed it is made again."""
+        assert self.session is not None
+        session, self.session = self.session, None
+        session.stopping = True
+        if session.worker is not None:
+            session.worker.close(GRACE)
+        session.store.close()
+        try:
+            self.open(session.run, session.assembly)
+        except (UsageError, sqlite3.Error) as e:
+            self.log.error("%s: %s", self.name, e)
+            self.session, self.reopen_at = session, time.monotonic() + DISK
+        self.announce()
+
+    # -- what goes out
+
+    def save(self, now: float) -> None:
+        if self.session is None or self.reopen_at < inf:
+            return
+        try:
+            self.session.commit(now)
+        except sqlite3.Error as e:
+            self.counters.count("commit_failed")
+            self.log.error("%s: cannot save (%s); nothing is taken in until that is over", self.name, e)
+            self.reopen_at = now + DISK
+        if self.session.ready != self.announced:
+            self.announced = self.session.ready
+            self.announce()
+
+    def announce(self) -> None:
+        """Tell parent and children, now, what has changed with us."""
+        for link in self.all_links:
+            if link.up:
+                self.births[link] = (time.monotonic(), BIRTHS_APART[0])
+
+    def send(self, now: float) -> None:
+        for link, (at, pause) in list(self.births.items()):
+            if now >= at and link.up:
+                self.be_born(link, now, pause)
+        if self.session is None or self.reopen_at < inf:
+            return
+        self.session.outbox.expire(now)
+        while self.has_room() and (found := self.session.outbox.next(now)):
+            self.publish_message(*found)
+        if now >= self.session.ack_at:
+            for peer in list(self.session.acks):
+                self.publish_acks(peer)
+
+    def has_room(self) -> bool:
+        """No broker has as many unacknowledged messages of ours as it takes."""
+        connections = [link.connection for link in self.all_links if link.up]
+        return all(c is not None and c.room > 0 for c in connections)
+
+    def be_born(self, link: Link, now: float, pause: float) -> None:
+        assert self.sessions[link]
+        run, ready = (self.session.run.id, self.session.ready) if self.session else ("", False)
+        birth = Birth(self.name, self.epoch, self.sessions[link], run, ready, self.refusal)
+        waiting = link is self.above and self.presence.parent is None
+        waiting = waiting or (link is self.below and len(self.presence.joined) < len(self.children))
+        for topic in self.birth_topics(link):
+            self.publish(link, topic, birth, 0, self.parent or ALL)
+        if waiting:
+            self.births[link] = (now + pause, min(2 * pause, BIRTHS_APART[1]))
+        else:
+            del self.births[link]
+
+    def publish_message(self, out: Out, dst: str, receivers: Sequence[str]) -> None:
+        assert self.session is not None
+        s, upward = self.session, dst == self.parent
+        acks, lo = s.acks_for(receivers), s.outbox.lowest(receivers)
+        body = b"" if out.body is None else out.body
+        m = Message(s.run.id, self.name, s.store.epoch, out.seq, lo, acks, out.number, out.asks, body)
+        self.publish(*self.address(dst, upward), m, 1, dst)
+
+    def publish_acks(self, peer: str) -> None:
+        assert self.session is not None
+        link, topic = self.address(peer, peer == self.parent)
+        if link.up:
+            frame = Acks(self.session.run.id, self.name, self.session.acks_for([peer]))
+            self.publish(link, topic, frame, 0, peer)
+        else:
+            del self.session.acks[peer]  # it will send the message again, and be acknowledged then
+
+    def address(self, peer: str, upward: bool) -> tuple[Link, str]:
+        link = self.above if upward else self.below
+        assert link is not None
+        if upward:
+            return link, topics.up(peer, self.name, MESSAGES)
+        return link, topics.down(self.name, peer, MESSAGES)
+
+    def publish(self, link: Link, topic: str, frame: Frame, qos: int, peer: str) -> None:
+        if not link.up or link.connection is None:
+            return
+        payload = pack(frame)
+        if len(payload) + len(topic) + 16 > link.connection.packet:
+            self.counters.count(f"too_large.{peer}")
+            limit = link.connection.packet
+            self.log.error("%s: %d bytes for %s; the broker takes %d", self.name, len(payload), peer, limit)
+            return
+        self.counters.traffic("out", peer, len(payload))
+        link.connection.publish(topic, payload, qos)
+
+    # -- the end
+
+    def finish(self) -> None:
+        """Save, say goodbye, close."""
+        if self.session is not None:
+            self.session.stopping = True
+            if self.session.worker is not None:
+                self.session.worker.close(GRACE)
+            self.save(time.monotonic())
+            self.session.ack_at = min(self.session.ack_at, 0.0) if self.session.acks else inf
+        self.births.clear()
+        self.send(time.monotonic())
+        self.say_goodbye()
+        self.leave()
+
+    def say_goodbye(self) -> None:
+        for link in self.all_links:
+            for topic in self.birth_topics(link):
+                if link.up:
+                    gone = Birth(self.name, self.epoch, self.sessions[link], gone=True)
+                    self.publish(link, topic, gone, 0, self.parent or ALL)
+        end = time.monotonic() + FLUSH
+        for link in self.all_links:
+            while link.connection and link.connection.wants_write and not link.connection.lost:
+                if time.monotonic() > end:
+                    break
+                link.connection.write()
+                time.sleep(0.001)
+            link.close()
+        self.presence = Presence(self.children)
+
+
+def check_names(name: str, parent: str | None, children: Sequence[str]) -> None:
+    for each in (name, *([parent] if parent is not None else []), *children):
+        checked_name(each, "name")
+        if each in RESERVED_NAMES:
+            raise UsageError(f"name = {each!r} has a meaning of its own; choose another")
+    if len({name, parent, *children}) < 2 + len(children):
+        raise UsageError(f"{name}, its parent and its children must have different names")

@@ -1,0 +1,370 @@
+"""One run on one node: what a message changes is saved in one commit, before anything leaves.
+
+    message read -> inbox, job                    commit -> acknowledgement
+    role called  -> record, outbox, told          commit -> published
+
+Without a worker both are one commit, and all messages that were read together share it. Memory is a copy of the disk:
+if a commit fails, the session is thrown away and opened again. No network here; `runtime.py` publishes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from logging import Logger
+from math import inf
+from queue import Empty
+from typing import Any
+
+from edge_sdk import node as nodes
+from edge_sdk.counters import Counters
+from edge_sdk.engine import Assembly, Outcome, Parcel, Task, Worker, perform
+from edge_sdk.frames import ACKS_PER_FRAME, Ack, Message
+from edge_sdk.inbox import Inbox
+from edge_sdk.outbox import Outbox
+from edge_sdk.run import Run
+from edge_sdk.store import Job, Sent, Store
+
+ACK_DELAY = 0.02  # seconds in which an acknowledgement may find a message to travel with
+TIDY_DELAY = 0.5  # seconds after which deliveries that are done are deleted, if no other commit comes
+COUNTERS_DELAY = 1.0  # seconds between two savings of the counters
+PAUSE = 60.0  # seconds until a start or a close that failed is tried again
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a node works.
+
+    Attributes:
+        worker: calls are made on a thread of their own.
+        wait_for: children that must be here before the role starts.
+        settle: seconds that a restarted node waits for them, before it goes on without.
+        rto: seconds until the first repetition of a message.
+    """
+
+    worker: bool = True
+    wait_for: int = 0
+    settle: float = 10.0
+    rto: float = 2.0
+
+
+@dataclass
+class Session:
+    """A node's part in one run.
+
+    Attributes:
+        here: children that count now; kept up to date by the caller.
+        node: as saved.
+        waiting: messages read, to be taken in by the next commit.
+        jobs: messages that wait for the role.
+        acks: peer -> acknowledgements that it has not been sent.
+        stopping: calls in progress are to be given up.
+    """
+
+    name: str
+    parent: str | None
+    run: Run
+    assembly: Assembly
+    store: Store
+    habits: Habits
+    counters: Counters
+    tell: Callable[[int, Any], None]
+    wake: Callable[[], None]
+    log: Logger
+    here: tuple[str, ...] = ()
+    waiting: dict[tuple[str, int], Message] = field(default_factory=dict)
+    acks: dict[str, list[Ack]] = field(default_factory=dict)
+    ack_at: float = inf
+    stopping: bool = False
+    newer: bool = False
+    busy: Task | None = None
+    settled: bool = False
+    pause: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.opened = time.monotonic()
+        self.inbox, self.outbox = Inbox(self.store), Outbox(self.habits.rto)
+        self.outbox.seq = self.store.next_seq()
+        last: dict[str, nodes.Envelope] = {}
+        for sent in self.store.outbox():
+            body = self.store.body(sent.seq) if sent.pending else None
+            self.outbox.add(sent, body)
+            last |= {d: nodes.Envelope(self.name, d, sent.number, None, sent.asks) for d in sent.receivers}
+        self.node = self.saved_node(last)
+        self.restarted = self.node.record.started
+        self.jobs = deque(self.store.jobs())
+        self.mine: list[Job] = []  # for this node itself, after what it has sent has left
+        self.told = [(id, self.assembly.records.decode(body)) for id, body in self.store.told()]
+        self.done_told: list[int] = []
+        self.done_deliveries: list[tuple[int, str]] = []
+        self.done_sent: list[int] = []
+        self.tidy_at, self.count_at = inf, time.monotonic() + COUNTERS_DELAY
+        self.worker = Worker(self.assembly, self.wake) if self.habits.worker else None
+
+    def saved_node(self, last: Mapping[str, nodes.Envelope]) -> nodes.Node:
+        fresh = nodes.new(
+            self.name, self.assembly.role, self.assembly.env, self.parent, self.assembly.policy, time.time()
+        )
+        saved = self.store.record()
+        if saved is None:
+            return fresh
+        record = replace(self.assembly.records.decode(saved), last=last)
+        policy = replace(record.below, policy=self.assembly.policy)  # may have been changed since
+        return replace(fresh, record=replace(record, below=policy))
+
+    # -- what the network brings
+
+    def take(self, m: Message) -> str:
+        """A message that has been read; the inbox's verdict."""
+        verdict = self.inbox.verdict(m)
+        if (m.src, m.seq) in self.waiting:
+            return "duplicate"
+        if verdict == "new":
+            self.waiting[m.src, m.seq] = m
+        elif verdict == "duplicate":
+            self.owe_ack(m)
+        return verdict
+
+    def take_acks(self, src: str, acks: Iterable[Ack]) -> None:
+        """Acknowledgements by `src`, perhaps among others' for other nodes."""
+        now = time.monotonic()
+        for to, epoch, seq in acks:
+            if to == self.name and epoch == self.store.epoch:
+                news, done = self.outbox.acked(src, seq, now)
+                if news:
+                    self.done_deliveries.append((seq, src))
+                    self.done_sent += done
+                    self.tidy_at = min(self.tidy_at, now + TIDY_DELAY)
+
+    def meet(self, name: str, epoch: int) -> None:
+        """A peer has said which disk it has. If it is another one, it knows nothing of what was said before."""
+        if not self.inbox.is_new(name, epoch):
+            return
+        known = name in self.inbox.peers
+        with self.store.transaction():
+            self.inbox.renew(name, epoch)
+            if known:
+                self.forget_disk_of(name)
+        self.waiting = {key: m for key, m in self.waiting.items() if m.src != name or m.epoch == epoch}
+
+    def forget_disk_of(self, name: str) -> None:
+        self.counters.count(f"replaced.{name}")
+        self.log.warning("%s: %s has lost its memory of this run", self.name, name)
+        if name in self.node.record.below.owed and (out := self.outbox.again(name)):
+            out.body = self.store.body(out.seq)
+            self.store.deliver_again(out.seq, name)
+
+    # -- the transaction
+
+    def commit(self, now: float) -> None:
+        """Take in what was read, work as far as may be, save all of it. `now`: time.monotonic()."""
+        self.settled = self.settled or self.may_settle(now)
+        outcomes = self.finished()
+        work = not self.worker and self.next_task() is not None
+        if not (self.waiting or outcomes or work or self.is_untidy(now)):
+            return self.dispatch()
+        before = self.node
+        took = list(self.waiting.values())
+        with self.store.transaction():
+            self.take_in()
+            for outcome in outcomes:
+                self.apply(outcome)
+            if not self.worker:
+                self.work()
+            self.tidy(now)
+            if self.node is not before:
+                self.store.save_record(self.assembly.records.encode(replace(self.node.record, last={})))
+        self.counters["commits"] += 1  # not worth a commit of its own
+        for m in took:
+            self.owe_ack(m)
+        self.jobs += self.mine
+        self.mine = []
+        self.tell_all()
+        return self.dispatch()
+
+    def take_in(self) -> None:
+        took, self.waiting = list(self.waiting.values()), {}
+        for m in took:
+            self.inbox.note(m)
+            job = Job(m.src, m.number, m.asks, m.body)
+            self.jobs.append(self.store.save_job(job) if self.worker or not self.settled else job)
+            if self.busy and self.busy.job and m.src == self.busy.job.sender == self.parent:
+                self.newer = self.newer or (m.asks and m.number > self.busy.job.number)
+
+    def work(self) -> None:
+        """Without a worker: everything there is to do, in the transaction that is open."""
+        while task := self.next_task():
+            self.busy = task
+            self.apply(perform(self.assembly, task))
+        self.jobs = deque(j if j.id is not None else self.store.save_job(j) for j in self.jobs)
+
+    def dispatch(self) -> None:
+        if self.worker and not self.stopping and (task := self.next_task()):
+            self.busy, self.newer = task, False
+            self.worker.tasks.put(task)
+
+    def finished(self) -> list[Outcome]:
+        if self.worker is None:
+            return []
+        try:
+            return [self.worker.done.get_nowait()]
+        except Empty:
+            return []
+
+    def next_task(self) -> Task | None:
+        """The next call to be made, if one may be made now."""
+        if self.busy or not self.settled:
+            return None
+        node, now = replace(self.node, here=self.here), time.time()
+        if not node.record.started:
+            return Task("start", node, now) if now >= self.pause else None
+        if self.jobs:
+            return Task("arrive", node, now, self.jobs[0])
+        return Task("tick", node, now) if now >= max(node.record.below.deadline, self.pause) else None
+
+    def apply(self, outcome: Outcome) -> None:
+        """Write what a call came to."""
+        self.busy = None
+        job = outcome.task.job
+        if outcome.cancelled and self.stopping:
+            return  # it is done again after the restart
+        if job is not None:
+            self.jobs.popleft()
+            if job.id is not None:
+                self.store.drop_job(job.id)
+        if outcome.failed:
+            self.set_aside(outcome)
+        self.note(outcome)
+        if outcome.node is not None:
+            self.node = outcome.node
+        for parcel in outcome.parcels:
+            self.send(parcel)
+        self.mine += [self.store.save_job(j) for j in outcome.jobs]
+        self.told += [(self.store.save_told(encoded), message) for message, encoded in outcome.told]
+
+    def note(self, outcome: Outcome) -> None:
+        sender = outcome.task.job.sender if outcome.task.job else self.name
+        if outcome.refused:
+            self.counters.count(f"refused.late.{sender}")
+            self.log.debug("%s: refused: %s", self.name, outcome.refused)
+        if outcome.broken:
+            self.counters.count(f"refused.broken.{sender}")
+            self.log.warning("%s: dropped a message of %s: %s", self.name, sender, outcome.broken)
+        if outcome.cancelled:
+            self.counters.count("cancelled")
+
+    def set_aside(self, outcome: Outcome) -> None:
+        """What a role cannot work on is kept for a person to look at, and not tried again at once."""
+        task = outcome.task
+        job = task.job or Job(self.name, self.node.record.below.number, False, task.verb.encode())
+        if task.job is None:
+            self.pause = time.time() + PAUSE
+        self.store.quarantine(job, outcome.failed)
+        self.counters.count(f"quarantined.{job.sender}")
+        self.log.error("%s: %s of %s failed and is set aside:\n%s", self.name, task.verb, job.sender, outcome.failed)
+
+    def send(self, parcel: Parcel) -> None:
+        sent = Sent(self.outbox.seq, parcel.number, parcel.asks, parcel.to, frozenset(parcel.to))
+        self.supersede(sent, parcel.up)
+        self.store.save_sent(sent, parcel.body)
+        self.store.drop_sent(self.outbox.add(sent, parcel.body))
+        self.outbox.send(self.outbox.outs[sent.seq], frozenset(self.here))
+
+    def supersede(self, sent: Sent, up: bool) -> None:
+        """Give up what its receiver would refuse now: older questions to a child, answers to older ones upward."""
+        for dst in sent.pending:
+            if up:
+                old = self.outbox.older_answers(dst, sent.number)
+            else:
+                old = self.outbox.older_questions(dst, sent.seq) if sent.asks else []
+            for out in old:
+                self.counters.count(f"superseded.{dst}")
+                self.store.drop_deliveries([(out.seq, dst)])
+                self.store.drop_sent(self.outbox.give_up(out, dst))
+
+    def is_untidy(self, now: float) -> bool:
+        return now >= self.tidy_at or (self.counters.dirty and now >= self.count_at)
+
+    def tidy(self, now: float, all: bool = False) -> None:
+        """Delete what is done. A crash before costs a duplicate that is dropped."""
+        self.store.drop_deliveries(self.done_deliveries)
+        self.store.drop_sent(self.done_sent)
+        self.store.drop_told(self.done_told)
+        self.done_deliveries, self.done_sent, self.done_told, self.tidy_at = [], [], [], inf
+        if self.counters.dirty and (all or now >= self.count_at):
+            self.store.save_counters(self.counters)
+            self.counters.dirty, self.count_at = False, now + COUNTERS_DELAY
+
+    def tell_all(self) -> None:
+        """Hand to the application what it has not had. An exception there is its own affair, and is logged."""
+        told, self.told = self.told, []
+        for id, message in told:
+            try:
+                self.tell(id, message)
+            except Exception:
+                self.counters.count("told_failed")
+                self.log.exception("%s: the application failed on %s", self.name, type(message).__name__)
+            self.done_told.append(id)
+            self.tidy_at = min(self.tidy_at, time.monotonic() + TIDY_DELAY)
+
+    # -- acknowledgements
+
+    def owe_ack(self, m: Message) -> None:
+        self.acks.setdefault(m.src, []).append((m.src, m.epoch, m.seq))
+        self.ack_at = min(self.ack_at, time.monotonic() + ACK_DELAY)
+
+    def acks_for(self, peers: Sequence[str]) -> tuple[Ack, ...]:
+        """Acknowledgements that may travel in a frame to these peers; they are owed no more."""
+        found: list[Ack] = []
+        for peer in peers:
+            mine = self.acks.pop(peer, [])
+            room = ACKS_PER_FRAME - len(found)
+            found += mine[:room]
+            if mine[room:]:
+                self.acks[peer] = mine[room:]
+        if not self.acks:
+            self.ack_at = inf
+        return tuple(found)
+
+    # -- time
+
+    def may_settle(self, now: float) -> bool:
+        """Enough children are here, or a restarted node has waited for them long enough."""
+        return len(self.here) >= self.habits.wait_for or (self.restarted and now >= self.opened + self.habits.settle)
+
+    @property
+    def ready(self) -> bool:
+        return self.settled and self.node.record.started
+
+    def timer(self, now: float) -> float:
+        """Seconds until `commit` or the outbox has something to do."""
+        if self.told or (not self.worker and self.next_task()):
+            return 0.0
+        ends = [self.tidy_at, self.outbox.timer(), self.ack_at]
+        if self.restarted and not self.settled:
+            ends.append(self.opened + self.habits.settle)
+        if self.counters.dirty:
+            ends.append(self.count_at)
+        return min(min(ends) - now, self.until_tick())
+
+    def until_tick(self) -> float:
+        if self.busy or not self.settled or self.jobs:
+            return inf
+        deadline = self.node.record.below.deadline if self.node.record.started else 0.0
+        return max(deadline, self.pause) - time.time()
+
+    # -- end
+
+    def close(self, grace: float) -> None:
+        """Save what is done; a call that does not end within `grace` seconds is made again after the restart."""
+        self.stopping = True
+        if self.worker is not None:
+            self.worker.close(grace)
+        with self.store.transaction():
+            for outcome in self.finished():
+                self.apply(outcome)
+            self.store.save_record(self.assembly.records.encode(replace(self.node.record, last={})))
+            self.tidy(time.monotonic(), all=True)
+        self.store.close()

@@ -1,0 +1,240 @@
+"""The memory of one node in one run: a SQLite file in which state, inbox, outbox and jobs change in one transaction.
+
+What is saved here decides what happens after a power cut, so the rules of the tables stand beside them. Nothing in this
+module knows what a message means.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import randbits
+
+import msgpack  # type: ignore[import-untyped]
+
+from edge_sdk.errors import UsageError
+from edge_sdk.frames import Buffer
+
+FORMAT = 1
+
+TABLES = """
+-- epoch, run, number of the next message, counters
+create table if not exists kv(k text primary key, v blob) without rowid;
+-- the node's record, encoded: one row
+create table if not exists record(id integer primary key check (id = 1), v blob);
+-- a peer's disk (epoch); everything of it below `floor` has been received
+create table if not exists peer(name text primary key, epoch int, floor int) without rowid;
+-- received from the peer's present disk, at or above its floor
+create table if not exists inbox(src text, seq int, primary key(src, seq)) without rowid;
+-- a message is kept until everybody has acknowledged it and, if it was a question, been asked another one
+create table if not exists outbox(seq integer primary key, number int, asks int, receivers blob, body blob);
+-- who has not acknowledged it yet
+create table if not exists deliver(seq int, dst text, primary key(seq, dst)) without rowid;
+-- received and acknowledged, not yet worked on
+create table if not exists jobs(id integer primary key autoincrement, sender text, number int, asks int, body blob);
+-- for the application, until it has it
+create table if not exists told(id integer primary key autoincrement, body blob);
+-- what a role could not work on
+create table if not exists quarantine(id integer primary key autoincrement, sender text, number int, asks int,
+    body blob, why text, at real);
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A message that waits for the role. `id`: its row, or None where it was never written."""
+
+    sender: str
+    number: int
+    asks: bool
+    body: Buffer
+    id: int | None = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An outbox row. `pending`: those of `receivers` who have not acknowledged it."""
+
+    seq: int
+    number: int
+    asks: bool
+    receivers: tuple[str, ...]
+    pending: frozenset[str]
+
+
+class Store:
+    """An open store.
+
+    Args:
+        path: of the file, made if it is not there.
+        durability: "normal": survives the death of the process; a power cut may lose the last commits. "full": survives
+            a power cut too.
+
+    Raises:
+        UsageError: the file is of another version or no store.
+    """
+
+    def __init__(self, path: Path, durability: str = "normal"):
+        if durability not in ("normal", "full"):
+            raise UsageError(f"durability = {durability!r}, it is 'normal' or 'full'")
+        self.path = path
+        # The loop may be started on another thread than the one that opened the store; it is used by one at a time.
+        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self.prepare(durability)
+        except sqlite3.DatabaseError as e:
+            self.db.close()
+            raise UsageError(f"{path}: not a node's store ({e})") from None
+        except BaseException:
+            self.db.close()
+            raise
+
+    def prepare(self, durability: str) -> None:
+        found = self.db.execute("pragma user_version").fetchone()[0]
+        if found not in (0, FORMAT):
+            raise UsageError(f"{self.path}: store of format {found}, this version reads {FORMAT}")
+        self.db.execute("pragma journal_mode = wal")
+        self.db.execute(f"pragma synchronous = {durability}")
+        self.db.execute("pragma wal_autocheckpoint = 2000")
+        self.db.executescript(TABLES)
+        self.db.execute(f"pragma user_version = {FORMAT}")
+        self.db.execute("insert or ignore into kv values('epoch', ?)", (randbits(62),))
+        self.epoch = int(self.db.execute("select v from kv where k = 'epoch'").fetchone()[0])
+
+    def close(self) -> None:
+        self.db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing."""
+        self.db.execute("begin immediate")
+        try:
+            yield
+            self.db.execute("commit")
+        except BaseException:
+            if self.db.in_transaction:
+                self.db.execute("rollback")
+            raise
+
+    # -- values
+
+    def get(self, key: str) -> bytes | None:
+        row = self.db.execute("select v from kv where k = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def put(self, key: str, value: bytes | int) -> None:
+        self.db.execute("insert or replace into kv values(?, ?)", (key, value))
+
+    def next_seq(self) -> int:
+        row = self.db.execute("select v from kv where k = 'seq'").fetchone()
+        return 1 if row is None else int(row[0])
+
+    def record(self) -> bytes | None:
+        row = self.db.execute("select v from record").fetchone()
+        return None if row is None else row[0]
+
+    def save_record(self, record: Buffer) -> None:
+        self.db.execute("insert or replace into record values(1, ?)", (record,))
+
+    # -- peers and what came from them
+
+    def peers(self) -> dict[str, tuple[int, int, set[int]]]:
+        """Name -> epoch, floor, and what was received at or above the floor."""
+        found: dict[str, tuple[int, int, set[int]]] = {}
+        for name, epoch, floor in self.db.execute("select name, epoch, floor from peer"):
+            found[name] = (epoch, floor, set())
+        for src, seq in self.db.execute("select src, seq from inbox"):
+            found[src][2].add(seq)
+        return found
+
+    def save_peer(self, name: str, epoch: int, floor: int) -> None:
+        """With everything below the floor forgotten."""
+        self.db.execute("insert or replace into peer values(?, ?, ?)", (name, epoch, floor))
+        self.db.execute("delete from inbox where src = ? and seq < ?", (name, floor))
+
+    def renew_peer(self, name: str, epoch: int) -> None:
+        """The peer has another disk: nothing was received from it."""
+        self.db.execute("insert or replace into peer values(?, ?, 0)", (name, epoch))
+        self.db.execute("delete from inbox where src = ?", (name,))
+
+    def save_received(self, src: str, seq: int) -> None:
+        self.db.execute("insert into inbox values(?, ?)", (src, seq))
+
+    # -- what goes out
+
+    def outbox(self) -> list[Sent]:
+        pending: dict[int, set[str]] = {}
+        for seq, dst in self.db.execute("select seq, dst from deliver"):
+            pending.setdefault(seq, set()).add(dst)
+        rows = self.db.execute("select seq, number, asks, receivers from outbox order by seq")
+        return [
+            Sent(seq, number, bool(asks), tuple(msgpack.unpackb(names)), frozenset(pending.get(seq, ())))
+            for seq, number, asks, names in rows
+        ]
+
+    def body(self, seq: int) -> bytes:
+        body: bytes = self.db.execute("select body from outbox where seq = ?", (seq,)).fetchone()[0]
+        return body
+
+    def save_sent(self, sent: Sent, body: Buffer) -> None:
+        row = (sent.seq, sent.number, sent.asks, msgpack.packb(sent.receivers), body)
+        self.db.execute("insert into outbox values(?, ?, ?, ?, ?)", row)
+        self.db.executemany("insert into deliver values(?, ?)", [(sent.seq, dst) for dst in sent.pending])
+        self.put("seq", sent.seq + 1)
+
+    def deliver_again(self, seq: int, dst: str) -> None:
+        self.db.execute("insert or ignore into deliver values(?, ?)", (seq, dst))
+
+    def drop_deliveries(self, pairs: Iterable[tuple[int, str]]) -> None:
+        self.db.executemany("delete from deliver where seq = ? and dst = ?", pairs)
+
+    def drop_sent(self, seqs: Iterable[int]) -> None:
+        self.db.executemany("delete from outbox where seq = ?", [(seq,) for seq in seqs])
+
+    # -- work
+
+    def jobs(self) -> list[Job]:
+        rows = self.db.execute("select sender, number, asks, body, id from jobs order by id")
+        return [Job(sender, number, bool(asks), body, id) for sender, number, asks, body, id in rows]
+
+    def save_job(self, job: Job) -> Job:
+        sql = "insert into jobs(sender, number, asks, body) values(?, ?, ?, ?)"
+        id = self.db.execute(sql, (job.sender, job.number, job.asks, job.body)).lastrowid
+        return Job(job.sender, job.number, job.asks, job.body, id)
+
+    def drop_job(self, id: int) -> None:
+        self.db.execute("delete from jobs where id = ?", (id,))
+
+    def quarantine(self, job: Job, why: str) -> None:
+        sql = "insert into quarantine(sender, number, asks, body, why, at) values(?, ?, ?, ?, ?, ?)"
+        self.db.execute(sql, (job.sender, job.number, job.asks, job.body, why, time.time()))
+
+    def quarantined(self) -> list[tuple[str, int, str]]:
+        """Sender, number and traceback of each message that was set aside."""
+        return self.db.execute("select sender, number, why from quarantine order by id").fetchall()
+
+    # -- the application's
+
+    def told(self) -> list[tuple[int, bytes]]:
+        return self.db.execute("select id, body from told order by id").fetchall()
+
+    def save_told(self, body: Buffer) -> int:
+        id = self.db.execute("insert into told(body) values(?)", (body,)).lastrowid
+        assert id is not None
+        return id
+
+    def drop_told(self, ids: Sequence[int]) -> None:
+        self.db.executemany("delete from told where id = ?", [(id,) for id in ids])
+
+    # -- counters
+
+    def counters(self) -> dict[str, int]:
+        saved = self.get("counters")
+        return {} if saved is None else msgpack.unpackb(saved)
+
+    def save_counters(self, counters: Mapping[str, int]) -> None:
+        self.put("counters", msgpack.packb(dict(counters)))
