@@ -37,7 +37,7 @@ def svt(x: Vector, threshold: float, device: str = "auto") -> Svd:
     a, s, bt = torch.linalg.svd(torch.tensor(x, device=device_of(device)), full_matrices=False)
     rank = int((s > threshold).sum())
     kept = a[:, :rank], s[:rank] - threshold, bt[:rank].T
-    return tuple(part.cpu().numpy() for part in kept)  # type: ignore[return-value]
+    return tuple(part.cpu().numpy() for part in kept)
 
 
 def kernels_for(env: type, device: str = "auto") -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""Small problems with analytic gradients, three tiers around them, and readers of a loopback's trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edge_sdk.loopback import Loopback, Trace, Weather
+from edge_sdk.method import Method, Place
+from edge_sdk.methods.evaluation import Watched
+from edge_sdk.round import Policy
+from edge_sdk.vectors import layout_of
+
+TREE = {"h0": ("d0", "d1", "d2"), "h1": ("d3", "d4"), "h2": ("d5",)}
+DEVICES = tuple(d for devices in TREE.values() for d in devices)
+SIZES = {h: len(devices) for h, devices in TREE.items()}
+LAYOUT = layout_of(("conv", (2, 3, 2), "conv"), ("bias", (2,), "bias"), ("linear", (5, 4), "linear"))
+SEED = 7
+
+PATIENT = {"aggregator": Policy(quorum=1)}
+HASTY = {"aggregator": Policy(quorum=1, deadline=9.0), "hospital": Policy(deadline=4.0)}
+LOSSY = Weather(drop=0.15, slow={("d1", 4): 30.0, ("h1", 6): 40.0}, away={"d0": [(20, 90)], "h2": [(50, 70)]})
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """f(theta) = mean over samples of 1/2 (a_j . theta - b_j)^2, a_j (n,): the data of one device."""
+
+    a: np.ndarray
+    b: np.ndarray
+
+    def __call__(self, theta, indices=None):
+        a, b = (self.a, self.b) if indices is None else (self.a[indices], self.b[indices])
+        residual = a @ theta - b
+        return float(residual @ residual) / (2 * len(b)), (a.T @ residual / len(b)).astype(theta.dtype)
+
+    def score(self, theta):
+        """As if a residual below 1 were a correct answer."""
+        correct = int((np.abs(self.a @ theta - self.b) < 1).sum())
+        return {"samples": len(self.b), "correct": correct, "loss": self(theta)[0] * len(self.b)}
+
+
+def least_squares(seed=0, n=LAYOUT.size, rows=45):
+    """Device -> its problem; all of different sizes."""
+    rng = np.random.default_rng(seed)
+    sizes = {d: rows + 2 * i for i, d in enumerate(DEVICES)}
+    return {d: LeastSquares(rng.normal(size=(k, n)), 2 * rng.normal(size=k)) for d, k in sizes.items()}
+
+
+PROBLEMS = least_squares()
+THETA0 = np.random.default_rng(1).normal(size=LAYOUT.size)
+
+
+def envs_of(method: Method, settings, rounds: int, dtype=np.float64, **given) -> dict[str, Place]:
+    """What every node of TREE is given. `given`: fields for all of them."""
+    common = dict(seed=SEED, rounds=rounds, layout=LAYOUT, theta0=THETA0.astype(dtype), settings=settings) | given
+    envs = {"aggregator": method.env(**common, sizes=SIZES)}
+    envs |= {h: method.env(**common, sizes=dict.fromkeys(devices, 1)) for h, devices in TREE.items()}
+    for d, problem in PROBLEMS.items():
+        envs[d] = method.env(**common, grad_fn=problem, samples=len(problem.b), score=problem.score)
+    return envs
+
+
+def play(method, settings, rounds, *, weather=Weather(), policies=PATIENT, seed=0, tree=TREE, envs=None, **more):  # noqa: B008
+    """(network, trace) of a run."""
+    envs = envs_of(method, settings, rounds) if envs is None else envs
+    net = Loopback(method, tree, envs, policies, seed, weather, **more)
+    return net, net.run()
+
+
+def state(net: Loopback, name: str):
+    """The method's own state of a node, with or without evaluation around it."""
+    s = net.nodes[name].record.state
+    return s.inner if isinstance(s, Watched) else s
+
+
+def told(trace: Trace, kind: type, who="aggregator") -> list:
+    return [m for name, m in trace.told if isinstance(m, kind) and name == who]
+
+
+def without_scores(envs: dict[str, Place]) -> dict[str, Place]:
+    return {name: replace(env, score=None) for name, env in envs.items()}
+
+
+# Readers of a trace, for methods in which a hospital closes once per question of the aggregator. Round r of the
+# aggregator is its question r + 1.
+def devices_counted(trace: Trace) -> list[list[str]]:
+    """Aggregator round -> the devices in what it closed with."""
+    part = {(h, c.above - 1): c.children for h in TREE for c in trace.closed.get(h, [])}
+    return [sorted(d for h in c.children for d in part[h, r]) for r, c in enumerate(trace.closed["aggregator"])]
+
+
+def devices_that_ran(trace: Trace) -> list[list[str]]:
+    """Aggregator round -> the devices whose question arrived, whatever became of the answer."""
+    rounds = [set() for _ in trace.closed["aggregator"]]
+    parent = {d: h for h, devices in TREE.items() for d in devices}
+    for d in DEVICES:
+        for number in trace.ran.get(d, []):
+            rounds[trace.asked[parent[d]][number] - 1].add(d)
+    return [sorted(s) for s in rounds]
