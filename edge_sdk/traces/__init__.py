@@ -4,6 +4,7 @@ from edge_sdk.traces.clock import ReplayClock, arrived
 from edge_sdk.traces.folder import load_folder
 from edge_sdk.traces.read import Trace, read_trace
 from edge_sdk.traces.split import split
+from edge_sdk.traces.synth import write_traces
 from edge_sdk.traces.windows import Windows, recordings, windows
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "recordings",
     "split",
     "windows",
+    "write_traces",
 ]

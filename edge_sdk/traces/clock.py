@@ -18,7 +18,7 @@ class ReplayClock:
         speed: recorded seconds per second of the run; inf: as fast as possible, all is there at once.
         start: recorded second at which the replay begins.
         duration: recorded seconds that are replayed; inf: to the end.
-        loop: after `duration`, begin again at `start`.
+        loop: after `duration`, begin again at `start`; the last instant of a lap is the first of the next.
     """
 
     began: float = 0.0
@@ -49,7 +49,8 @@ class ReplayClock:
         """Seconds of the run until that recorded second is there; 0: it is; inf: it will never be."""
         if recorded <= self.due(now):
             return 0.0
-        if recorded > self.start + self.duration:
+        end = self.start + self.duration
+        if recorded > end or (self.loop and recorded == end):
             return inf
         if not isfinite(self.speed):
             return max(0.0, self.began - now)
@@ -58,10 +59,9 @@ class ReplayClock:
 
     def _played(self, now: float) -> float:
         """Recorded seconds since `began`, laps added up. Nothing has been played before."""
-        return (now - self.began) * self.speed if now > self.began else inf if self._all_at_once(now) else 0.0
-
-    def _all_at_once(self, now: float) -> bool:
-        return now == self.began and not isfinite(self.speed)
+        if now < self.began:
+            return 0.0
+        return (now - self.began) * self.speed if isfinite(self.speed) else inf
 
 
 def arrived(windows: Windows, recorded: float, since: float = -inf) -> Windows:

@@ -11,7 +11,7 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
 
@@ -83,24 +83,20 @@ def _trace(file: Path, reader: Iterator[list[str]], label: str, channels: Sequen
     if header is None or first is None:
         raise UsageError(f"{file}: {'empty' if header is None else 'a header and no samples'}; one sample per line")
     table = _table(file, header, first, label, channels)
-    blocks, rows, last, vocabulary = [], [first, *islice(reader, BLOCK)], -1.0, dict[str, int]()
-    line = 2
-    while rows:
-        blocks.append(_block(table, rows, line, last, vocabulary))
-        last, line = float(blocks[-1].time[-1]), line + len(rows)
-        rows = list(islice(reader, BLOCK))
+    vocabulary: dict[str, int] = {}
+    blocks = list(_blocks(table, chain([first], reader), vocabulary))
     time = np.concatenate([block.time for block in blocks])
     if len(time) < 2:
         raise UsageError(f"{file}: one sample; two or more make a trace")
-    classes = sorted(vocabulary)
-    rank = np.argsort(np.argsort(list(vocabulary)))
+    classes = tuple(sorted(vocabulary))
+    rank = np.array([classes.index(name) for name in vocabulary], np.int64)
     return Trace(
         name=file.stem,
         time=time,
         values=np.concatenate([block.values for block in blocks]),
         channels=tuple(header[i] for i in table.channels),
-        codes=rank[np.concatenate([block.codes for block in blocks])].astype(np.int64),
-        classes=tuple(classes),
+        codes=rank[np.concatenate([block.codes for block in blocks])],
+        classes=classes,
         rate_hz=_rate(time),
         start=first[table.time],
     )
@@ -163,8 +159,16 @@ class _Block:
     codes: npt.NDArray[np.int64]
 
 
+def _blocks(table: _Table, reader: Iterator[list[str]], vocabulary: dict[str, int]) -> Iterator[_Block]:
+    """All rows, a block at a time. `vocabulary` grows by the labels that are new."""
+    last, line = -1.0, 2
+    while rows := list(islice(reader, BLOCK)):
+        yield (block := _block(table, rows, line, last, vocabulary))
+        last, line = float(block.time[-1]), line + len(rows)
+
+
 def _block(table: _Table, rows: list[list[str]], line: int, last: float, vocabulary: dict[str, int]) -> _Block:
-    """The fast way. `last` is the time before this block; `vocabulary` grows by the labels that are new."""
+    """The fast way. `last` is the time before this block, which begins in `line`."""
     try:
         columns = list(zip(*rows, strict=True))
         if len(columns) != len(table.header):
