@@ -52,7 +52,7 @@ def test_recordings_are_all_samples_in_order(trace: Trace) -> None:
 
 
 def test_a_gap_and_a_change_of_label_start_a_recording() -> None:
-    trace = trace_of(runs((0, 4), (1, 3)), [0.1, 0.51, 0.5, 0.1, 0.1, 0.1])
+    trace = trace_of(runs((0, 4), (1, 3)), [0.25, 0.75, 0.5, 0.25, 0.25, 0.25])
     assert recordings(trace, 0.5).tolist() == [[0, 2], [2, 4], [4, 7]]
     assert recordings(trace, 1.0).tolist() == [[0, 4], [4, 7]]
 
