@@ -3,15 +3,19 @@
 Frame of the forearm: x to the hand, y to the thumb, z out of the back of the hand. `elevation` lifts the hand above
 the elbow, `roll` turns the forearm about x (0: palm down). A sensor at rest feels 1 g upwards.
 
-What the numbers are from:
-    walking: steps of 1.6 to 2.2 Hz                        Pachi & Ji 2005
-    arm swing: one cycle per two steps                     Kuhtz-Buschbeck & Jing 2012
-    cycles of a gait differ by 2 to 3 %                    Hausdorff 2005
-    stairs: slower up, harder impacts down                 Riener, Rabuffetti & Frigo 2002
-    movements from point to point have minimum jerk        Flash & Hogan 1985
-    breathing 12 to 18 per minute, tremor 8 to 12 Hz       textbook values
-    tooth brushing 3 to 5 Hz, phases of the gestures       looked at in the recordings of Bruno et al. 2013 (the ADL
-                                                           data set with wrist-worn accelerometer)
+What the numbers are from ("recorded": the ADL data set with wrist-worn accelerometer of Bruno et al. 2013, strongest
+frequency of pieces of 8 s, medians per person):
+    walking: steps of 1.6 to 2.2 Hz                     Pachi & Ji 2005 (means of 1.8 and 2.0 Hz); recorded: 1.0 to 1.75 Hz,
+                                                        lowest where the arm swing, at half the rate, is the strongest
+    arm swing: one cycle per two steps                  textbook
+    cycles of a gait differ by a few percent            see Hausdorff 2005 on the variability of gait
+    stairs: slower up, faster and harder down           recorded: 1.25 to 1.6 Hz up, 1.9 to 2.0 Hz down
+    movements from point to point have minimum jerk     Flash & Hogan 1985
+    breathing 12 to 18 per minute, tremor 8 to 12 Hz    textbook
+    tooth brushing 3 to 5 Hz                            recorded: 4.4 and 5.1 Hz, two persons
+    combing 0.8 to 1.6 Hz                               recorded: 0.9 to 1.6 Hz, three persons
+    strength of accelerations and of noise              adjusted until medians were near the recorded ones
+    postures and phases of gestures                     chosen by eye, after plots of the recorded ones
 """
 
 from __future__ import annotations
