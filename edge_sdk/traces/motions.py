@@ -5,7 +5,7 @@ the elbow, `roll` turns the forearm about x (0: palm down). A sensor at rest fee
 
 What the numbers are from ("recorded": the ADL data set with wrist-worn accelerometer of Bruno et al. 2013, strongest
 frequency of pieces of 8 s, medians per person):
-    walking: steps of 1.6 to 2.2 Hz                     Pachi & Ji 2005 (means of 1.8 and 2.0 Hz); recorded: 1.0 to 1.75 Hz,
+    walking: steps of 1.6 to 2.2 Hz                     Pachi & Ji 2005 (means 1.8, 2.0 Hz); recorded: 1.0 to 1.75,
                                                         lowest where the arm swing, at half the rate, is the strongest
     arm swing: one cycle per two steps                  textbook
     cycles of a gait differ by a few percent            see Hausdorff 2005 on the variability of gait
