@@ -1,4 +1,4 @@
-"""Brokers for demo and tests, each in a process of its own that ends with ours. A hospital runs its broker as a service.
+"""Brokers for demo and tests, each in a process of its own that ends with ours. A hospital's broker is a service.
 
 with EmbeddedBroker() as broker:      # amqtt: nothing to install but the extra `replay`
     ... broker.url ...

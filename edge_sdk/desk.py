@@ -1,4 +1,4 @@
-"""The files of a node: which run it works in, one store per run, and a lock, because two processes must not share them."""
+"""The files of a node: which run it works in, a store for each run, and a lock: two processes must not share them."""
 
 from __future__ import annotations
 

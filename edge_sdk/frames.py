@@ -6,8 +6,8 @@
     h  src epoch session run here                       hello, the answer to a birth; body: the encoded run, or empty
 
 A message is named (src, epoch, seq). `epoch` is drawn when a node's database is made: another one means another disk.
-`lo` is the lowest seq that the receiver has not acknowledged: it may forget everything below. `session` is drawn at each
-connect, so that the will of an old connection cannot bury a new one. An ack is (whom it is for, epoch, seq).
+`lo` is the lowest seq that the receiver has not acknowledged: it may forget everything below. `session` is drawn at
+each connect, so that the will of an old connection cannot bury a new one. An ack is (whom it is for, epoch, seq).
 
 A header may be longer than this table says: later versions append, never reorder.
 """

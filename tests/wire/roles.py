@@ -48,9 +48,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Tally:
-    """State of a device: rounds it has worked on, each once if all is well."""
+    """State of a device: how many questions it has worked on, and the latest; equal if each came once."""
 
-    rounds: tuple[int, ...] = ()
+    count: int = 0
+    last: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def device_start(env: Env) -> Any:
 
 def device_receive(env: Env, state: Tally, sender: str, m: Ask) -> Any:
     env.work(m.round)
-    return Tally((*state.rounds, m.round)), [Send(UP, Answer(m.round, 1, m.values + np.float32(1)))]
+    return Tally(state.count + 1, m.round), [Send(UP, Answer(m.round, 1, m.values + np.float32(1)))]
 
 
 def hospital_start(env: Env) -> Any:
@@ -90,7 +91,7 @@ def hospital_start(env: Env) -> Any:
 
 def hospital_receive(env: Env, state: Sums, sender: str, m: Any) -> Any:
     if sender == UP:
-        return Sums(m.round, values=np.zeros_like(m.values), asked=m.values), [Send(DOWN, m)]
+        return Sums(m.round, values=np.zeros_like(m.values), asked=m.values), [Send(everybody(env), m)]
     return added(state, sender, m), []
 
 
@@ -100,7 +101,7 @@ def hospital_close(env: Env, state: Sums) -> Any:
 
 def aggregator_start(env: Env) -> Any:
     zero = np.zeros(env.size, np.float32)
-    return Sums(1, values=zero, asked=zero), [Send(DOWN, Ask(1, zero))]
+    return Sums(1, values=zero, asked=zero), [Send(everybody(env), Ask(1, zero))]
 
 
 def aggregator_receive(env: Env, state: Sums, sender: str, m: Answer) -> Any:
@@ -114,7 +115,12 @@ def aggregator_close(env: Env, state: Sums) -> Any:
     if state.round >= env.rounds:
         return state, [told]
     following = Sums(state.round + 1, values=np.zeros_like(mean), asked=mean)
-    return following, [told, Send(DOWN, Ask(state.round + 1, mean))]
+    return following, [told, Send(everybody(env), Ask(state.round + 1, mean))]
+
+
+def everybody(env: Env) -> str | tuple[str, ...]:
+    """All children by name, so that who is dead at the moment is asked too; without names, those who are here."""
+    return tuple(sorted(env.sizes)) or DOWN
 
 
 def added(state: Sums, sender: str, m: Answer) -> Sums:
@@ -128,6 +134,7 @@ HOSPITAL = Role(hospital_start, hospital_receive, hospital_close, Sums)
 AGGREGATOR = Role(aggregator_start, aggregator_receive, aggregator_close, Sums)
 
 
-def assembly(role: Role, run: Run, policy: Policy = Policy(), **given: Any) -> Assembly:
+def assembly(role: Role, run: Run, policy: Policy | None = None, **given: Any) -> Assembly:
     env = Env(seed=run.seed, rounds=run.rounds, **given)
-    return Assembly(role, env, policy, Codec(MESSAGES), Codec((Record, role.state, Done, *MESSAGES), finite=False))
+    records = Codec((Record, role.state, Done, *MESSAGES), finite=False)
+    return Assembly(role, env, policy or Policy(), Codec(MESSAGES), records)
