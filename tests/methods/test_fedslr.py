@@ -147,14 +147,17 @@ class Toy(LeastSquares):
         return self.h / 2 * float(((theta - self.b) ** 2).sum()), self.h * (theta - self.b)
 
 
+def exactly(name, eta_g):
+    """The minimiser of eq. (4) for one device of the toy."""
+    return lambda w, gamma: (H[name] * B[name] + gamma + w / eta_g) / (H[name] + 1 / eta_g)
+
+
 def toy(method, settings, rounds, exact=False, participation=None):
     """w after each round of the toy on three tiers."""
     common = dict(seed=SEED, rounds=rounds, layout=TOY, theta0=np.zeros(4), settings=settings)
     envs = {"aggregator": method.env(**common, sizes={"h": 2}), "h": method.env(**common, sizes=dict.fromkeys(H, 1))}
     for name in H:
-        eta = getattr(settings, "eta_g", 1.0)
-        solver = (lambda w, g, i=name: (H[i] * B[i] + g + w / eta) / (H[i] + 1 / eta)) if exact else None
-        extra = {"local_solver": solver} if exact else {}
+        extra = {"local_solver": exactly(name, settings.eta_g)} if exact else {}
         envs[name] = method.env(**common, grad_fn=Toy(name), samples=4, **extra)
     net, trace = play(method, settings, rounds, tree={"h": tuple(H)}, envs=envs)
     return [lowrank.unpack(TOY, c.state.model) for c in trace.closed["aggregator"]], net
@@ -177,7 +180,7 @@ def test_golden_full():
 
 def test_golden_first_answers():
     env = FEDSLR.env(layout=TOY, theta0=np.zeros(4), settings=EXACT, me="d0", samples=4, grad_fn=Toy("d0"))
-    env = replace(env, local_solver=lambda w, g: (H["d0"] * B["d0"] + g + w / 0.1) / (H["d0"] + 1 / 0.1))
+    env = replace(env, local_solver=exactly("d0", 0.1))
     question = fedslr.Global(lowrank.dense(TOY, np.zeros(4)), 0, 1, {})
     s, sends = fedslr.device_receive(env, fedslr.device_start(env)[0], "up", question)
     assert np.allclose(sends[0].message.total, (0.18181818, 0, 0.09090909, -0.09090909), atol=1e-8)
@@ -192,7 +195,7 @@ def test_golden_partial():
     path = []
     for t in range(1200):
         i, w = ("d0", "d1")[t % 2], lowrank.unpack(TOY, s.model)
-        local = (H[i] * B[i] + gamma[i] + w / 0.1) / (H[i] + 1 / 0.1)
+        local = exactly(i, 0.1)(w, gamma[i])
         gamma[i] = fedslr.update_auxiliary(gamma[i], w, local, 0.1)
         s, _ = fedslr.aggregator_receive(env, s, "h", fedslr.Sum(local, 1.0))
         s = fedslr.step(env, s)
@@ -431,6 +434,32 @@ def test_A2_gamma_averaged_over_the_picked_never_settles():
         path, _, _ = literal.fedslr(PROBLEMS, THETA0, replace(settings, personal_epochs=0), S, gamma_over=over)
         moves[over] = np.mean([np.linalg.norm(b - a) for a, b in zip(path[-50:], path[-49:], strict=False)])
     assert moves["all"] < 1e-3 * moves["S"]
+
+
+def test_A2_as_a_fault_of_the_aggregator_is_seen():
+    """1/|S_t| in place of 1/M for the mean of gamma."""
+
+    def close(env, s):
+        return fedslr.aggregator_close(replace(env, sizes={"h": s.tally.count}) if s.tally else env, s)
+
+    faulty = replace(FEDSLR, aggregator=replace(FEDSLR.aggregator, close=close))
+    settings = replace(PAPER_LIKE, participation=0.5)
+    net, trace = play(faulty, settings, 1)
+    assert agrees(net, trace, settings)[0] > 1e-3
+
+
+# Privacy --------------------------------------------------------------------------------------------------------
+def test_p_and_gamma_never_cross_a_wire():
+    _, trace = play(FEDSLR, PAPER_LIKE, 6)
+    private = {v.tobytes() for d in DEVICES for s in trace.states[d] for v in (s.p, s.tried) if v.any()}
+    vectors = [m.total if isinstance(m, fedslr.Sum) else m.model.values for _, _, m in trace.crossed]
+    assert len(private) == 6 * 6 * 2 and not private & {v.tobytes() for v in vectors}
+
+
+def test_no_device_is_named_above_its_hospital():
+    _, trace = play(FEDSLR, replace(PAPER_LIKE, participation=0.5), 6)
+    above = [m for a, b, m in trace.crossed if "aggregator" in (a, b)]
+    assert above and not any(d in repr(m) for m in above for d in DEVICES)
 
 
 # Variants, settings, what is told --------------------------------------------------------------------------------

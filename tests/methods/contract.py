@@ -1,0 +1,195 @@
+"""What every method must keep to, as checks that raise AssertionError. Each takes a method and plays it.
+
+inputs_untouched, replays        roles are pure functions
+survives_the_codec               states and messages can be written and read, and mean the same afterwards
+only_declared_messages           nothing else leaves a node
+duplicates_change_nothing        every message twice, or once: the same
+late_answers_change_nothing      an answer after the close, or never: the same
+an_interrupted_round_is_dropped  what a hospital had gathered does not leak into its next answer
+a_silent_device_does_not_stall
+order_does_not_matter            any delays: the same, bit for bit
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from math import inf
+
+import numpy as np
+from problems import DEVICES, HASTY, LAYOUT, PATIENT, TREE, envs_of, play, told
+
+from edge_sdk.codec import Codec
+from edge_sdk.loopback import Weather
+from edge_sdk.method import UP, Method, Role
+from edge_sdk.methods.evaluation import Progress
+
+ROUNDS = 6
+TIERS = ("device", "hospital", "aggregator")
+
+
+def fingerprint(value) -> bytes:
+    """Equal for equal plain data, bit for bit."""
+    if isinstance(value, np.ndarray):
+        return repr((value.dtype.str, value.shape)).encode() + value.tobytes()
+    if dataclasses.is_dataclass(value):
+        items = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
+        return type(value).__name__.encode() + fingerprint(items)
+    if isinstance(value, Mapping):
+        return fingerprint(sorted(value.items()))
+    if isinstance(value, (list, tuple)):
+        return b"[" + b",".join(map(fingerprint, value)) + b"]"
+    return repr(value).encode()
+
+
+def run(method, settings, **more):
+    return play(method, settings, ROUNDS, envs=envs_of(method, settings, ROUNDS, np.float32), **more)
+
+
+def outcome(played) -> dict[str, bytes]:
+    """Node -> its final state and what it told its application."""
+    net, trace = played
+    names = ("aggregator", *TREE, *DEVICES)
+    return {
+        n: fingerprint([net.nodes[n].record.state, sorted(fingerprint(m) for who, m in trace.told if who == n)])
+        for n in names
+    }
+
+
+def around(method: Method, wrap) -> Method:
+    """The method with wrap(tier, name of the function, function) in place of each function of its roles."""
+
+    def role(tier):
+        inner = getattr(method, tier)
+        calls = {f: wrap(tier, f, getattr(inner, f)) for f in ("start", "receive", "close")}
+        return Role(**calls, state=inner.state)
+
+    return dataclasses.replace(method, **{tier: role(tier) for tier in TIERS})
+
+
+def inputs_untouched(method, settings):
+    def wrap(tier, what, f):
+        def call(*args):
+            before = [fingerprint(a) for a in args]
+            done = f(*args)
+            assert [fingerprint(a) for a in args] == before, f"{tier}.{what} changed its input"
+            return done
+
+        return call
+
+    run(around(method, wrap), settings)
+
+
+def replays(method, settings):
+    def wrap(tier, what, f):
+        def call(*args):
+            done = f(*args)
+            assert fingerprint(f(*args)) == fingerprint(done), f"{tier}.{what} is no function of its arguments"
+            return done
+
+        return call
+
+    run(around(method, wrap), settings)
+
+
+def survives_the_codec(method, settings):
+    """As over a wire and through a store: every message and every state is bytes in between."""
+    messages = Codec(method.messages, layout=LAYOUT, dtype=np.float32)
+
+    def wrap(tier, what, f):
+        role = getattr(method, tier)
+        records = Codec([role.state, *method.messages], layout=LAYOUT, dtype=np.float32, finite=False)
+
+        def call(env, *args):
+            s, sends = f(env, *args)
+            assert type(s) is role.state, f"{tier}.{what} left a {type(s).__name__}, declared {role.state.__name__}"
+            return records.decode(records.encode(s), role.state), sends
+
+        return call
+
+    plain = outcome(run(method, settings))
+    through = run(around(method, wrap), settings, through=lambda m: messages.decode(messages.encode(m)))
+    assert outcome(through) == plain, "bytes in between change the result"
+
+
+def only_declared_messages(method, settings):
+    def leaving(m):
+        assert type(m) in method.messages, f"{type(m).__name__} leaves a node, undeclared"
+        return m
+
+    run(method, settings, through=leaving)
+
+
+def duplicates_change_nothing(method, settings):
+    once = outcome(run(method, settings, weather=Weather(repeat=0.0)))
+    twice = run(method, settings, weather=Weather(repeat=1.0))
+    assert twice[1].refused and outcome(twice) == once, "a duplicate changed something"
+
+
+def late_answers_change_nothing(method, settings):
+    def played(delay):
+        slow = {("d1", 2): delay, ("h1", 3): delay}
+        return run(method, settings, weather=Weather(slow=slow), policies=HASTY)
+
+    late, never = played(60.0), played(1e6)
+    assert any(sender == "d1" for _, sender, _ in late[1].refused)
+    assert outcome(late) == outcome(never), "a late answer changed something"
+
+
+def an_interrupted_round_is_dropped(method, settings):
+    """A hospital that is asked anew before it has closed answers as one that was asked only now."""
+    heard = recorded_hospital_calls(method, settings)
+    role, answers = method.hospital, []
+    for questions in (heard["questions"][:2], heard["questions"][1:2]):
+        env = heard["env"]
+        s, _ = role.start(env)
+        for question, (sender, answer) in zip(questions, heard["answers"], strict=False):
+            s, _ = role.receive(env, s, UP, question)
+            s, _ = role.receive(env, s, sender, answer)
+        answers.append(fingerprint(role.close(env, s)[1]))
+        heard["answers"] = heard["answers"][1:]
+    assert answers[0] == answers[1], "what was gathered before an interruption was counted after it"
+
+
+def recorded_hospital_calls(method, settings):
+    """env, training questions and training answers that h0 has seen."""
+    seen = {"env": None, "questions": [], "answers": []}
+
+    def wrap(tier, what, f):
+        def call(env, *args):
+            if tier == "hospital" and what == "receive" and env.me == "h0":
+                seen["env"] = env
+                seen["questions" if args[1] == UP else "answers"].append(args[2] if args[1] == UP else args[1:])
+            return f(env, *args)
+
+        return call
+
+    run(around(method, wrap), settings, weather=Weather(repeat=0.0))
+    return seen
+
+
+def a_silent_device_does_not_stall(method, settings):
+    _, trace = run(method, settings, weather=Weather(away={"d5": [(0, inf)]}), policies=HASTY)
+    rounds = [m.round for m in told(trace, Progress)]
+    assert rounds == list(range(1, ROUNDS + 1)), f"{len(rounds)} of {ROUNDS} rounds with a silent device"
+
+
+def order_does_not_matter(method, settings):
+    """Delays in between, so that every seed has another order of arrival."""
+    played = [run(method, settings, policies=PATIENT, seed=s, weather=Weather(delay=(0.1, 9.0))) for s in range(4)]
+    orders = {tuple(c.children) for _, trace in played for c in trace.closed["h0"]}
+    assert len(orders) > 2
+    assert len({tuple(outcome(p).items()) for p in played}) == 1, "the order of arrival changes the result"
+
+
+CHECKS = (
+    inputs_untouched,
+    replays,
+    survives_the_codec,
+    only_declared_messages,
+    duplicates_change_nothing,
+    late_answers_change_nothing,
+    an_interrupted_round_is_dropped,
+    a_silent_device_does_not_stall,
+    order_does_not_matter,
+)

@@ -1,0 +1,156 @@
+"""The contract, over every method, with and without evaluation around it; and faults, each caught by its check."""
+
+from dataclasses import dataclass, replace
+
+import contract
+import numpy as np
+import pytest
+
+from edge_sdk import round as rounds
+from edge_sdk.errors import PeerError
+from edge_sdk.method import OUT, UP, Send
+from edge_sdk.methods import METHODS, fedavg, fedslr
+from edge_sdk.methods.evaluation import evaluated
+from edge_sdk.methods.fedavg import FEDAVG
+from edge_sdk.methods.fedslr import FEDSLR
+from edge_sdk.methods.gather import Sum
+
+WRAPPED = {"plain": lambda m: m, "evaluated": lambda m: evaluated(m, every=3)}
+
+
+def settings_of(method):
+    return method.settings(eta_l=0.05, batch=16, local_epochs=1)
+
+
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("wrap", WRAPPED)
+@pytest.mark.parametrize("name", METHODS)
+def test_contract(name, wrap, check):
+    method = WRAPPED[wrap](METHODS[name])
+    check(method, settings_of(method))
+
+
+# Methods at fault -----------------------------------------------------------------------------------------------
+def changed(method, tier, **functions):
+    return replace(method, **{tier: replace(getattr(method, tier), **functions)})
+
+
+def mutating(env, s, sender, m):
+    s.gamma[0] += 1
+    return fedslr.device_receive(env, s, sender, m)
+
+
+def writing_the_message(env, s, sender, m):
+    m.total[...] = 0
+    return fedavg.aggregator_receive(env, s, sender, m)
+
+
+def never_twice(env, s, sender, m, calls=[0]):  # noqa: B006 (the fault)
+    calls[0] += 1
+    s, sends = fedavg.device_receive(env, s, sender, m)
+    return s, [Send(UP, replace(sends[0].message, scores={"calls": float(calls[0])}))]
+
+
+def keeping(env, s, sender, m):
+    """A hospital that does not drop what it had gathered."""
+    done, sends = fedavg.hospital_receive(env, s, sender, m)
+    return (replace(done, tally=s.tally) if sender == UP else done), sends
+
+
+@dataclass(frozen=True)
+class Diary:
+    text: str
+
+
+def telling(env, s, sender, m):
+    return s, [Send(UP, Diary("what it measured"))]
+
+
+@dataclass(frozen=True)
+class Other:
+    pass
+
+
+def of_another_type(env, s):
+    return Other(), fedavg.hospital_close(env, s)[1]
+
+
+@dataclass(frozen=True)
+class Floats:
+    total: np.ndarray | None = None
+    weight: float = 0.0
+
+
+def adding_floats(env, s, sender, m):
+    if sender == UP:
+        return Floats(), [Send(tuple(env.here), m)]
+    return Floats(m.total if s.total is None else s.total + m.total, s.weight + m.weight), []
+
+
+def sum_of_floats(env, s):
+    return s, [Send(UP, Sum(s.total, s.weight, 1))]
+
+
+def patient_for_ever(env, s):
+    """An aggregator that asks the same again until everybody is there."""
+    if s.tally is None or s.tally.count < env.devices:
+        return replace(s, tally=None), [*fedavg.questions(env, s)]
+    return fedavg.aggregator_close(env, s)
+
+
+FAULTS = {
+    "a role that writes into its state": (changed(FEDSLR, "device", receive=mutating), contract.inputs_untouched),
+    "a role that writes into a message": (
+        changed(FEDAVG, "aggregator", receive=writing_the_message),
+        contract.inputs_untouched,
+    ),
+    "a role with a memory of its own": (changed(FEDAVG, "device", receive=never_twice), contract.replays),
+    "a message that is not declared": (
+        changed(FEDAVG, "device", receive=telling),
+        contract.only_declared_messages,
+    ),
+    "a state of an undeclared type": (
+        changed(FEDAVG, "hospital", close=of_another_type),
+        contract.survives_the_codec,
+    ),
+    "answers of an abandoned round": (
+        changed(FEDAVG, "hospital", receive=keeping),
+        contract.an_interrupted_round_is_dropped,
+    ),
+    "sums in the order of arrival": (
+        changed(FEDAVG, "hospital", receive=adding_floats, close=sum_of_floats, start=lambda env: (Floats(), [])),
+        contract.order_does_not_matter,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_seen(fault):
+    method, check = FAULTS[fault]
+    with pytest.raises(AssertionError):
+        check(method, settings_of(method))
+
+
+def accepting(r, child, number):
+    owed = {c: n for c, n in r.owed.items() if c != child}
+    return replace(r, owed=owed, heard=r.heard | {child}), None
+
+
+@pytest.mark.parametrize("check", [contract.duplicates_change_nothing, contract.late_answers_change_nothing])
+def test_a_node_that_accepts_what_nobody_owes_is_seen(check, monkeypatch):
+    monkeypatch.setattr(rounds, "hear", accepting)
+    with pytest.raises((AssertionError, PeerError)):  # the latter: more devices than there are
+        check(FEDAVG, settings_of(FEDAVG))
+
+
+def test_an_aggregator_that_waits_for_everybody_is_seen():
+    """With a bound on the questions, or the check itself would never end."""
+    asked = [0]
+
+    def bounded(env, s):
+        asked[0] += 1
+        s, sends = patient_for_ever(env, s)
+        return s, sends if asked[0] < 50 else [Send(OUT, None)]
+
+    with pytest.raises(AssertionError, match="0 of 6 rounds"):
+        contract.a_silent_device_does_not_stall(changed(FEDAVG, "aggregator", close=bounded), settings_of(FEDAVG))
