@@ -1,0 +1,1 @@
+"""Auscult in the cloud: the global steps of the methods, with torch."""

@@ -1,0 +1,1 @@
+"""What the machine under a node is, and what it can spare."""

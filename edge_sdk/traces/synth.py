@@ -32,6 +32,10 @@ class Summary:
     activities: dict[str, int]
 
 
+MARK = "GENERATED.txt"
+"""A file beside generated traces that says so; a replay repeats it in its report."""
+
+
 def write_traces(
     directory: str | Path, devices: int = 12, seed: int = 7, minutes: float = 13.0, *, overwrite: bool = False
 ) -> tuple[Summary, ...]:
@@ -53,6 +57,7 @@ def write_traces(
     if seed < 0:
         raise UsageError(f"seed = {seed}; a whole number, 0 or more, is needed")
     folder = _folder(Path(directory), overwrite)
+    (folder / MARK).write_text(f"These traces were generated, not recorded: {devices} devices, seed {seed}.\n")
     return tuple(_write(folder / f"synth-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
 
 

@@ -1,0 +1,36 @@
+# Each target makes what it needs first. `make demo` and `make test` are all that a fresh machine needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench bench-compile bench-wire clean
+
+demo: $(READY)
+	$(BIN)/auscult demo
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict -p edge_sdk
+
+bench: $(READY)
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/wire.py
+
+bench-compile: $(READY)
+	$(BIN)/python benchmarks/compile.py
+
+bench-wire: $(READY)
+	$(BIN)/python benchmarks/wire.py
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,77 @@
+"""What `auscult aggregator` does with its settings file."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from aggregator.server import Aggregator
+from edge_sdk import lowrank
+from edge_sdk.errors import UsageError
+from edge_sdk.run import Run
+from edge_sdk.serve import serve, write_json
+from edge_sdk.services import AggregatorFile
+from edge_sdk.settings import read_toml
+from hardware.probe import peak_memory_mb
+
+
+def serve_aggregator(path: Path, once: bool) -> None:
+    """Serve one run; ends with it.
+
+    Raises:
+        UsageError: anything in the file is wrong; nothing has been started.
+    """
+    file = read_toml(path, AggregatorFile)
+    try:
+        aggregator = aggregator_of(file)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    shutil.copyfile(path, file.directory / "run.toml")
+    began = time.monotonic()
+    serve([aggregator], once=True)
+    if aggregator.finished.is_set():
+        write_json(file.directory / "result.json", result(aggregator, time.monotonic() - began))
+
+
+def aggregator_of(file: AggregatorFile) -> Aggregator:
+    from edge_sdk.bundle import read_bundle
+
+    table = dataclasses.asdict(file.run)
+    run = Run(**table, bundle=read_bundle(file.bundle).sha256)
+    return Aggregator(
+        file.name,
+        broker=file.broker,
+        bundle=file.bundle,
+        directory=file.directory,
+        run=run,
+        hospitals=file.hospitals,
+        deadline=file.deadline,
+        quorum=file.quorum,
+        wait_for=file.wait_for,
+        device=file.device,
+    )
+
+
+def result(aggregator: Aggregator, seconds: float) -> dict[str, Any]:
+    """What the aggregator can tell at the end of a run."""
+    return {
+        "run": aggregator.job.id,
+        "seconds": round(seconds, 2),
+        "peak_memory_mb": round(peak_memory_mb(), 1),
+        "counters": dict(aggregator.runtime.counters.totals()),
+        "model": described_model(aggregator),
+    }
+
+
+def described_model(aggregator: Aggregator) -> dict[str, Any]:
+    """Size of the final model, and the rank of each layer that has a matrix form."""
+    layout, packed = aggregator.bundle.layout, aggregator.newest.model
+    return {
+        "parameters": layout.size,
+        "parameters_sent": lowrank.floats(layout, packed.ranks),
+        "ranks": lowrank.ranks(layout, packed),
+        "full_ranks": {slot.name: min(lowrank.matrix_shape(slot)) for slot in lowrank.matrix_slots(layout)},
+    }

@@ -1,0 +1,180 @@
+"""The aggregator: the global step of a method, as a service with metrics, checkpoints and a ledger.
+
+What it writes in its directory:
+    run.toml        the run as it was started
+    metrics.jsonl   one JSON object a line: rounds, evaluations, the end; each once, whatever is killed when
+    model.npz       the newest global model, one array for each parameter, by its name
+    result.json     what it came to: the model's size and ranks, bytes, seconds, memory
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from edge_sdk.bundle import read_bundle
+
+from aggregator.kernels import kernels_for
+from edge_sdk.assembly import assembly, method_of, place, settings_of
+from edge_sdk.errors import UsageError
+from edge_sdk.method import Place
+from edge_sdk.methods.evaluation import Finished
+from edge_sdk.methods.reports import Progress, Report
+from edge_sdk.round import Policy
+from edge_sdk.run import Run, checked_name
+from edge_sdk.runtime import Assembly, Runtime
+
+
+class Aggregator:
+    """One aggregator node.
+
+    Args:
+        name: what its hospitals call it.
+        broker: URL of the broker that hospitals reach it by.
+        bundle: file with the compiled model.
+        directory: where it keeps its state and writes its results.
+        run: the training job.
+        hospitals: name -> number of its devices (M, the number of all devices, is their sum).
+        deadline: seconds after which a round ends with the hospitals that have answered.
+        quorum: hospitals without which a round does not end.
+        wait_for: hospitals that must be ready before the run starts; None: all.
+        device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        broker: str,
+        bundle: str | Path,
+        directory: str | Path,
+        run: Run,
+        hospitals: Mapping[str, int],
+        deadline: float,
+        quorum: int = 1,
+        wait_for: int | None = None,
+        device: str = "auto",
+        on_event: Callable[[Any], None] | None = None,
+        log: logging.Logger | None = None,
+    ):
+        self.name, self.on_event = checked_name(name, "aggregator name"), on_event
+        self.bundle, self.job, self.device = read_bundle(bundle), run, device
+        self.hospitals = checked_hospitals(hospitals)
+        check_deadlines(run, deadline)
+        settings_of(run)
+        self.policy = Policy(quorum=max(1, quorum), deadline=deadline)
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.metrics = Metrics(self.directory / "metrics.jsonl")
+        self.finished = threading.Event()
+        self.runtime = Runtime(
+            name,
+            parent=None,
+            children=tuple(self.hospitals),
+            directory=self.directory,
+            broker=broker,
+            run=run,
+            assemble=self.assemble,
+            told=self.told,
+            wait_for=wait_for,
+            log=log or logging.getLogger(f"auscult.{name}"),
+        )
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Serve until `stop`, or until `until()` says so."""
+        self.runtime.run(until)
+
+    def stop(self) -> None:
+        self.runtime.stop()
+
+    def assemble(self, run: Run) -> Assembly:
+        if run.bundle != self.bundle.sha256:
+            raise UsageError(f"run {run.id} is for bundle {run.bundle[:12]}, the file is {self.bundle.sha256[:12]}")
+        method = method_of(run)
+        given = kernels_for(method.env, self.device)
+        self.place: Place = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **given)
+        return assembly(run, method.aggregator, self.place, self.policy)
+
+    def told(self, number: int, message: Any) -> None:
+        """A round, an evaluation or the end: into the metrics, once."""
+        line = described(message)
+        if line is not None:
+            self.metrics.add(number, {**line, "time": time.time(), "bytes": self.runtime.counters.totals()})
+        if isinstance(message, (Report, Finished)):
+            self.save_model()
+        if self.on_event is not None:
+            self.on_event(message)
+        if isinstance(message, Finished):
+            self.finished.set()
+
+    def node_state(self) -> Any:
+        assert self.runtime.node is not None  # told is called within a run
+        return self.runtime.node.record.state
+
+    def shown(self) -> Any:
+        """The newest global model, as the method shows it."""
+        return method_of(self.job).show(self.place, self.node_state())
+
+    def save_model(self) -> None:
+        """The newest global model, in place of the one before."""
+        layout, self.newest = self.bundle.layout, self.shown()
+        theta = method_of(self.job).models(self.place, None, self.newest)["global"]
+        arrays = {slot.name: layout.view(theta, slot) for slot in layout.slots}
+        part = self.directory / "model.npz.part"
+        with part.open("wb") as file:
+            np.savez(file, **arrays)
+        os.replace(part, self.directory / "model.npz")
+
+
+class Metrics:
+    """A file of JSON lines in which every number occurs once, although told messages may come again after a crash."""
+
+    def __init__(self, path: Path):
+        self.path, self.last = path, -1
+        if path.exists():
+            complete = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            path.write_text("".join(complete))
+            self.last = max((json.loads(line)["number"] for line in complete), default=-1)
+
+    def add(self, number: int, line: Mapping[str, Any]) -> None:
+        if number <= self.last:
+            return
+        with self.path.open("a") as file:
+            file.write(json.dumps({"number": number, **line}) + "\n")
+        self.last = number
+
+
+def described(message: Any) -> dict[str, Any] | None:
+    """A message for the application as a line of metrics."""
+    if isinstance(message, Progress):
+        return {"kind": "round", **asdict(message)}
+    if isinstance(message, Report):
+        return {"kind": "evaluation", **asdict(message)}
+    if isinstance(message, Finished):
+        return {"kind": "finished", **asdict(message)}
+    return None
+
+
+def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
+    if not hospitals:
+        raise UsageError("hospitals: none named; expected at least one, as name = number of its devices")
+    for name, devices in hospitals.items():
+        checked_name(name, "hospital name")
+        if devices < 1:
+            raise UsageError(f"hospitals.{name} = {devices}, a hospital has at least 1 device")
+    return dict(hospitals)
+
+
+def check_deadlines(run: Run, deadline: float) -> None:
+    """A hospital must give up on its devices before the aggregator gives up on the hospital."""
+    if not deadline > run.deadline and deadline != float("inf"):
+        least = f"the aggregator waits longer than a hospital does for its devices ({run.deadline} s)"
+        raise UsageError(f"deadline = {deadline}: {least}")

@@ -1,0 +1,78 @@
+"""From a run to the parts of a node: method, settings, env and codecs. The same on all tiers.
+
+The only place where the pure methods meet the things that they are given (kernels, data, layout).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from edge_sdk.codec import Codec
+from edge_sdk.engine import Assembly
+from edge_sdk.errors import UsageError
+from edge_sdk.method import Method, Place, Role
+from edge_sdk.methods import METHODS
+from edge_sdk.methods.evaluation import evaluated
+from edge_sdk.methods.reports import Models, Progress, Report
+from edge_sdk.node import Record
+from edge_sdk.round import Policy
+from edge_sdk.run import Run
+from edge_sdk.settings import from_mapping
+from edge_sdk.vectors import Layout, Vector
+
+TOLD = (Progress, Report, Models)
+"""What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
+
+
+def method_of(run: Run) -> Method:
+    """The method that a run names, with evaluation around it.
+
+    Raises:
+        UsageError: there is no such method.
+    """
+    if run.method not in METHODS:
+        raise UsageError(f"method = {run.method!r}, there are: {', '.join(sorted(METHODS))}")
+    return evaluated(METHODS[run.method], every=run.evaluate_every)
+
+
+def settings_of(run: Run) -> Any:
+    """The method's hyper-parameters, checked.
+
+    Raises:
+        UsageError: an unknown key, or a value outside its range.
+    """
+    method = method_of(run)
+    return from_mapping(method.settings, run.settings, f"settings of {run.method}")
+
+
+def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> Place:
+    """The env of one node. `given`: what only this node has (data, sizes, kernels)."""
+    method = method_of(run)
+    return method.env(
+        seed=run.seed, rounds=run.rounds, layout=layout, theta0=theta0, settings=settings_of(run), **given
+    )
+
+
+def assembly(run: Run, role: Role, env: Place, policy: Policy) -> Assembly:
+    """All that a runtime needs to play `role` in `run`."""
+    method = method_of(run)
+    messages = Codec(method.messages, layout=env.layout)
+    return Assembly(role, env, policy, messages, record_codec(role, method.messages, env.layout))
+
+
+def record_codec(role: Role, messages: Iterable[type], layout: Layout) -> Codec:
+    """For what a node saves. A diverged run must still be saved, so values need not be finite."""
+    states = [role.state] if isinstance(role.state, type) else []
+    roots = dict.fromkeys([Record, *states, *messages, *TOLD])
+    return Codec(roots, layout=layout, finite=False)
+
+
+def class_codes(names: Iterable[str], classes: tuple[str, ...], where: str) -> list[int]:
+    """Label names as indices into the classes of a run."""
+    index = {name: i for i, name in enumerate(classes)}
+    names = list(names)
+    unknown = sorted({n for n in names if n not in index})
+    if unknown:
+        raise UsageError(f"{where}: label {unknown[0]!r} is no class of this run; there are: {', '.join(classes)}")
+    return [index[n] for n in names]

@@ -1,0 +1,26 @@
+"""What a device reaches alone: the yardstick that taking part must beat."""
+
+from __future__ import annotations
+
+from edge_sdk.method import Place
+from edge_sdk.methods.local import Training, batches, descend
+from edge_sdk.vectors import Vector
+
+ALONE = 9
+"""Purpose of the random stream: apart from those of the methods."""
+
+
+def local_only(env: Place) -> Vector:
+    """Mini-batch SGD on the own samples from the initial model: as many epochs, the same batches' size, step sizes and
+    weight decay as the local phases of a whole run, but nobody else's knowledge.
+
+    Returns:
+        theta, (n,), after rounds x local_epochs epochs.
+    """
+    settings = env.settings if isinstance(env.settings, Training) else Training()
+    theta = env.theta0.copy()
+    assert env.grad_fn is not None
+    for round in range(env.rounds):
+        steps = batches(env.random(round, ALONE), env.samples, settings.batch, settings.local_epochs)
+        descend(env.grad_fn, theta, steps, settings.eta(round), damp=settings.weight_decay)
+    return theta

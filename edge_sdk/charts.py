@@ -1,0 +1,137 @@
+"""Small charts as SVG text, for a report that needs no network and no library. Pure: data in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import ceil, floor, isfinite, log10
+
+WIDTH, HEIGHT = 640, 260
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 34
+COLOURS = ("var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)")
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear scale from data to pixels, with round ticks."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        step = round_step((self.high - self.low) / count)
+        first = ceil(self.low / step - 1e-9)
+        return [i * step for i in range(first, floor(self.high / step + 1e-9) + 1)]
+
+
+def round_step(rough: float) -> float:
+    """The smallest of 1, 2, 5 times a power of ten that is at least `rough`."""
+    power = 10.0 ** floor(log10(rough))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))
+
+
+def spanned(
+    values: Sequence[float], floor_at: float | None = None, ceiling: float | None = None
+) -> tuple[float, float]:
+    """Limits of an axis with a little air; never empty."""
+    low, high = min(values), max(values)
+    air = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    low, high = low - air, high + air
+    return (low if floor_at is None else max(low, floor_at)), (high if ceiling is None else min(high, ceiling))
+
+
+def lines(series: Mapping[str, Points], x_name: str, y_name: str, percent: bool = False) -> str:
+    """Curves over a common x. Points that are not finite are left out."""
+    series = {n: [(x, y) for x, y in ps if isfinite(y)] for n, ps in series.items()}
+    series = {n: ps for n, ps in series.items() if ps}
+    if not series:
+        return "<p class='none'>nothing to draw</p>"
+    xs = [x for ps in series.values() for x, _ in ps]
+    ys = [y for ps in series.values() for _, y in ps]
+    across = Axis(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, LEFT, WIDTH - RIGHT)
+    up = Axis(*spanned(ys, 0.0, 1.0 if percent else None), HEIGHT - BOTTOM, TOP)
+    parts = [grid(across, up, x_name, percent)]
+    parts += [
+        curve(name, ps, across, up, COLOURS[i % len(COLOURS)], percent) for i, (name, ps) in enumerate(series.items())
+    ]
+    return figure(parts, f"{y_name} over {x_name}", legend(list(series)))
+
+
+def curve(name: str, points: Points, across: Axis, up: Axis, colour: str, percent: bool) -> str:
+    path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in points)
+    dots = "".join(
+        f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="2.4" fill="{colour}">'
+        f"<title>{escape(name)}, {x:g}: {shown(y, percent)}</title></circle>"
+        for x, y in points
+    )
+    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"/>{dots}'
+
+
+def bars(groups: Sequence[str], series: Mapping[str, Sequence[float]], y_name: str, percent: bool = False) -> str:
+    """Groups of bars side by side, one colour for each series."""
+    values = [v for vs in series.values() for v in vs if isfinite(v)]
+    if not groups or not values:
+        return "<p class='none'>nothing to draw</p>"
+    up = Axis(0.0, 1.0 if percent else max(max(values) * 1.05, 1e-12), HEIGHT - BOTTOM, TOP)
+    slot = (WIDTH - LEFT - RIGHT) / len(groups)
+    wide = 0.8 * slot / len(series)
+    parts = [grid(None, up, "", percent)]
+    for g, group in enumerate(groups):
+        left = LEFT + g * slot + 0.1 * slot
+        parts += [
+            bar(group, n, vs[g], left + s * wide, wide, up, s, percent) for s, (n, vs) in enumerate(series.items())
+        ]
+        parts.append(
+            f'<text x="{left + 0.4 * slot:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{escape(group)}</text>'
+        )
+    return figure(parts, f"{y_name} by group", legend(list(series)) if len(series) > 1 else "")
+
+
+def bar(group: str, name: str, value: float, left: float, wide: float, up: Axis, colour: int, percent: bool) -> str:
+    if not isfinite(value):
+        return ""
+    top = up(value)
+    title = f"<title>{escape(group)}, {escape(name)}: {shown(value, percent)}</title>"
+    box = f'x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{max(0.0, up.start - top):.1f}"'
+    return f'<rect {box} fill="{COLOURS[colour % len(COLOURS)]}">{title}</rect>'
+
+
+def grid(across: Axis | None, up: Axis, x_name: str, percent: bool) -> str:
+    rows = "".join(
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(t):.1f}" y2="{up(t):.1f}" class="grid"/>'
+        f'<text x="{LEFT - 6}" y="{up(t) + 3.5:.1f}" text-anchor="end">{shown(t, percent)}</text>'
+        for t in up.ticks()
+    )
+    if across is None:
+        return rows
+    marks = "".join(
+        f'<text x="{across(t):.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{t:g}</text>'
+        for t in across.ticks(8)
+    )
+    return (
+        rows + marks + f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x_name)}</text>'
+    )
+
+
+def shown(value: float, percent: bool) -> str:
+    return f"{100 * value:.3g}%" if percent else f"{value:.4g}"
+
+
+def legend(names: Sequence[str]) -> str:
+    keys = (
+        f'<span><i style="background:{COLOURS[i % len(COLOURS)]}"></i>{escape(n)}</span>' for i, n in enumerate(names)
+    )
+    return f"<p class='legend'>{''.join(keys)}</p>"
+
+
+def figure(parts: Sequence[str], label: str, key: str) -> str:
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    return f"<figure>{key}{svg}</figure>"

@@ -1,0 +1,233 @@
+"""`auscult`: the command line.
+
+Exit codes: 0 done; 1 a run, a check or a process has failed; 2 something named on the command line or in a settings
+file cannot be used. With `--json` standard output is one object and nothing else; what is going on then goes to
+standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import logging
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.errors import AuscultError, UsageError
+
+FAILED, MISUSED = 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    options = parser().parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=options.log.upper())
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        return options.do(options) or 0
+    except UsageError as error:
+        print(f"auscult: {error}", file=sys.stderr)
+        return MISUSED
+    except AuscultError as error:
+        print(f"auscult: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("auscult: interrupted", file=sys.stderr)
+        return 130
+
+
+def interrupt(*_: Any) -> None:
+    """Being told to end is like Ctrl-C: what was started is stopped."""
+    raise KeyboardInterrupt
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
+    top.add_argument("--log", default="warning", choices=["debug", "info", "warning", "error"], help="what is logged")
+    commands = top.add_subparsers(metavar="command", required=True)
+    add_services(commands)
+    add_replay(commands)
+    add_traces(commands)
+    add_doctor(commands)
+    return top
+
+
+# Services -------------------------------------------------------------------------------------------------------
+def add_services(commands: Any) -> None:
+    for name, words, many in (
+        ("device", "run a device (several files: several devices in one process)", True),
+        ("hospital", "run a hospital node, next to its broker", False),
+        ("aggregator", "run the aggregator for one run, until it has ended", False),
+    ):
+        command = commands.add_parser(name, help=words, description=words)
+        command.add_argument("file", type=Path, nargs="+" if many else None, help="settings, TOML")
+        command.add_argument("--once", action="store_true", help="end when the run has ended (default: serve on)")
+        command.set_defaults(do={"device": do_device, "hospital": do_hospital, "aggregator": do_aggregator}[name])
+
+
+def do_device(options: argparse.Namespace) -> None:
+    from edge_sdk.serve import serve_devices
+
+    serve_devices(options.file, options.once)
+
+
+def do_hospital(options: argparse.Namespace) -> None:
+    from edge_sdk.serve import serve_hospital
+
+    serve_hospital(options.file, options.once)
+
+
+def do_aggregator(options: argparse.Namespace) -> None:
+    extra("aggregator.cli").serve_aggregator(options.file, options.once)
+
+
+def extra(module: str) -> Any:
+    """A module that a device does not have: by name, so that this package imports nothing above it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is missing here: pip install 'auscult[aggregator]'") from error
+
+
+# Replay ---------------------------------------------------------------------------------------------------------
+def add_replay(commands: Any) -> None:
+    words = "replay recorded traces through real devices, hospitals, a broker and the aggregator"
+    command = commands.add_parser("replay", help=words, description=words)
+    command.add_argument("traces", type=Path, help="folder of CSV files, one for each device: time, channels, label")
+    command.add_argument("--hospitals", type=int, default=3)
+    command.add_argument("--method", default="fedslr")
+    command.add_argument("--rounds", type=int, default=30)
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--broker", default="embedded", help="embedded (default), or mqtt://host[:port]")
+    command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
+    command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
+    command.add_argument("--bundle", type=Path, help="compiled model (default: the one that fits)")
+    command.add_argument("--label", default="activity", help="name of the label column")
+    command.add_argument("--window", type=int, default=64, help="samples")
+    command.add_argument("--stride", type=int, default=32, help="samples")
+    command.add_argument("--gap", type=float, default=0.5, help="seconds without a sample that end a recording")
+    command.add_argument("--held-out", type=float, default=0.3, help="share of the windows kept for judging")
+    command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
+    command.add_argument("--no-local-only", action="store_true", help="do not train the local-only baseline")
+    command.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    command.set_defaults(do=do_replay)
+
+
+def do_replay(options: argparse.Namespace) -> None:
+    from edge_sdk.replay import Replay, replay
+    from edge_sdk.settings import parse_assignment
+
+    job = Replay(
+        traces=options.traces,
+        out=options.out or Path("runs") / f"{options.method}-{time.strftime('%Y%m%d-%H%M%S')}",
+        hospitals=options.hospitals,
+        method=options.method,
+        rounds=options.rounds,
+        seed=options.seed,
+        broker=options.broker,
+        label=options.label,
+        window=options.window,
+        stride=options.stride,
+        gap=options.gap,
+        held_out=options.held_out,
+        evaluate_every=options.evaluate_every,
+        local_only=not options.no_local_only,
+        bundle=options.bundle,
+        settings=dict(parse_assignment(text) for text in options.set),
+    )
+    show = sys.stderr if options.json else sys.stdout
+    result = replay(job, Progress(show), lambda text: print(text, file=show, flush=True) if text else None)
+    finish(job, result, options.json)
+
+
+class Progress:
+    """Prints a line for each line of metrics."""
+
+    def __init__(self, file: Any):
+        self.file, self.began, self.headed = file, time.time(), False
+
+    def __call__(self, line: Any) -> None:
+        from edge_sdk import report
+
+        if "sums" not in line:
+            return
+        if not self.headed:
+            print(report.HEADER, file=self.file)
+            self.headed = True
+        print(report.round_line(line, self.began), file=self.file, flush=True)
+
+
+def finish(job: Any, result: dict[str, Any], as_json: bool) -> None:
+    """Write the files, print the tables."""
+    from edge_sdk import report, report_html
+    from edge_sdk.serve import write_json
+
+    write_json(job.out / "result.json", result)
+    (job.out / "report.html").write_text(report_html.page(result), encoding="utf-8")
+    if as_json:
+        print(json.dumps(result))
+        return
+    print(f"\n{report.device_table(result)}\n\n{report.summary(result)}")
+    if result["traces"]["generated"]:
+        print("traces   generated, not recorded: the figures tell that the system works, no more")
+    print(f"report   {job.out / 'report.html'}")
+
+
+# Traces ---------------------------------------------------------------------------------------------------------
+def add_traces(commands: Any) -> None:
+    command = commands.add_parser("traces", help="make traces").add_subparsers(metavar="what", required=True)
+    synth = command.add_parser("synth", help="generate plausible wrist-accelerometer traces, one CSV for each person")
+    synth.add_argument("directory", type=Path)
+    synth.add_argument("--devices", type=int, default=12)
+    synth.add_argument("--seed", type=int, default=7)
+    synth.add_argument("--minutes", type=float, default=13.0, help="for each person, in the mean")
+    synth.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
+    synth.set_defaults(do=do_synth)
+
+
+def do_synth(options: argparse.Namespace) -> None:
+    from edge_sdk.traces.synth import write_traces
+
+    made = write_traces(
+        options.directory,
+        devices=options.devices,
+        seed=options.seed,
+        minutes=options.minutes,
+        overwrite=options.overwrite,
+    )
+    for one in made:
+        print(f"{one.device}  {one.seconds / 60:5.1f} min  {one.samples:>6} samples  {len(one.activities)} activities")
+    print(f"{len(made)} generated traces in {options.directory}")
+
+
+# Doctor ---------------------------------------------------------------------------------------------------------
+def add_doctor(commands: Any) -> None:
+    words = "check this machine, a bundle, a directory and a broker before a node runs here"
+    command = commands.add_parser("doctor", help=words, description=words)
+    command.add_argument("--bundle", type=Path)
+    command.add_argument("--broker", help="mqtt://host[:port]")
+    command.add_argument("--directory", type=Path, default=Path("."), help="where the node will keep its state")
+    command.add_argument("--json", action="store_true")
+    command.set_defaults(do=do_doctor)
+
+
+def do_doctor(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from edge_sdk.doctor import examine, print_findings
+
+    findings = examine(options.bundle, options.broker, options.directory)
+    if options.json:
+        print(json.dumps([asdict(f) for f in findings]))
+    else:
+        print_findings(findings)
+    return FAILED if any(f.good is False for f in findings) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""A device: its own samples, a model that it trains without torch, and a personal component that never leaves it.
+
+device = Device("watch-7", hospital="north", broker="mqtt://192.168.1.10", bundle="wrist.bundle", directory="state")
+device.train_on(Samples(x, labels), held_out=Samples(x_held, labels_held))
+device.start()                        # in the background; or device.run()
+device.predict(window)                # with the personalised model, as soon as there is one
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk import keepsake
+from edge_sdk.assembly import assembly, class_codes, method_of, place
+from edge_sdk.errors import UsageError
+from edge_sdk.method import Place
+from edge_sdk.methods.evaluation import Finished, Scores
+from edge_sdk.methods.reports import Models
+from edge_sdk.model import Model
+from edge_sdk.round import Policy
+from edge_sdk.run import Run, checked_name
+from edge_sdk.runtime import Assembly, Runtime
+from edge_sdk.samples import Samples
+
+
+class Device:
+    """One wearable or board.
+
+    Args:
+        name: unique in its hospital; also its MQTT client id.
+        hospital: name of the hospital that it belongs to.
+        broker: URL of the hospital's broker, `mqtt://host[:port]`.
+        bundle: file with the compiled model; must be the one that the run names.
+        directory: where it keeps its state; the personal component lives only here.
+        threads: of onnxruntime.
+        on_event: called with what the run tells this device (scores, models, the end), on the network's thread.
+
+    Raises:
+        UsageError: a name, the bundle or the broker's URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        hospital: str,
+        broker: str,
+        bundle: str | Path,
+        directory: str | Path,
+        threads: int = 1,
+        on_event: Callable[[Any], None] | None = None,
+        log: logging.Logger | None = None,
+    ):
+        self.name, self.on_event = checked_name(name, "device name"), on_event
+        self.model = Model(bundle, threads=threads)
+        self.train: Samples | None = None
+        self.held_out: Samples | None = None
+        self.directory = Path(directory)
+        self.current: Run | None = None
+        self.kept = keepsake.Keepsake()
+        self.finished = threading.Event()
+        self.runtime = Runtime(
+            name,
+            parent=checked_name(hospital, "hospital"),
+            children=(),
+            directory=self.directory,
+            broker=broker,
+            assemble=self.assemble,
+            told=self.told,
+            log=log or logging.getLogger(f"auscult.{name}"),
+        )
+        self.thread: threading.Thread | None = None
+
+    def train_on(self, samples: Samples, held_out: Samples | None = None) -> None:
+        """The samples to learn from and, apart from them, those to judge the models by. Before `run` or `start`."""
+        for part in (samples, held_out):
+            if part is not None and part.x.shape[1:] != self.model.input_shape:
+                shape, wanted = part.x.shape[1:], self.model.input_shape
+                raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
+        self.train, self.held_out = samples, held_out
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Take part until `stop`, or until `until()` says so."""
+        if self.train is None:
+            raise UsageError(f"device {self.name}: call train_on(samples) before run()")
+        self.runtime.run(until)
+
+    def start(self) -> None:
+        """`run` in the background."""
+        self.thread = threading.Thread(target=self.run, name=f"auscult-{self.name}", daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Leave in good order. What is under way is kept and goes on at the next start."""
+        self.runtime.stop()
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+
+    def predict(self, x: npt.NDArray[np.float32], which: str = "personal") -> list[str] | npt.NDArray[np.int64]:
+        """Classes of float32 (N, ...) inputs: names if a run has told them, else indices.
+
+        Uses the personalised model, or the bundle's initial one before any run has ended here.
+        """
+        models = self.kept.models
+        theta = models.get(which, models.get("global", self.model.theta0))
+        codes = self.model.predict(theta, x).argmax(1)
+        classes = self.current.classes if self.current else ()
+        return [classes[code] for code in codes] if classes else np.asarray(codes, np.int64)
+
+    def assemble(self, run: Run) -> Assembly:
+        """What this device brings into a run: its samples, behind functions of theta."""
+        if run.bundle != self.model.sha256:
+            raise UsageError(f"run {run.id} is for bundle {run.bundle[:12]}, this device has {self.model.sha256[:12]}")
+        self.current = run
+        self.kept = keepsake.load(self.keepsake_path(run))
+        if self.kept.finished:
+            self.finished.set()
+        return assembly(run, method_of(run).device, self.env(run), Policy())
+
+    def env(self, run: Run, cancellable: bool = True) -> Place:
+        """The samples behind functions of theta. `cancellable`: training gives way to newer questions."""
+        train = self.train
+        assert train is not None  # run() has checked it
+        x, y = train.x, self.codes(train, run)
+        grad_fn = self.model.grad_fn(x, y, cancel=self.runtime.cancelled if cancellable else None)
+        score = None
+        if self.held_out is not None and len(self.held_out):
+            score = self.model.score(self.held_out.x, self.codes(self.held_out, run))
+        return place(run, self.model.layout, self.model.theta0, grad_fn=grad_fn, samples=len(x), score=score)
+
+    def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
+        return np.asarray(class_codes(samples.labels, run.classes, f"device {self.name}"), np.int64)
+
+    def told(self, number: int, message: Any) -> None:
+        """From the runtime, after its commit, at least once: so what is kept may be written again, never missed."""
+        if isinstance(message, Scores):
+            self.kept = replace(self.kept, scores=message.sums)
+        if isinstance(message, (Models, Finished)):
+            self.keep(message)
+        if self.on_event is not None:
+            self.on_event(message)
+        if isinstance(message, Finished):
+            self.finished.set()
+
+    def keep(self, message: Models | Finished) -> None:
+        over = isinstance(message, Finished)
+        models = message.models if isinstance(message, Models) else self.kept.models
+        self.kept = replace(self.kept, models=models, finished=over)
+        if self.current is not None:
+            keepsake.save(self.keepsake_path(self.current), self.kept)
+
+    def keepsake_path(self, run: Run) -> Path:
+        return self.directory / f"{run.id}.npz"

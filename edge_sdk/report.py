@@ -1,0 +1,83 @@
+"""What a replay shows on a terminal: a line per round, a table per device, the figures under it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Result = Mapping[str, Any]
+
+HEADER = f"{'round':>6} {'devices':>8} {'loss':>8} {'global':>8} {'personal':>9} {'MB':>8} {'seconds':>8}"
+
+
+def round_line(line: Mapping[str, Any], began: float) -> str:
+    """One line of metrics, as one line on the terminal."""
+    found = accuracies(line["sums"])
+    name = line["round"] if line["kind"] == "round" else "end" if line.get("final") else "all"
+    devices = line.get("devices", line["sums"].get("devices", 0))
+    reached = f"{percent(found.get('global'), 8)} {percent(found.get('personal'), 9)}"
+    spent = f"{line['bytes_so_far'] / 1e6:>8.1f} {line['time'] - began:>8.1f}"
+    return f"{name:>6} {devices:>8.0f} {number(loss(line), 8)} {reached} {spent}"
+
+
+def accuracies(sums: Mapping[str, float]) -> dict[str, float]:
+    """Unweighted means over devices: {"global": ..., "personal": ...}."""
+    devices = sums.get("devices", 0)
+    return {n.removesuffix("_accuracy"): v / devices for n, v in sums.items() if n.endswith("_accuracy") and devices}
+
+
+def loss(line: Mapping[str, Any]) -> float | None:
+    """Mean training loss of the devices counted; at an evaluation, the global model's on held-out samples."""
+    sums = line["sums"]
+    if line["kind"] == "round" and line.get("devices") and "loss" in sums:
+        return float(sums["loss"] / line["devices"])
+    if sums.get("samples") and "global_loss" in sums:
+        return float(sums["global_loss"] / sums["samples"])
+    return None
+
+
+def number(value: float | None, width: int) -> str:
+    return f"{value:>{width}.4f}" if value is not None else f"{'-':>{width}}"
+
+
+def percent(value: float | None, width: int = 0) -> str:
+    text = f"{100 * value:.1f}%" if value is not None else "-"
+    return f"{text:>{width}}"
+
+
+def device_table(result: Result) -> str:
+    """Accuracy per device, and its mean."""
+    kinds = f"{'local':>8} {'global':>8} {'personal':>9}"
+    head = columns("device", "hospital", "samples", "held out", "classes", kinds)
+    rows = [
+        columns(d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], shown(d["accuracy"]))
+        for d in result["devices"]
+    ]
+    rule = "-" * len(head)
+    return "\n".join([head, rule, *rows, rule, columns("mean", "", "", "", "", shown(result["accuracy"]))])
+
+
+def columns(device: str, hospital: str, samples: object, held_out: object, classes: object, rest: str) -> str:
+    return f"{device:14} {hospital:12} {samples!s:>8} {held_out!s:>9} {classes!s:>8} {rest}"
+
+
+def shown(accuracy: Mapping[str, float]) -> str:
+    widths = {"local": 8, "global": 8, "personalised": 9}
+    return " ".join(percent(accuracy.get(kind), width) for kind, width in widths.items())
+
+
+def summary(result: Result) -> str:
+    """The figures under the table."""
+    model, full = result["model"], result["model"]["full_ranks"]
+    lines = [f"bytes    {hop.replace('_to_', ' -> '):24} {size(count):>10}" for hop, count in result["bytes"].items()]
+    lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]
+    lines += [f"rank     {', '.join(f'{name} {rank}/{full[name]}' for name, rank in model['ranks'].items())}"]
+    if result["density"] is not None:
+        lines.append(f"personal {percent(result['density'])} of the personal components' entries are not zero")
+    lines.append(f"device   peak memory {result['memory']['device_peak_mb']:.0f} MB")
+    lines.append(f"replay   {result['seconds']:.0f} s")
+    return "\n".join(lines)
+
+
+def size(count: float) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"

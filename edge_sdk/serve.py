@@ -1,0 +1,206 @@
+"""What `auscult device` and `auscult hospital` do with their settings files: build the node, serve, write the result."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from edge_sdk.baseline import local_only
+from edge_sdk.device import Device
+from edge_sdk.errors import UsageError
+from edge_sdk.hospital import Hospital
+from edge_sdk.runtime import Runtime
+from edge_sdk.samples import samples_of
+from edge_sdk.services import DeviceFile, HospitalFile
+from edge_sdk.settings import read_toml
+from hardware.probe import cpu_seconds, peak_memory_mb
+
+
+WITH_PARENT = "AUSCULT_END_WITH"
+"""Names the process that started this one, if this one is to end with it, however that ends."""
+
+
+def orphaned() -> bool:
+    return os.environ.get(WITH_PARENT, str(os.getppid())) != str(os.getppid())
+
+
+class Service(Protocol):
+    """What can be run until it is stopped."""
+
+    finished: threading.Event
+    runtime: Runtime
+
+    def run(self, until: Callable[[], bool] | None = None) -> None: ...
+    def stop(self) -> None: ...
+
+
+def serve(services: Sequence[Service], once: bool, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Run services side by side until a signal comes or, with `once`, until every run has ended and is delivered.
+
+    `meanwhile` is called about twice a second, and once at the end.
+    """
+    stopping = threading.Event()
+
+    def stop(*_: Any) -> None:
+        stopping.set()
+        for service in services:
+            service.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    failures: list[BaseException] = []
+
+    def run(service: Service) -> None:
+        try:
+            service.run((lambda: over(service)) if once else None)
+        except BaseException as error:
+            failures.append(error)
+            stop()
+
+    threads = [threading.Thread(target=run, args=(s,), daemon=True) for s in services]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():  # a join without time-out would keep signals from being handled
+            thread.join(0.5)
+            meanwhile()
+            if orphaned():
+                stop()
+    if failures:
+        raise failures[0]
+
+
+def over(service: Service) -> bool:
+    """The run has ended here, and nobody waits for anything from here.
+
+    Raises:
+        UsageError: this node cannot take part in the run, so it would never end here.
+    """
+    if service.runtime.refusal:
+        raise UsageError(service.runtime.refusal)
+    return service.finished.is_set() and service.runtime.delivered
+
+
+@dataclass
+class DeviceService:
+    """A device from its settings file, with what it tells at the end."""
+
+    file: DeviceFile
+    device: Device = field(init=False)
+    began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        train, held_out = samples_of(self.file.data)
+        self.device = Device(
+            self.file.name,
+            hospital=self.file.hospital,
+            broker=self.file.broker,
+            bundle=self.file.bundle,
+            directory=self.file.directory,
+            threads=self.file.threads,
+        )
+        self.device.train_on(train, held_out)
+        self.finished, self.runtime = self.device.finished, self.device.runtime
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        self.device.run(until)
+        if self.device.finished.is_set():
+            write_json(self.file.directory / "result.json", self.result())
+
+    def stop(self) -> None:
+        self.device.runtime.stop()
+
+    def result(self) -> dict[str, Any]:
+        """What this device alone can tell of the run."""
+        device = self.device
+        assert device.train is not None and device.held_out is not None and device.current is not None
+        found = accuracies(device.kept.scores)
+        if self.file.local_only:
+            found["local"] = self.local_accuracy()
+        return {
+            "device": device.name,
+            "hospital": self.file.hospital,
+            "samples": len(device.train),
+            "held_out": len(device.held_out),
+            "classes": len(set(device.train.labels)),
+            "accuracy": found,
+            "density": density(device.kept.models),
+            "peak_memory_mb": round(peak_memory_mb(), 1),
+            "cpu_seconds": round(cpu_seconds(), 2),
+            "seconds": round(time.monotonic() - self.began, 2),
+            "bytes": traffic(device.runtime.counters, self.file.hospital),
+        }
+
+    def local_accuracy(self) -> float:
+        device = self.device
+        assert device.current is not None
+        env = device.env(device.current, cancellable=False)
+        assert env.score is not None
+        sums = env.score(local_only(env))
+        return sums["correct"] / sums["samples"]
+
+
+def accuracies(sums: Mapping[str, float]) -> dict[str, float]:
+    """{"global": ..., "personal": ...} from sums named global_correct, samples and so on."""
+    if not sums.get("samples"):
+        return {}
+    return {n.removesuffix("_correct"): v / sums["samples"] for n, v in sums.items() if n.endswith("_correct")}
+
+
+def density(models: Mapping[str, Any]) -> float | None:
+    """Share of the personal component's entries that are not zero."""
+    if "personal" not in models or "global" not in models:
+        return None
+    return float(np.mean(models["personal"] != models["global"]))
+
+
+def serve_devices(paths: Sequence[Path], once: bool) -> None:
+    serve([DeviceService(read_toml(path, DeviceFile)) for path in paths], once)
+
+
+def serve_hospital(path: Path, once: bool) -> None:
+    file = read_toml(path, HospitalFile)
+    hospital = Hospital(
+        file.name,
+        aggregator=file.aggregator,
+        broker=file.broker,
+        upstream=file.upstream,
+        bundle=file.bundle,
+        directory=file.directory,
+        devices=file.devices,
+        wait_for=file.wait_for,
+    )
+    serve([hospital], once, lambda: write_json(file.directory / "ledger.json", hospital_ledger(hospital, file)))
+
+
+def hospital_ledger(hospital: Hospital, file: HospitalFile) -> dict[str, Any]:
+    """What has crossed this hospital's lines so far."""
+    counters = hospital.runtime.counters
+    return {
+        "hospital": file.name,
+        "up": traffic(counters, file.aggregator),
+        "down": {device: traffic(counters, device) for device in file.devices},
+        "peak_memory_mb": round(peak_memory_mb(), 1),
+        "counters": counters.totals(),
+    }
+
+
+def traffic(counters: Mapping[str, int], peer: str) -> dict[str, int]:
+    """Bytes of MQTT payloads, seen from here."""
+    return {"sent": counters.get(f"bytes_out.{peer}", 0), "received": counters.get(f"bytes_in.{peer}", 0)}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """In one piece: a reader sees the old file or the new one."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(value, indent=1) + "\n")
+    os.replace(part, path)

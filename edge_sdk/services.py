@@ -1,0 +1,117 @@
+"""The settings files of the three services, and what each service does with its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.errors import UsageError
+from edge_sdk.run import checked_name
+from edge_sdk.samples import Cut
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceFile:
+    """`auscult device FILE`.
+
+    Attributes:
+        local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
+    """
+
+    name: str
+    hospital: str
+    broker: str
+    bundle: Path
+    directory: Path
+    data: Cut
+    threads: int = 1
+    local_only: bool = False
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, "name")
+        checked_name(self.hospital, "hospital")
+        if self.threads < 1:
+            raise UsageError(f"threads = {self.threads}, at least 1")
+        existing(self.bundle, "bundle")
+        existing(self.data.trace, "data.trace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HospitalFile:
+    """`auscult hospital FILE`."""
+
+    name: str
+    aggregator: str
+    broker: str
+    bundle: Path
+    directory: Path
+    devices: tuple[str, ...]
+    upstream: str | None = None
+    wait_for: int | None = None
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, "name")
+        checked_name(self.aggregator, "aggregator")
+        existing(self.bundle, "bundle")
+        check_count(self.wait_for, len(self.devices), "wait_for", "devices")
+        for device in self.devices:
+            checked_name(device, "devices")
+        if len(set(self.devices)) < len(self.devices):
+            twice = next(d for d in self.devices if self.devices.count(d) > 1)
+            raise UsageError(f"devices: {twice} is named twice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTable:
+    """The [run] table of an aggregator's file; see `edge_sdk.run.Run`."""
+
+    id: str
+    method: str = "fedslr"
+    rounds: int = 30
+    seed: int = 0
+    classes: tuple[str, ...]
+    evaluate_every: int = 0
+    deadline: float = inf
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatorFile:
+    """`auscult aggregator FILE`.
+
+    Attributes:
+        hospitals: name -> number of its devices.
+        deadline: seconds a round may take; its hospitals' own deadline is `run.deadline`.
+        device: of the torch kernels: "auto", "cpu" or "cuda".
+    """
+
+    name: str
+    broker: str
+    bundle: Path
+    directory: Path
+    hospitals: dict[str, int]
+    run: RunTable
+    deadline: float = inf
+    quorum: int = 1
+    wait_for: int | None = None
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, "name")
+        existing(self.bundle, "bundle")
+        check_count(self.wait_for, len(self.hospitals), "wait_for", "hospitals")
+        check_count(self.quorum, len(self.hospitals), "quorum", "hospitals")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise UsageError(f"device = {self.device!r}, expected auto, cpu or cuda")
+
+
+def existing(path: Path, key: str) -> None:
+    if not path.is_file():
+        raise UsageError(f"{key} = {str(path)!r}: there is no such file")
+
+
+def check_count(value: int | None, most: int, key: str, of: str) -> None:
+    if value is not None and not 1 <= value <= most:
+        raise UsageError(f"{key} = {value}: expected 1 to {most}, the number of {of}")

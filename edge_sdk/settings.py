@@ -1,0 +1,129 @@
+"""Settings files: TOML into frozen dataclasses, checked completely before anything starts.
+
+Every error names the file, the key, the value and what would be right; all of them are told at once. What a value may be is
+said by the dataclass: its annotation gives the type, its `__post_init__` the range (UsageError).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from edge_sdk.errors import UsageError
+
+T = TypeVar("T")
+NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    Path: "a path",
+    dict: "a table",
+}
+
+
+def read_toml(path: str | Path, kind: type[T]) -> T:
+    """One settings file as a `kind`. Relative paths in it are relative to the file.
+
+    Raises:
+        UsageError: the file cannot be read, or anything in it is wrong.
+    """
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: is not TOML: {error}") from error
+    faults: list[str] = []
+    made = build(kind, table, "", path.parent, faults)
+    if faults or made is None:
+        raise UsageError("\n".join(f"{path}: {fault}" for fault in faults))
+    return made
+
+
+def from_mapping(kind: type[T], values: Mapping[str, Any], what: str) -> T:
+    """The same for values that do not come from a file, e.g. `--set key=value` or the settings of a run."""
+    faults: list[str] = []
+    made = build(kind, values, "", Path(), faults)
+    if faults or made is None:
+        raise UsageError("\n".join(f"{what}: {fault}" for fault in faults))
+    return made
+
+
+def build(kind: type[T], table: Mapping[str, Any], prefix: str, base: Path, faults: list[str]) -> T | None:
+    """A `kind` from a table, or None with what is wrong added to `faults`."""
+    fields = {f.name: f for f in dataclasses.fields(kind) if f.init}  # type: ignore[arg-type]
+    hints, found, before = get_type_hints(kind), {}, len(faults)
+    for key in table:
+        if key not in fields:
+            faults.append(unknown_key(prefix + str(key), str(key), list(fields)))
+    for name, field in fields.items():
+        if name in table:
+            found[name] = convert(hints[name], table[name], prefix + name, base, faults)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            faults.append(f"{prefix}{name} is missing: {said(hints[name])}")
+    if len(faults) > before:
+        return None
+    try:
+        return kind(**found)
+    except UsageError as error:
+        faults.append(f"{prefix[:-1]}: {error}" if prefix else str(error))
+        return None
+
+
+def unknown_key(address: str, key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, 1)
+    return f"{address} is no setting" + (f", did you mean {near[0]}?" if near else f"; there are: {', '.join(known)}")
+
+
+def convert(hint: Any, value: Any, address: str, base: Path, faults: list[str]) -> Any:
+    """One value as what its annotation says, or a fault."""
+    if get_origin(hint) in (Union, types.UnionType):
+        options = [h for h in get_args(hint) if h is not type(None)]
+        return convert(options[0], value, address, base, faults)
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return build(hint, value, address + ".", base, faults)  # type: ignore[arg-type]
+    if get_origin(hint) is tuple and isinstance(value, (list, tuple)):
+        item = get_args(hint)[0]
+        return tuple(convert(item, v, f"{address}[{i}]", base, faults) for i, v in enumerate(value))
+    if get_origin(hint) in (dict, Mapping) and isinstance(value, Mapping):
+        item = get_args(hint)[1]
+        return {k: v if item is Any else convert(item, v, f"{address}.{k}", base, faults) for k, v in value.items()}
+    if hint is Any:
+        return value
+    if hint is Path and isinstance(value, (str, Path)):
+        return base / value
+    if hint is float and type(value) in (int, float):
+        return float(value)
+    if hint in (str, int, bool) and type(value) is hint:
+        return value
+    faults.append(f"{address} = {value!r}: expected {said(hint)}")
+    return None
+
+
+def said(hint: Any) -> str:
+    """An annotation in words."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return said(next(h for h in get_args(hint) if h is not type(None)))
+    if get_origin(hint) is tuple:
+        return f"a list of {said(get_args(hint)[0]).removeprefix('a ')}s"
+    if dataclasses.is_dataclass(hint) or get_origin(hint) in (dict, Mapping):
+        return "a table"
+    return NAMES.get(hint, str(hint))
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`key=value` of the command line; the value is read as TOML, or taken as text."""
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise UsageError(f"--set {text}: expected key=value")
+    try:
+        return key.strip(), tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()

@@ -1,0 +1,52 @@
+"""What this machine has and what this process uses, from the standard library alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Attributes: model: board or processor; cores: usable ones; memory_mb: of the machine, 0 where unknown."""
+
+    model: str
+    architecture: str
+    cores: int
+    memory_mb: int
+
+
+def machine() -> Machine:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Machine(board() or platform.processor() or "unknown", platform.machine(), cores, memory_mb())
+
+
+def board() -> str:
+    """A single-board computer says its name in the device tree."""
+    try:
+        with open("/proc/device-tree/model", encoding="utf-8", errors="replace") as file:
+            return file.read().strip("\0\n ")
+    except OSError:
+        return ""
+
+
+def memory_mb() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    except (ValueError, OSError):
+        return 0
+
+
+def peak_memory_mb() -> float:
+    """The largest resident memory of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process so far, all threads."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
