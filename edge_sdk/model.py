@@ -1,0 +1,352 @@
+"""A bundle at work on stock onnxruntime. The only file that imports it.
+
+Parameters and gradients are flat float32 vectors. Graphs are loaded when they are first used, so a device that only
+predicts never builds the training session.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.bundle import Bundle, BundleError, read_bundle
+from edge_sdk.errors import Cancelled, UsageError
+from edge_sdk.vectors import Layout, Vector
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+GradFn = Callable[[Vector, Any], tuple[float, Vector]]
+ScoreFn = Callable[[Vector], Mapping[str, float]]
+Cancel = Callable[[], bool]
+
+
+class Model:
+    """A compiled model: predicts, and differentiates its loss.
+
+    Args:
+        bundle: path of a bundle file, or one that is read already.
+        threads: for onnxruntime. 1 is fastest for small models, and leaves the device usable.
+        check: run the golden vectors once, so that a runtime that computes something else is found now. A device that
+            only predicts may leave it out: then no training session is ever built.
+
+    Raises:
+        BundleError: the bundle is not right, needs another onnxruntime, or fails its self-test here.
+    """
+
+    def __init__(self, bundle: str | Path | Bundle, threads: int = 1, check: bool = True) -> None:
+        if threads < 1:
+            raise UsageError(f"threads = {threads}, at least 1")
+        self.bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
+        self.threads = threads
+        self.theta0: Floats = self.bundle.theta0
+        self.buffers0: Floats = self.bundle.buffers0
+        self._sessions: dict[str, Session] = {}
+        self._lock = threading.Lock()
+        check_version(self.bundle)
+        if check:
+            self.check()
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return str(self.bundle.manifest["name"])
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the bundle: equal on all nodes of a run."""
+        return self.bundle.sha256
+
+    @property
+    def layout(self) -> Layout:
+        return self.bundle.layout
+
+    @property
+    def classes(self) -> int:
+        """Number of classes; 0 where the loss is not cross entropy."""
+        return int(self.bundle.manifest["classes"])
+
+    @property
+    def loss(self) -> str:
+        return str(self.bundle.manifest["loss"])
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        return tuple(self.bundle.manifest["input"]["shape"])
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        return tuple(self.bundle.manifest["output"])
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Layer groups that have a gradient graph of their own."""
+        return tuple(n.split("@")[1] for n in self.bundle.manifest["graphs"] if n.startswith("loss_grad@"))
+
+    @property
+    def max_batch(self) -> int:
+        return int(self.bundle.manifest["max_batch"])
+
+    # -- one batch -----------------------------------------------------------------------------------------------
+
+    def predict(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
+        """The module's output, float32 (B, *output_shape), for x (B, *input_shape)."""
+        x, theta = self.samples(x), self.parameters(theta)
+        none = np.zeros((0, *self.output_shape), np.float32)
+        parts = [self.run("predict", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x)]
+        return np.concatenate([none, *parts])
+
+    def features(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
+        """What the layer that the bundle names returns, float32 (B, ...)."""
+        x, theta = self.samples(x), self.parameters(theta)
+        return np.concatenate([self.run("features", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x)])
+
+    def loss_grad(
+        self,
+        theta: Vector,
+        x: Array,
+        y: Array,
+        weights: Array | None = None,
+        *,
+        group: str = "",
+        buffers: Vector | None = None,
+    ) -> tuple[float, Floats]:
+        """sum_i weights_i loss_i over one batch, and its gradient.
+
+        Args:
+            theta: (n,). x: (B, *input_shape). y: labels int (B,), or float (B, *output_shape) for other losses.
+            weights: (B,); None for the mean. 0 masks a sample.
+            group: gradient of this layer group's parameters only, in layout order; the backward pass is shorter.
+        """
+        x, y = self.samples(x), self.targets(y, len(x))
+        feeds = {"theta": self.parameters(theta), "x": x, "y": y, "weights": self.weights(weights, len(x))}
+        loss, grad = self.run(f"loss_grad@{group}" if group else "loss_grad", feeds, buffers)[:2]
+        return float(loss), grad
+
+    def vjp(self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None) -> tuple[Floats, Floats]:
+        """The output for x, and the gradient (n,) of sum(output * cotangent)."""
+        x = self.samples(x)
+        pulled = self.array("cotangent", cotangent, (len(x), *self.output_shape))
+        out, grad = self.run("vjp", {"theta": self.parameters(theta), "x": x, "cotangent": pulled}, buffers)
+        return out, grad
+
+    # -- data bound to the model -----------------------------------------------------------------------------------
+
+    def grad_fn(self, x: Array, y: Array, cancel: Cancel | None = None) -> GradFn:
+        """f(theta, indices or None for all) -> (mean loss, its gradient) over the chosen samples.
+
+        Samples are checked once, here. More than `max_batch` of them go through in several steps, so memory stays
+        bounded. `cancel` is asked before every step.
+
+        Raises (f):
+            Cancelled: `cancel()` was true.
+        """
+        x, y = self.samples(x), self.targets(y, len(x))
+
+        def gradient(theta: Vector, indices: Any = None) -> tuple[float, Vector]:
+            chosen = np.arange(len(x)) if indices is None else np.asarray(indices)
+            if not len(chosen):
+                raise UsageError("a gradient over no samples: give at least one index")
+            theta, loss = self.parameters(theta), 0.0
+            total: Floats | None = None
+            for step in self.batches(chosen):
+                if cancel is not None and cancel():
+                    raise Cancelled("training was given up before a step")
+                weights = np.full(len(step), 1 / len(chosen), np.float32)
+                feeds = {"theta": theta, "x": x[step], "y": y[step], "weights": weights}
+                part, grad = self.run("loss_grad", feeds, None)[:2]
+                loss, total = loss + float(part), grad if total is None else np.add(total, grad, out=total)
+            assert total is not None
+            return loss, total
+
+        return gradient
+
+    def score(self, x: Array, y: Array, cancel: Cancel | None = None) -> ScoreFn:
+        """f(theta) -> {"loss": sum of losses, "correct": count, "samples": count}; no "correct" without classes."""
+        x, y = self.samples(x), self.targets(y, len(x))
+
+        def sums(theta: Vector) -> Mapping[str, float]:
+            theta, out = self.parameters(theta), {"loss": 0.0, "samples": float(len(x))}
+            if self.classes:
+                out["correct"] = 0.0
+            for step in self.batches(np.arange(len(x))):
+                if cancel is not None and cancel():
+                    raise Cancelled("evaluation was given up before a step")
+                z = self.run("predict", {"theta": theta, "x": x[step]}, None)[0]
+                out["loss"] += float(losses(self.loss, z, y[step]).sum())
+                if self.classes:
+                    out["correct"] += float((z.argmax(1) == y[step]).sum())
+            return out
+
+        return sums
+
+    def batches(self, items: Array) -> Iterator[Array]:
+        """`items` in steps of at most max_batch."""
+        return (items[i : i + self.max_batch] for i in range(0, len(items), self.max_batch))
+
+    # -- checks --------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Run the golden vectors on this machine's onnxruntime.
+
+        Raises:
+            BundleError: the answers are not those that the compiler expected.
+        """
+        arrays = self.bundle.golden()
+        feeds: dict[str, Array] = {k[3:]: v for k, v in arrays.items() if k.startswith("in.")}
+        feeds["theta"] = self.theta0
+        output = self.run("predict", feeds, None)[0]
+        loss, grad = self.run("loss_grad", feeds, None)[:2]
+        norms = [np.linalg.norm(grad[slot.span]) for slot in self.layout.slots]
+        at = arrays["out.grad_at"]
+        if at.size and not (at.min() >= 0 and at.max() < self.layout.size):
+            raise BundleError("golden vectors: grad_at points outside theta")
+        tolerance = self.bundle.manifest["golden"]["tolerance"]
+        self.compare("predict", output, arrays["out.logits"], tolerance["logits"])
+        self.compare("loss", np.reshape(loss, 1), arrays["out.loss"], tolerance["loss"])
+        self.compare("gradient", grad[at], arrays["out.grad"], tolerance["grad"])
+        self.compare("gradient norms", np.asarray(norms), arrays["out.grad_norms"], tolerance["grad"])
+
+    def compare(self, what: str, got: Array, want: Array, tolerance: float) -> None:
+        fits = got.shape == want.shape
+        error = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30)) if fits else np.inf
+        if not error <= tolerance:
+            raise BundleError(
+                f"{self.name}: the golden vectors fail on onnxruntime {version('onnxruntime')}: {what} is off by "
+                f"{error:.1e}, the limit is {tolerance:.0e}; do not train on this machine with this runtime"
+            )
+
+    def parameters(self, theta: Vector) -> Floats:
+        return self.array("theta", theta, (self.layout.size,))
+
+    def samples(self, x: Array) -> Array:
+        declared = self.bundle.manifest["input"]
+        shape = ("B", *declared["shape"])
+        if declared["dtype"] == "float32":
+            return self.array("x", x, shape)
+        return self.integers("x", x, shape, int(declared["below"]))
+
+    def targets(self, y: Array, count: int) -> Array:
+        if self.loss == "cross_entropy":
+            return self.integers("y", y, (count,), self.classes)
+        return self.array("y", y, (count, *self.output_shape))
+
+    def weights(self, weights: Array | None, count: int) -> Floats:
+        if weights is None:
+            return np.full(count, 1 / count, np.float32)
+        return self.array("weights", weights, (count,))
+
+    def array(self, name: str, value: Array, shape: tuple[int | str, ...]) -> Floats:
+        """`value` as contiguous float32 of this shape ("B": any length)."""
+        value = np.asarray(value)
+        if not np.issubdtype(value.dtype, np.floating) or not fits(value.shape, shape):
+            raise UsageError(f"{name}: expected float {spelled(shape)}, got {value.dtype} {value.shape}")
+        return np.ascontiguousarray(value, np.float32)
+
+    def integers(self, name: str, value: Array, shape: tuple[int | str, ...], below: int) -> Array:
+        """`value` as int64 in [0, below). onnxruntime would take a label out of range for no class at all."""
+        value = np.asarray(value)
+        if not np.issubdtype(value.dtype, np.integer) or not fits(value.shape, shape):
+            raise UsageError(f"{name}: expected integers {spelled(shape)}, got {value.dtype} {value.shape}")
+        if value.size and (value.min() < 0 or value.max() >= below):
+            worst = value.min() if value.min() < 0 else value.max()
+            raise UsageError(f"{name}: {worst} is out of range, expected 0 to {below - 1}")
+        return np.ascontiguousarray(value, np.int64)
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    def run(self, graph: str, feeds: Mapping[str, Array], buffers: Vector | None) -> list[Any]:
+        """Run one graph on checked arrays; inputs that it does not have are left out."""
+        session = self.session(graph)
+        values = dict(feeds)
+        if len(self.buffers0):
+            values["buffers"] = (
+                self.buffers0 if buffers is None else self.array("buffers", buffers, self.buffers0.shape)
+            )
+        return session.run({n: values[n] for n in session.inputs})
+
+    def session(self, graph: str) -> Session:
+        """The session of a graph, built at its first use."""
+        with self._lock:
+            if graph not in self._sessions:
+                graphs = self.bundle.manifest["graphs"]
+                if graph not in graphs:
+                    raise UsageError(f"{self.name} has no graph {graph!r}; it has {', '.join(graphs)}")
+                self._sessions[graph] = Session(graph, bytes(self.bundle.parts[f"{graph}.onnx"]), self.threads)
+            return self._sessions[graph]
+
+
+class Session:
+    """One graph on onnxruntime.
+
+    Options, as measured on small devices: extended optimisation (needed by convolutions; "all" adds nothing),
+    arena on (35 %
+    slower without), memory pattern off (a third of the memory), no spinning (a device has other things to do).
+    """
+
+    def __init__(self, graph: str, data: bytes, threads: int) -> None:
+        import onnxruntime as ort  # after check_version: the import itself crashes on some versions and boards
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.enable_cpu_mem_arena, options.enable_mem_pattern = True, False
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            self._session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's exceptions have no common base
+            first = str(error).strip().split("\n")[0][:200]
+            raise BundleError(f"onnxruntime {ort.__version__} refuses graph {graph!r}: {first}") from error
+        self.inputs: list[str] = [i.name for i in self._session.get_inputs()]
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Any]:
+        return list(self._session.run(None, dict(feeds)))
+
+
+def check_version(bundle: Bundle) -> None:
+    """The installed onnxruntime, by its metadata: importing a version that crashes would end the process."""
+    wanted = bundle.manifest["runtime"]["onnxruntime"]
+    try:
+        installed = version("onnxruntime")
+    except PackageNotFoundError:
+        return  # a build under another name: the golden vectors decide
+    if installed in wanted["blocked"]:
+        raise BundleError(
+            f"onnxruntime {installed} is known to fail; install another version, at least {wanted['minimum']}"
+        )
+    if numbers(installed) < numbers(wanted["minimum"]):
+        raise BundleError(f"onnxruntime {installed} is too old for this bundle; install {wanted['minimum']} or newer")
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """1.31.1 -> (1, 31, 1); what is not a number counts as 0."""
+    return tuple(int(t) if t.isdigit() else 0 for t in text.split("+")[0].split("."))
+
+
+def fits(have: tuple[int, ...], want: tuple[int | str, ...]) -> bool:
+    return len(have) == len(want) and all(isinstance(w, str) or h == w for h, w in zip(have, want, strict=True))
+
+
+def spelled(shape: tuple[int | str, ...]) -> str:
+    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+
+
+def losses(kind: str, z: Floats, y: Array) -> Floats:
+    """Loss per sample, float32 (B,); formulas in models/losses.py."""
+    if kind == "cross_entropy":
+        shifted = z - z.max(1, keepdims=True)
+        return np.asarray(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(y)), y], np.float32)
+    if kind == "binary_cross_entropy":
+        each = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
+    else:
+        each = np.square(z - y)
+    return np.asarray(each.reshape(len(z), -1).mean(1), np.float32)

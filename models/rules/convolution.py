@@ -1,0 +1,139 @@
+"""Conv and ConvTranspose.
+
+With y = conv(x, w): the input adjoint is a transposed convolution of gy with w; the weight adjoint correlates
+gy with x,
+written as matrix products over columns of x (weight_gradient.py); the bias adjoint is the sum over samples and
+positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+
+from models.errors import UnsupportedPattern
+from models.graph import Batch, Graph, Node, Shape
+from models.rules import weight_gradient
+from models.rules.table import Adjoints, Want, rule
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a window moves: one entry per spatial axis."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    dilation: tuple[int, ...]
+    group: int = 1
+
+    @property
+    def pads(self) -> list[int]:
+        return [*self.before, *self.after]
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """Input positions between the first and the last tap."""
+        return tuple(d * (k - 1) for d, k in zip(self.dilation, self.kernel, strict=True))
+
+    @property
+    def dense(self) -> bool:
+        """Every position, every tap side by side."""
+        return all(s == 1 for s in self.stride) and all(d == 1 for d in self.dilation)
+
+
+def geometry(g: Graph, n: Node, kernel: Shape) -> Geometry:
+    """The window of a Conv or pooling node, with automatic padding resolved."""
+    at, spatial = n.attributes, g.shape(n.inputs[0])[2:]
+    nd = len(kernel)
+    if any(isinstance(d, Batch) for d in spatial):
+        raise UnsupportedPattern(f"{n.op} along the batch axis", n.where)
+    stride, dilation = at.get("strides", [1] * nd), at.get("dilations", [1] * nd)
+    pads = at.get("pads") or [0] * (2 * nd)
+    auto = at.get("auto_pad", "NOTSET")
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        pads = same_pads(auto, spatial, kernel, stride, dilation)
+    return Geometry(
+        tuple(kernel), tuple(stride), tuple(pads[:nd]), tuple(pads[nd:]), tuple(dilation), at.get("group", 1)
+    )
+
+
+def same_pads(auto: str, spatial: Shape, kernel: Shape, stride: list[int], dilation: list[int]) -> list[int]:
+    """ceil(in / stride) outputs; the odd one goes after (UPPER) or before (LOWER)."""
+    need = [
+        max(0, (ceil(d / s) - 1) * s + (k - 1) * e + 1 - d)
+        for d, k, s, e in zip(spatial, kernel, stride, dilation, strict=True)
+    ]
+    less, more = [v // 2 for v in need], [v - v // 2 for v in need]
+    return less + more if auto == "SAME_UPPER" else more + less
+
+
+@rule("Conv")
+def conv(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    x, w = n.inputs[:2]
+    geo = geometry(g, n, g.shape(w)[2:])
+    gx = input_adjoint(g, gy, w, geo, g.shape(x)) if want[0] else None
+    gw = weight_gradient.write(g, x, gy, geo, g.shape(w)) if want[1] else None
+    gb = channel_sum(g, gy) if len(n.inputs) > 2 and want[2] else None
+    return gx, gw, gb
+
+
+def input_adjoint(g: Graph, gy: str, w: str, geo: Geometry, sx: Shape) -> str:
+    """Transposed convolution. Depthwise and dense windows: the flipped kernel convolved, which runs faster there."""
+    sw, sy = g.shape(w), g.shape(gy)
+    if geo.dense and geo.group == sw[0] == sx[1] and all(r >= p for r, p in zip(geo.reach, geo.pads, strict=False)):
+        pads = [r - p for r, p in zip(geo.reach * 2, geo.pads, strict=True)]
+        turned = g.flipped(w, range(2, len(sw)))
+        return g.op("Conv", gy, turned, pads=pads, group=geo.group, shape=sx, **steps(geo, 1))
+    covered = [(o - 1) * s + r + 1 for o, s, r in zip(sy[2:], geo.stride, geo.reach, strict=True)]
+    padded = [d + p + q for d, p, q in zip(sx[2:], geo.before, geo.after, strict=True)]
+    rest = [d - c for d, c in zip(padded, covered, strict=True)]
+    return g.op(
+        "ConvTranspose", gy, w, strides=list(geo.stride), dilations=list(geo.dilation), pads=geo.pads, group=geo.group,
+        output_padding=rest, shape=sx,
+    )  # fmt: skip
+
+
+def steps(geo: Geometry, stride: int) -> dict[str, list[int]]:
+    return {"strides": [stride] * len(geo.kernel), "dilations": list(geo.dilation)}
+
+
+def channel_sum(g: Graph, gy: str) -> str:
+    """Sum over samples and positions, in two steps: the long contiguous one first."""
+    shape = g.shape(gy)
+    positions = prod(shape[2:])
+    return g.sum(g.sum(g.reshape(gy, (*shape[:2], positions)), [2]), [0])
+
+
+@rule("ConvTranspose")
+def conv_transpose(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """y is the input adjoint of a Conv with the same window, so its adjoint is that Conv; the roles of x and
+    gy swap.
+    """
+    x, w = n.inputs[:2]
+    sx, sw, sy = g.shape(x), g.shape(w), g.shape(gy)
+    geo = geometry(g, n, sw[2:])
+    if n.attributes.get("output_shape") or n.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise UnsupportedPattern("ConvTranspose with automatic padding", n.where, "give padding and output_padding")
+    at = dict(strides=list(geo.stride), dilations=list(geo.dilation), pads=geo.pads, group=geo.group)
+    gx = cut_to(g, g.op("Conv", gy, w, shape=conv_shape(sy, sw, geo), **at), sx) if want[0] else None
+    gw = weight_gradient.write(g, gy, x, geo, sw) if want[1] else None
+    gb = channel_sum(g, gy) if len(n.inputs) > 2 and want[2] else None
+    return gx, gw, gb
+
+
+def conv_shape(sx: Shape, sw: Shape, geo: Geometry) -> Shape:
+    spatial = (
+        (d + p + q - r - 1) // s + 1
+        for d, p, q, r, s in zip(sx[2:], geo.before, geo.after, geo.reach, geo.stride, strict=True)
+    )
+    return (sx[0], sw[0], *spatial)
+
+
+def cut_to(g: Graph, v: str, shape: Shape) -> str:
+    """Drop the positions past the end (output_padding can make room for one more)."""
+    for axis, (have, need) in enumerate(zip(g.shape(v), shape, strict=True)):
+        if have != need:
+            v = g.slice(v, axis, 0, need)
+    return v

@@ -1,0 +1,219 @@
+"""Operators that act on each element: y_i = f(x_i), and broadcasting arithmetic.
+
+Where f has a kink the gradient is torch's: 0 at relu's corner, half-open where torch says so.
+"""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+
+from models.errors import UnsupportedPattern
+from models.graph import Graph, Node
+from models.rules.table import Adjoints, Want, rule
+
+
+@rule("Add")
+def add(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    return [g.unbroadcast(gy, g.shape(x)) if w else None for x, w in zip(n.inputs, want, strict=True)]
+
+
+@rule("Sub")
+def sub(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    a, b = n.inputs
+    return (
+        g.unbroadcast(gy, g.shape(a)) if want[0] else None,
+        g.neg(g.unbroadcast(gy, g.shape(b))) if want[1] else None,
+    )
+
+
+@rule("Mul")
+def mul(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    a, b = n.inputs
+    return (
+        g.unbroadcast(g.mul(gy, b), g.shape(a)) if want[0] else None,
+        g.unbroadcast(g.mul(gy, a), g.shape(b)) if want[1] else None,
+    )
+
+
+@rule("Div")
+def div(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """d(a/b) = da/b - (a/b) db/b."""
+    a, b = n.inputs
+    q = g.div(gy, b)
+    return (
+        g.unbroadcast(q, g.shape(a)) if want[0] else None,
+        g.neg(g.unbroadcast(g.mul(q, n.outputs[0]), g.shape(b))) if want[1] else None,
+    )
+
+
+@rule("Pow")
+def power(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """x^p with a constant exponent: p x^(p-1). At p = 2 without a second Pow."""
+    x, p = n.inputs
+    if p not in g.constants or g.constants[p].size != 1 or want[1]:
+        raise UnsupportedPattern("Pow with an exponent that is not one constant", n.where, "use exp(p * log(x))")
+    exponent = float(g.constants[p].reshape(()))
+    if exponent == 0:
+        return (g.mul(gy, g.scalar(0)),)
+    rest = x if exponent == 2 else g.op("Pow", x, g.scalar(exponent - 1), shape=g.shape(x))
+    return (g.mul(gy, g.scaled(rest, exponent)),)
+
+
+@rule("Min", "Max")
+def extremum(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """Of two values; equal ones share the gradient by halves, as torch does."""
+    if len(n.inputs) != 2:
+        raise UnsupportedPattern(f"{n.op} of {len(n.inputs)} values", n.where, "nest calls of two")
+    half = g.scaled(g.compare("Equal", *n.inputs), 0.5)
+    out = []
+    for mine, other, w in zip(n.inputs, reversed(n.inputs), want, strict=True):
+        wins = g.compare("Greater" if n.op == "Max" else "Less", mine, other)
+        out.append(g.unbroadcast(g.mul(gy, g.add(wins, half)), g.shape(mine)) if w else None)
+    return out
+
+
+@rule("Where")
+def where(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    condition, a, b = n.inputs
+    zero = g.scalar(0)
+    return (
+        None,
+        g.unbroadcast(g.where_(condition, gy, zero), g.shape(a)) if want[1] else None,
+        g.unbroadcast(g.where_(condition, zero, gy), g.shape(b)) if want[2] else None,
+    )
+
+
+@rule("Neg")
+def neg(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    return (g.neg(gy),)
+
+
+@rule("Identity", "Cast")
+def identity(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """Casts between float types change no derivative; casts to integers never get here."""
+    return (gy,)
+
+
+@rule("Abs")
+def absolute(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    return (g.mul(gy, g.unary("Sign", n.inputs[0])),)
+
+
+@rule("Relu")
+def relu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    return (g.mul(gy, g.compare("Greater", n.outputs[0], g.scalar(0))),)
+
+
+@rule("LeakyRelu")
+def leaky_relu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    alpha = n.attributes.get("alpha", 0.01)
+    slope = g.add(g.scaled(g.compare("Greater", n.inputs[0], g.scalar(0)), 1 - alpha), g.scalar(alpha))
+    return (g.mul(gy, slope),)
+
+
+@rule("PRelu")
+def prelu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """y = x if x > 0 else slope * x."""
+    x, slope = n.inputs
+    positive = g.binary("Greater", x, g.scalar(0))
+    gx = g.mul(gy, g.where_(positive, g.scalar(1), slope)) if want[0] else None
+    gs = g.unbroadcast(g.where_(positive, g.scalar(0), g.mul(gy, x)), g.shape(slope)) if want[1] else None
+    return gx, gs
+
+
+@rule("Elu")
+def elu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """y = alpha (e^x - 1) below 0, where y' = y + alpha."""
+    below = g.add(n.outputs[0], g.scalar(n.attributes.get("alpha", 1.0)))
+    return (g.mul(gy, g.where_(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(1), below)),)
+
+
+@rule("Softplus")
+def softplus(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """log(1 + e^x)' = sigmoid(x)."""
+    return (g.mul(gy, g.unary("Sigmoid", n.inputs[0])),)
+
+
+@rule("HardSigmoid")
+def hard_sigmoid(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """max(0, min(1, a x + b)): slope a strictly inside."""
+    y = n.outputs[0]
+    inside = g.mul(g.compare("Greater", y, g.scalar(0)), g.compare("Less", y, g.scalar(1)))
+    return (g.mul(gy, g.scaled(inside, n.attributes.get("alpha", 0.2))),)
+
+
+@rule("HardSwish")
+def hard_swish(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """x max(0, min(1, x/6 + 1/2)): 0 up to -3, x/3 + 1/2 between, 1 from 3."""
+    x = n.inputs[0]
+    middle = g.add(g.scaled(x, 1 / 3), g.scalar(0.5))
+    upper = g.where_(g.binary("Less", x, g.scalar(3)), middle, g.scalar(1))
+    return (g.mul(gy, g.where_(g.binary("Greater", x, g.scalar(-3)), upper, g.scalar(0))),)
+
+
+@rule("Clip")
+def clip(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """Torch's clamp passes the gradient on the closed interval."""
+    return (g.mul(gy, g.compare("Equal", n.inputs[0], n.outputs[0])),)
+
+
+@rule("Tanh")
+def tanh(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    y = n.outputs[0]
+    return (g.mul(gy, g.sub(g.scalar(1), g.mul(y, y))),)
+
+
+@rule("Sigmoid")
+def sigmoid(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    y = n.outputs[0]
+    return (g.mul(gy, g.mul(y, g.sub(g.scalar(1), y))),)
+
+
+@rule("Exp")
+def exp(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    return (g.mul(gy, n.outputs[0]),)
+
+
+@rule("Log")
+def log(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    return (g.div(gy, n.inputs[0]),)
+
+
+@rule("Sqrt")
+def square_root(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    return (g.div(g.scaled(gy, 0.5), n.outputs[0]),)
+
+
+@rule("Reciprocal")
+def reciprocal(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    y = n.outputs[0]
+    return (g.neg(g.mul(gy, g.mul(y, y))),)
+
+
+@rule("Sin")
+def sin(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    return (g.mul(gy, g.unary("Cos", n.inputs[0])),)
+
+
+@rule("Cos")
+def cos(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    return (g.neg(g.mul(gy, g.unary("Sin", n.inputs[0]))),)
+
+
+@rule("Erf")
+def erf(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """2/sqrt(pi) exp(-x^2)."""
+    x = n.inputs[0]
+    bell = g.unary("Exp", g.neg(g.mul(x, x)))
+    return (g.mul(gy, g.scaled(bell, 2 / sqrt(pi))),)
+
+
+@rule("Gelu")
+def gelu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """x Phi(x), exact form: Phi(x) + x phi(x)."""
+    if n.attributes.get("approximate", "none") != "none":
+        raise UnsupportedPattern("Gelu with the tanh approximation as one operator", n.where, "use the exact GELU")
+    x = n.inputs[0]
+    cumulative = g.scaled(g.add(g.unary("Erf", g.scaled(x, sqrt(0.5))), g.scalar(1)), 0.5)
+    density = g.scaled(g.unary("Exp", g.scaled(g.mul(x, x), -0.5)), 1 / sqrt(2 * pi))
+    return (g.mul(gy, g.add(cumulative, g.mul(x, density))),)

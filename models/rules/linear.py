@@ -1,0 +1,72 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from models.errors import UnsupportedPattern
+from models.graph import Graph, Node, product
+from models.rules.table import Adjoints, Want, rule
+
+
+@rule("Gemm")
+def gemm(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """Y = A op(B) + C, as torch exports a linear layer."""
+    at = n.attributes
+    if at.get("transA", 0) or at.get("alpha", 1.0) != 1.0 or at.get("beta", 1.0) != 1.0:
+        raise UnsupportedPattern("Gemm with alpha, beta or a transposed input", n.where, "use matmul")
+    a, b = n.inputs[:2]
+    turned = bool(at.get("transB", 0))
+    ga = g.gemm(gy, b, tb=not turned) if want[0] else None
+    gb = None
+    if want[1]:
+        gb = g.gemm(gy, a, ta=True) if turned else g.gemm(a, gy, ta=True)
+    gc = g.unbroadcast(gy, g.shape(n.inputs[2])) if len(n.inputs) > 2 and want[2] else None
+    return ga, gb, gc
+
+
+@rule("MatMul")
+def matmul(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """dA = dY B', dB = A' dY, summed over broadcast axes. Vectors are treated as matrices of one row or column."""
+    a, b = n.inputs
+    sa, sb = g.shape(a), g.shape(b)
+    if len(sa) < 2 or len(sb) < 2:
+        return vector_product(g, n, gy, want)
+    ga = g.unbroadcast(g.matmul(gy, g.swap_last(b)), sa) if want[0] else None
+    gb = right_factor(g, a, b, gy) if want[1] else None
+    return ga, gb
+
+
+def right_factor(g: Graph, a: str, b: str, gy: str) -> str:
+    """A' dY. A shared matrix B gets one product over all rows of the batch."""
+    sa, sb, sy = g.shape(a), g.shape(b), g.shape(gy)
+    if len(sb) == 2 and len(sa) > 2:
+        rows = product(sa[:-1])
+        return g.gemm(g.reshape(a, (rows, sa[-1])), g.reshape(gy, (rows, sy[-1])), ta=True)
+    return g.unbroadcast(g.matmul(g.swap_last(a), gy), sb)
+
+
+def vector_product(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    a, b = n.inputs
+    sa, sb = g.shape(a), g.shape(b)
+    ma = g.reshape(a, (1, *sa)) if len(sa) == 1 else a
+    mb = g.reshape(b, (*sb, 1)) if len(sb) == 1 else b
+    rows = (*g.shape(ma)[:-1], g.shape(mb)[-1]) if len(sb) <= 2 else (*sb[:-2], 1, sb[-1])
+    gm = g.reshape(gy, rows)
+    ga = g.reshape(g.unbroadcast(g.matmul(gm, g.swap_last(mb)), g.shape(ma)), sa) if want[0] else None
+    gb = g.reshape(g.unbroadcast(g.matmul(g.swap_last(ma), gm), g.shape(mb)), sb) if want[1] else None
+    return ga, gb
+
+
+@rule("Einsum")
+def einsum(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """Two operands, no repeated index inside one: the adjoint is again an Einsum with the roles turned."""
+    equation = n.attributes["equation"].replace(" ", "")
+    if "->" not in equation or "..." in equation or len(n.inputs) != 2:
+        raise UnsupportedPattern(f"Einsum {equation!r}", n.where, "two operands and an explicit output")
+    (ta, tb), ty = equation.split("->")[0].split(","), equation.split("->")[1]
+    for mine, other in ((ta, tb), (tb, ta)):
+        if len(set(mine)) != len(mine) or not set(mine) <= set(other) | set(ty):
+            raise UnsupportedPattern(f"Einsum {equation!r} is no matrix product", n.where, "use matmul and sums")
+    a, b = n.inputs
+    ga = g.op("Einsum", gy, b, equation=f"{ty},{tb}->{ta}", shape=g.shape(a)) if want[0] else None
+    gb = g.op("Einsum", gy, a, equation=f"{ty},{ta}->{tb}", shape=g.shape(b)) if want[1] else None
+    return ga, gb

@@ -1,0 +1,114 @@
+"""Normalisation: layer, group, instance, and batch with fixed statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from models.errors import TrainModeExport, UnsupportedPattern
+from models.graph import Graph, Node, product, static
+from models.rules.table import Adjoints, Want, rule
+
+
+def normalised_adjoint(g: Graph, gx: str, xhat: str, rstd: str, axes: Sequence[int]) -> str:
+    """Input adjoint of xhat = (x - mean) rstd over `axes`: rstd (gx - mean(gx) - xhat mean(gx xhat))."""
+    centred = g.sub(gx, g.mean(gx, axes, keep=True))
+    slope = g.mean(g.mul(gx, xhat), axes, keep=True)
+    return g.mul(g.sub(centred, g.mul(xhat, slope)), rstd)
+
+
+@rule("LayerNormalization")
+def layer_norm(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """The operator's own extra outputs give the mean and 1/std."""
+    x, scale = n.inputs[:2]
+    shape = g.shape(x)
+    axis = n.attributes.get("axis", -1) % len(shape)
+    axes = list(range(axis, len(shape)))
+    static([shape[a] for a in axes], "LayerNorm", n.where)
+    n.outputs += [g.fresh("norm") for _ in range(3 - len(n.outputs))]
+    mean, rstd = n.outputs[1:3]
+    g.shapes[mean] = g.shapes[rstd] = (*shape[:axis], *(1 for _ in axes))
+    xhat = g.mul(g.sub(x, mean), rstd)
+    gx = normalised_adjoint(g, g.mul(gy, scale), xhat, rstd, axes) if want[0] else None
+    gs = g.unbroadcast(g.mul(gy, xhat), g.shape(scale)) if want[1] else None
+    gb = g.unbroadcast(gy, g.shape(n.inputs[2])) if len(n.inputs) > 2 and want[2] else None
+    return gx, gs, gb
+
+
+@rule("InstanceNormalization")
+def instance_norm(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """Per sample and channel, with a learned scale and shift. Mean and 1/std are computed again."""
+    x, scale, _ = n.inputs
+    shape = g.shape(x)
+    axes = list(range(2, len(shape)))
+    channel = (shape[1], *(1 for _ in axes))
+    d = g.sub(x, g.mean(x, axes, keep=True))
+    variance = g.mean(g.mul(d, d), axes, keep=True)
+    rstd = inverse_root(g, variance, n)
+    xhat = g.mul(d, rstd)
+    gx = normalised_adjoint(g, g.mul(gy, g.reshape(scale, channel)), xhat, rstd, axes) if want[0] else None
+    over = [0, *axes]
+    return gx, g.sum(g.mul(gy, xhat), over) if want[1] else None, g.sum(gy, over) if want[2] else None
+
+
+def inverse_root(g: Graph, variance: str, n: Node) -> str:
+    epsilon = n.attributes.get("epsilon", 1e-5)
+    return g.unary("Reciprocal", g.unary("Sqrt", g.add(variance, g.scalar(epsilon))))
+
+
+@rule("BatchNormalization")
+def batch_norm(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """Fixed statistics: an affine map per channel."""
+    if n.attributes.get("training_mode", 0):
+        raise TrainModeExport(f"{n.where}: BatchNormalization in training mode; call eval() and choose a norm policy")
+    x, scale, _, mean, variance = n.inputs
+    if want[3] or want[4]:
+        raise UnsupportedPattern("the gradient of running statistics", n.where)
+    shape = g.shape(x)
+    channel = (shape[1], *(1 for _ in shape[2:]))
+    rstd = inverse_root(g, variance, n)
+    gx = g.mul(gy, g.reshape(g.mul(scale, rstd), channel)) if want[0] else None
+    over = [0, *range(2, len(shape))]
+    gs = g.mul(g.sum(g.mul(gy, g.sub(x, g.reshape(mean, channel))), over), rstd) if want[1] else None
+    return gx, gs, g.sum(gy, over) if want[2] else None
+
+
+def group_norm_adjoints(g: Graph, gy: str, xhat: str, rstd: str, scale: str, groups: int) -> Adjoints:
+    """Adjoints of x, scale and shift of y = scale xhat + shift, with mean and 1/std per sample and group.
+
+    From two sums per sample and channel, s0 = sum gy and s1 = sum gy xhat over positions:
+        gshift = sum s0, gscale = sum s1 over samples
+        gx = rstd scale gy + (b xhat + d), with b, d = -rstd/N sum over the group's channels of scale s1, scale s0
+    `b xhat + d` is one affine map per group, which BatchNormalization does in a single pass.
+
+    Args:
+        gy, xhat: (B, C, *positions). rstd: (B, groups, 1). scale: (C,).
+    """
+    shape = g.shape(gy)
+    batch, channels, *spatial = shape
+    count = channels // groups * prod(spatial)
+    s0 = g.sum(gy, range(2, len(shape)))
+    s1 = g.sum(g.mul(gy, xhat), range(2, len(shape)))
+    per_group = g.reshape(scale, (1, groups, channels // groups))
+    shrink = g.scaled(rstd, -1 / count)
+    b, d = (group_sum(g, s, per_group, shrink, groups) for s in (s1, s0))
+    offset = affine_per_group(g, xhat, b, d, groups, count)
+    slope = g.reshape(g.mul(rstd, per_group), (batch, channels, *(1 for _ in spatial)))
+    return g.add(g.mul(gy, slope), g.reshape(offset, shape)), g.sum(s1, [0]), g.sum(s0, [0])
+
+
+def group_sum(g: Graph, sums: str, scale: str, shrink: str, groups: int) -> str:
+    """(B, C) -> (B * groups,): weighted by scale, summed over each group's channels."""
+    batch, channels = g.shape(sums)
+    split = g.reshape(sums, (batch, groups, channels // groups))
+    summed = g.mul(g.sum(g.mul(split, scale), [2], keep=True), shrink)
+    return g.reshape(summed, (product(g.shape(summed)),))
+
+
+def affine_per_group(g: Graph, xhat: str, b: str, d: str, groups: int, count: int) -> str:
+    """b xhat + d with one (b, d) per sample and group, as a BatchNormalization with mean 0 and variance 1."""
+    many = g.shape(b)[0]
+    zero = g.zeros((many,), like=b)
+    one = g.add(zero, g.scalar(1))
+    rows = g.reshape(xhat, (1, many, count))
+    return g.op("BatchNormalization", rows, b, d, zero, one, epsilon=0.0, shape=(1, many, count))

@@ -1,0 +1,102 @@
+"""Pooling and upsampling."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from models.errors import UnsupportedPattern
+from models.graph import Graph, Node, product
+from models.rules.convolution import Geometry, geometry
+from models.rules.table import Adjoints, Want, rule
+
+
+def window(g: Graph, n: Node) -> Geometry:
+    if n.attributes.get("ceil_mode", 0):
+        raise UnsupportedPattern(f"{n.op} with ceil_mode", n.where, "pad the input instead")
+    return geometry(g, n, tuple(n.attributes["kernel_shape"]))
+
+
+@rule("MaxPool")
+def max_pool(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """The gradient goes to the element that won. MaxPool's indices count in the whole flattened input."""
+    geo, shape = window(g, n), g.shape(n.inputs[0])
+    if len(n.outputs) < 2:
+        n.outputs.append(g.fresh("argmax"))
+        g.shapes[n.outputs[1]] = g.shape(n.outputs[0])
+    index = n.outputs[1]
+    apart = all(s >= k for s, k in zip(geo.stride, geo.kernel, strict=True)) and all(d == 1 for d in geo.dilation)
+    if apart and not any(geo.pads):
+        target = g.op("Shape", n.inputs[0], shape=(len(shape),))
+        at = dict(kernel_shape=list(geo.kernel), strides=list(geo.stride))
+        return (g.op("MaxUnpool", gy, index, target, shape=shape, **at),)
+    return (scattered(g, gy, index, n.inputs[0]),)
+
+
+def scattered(g: Graph, gy: str, index: str, x: str) -> str:
+    """Windows overlap: add up."""
+    shape = g.shape(x)
+    many, size = product(g.shape(gy)), product(shape)
+    zero = g.zeros((size,), like=g.reshape(x, (size,)))
+    flat = g.op(
+        "ScatterElements",
+        zero,
+        g.reshape(index, (many,)),
+        g.reshape(gy, (many,)),
+        axis=0,
+        reduction="add",
+        shape=(size,),
+    )
+    return g.reshape(flat, shape)
+
+
+@rule("AveragePool")
+def average_pool(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """A depthwise convolution with 1 / K everywhere, so a transposed one back."""
+    geo, shape = window(g, n), g.shape(n.inputs[0])
+    if any(geo.pads) and not n.attributes.get("count_include_pad", 0):
+        raise UnsupportedPattern(
+            "padded AveragePool that does not count the padding", n.where, "count_include_pad=True"
+        )
+    weight = g.constant(np.full((shape[1], 1, *geo.kernel), 1 / prod(geo.kernel)))
+    covered = [(o - 1) * s + r + 1 for o, s, r in zip(g.shape(gy)[2:], geo.stride, geo.reach, strict=True)]
+    rest = [d + p + q - c for d, p, q, c in zip(shape[2:], geo.before, geo.after, covered, strict=True)]
+    return (
+        g.op(
+            "ConvTranspose", gy, weight, strides=list(geo.stride), dilations=list(geo.dilation), pads=geo.pads,
+            group=shape[1], output_padding=rest, shape=shape,
+        ),
+    )  # fmt: skip
+
+
+@rule("GlobalAveragePool")
+def global_average_pool(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    x = n.inputs[0]
+    return (g.expand_like(g.scaled(gy, 1 / prod(g.shape(x)[2:])), x),)
+
+
+@rule("GlobalMaxPool")
+def global_max_pool(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    x = n.inputs[0]
+    hits = g.compare("Equal", x, n.outputs[0])
+    return (g.mul(hits, g.div(gy, g.sum(hits, range(2, g.rank(x)), keep=True))),)
+
+
+@rule("Resize")
+def resize(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """Nearest-neighbour by whole factors: each input is repeated, so sum over the copies."""
+    x = n.inputs[0]
+    sx, sy = g.shape(x), g.shape(n.outputs[0])
+    mode, rounding = n.attributes.get("mode", "nearest"), n.attributes.get("nearest_mode", "round_prefer_floor")
+    place = n.attributes.get("coordinate_transformation_mode", "half_pixel")
+    whole = sx[:2] == sy[:2] and all(o % i == 0 for i, o in zip(sx[2:], sy[2:], strict=True))
+    if mode != "nearest" or not whole or (rounding, place) not in COPIES:
+        raise UnsupportedPattern(f"Resize {mode} from {sx[2:]} to {sy[2:]}", n.where, "nearest, by whole factors")
+    apart = [d for i, o in zip(sx[2:], sy[2:], strict=True) for d in (i, o // i)]
+    split = g.reshape(gy, (*sx[:2], *apart))
+    return (g.sum(split, range(3, 3 + 2 * (len(sx) - 2), 2)),)
+
+
+# ways of choosing the nearest neighbour that amount to repeating each element, for whole factors
+COPIES = {("floor", "asymmetric"), ("round_prefer_floor", "half_pixel"), ("round_prefer_ceil", "half_pixel")}

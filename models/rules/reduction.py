@@ -1,0 +1,82 @@
+"""Sums, means, maxima and norms along axes; softmax."""
+
+from __future__ import annotations
+
+from math import prod
+
+from models.errors import UnsupportedPattern
+from models.graph import Graph, Node, Shape, static
+from models.rules.table import Adjoints, Want, rule
+
+
+def reduced_axes(g: Graph, n: Node) -> list[int]:
+    rank = g.rank(n.inputs[0])
+    if len(n.inputs) > 1 and n.inputs[1]:
+        if n.inputs[1] not in g.constants:
+            raise UnsupportedPattern(f"{n.op} with computed axes", n.where)
+        axes = g.constants[n.inputs[1]].tolist()
+    else:
+        axes = n.attributes.get("axes", [])
+    if not axes:
+        axes = [] if n.attributes.get("noop_with_empty_axes", 0) else list(range(rank))
+    return sorted(int(a) % rank for a in axes)
+
+
+def kept(shape: Shape, axes: list[int]) -> Shape:
+    return tuple(1 if i in axes else d for i, d in enumerate(shape))
+
+
+@rule("ReduceSum")
+def reduce_sum(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    x = n.inputs[0]
+    return (g.expand_like(g.reshape(gy, kept(g.shape(x), reduced_axes(g, n))), x),)
+
+
+@rule("ReduceMean")
+def reduce_mean(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    x, axes = n.inputs[0], reduced_axes(g, n)
+    shape = g.shape(x)
+    count = prod(static([shape[a] for a in axes], "a mean", n.where))
+    return (g.expand_like(g.reshape(g.scaled(gy, 1 / count), kept(shape, axes)), x),)
+
+
+@rule("ReduceMax", "ReduceMin")
+def reduce_extremum(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """The gradient goes to where the extremum was; equal ones share it evenly, as torch's amax does."""
+    x, axes = n.inputs[0], reduced_axes(g, n)
+    shape = kept(g.shape(x), axes)
+    hits = g.compare("Equal", x, g.reshape(n.outputs[0], shape))
+    share = g.div(g.reshape(gy, shape), g.sum(hits, axes, keep=True))
+    return (g.mul(hits, share),)
+
+
+@rule("ReduceL2")
+def reduce_l2(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """x / |x|; 0 at the origin, as torch has it."""
+    x, axes = n.inputs[0], reduced_axes(g, n)
+    shape = kept(g.shape(x), axes)
+    norm = g.reshape(n.outputs[0], shape)
+    zero = g.compare("Equal", norm, g.scalar(0))
+    safe = g.div(g.sub(g.scalar(1), zero), g.add(norm, zero))
+    return (g.mul(x, g.mul(g.reshape(gy, shape), safe)),)
+
+
+@rule("ReduceSumSquare")
+def reduce_sum_square(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    x, axes = n.inputs[0], reduced_axes(g, n)
+    return (g.mul(g.scaled(x, 2), g.reshape(gy, kept(g.shape(x), axes))),)
+
+
+@rule("Softmax")
+def softmax(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """y (gy - sum(gy y))."""
+    y, axis = n.outputs[0], n.attributes.get("axis", -1)
+    t = g.mul(gy, y)
+    return (g.sub(t, g.mul(y, g.sum(t, [axis], keep=True))),)
+
+
+@rule("LogSoftmax")
+def log_softmax(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """gy - softmax(x) sum(gy)."""
+    y, axis = n.outputs[0], n.attributes.get("axis", -1)
+    return (g.sub(gy, g.mul(g.unary("Exp", y), g.sum(gy, [axis], keep=True))),)

@@ -1,0 +1,138 @@
+"""The graphs of a bundle, each from one copy of the forward graph.
+
+predict      theta, x               -> output
+features     theta, x               -> the value that a named layer returns
+loss_grad    theta, x, y, weights   -> loss, grad            (`loss_grad@<group>`: grad of one group's parameters)
+vjp          theta, x, cotangent    -> output, grad of sum(output * cotangent)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx
+
+from models.errors import CompileError
+from models.export import Forward
+from models.forward import read_forward
+from models.graph import Graph, Shape
+from models.layout import Slot
+from models.losses import LOSSES
+from models.proto import to_model
+from models.reverse import gradient
+from models.rewrite import rewrite
+
+
+@dataclass
+class Target:
+    """A finished graph: `graph` can still be written in float64; `outputs` are the names of its results."""
+
+    graph: Graph
+    outputs: list[str]
+    slots: list[Slot] = field(default_factory=list)
+
+    def model(self, double: bool = False) -> onnx.ModelProto:
+        return to_model(self.graph, self.outputs, double)
+
+
+class Source:
+    """The forward graph of a module on flat vectors, from which every target starts."""
+
+    def __init__(self, forward: Forward, parameters: Sequence[Slot], buffers: Sequence[Slot]) -> None:
+        self.parameters, self.buffers, self.output = list(parameters), list(buffers), forward.output
+        self._graph = read_forward(forward)
+        flat_inputs(self._graph, self.parameters, self.buffers)
+        rewrite(self._graph)
+
+    def begin(self) -> Graph:
+        return copy.deepcopy(self._graph)
+
+    @property
+    def output_shape(self) -> Shape:
+        return self._graph.shape(self.output)
+
+
+def flat_inputs(g: Graph, parameters: Sequence[Slot], buffers: Sequence[Slot]) -> None:
+    """Replace one input per tensor by one vector `theta` (and one `buffers`), split at the start of the graph."""
+    forward, g.nodes = g.nodes, []
+    data = [i for i in g.inputs if i[:2] not in ("p.", "b.")]
+    shapes = {i: g.shapes[i] for i in g.inputs}
+    g.inputs = []
+    for vector, prefix, slots in (("theta", "p.", parameters), ("buffers", "b.", buffers)):
+        if slots:
+            cut(g, g.input(vector, (sum(s.size for s in slots),)), prefix, slots)
+    g.inputs += data
+    g.shapes.update({k: v for k, v in shapes.items() if k in data})
+    g.nodes += forward
+
+
+def cut(g: Graph, vector: str, prefix: str, slots: Sequence[Slot]) -> None:
+    names = [g.fresh("part") for _ in slots]
+    if len(slots) == 1:
+        g.op("Identity", vector, shape=(slots[0].size,), output=names[0])
+    else:
+        sizes = g.ints(s.size for s in slots)
+        g.ops("Split", vector, sizes, shapes=[(s.size,) for s in slots], outputs=names, axis=0)
+    for slot, part in zip(slots, names, strict=True):
+        shape = g.shapes.get(prefix + slot.name, slot.shape)
+        g.op("Reshape", part, g.ints(shape), shape=shape, output=prefix + slot.name)
+
+
+def predict(source: Source) -> Target:
+    return Target(source.begin(), [source.output])
+
+
+def loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) -> Target:
+    """The loss of a batch and its gradient.
+
+    Args:
+        loss: a key of LOSSES.
+        groups: only the parameters of these layer groups; None for all.
+    """
+    g = source.begin()
+    value, seed = LOSSES[loss](g, source.output)
+    slots = chosen(source.parameters, groups)
+    grad = flat_gradient(g, {source.output: seed}, slots)
+    g.op("Identity", value, shape=(), output="loss")
+    g.op("Identity", grad, shape=g.shape(grad), output="grad")
+    return Target(g, ["loss", "grad"], slots)
+
+
+def vjp(source: Source) -> Target:
+    """Pull a cotangent on the output back to theta."""
+    g = source.begin()
+    g.input("cotangent", g.shape(source.output))
+    grad = flat_gradient(g, {source.output: "cotangent"}, source.parameters)
+    g.op("Identity", grad, shape=g.shape(grad), output="grad")
+    return Target(g, [source.output, "grad"], source.parameters)
+
+
+def features(source: Source, layer: str) -> Target:
+    """What the layer with this path returns."""
+    g = source.begin()
+    inside = [n for n in g.nodes if n.where == layer or n.where.startswith(layer + ".")]
+    if not inside:
+        paths = sorted({n.where for n in g.nodes if n.where})
+        raise CompileError(f"features: no layer {layer!r} in the graph; there are {', '.join(paths)}")
+    last = inside[-1].outputs[0]
+    g.op("Identity", last, shape=g.shape(last), output="features")
+    return Target(g, ["features"])
+
+
+def chosen(slots: Sequence[Slot], groups: Sequence[str] | None) -> list[Slot]:
+    picked = [s for s in slots if groups is None or s.group in groups]
+    if not picked:
+        raise CompileError(f"no parameter is in the groups {groups}; there are {sorted({s.group for s in slots})}")
+    return picked
+
+
+def flat_gradient(g: Graph, seeds: dict[str, str], slots: Sequence[Slot]) -> str:
+    """The adjoints of the slots as one vector, zeros where the loss does not depend on one."""
+    adjoints = gradient(g, seeds, ["p." + s.name for s in slots])
+    parts = []
+    for s in slots:
+        found = adjoints["p." + s.name]
+        parts.append(g.reshape(found, (s.size,)) if found else g.zeros((s.size,)))
+    return g.concat(parts, 0)
