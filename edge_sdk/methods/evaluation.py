@@ -22,7 +22,7 @@ from edge_sdk.methods.gather import LARGEST, Exact, expected, number, plus, spli
 from edge_sdk.methods.reports import Models, Progress, Report, judge
 from edge_sdk.vectors import Layout
 
-__all__ = ["TOLD", "Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
+__all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -69,10 +69,6 @@ class Finished:
 
     round: int
     shown: Any = None
-
-
-TOLD = (Progress, Report, Scores, Models, Finished)
-"""All that a node may tell its application."""
 
 
 # State ----------------------------------------------------------------------------------------------------------

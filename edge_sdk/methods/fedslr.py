@@ -4,13 +4,14 @@ Learning", Transactions on Machine Learning Research, 2023.
 All devices share one low-rank model w; each adds a sparse component p_i of its own and predicts with w + p_i.
 
     Algorithm 2 (partial participation)                         here
-    1   pick S_t                                                draw.quotas, draw.chosen
-    2   send the factors of w_t                                 question
-    3   client: w_{i,t+1}, eq. (4), phase I                     local_phase
-    4   gamma_{i,t+1}, eq. (5)                                  update_auxiliary
-    5   p_{i,t,K}, eq. (7), phase II                            local_fusion
-    7   the server's gamma, as one mean (Algorithm 3)           update_auxiliary, with its share of the devices
-    9   w_{t+1}, eq. (6)                                        aggregate
+    3        a part S_t of the clients                          draw.quotas, draw.chosen
+    4        factors of w_t, by the SVD of line 10              lowrank.balanced, lowrank.pack
+    5-6, 12  send them, rebuild w_t                             questions, lowrank.unpack
+    17       w_{i,t+1}, phase I, eq. (4)                        local_phase
+    7, 18    gamma_{i,t+1}, eq. (5)                             update_auxiliary
+    21-23    p_{i,t,K}, phase II, eq. (7)                       local_fusion
+    10       w_{t+1}, eq. (6)                                   aggregate
+    Algorithm 3, line 6: one mean of gamma at the server        update_auxiliary, with the share of devices counted
 
 Where the paper contradicts itself or is silent: eta_g * gamma, not the gamma / eta_g of Algorithm 2; w is averaged over
 S_t, gamma over all devices; the threshold of phase II is mu times the current, decayed step size; phase II starts where

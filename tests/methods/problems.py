@@ -15,7 +15,7 @@ from edge_sdk.vectors import layout_of
 TREE = {"h0": ("d0", "d1", "d2"), "h1": ("d3", "d4"), "h2": ("d5",)}
 DEVICES = tuple(d for devices in TREE.values() for d in devices)
 SIZES = {h: len(devices) for h, devices in TREE.items()}
-LAYOUT = layout_of(("conv", (2, 3, 2), "conv"), ("bias", (2,), "bias"), ("linear", (5, 4), "linear"))
+LAYOUT = layout_of(("conv", (2, 3, 2, 2), "conv"), ("bias", (2,), "bias"), ("linear", (5, 4), "linear"))
 SEED = 7
 
 PATIENT = {"aggregator": Policy(quorum=1)}
@@ -41,8 +41,8 @@ class LeastSquares:
         return {"samples": len(self.b), "correct": correct, "loss": self(theta)[0] * len(self.b)}
 
 
-def least_squares(seed=0, n=LAYOUT.size, rows=45):
-    """Device -> its problem; all of different sizes."""
+def least_squares(seed=0, n=LAYOUT.size, rows=60):
+    """Device -> its problem; all of different sizes, none a multiple of a batch."""
     rng = np.random.default_rng(seed)
     sizes = {d: rows + 2 * i for i, d in enumerate(DEVICES)}
     return {d: LeastSquares(rng.normal(size=(k, n)), 2 * rng.normal(size=k)) for d, k in sizes.items()}

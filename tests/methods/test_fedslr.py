@@ -29,7 +29,7 @@ from edge_sdk.loopback import Weather
 from edge_sdk.methods import fedavg, fedslr
 from edge_sdk.methods.evaluation import Progress
 from edge_sdk.methods.fedslr import FEDSLR, Settings
-from edge_sdk.prox import l1
+from edge_sdk.prox import l1, nuclear
 from edge_sdk.vectors import layout_of
 
 FULL_BATCH = Settings(
@@ -407,6 +407,20 @@ def test_R6_one_mean_is_as_good_as_all_gammas():
     moved = {d: state(net, d).tried for d in DEVICES}  # without loss every try was counted
     assert np.abs(sum(moved.values()) / 6 - state(net, "aggregator").gamma_mean).max() < 1e-13
     assert len(last) == 25
+
+
+def test_R6_with_one_device_it_is_douglas_rachford():
+    """z_t = w_t + eta_g gamma_t: y = prox_f(z), w = prox_R(2 y - z), z <- z + w - y."""
+    q = Quadratics(0.49)
+    w, gamma, z = np.zeros(30), np.zeros(30), np.zeros(30)
+    for _ in range(50):
+        local = q.solve(0, w, gamma)
+        gamma = fedslr.update_auxiliary(gamma, w, local, q.eta)
+        w = lowrank.unpack(q.env.layout, fedslr.aggregate(q.env, w, local, gamma))
+        y = q.solve(0, z, np.zeros(30))
+        x = nuclear((2 * y - z).reshape(6, 5), q.eta * q.lam).ravel()
+        z = z + x - y
+        assert np.abs(w - x).max() < 1e-12 and np.abs(z - (w + q.eta * gamma)).max() < 1e-12
 
 
 def test_R9_in_float32_the_mirror_stays_within_rounding():
