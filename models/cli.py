@@ -59,7 +59,7 @@ def resolve(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     if args.module in ZOO:
         entry = ZOO[args.module]
         shape, classes, name = args.input or entry.input, args.classes or entry.classes, args.module
-        net = entry.build(input=shape, classes=classes)
+        net = entry.build(shape, classes)
     else:
         factory = load(args.module)
         if not args.input:

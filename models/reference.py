@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.op_scan import Scan as PlainScan
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -23,7 +22,7 @@ POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 
 def evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
-    return ReferenceEvaluator(model, new_ops=[Conv, ConvTranspose, MaxPool, MaxUnpool, Pad, Scan, GRU, LSTM])
+    return ReferenceEvaluator(model, new_ops=[Conv, ConvTranspose, MaxPool, MaxUnpool, Pad, Erf, Scan, GRU, LSTM])
 
 
 def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -49,7 +48,7 @@ def padded(x: np.ndarray, pads: list[int], value: float = 0.0) -> torch.Tensor:
     """x with spatial padding in ONNX's order."""
     nd = len(pads) // 2
     flat = [v for i in reversed(range(nd)) for v in (pads[i], pads[nd + i])]
-    return F.pad(torch.from_numpy(np.ascontiguousarray(x)), flat, value=value)
+    return F.pad(torch.from_numpy(np.array(x, order="C")), flat, value=value)
 
 
 class Conv(OpRun):
@@ -58,8 +57,8 @@ class Conv(OpRun):
     def _run(self, x, w, b=None, auto_pad=None, dilations=None, group=None, kernel_shape=None, pads=None, strides=None):
         nd = x.ndim - 2
         pads, strides, dilations = windows(nd, pads, strides, dilations, auto_pad)
-        bias = None if b is None else torch.from_numpy(b)
-        weight = torch.from_numpy(np.ascontiguousarray(w))
+        bias = None if b is None else torch.from_numpy(np.array(b))
+        weight = torch.from_numpy(np.array(w, order="C"))
         y = CONVOLUTIONS[nd](padded(x, pads), weight, bias, stride=strides, dilation=dilations, groups=group or 1)
         return (y.numpy(),)
 
@@ -73,9 +72,9 @@ class ConvTranspose(OpRun):
     ):  # fmt: skip
         nd = x.ndim - 2
         pads, strides, dilations = windows(nd, pads, strides, dilations, auto_pad)
-        weight = torch.from_numpy(np.ascontiguousarray(w))
+        weight = torch.from_numpy(np.array(w, order="C"))
         y = TRANSPOSED[nd](
-            torch.from_numpy(np.ascontiguousarray(x)), weight, stride=strides, dilation=dilations, groups=group or 1
+            torch.from_numpy(np.array(x, order="C")), weight, stride=strides, dilation=dilations, groups=group or 1
         )
         extra = list(output_padding or [0] * nd)
         # the transposed map has no minimum size: grow by output_padding first, then cut the pads off
@@ -83,7 +82,7 @@ class ConvTranspose(OpRun):
         cut = tuple(slice(pads[i], y.shape[2 + i] - pads[nd + i]) for i in range(nd))
         y = y[(slice(None), slice(None), *cut)]
         if b is not None:
-            y = y + torch.from_numpy(b).reshape(-1, *[1] * nd)
+            y = y + torch.from_numpy(np.array(b)).reshape(-1, *[1] * nd)
         return (np.ascontiguousarray(y.numpy()),)
 
 
@@ -141,22 +140,43 @@ class Pad(OpRun):
         return (np.pad(x[cut], grow, constant_values=0 if value is None else value.reshape(()).item()),)
 
 
-class Scan(PlainScan):
-    """Also against time: the sequences are turned before and after."""
+class Erf(OpRun):
+    op_domain = ""
 
-    def _run(self, *args, scan_input_directions=None, scan_output_directions=None, num_scan_inputs=None, **rest):
-        states = len(args) - num_scan_inputs
-        turned = [
-            a[::-1] if i >= states and scan_input_directions and scan_input_directions[i - states] else a
-            for i, a in enumerate(args)
-        ]
-        out = super()._run(*turned, num_scan_inputs=num_scan_inputs, **rest)
-        return tuple(
-            np.ascontiguousarray(o[::-1])
-            if i >= states and scan_output_directions and scan_output_directions[i - states]
-            else o
-            for i, o in enumerate(out)
-        )
+    def _run(self, x):
+        return (torch.erf(torch.from_numpy(np.array(x))).numpy(),)
+
+
+class Scan(OpRun):
+    """In both directions of time. The body may read values of the outer graph."""
+
+    op_domain = ""
+
+    def need_context(self) -> bool:
+        return True
+
+    def _run(
+        self,
+        *args,
+        context=None,
+        body=None,
+        num_scan_inputs=None,
+        scan_input_directions=None,
+        scan_output_directions=None,
+        **rest,
+    ):
+        names, made = self.body.input_names, self.body.output_names
+        count = len(args) - num_scan_inputs
+        ways_in = scan_input_directions or [0] * num_scan_inputs
+        ways_out = scan_output_directions or [0] * (len(made) - count)
+        sequences = [v[::-1] if way else v for v, way in zip(args[count:], ways_in, strict=True)]
+        states, steps = list(args[:count]), []
+        for now in zip(*sequences, strict=True):
+            values = self.body.run(None, {**(context or {}), **dict(zip(names, [*states, *now], strict=True))})
+            states = values[:count]
+            steps.append(values[count:])
+        outs = [np.stack(v) for v in zip(*steps, strict=True)]
+        return (*states, *(o[::-1].copy() if way else o for o, way in zip(outs, ways_out, strict=True)))
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -206,14 +206,3 @@ def erf(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
     x = n.inputs[0]
     bell = g.unary("Exp", g.neg(g.mul(x, x)))
     return (g.mul(gy, g.scaled(bell, 2 / sqrt(pi))),)
-
-
-@rule("Gelu")
-def gelu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """x Phi(x), exact form: Phi(x) + x phi(x)."""
-    if n.attributes.get("approximate", "none") != "none":
-        raise UnsupportedPattern("Gelu with the tanh approximation as one operator", n.where, "use the exact GELU")
-    x = n.inputs[0]
-    cumulative = g.scaled(g.add(g.unary("Erf", g.scaled(x, sqrt(0.5))), g.scalar(1)), 0.5)
-    density = g.scaled(g.unary("Exp", g.scaled(g.mul(x, x), -0.5)), 1 / sqrt(2 * pi))
-    return (g.mul(gy, g.add(cumulative, g.mul(x, density))),)

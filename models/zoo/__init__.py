@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
-from models.zoo import dense, wearable
+from models.zoo import dense, sequence, vision, wearable
 
 
 @dataclass(frozen=True)
 class Entry:
-    """How to build a model: `build(**options)`, its input without batch, its number of classes."""
+    """How to build a model: its class, its input without batch, its number of classes, and options of its own.
 
-    build: Callable[..., nn.Module]
+    `parameters`: how many it has, as published or counted by hand. `norm`: policy for batch normalisation.
+    """
+
+    make: Callable[..., nn.Module]
     input: tuple[int, ...]
     classes: int
+    parameters: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    norm: str = "frozen"
 
+    def build(self, input: tuple[int, ...] | None = None, classes: int | None = None) -> nn.Module:
+        return self.make(input=input or self.input, classes=classes or self.classes, **self.options)
+
+
+IMAGE = (3, 32, 32)
+KD_STAGES = {"stem": 32, "widths": (64, 128, 256)}  # the distillation literature's CIFAR networks
 
 ZOO: dict[str, Entry] = {
-    "mlp": Entry(dense.MLP, (561,), 6),
-    "wrist": Entry(wearable.Wrist, (3, 64), 14),
+    "mlp": Entry(dense.MLP, (561,), 6, 36_358),
+    "wrist": Entry(wearable.Wrist, (3, 64), 14, 77_518),
+    "signal": Entry(wearable.Signal, (1, 178), 5, 20_293),
+    "separable": Entry(wearable.Separable, (12, 256), 5, 19_365),
+    "gru": Entry(sequence.Recurrent, (32, 12), 5, 4_581, {"cell": "GRU"}),
+    "gru2": Entry(sequence.Recurrent, (32, 12), 5, 10_917, {"cell": "GRU", "layers": 2}),
+    "lstm": Entry(sequence.Recurrent, (32, 12), 5, 6_053, {"cell": "LSTM"}),
+    "lstm2": Entry(sequence.Recurrent, (32, 12), 5, 14_501, {"cell": "LSTM", "layers": 2}),
+    "transformer": Entry(sequence.Transformer, (32, 12), 5, 70_149),
+    "lenet": Entry(vision.LeNet, (1, 28, 28), 10, 61_706),
+    "resnet20": Entry(vision.ResNet, IMAGE, 10, 272_474),
+    "resnet20-bn": Entry(vision.ResNet, IMAGE, 10, 272_474, {"norm": "batch"}, norm="batch"),
+    "resnet8x4": Entry(vision.ResNet, IMAGE, 10, 1_210_410, {**KD_STAGES, "blocks": (1, 1, 1)}),
+    "resnet32x4": Entry(vision.ResNet, IMAGE, 100, 7_433_860, {**KD_STAGES, "blocks": (5, 5, 5)}),
+    "resnet18": Entry(
+        vision.ResNet,
+        IMAGE,
+        10,
+        11_173_952,
+        {"stem": 64, "widths": (64, 128, 256, 512), "blocks": (2, 2, 2, 2), "norm": "two_groups", "bias": False},
+    ),
+    "wrn10-1": Entry(vision.WideResNet, IMAGE, 10, 77_850),
+    "wrn10-2": Entry(vision.WideResNet, IMAGE, 10, 303_706, {"width": 2}),
+    "wrn16-1": Entry(vision.WideResNet, IMAGE, 10, 175_066, {"depth": 16}),
 }

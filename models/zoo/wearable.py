@@ -6,20 +6,54 @@ import torch
 from torch import nn
 
 
-def conv_stage(inputs: int, outputs: int) -> list[nn.Module]:
-    return [nn.Conv1d(inputs, outputs, 5, padding=2), nn.GroupNorm(4, outputs), nn.ReLU(), nn.MaxPool1d(2)]
+def conv_stage(inputs: int, outputs: int, kernel: int = 5, pool: int = 2) -> list[nn.Module]:
+    """Same-length convolution, GroupNorm, ReLU, pooling."""
+    convolution = nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2)
+    return [convolution, nn.GroupNorm(4, outputs), nn.ReLU(), nn.MaxPool1d(pool)]
 
 
 class Wrist(nn.Module):
-    """Activity from a 3-axis wrist accelerometer, 2 s at 32 Hz: two convolutions and two linear layers, 77,518
-    parameters.
-    """
+    """Activity from a 3-axis wrist accelerometer, 2 s at 32 Hz: 77,518 parameters."""
 
     def __init__(self, input: tuple[int, ...] = (3, 64), classes: int = 14) -> None:
         super().__init__()
         channels, samples = input
         self.body = nn.Sequential(*conv_stage(channels, 32), *conv_stage(32, 64), nn.Flatten())
         self.head = nn.Sequential(nn.Linear(64 * (samples // 4), 64), nn.ReLU(), nn.Linear(64, classes))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x))
+
+
+class Signal(nn.Module):
+    """One-channel ECG or EEG segments; 178 samples are 1 s of the Bonn recordings."""
+
+    def __init__(self, input: tuple[int, ...] = (1, 178), classes: int = 5) -> None:
+        super().__init__()
+        stages = conv_stage(input[0], 16, 7), conv_stage(16, 32), conv_stage(32, 64)
+        self.body = nn.Sequential(*(m for s in stages for m in s), nn.Flatten())
+        self.head = nn.Linear(64 * (input[1] // 8), classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x))
+
+
+def separable(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
+    """Depthwise convolution along time, then a pointwise one across channels."""
+    depthwise = nn.Conv1d(inputs, inputs, 7, stride, 3, groups=inputs, bias=False)
+    pointwise = nn.Conv1d(inputs, outputs, 1, bias=False)
+    return [depthwise, pointwise, nn.GroupNorm(8, outputs), nn.ReLU()]
+
+
+class Separable(nn.Module):
+    """Depthwise-separable network for 12-lead ECG: few parameters, long windows."""
+
+    def __init__(self, input: tuple[int, ...] = (12, 256), classes: int = 5) -> None:
+        super().__init__()
+        stem = [nn.Conv1d(input[0], 32, 7, 2, 3, bias=False), nn.GroupNorm(8, 32), nn.ReLU()]
+        blocks = [*separable(32, 64, 2), *separable(64, 64, 1), *separable(64, 128, 2)]
+        self.body = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool1d(1), nn.Flatten())
+        self.head = nn.Linear(128, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.body(x))
