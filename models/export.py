@@ -107,6 +107,8 @@ def explained(error: Exception) -> CompileError:
         return BatchSpecialised(f"the module works for one batch size only ({first}); take sizes from x.shape[0]")
     if any(t in text for t in CONTROL_ERRORS):
         return DataDependentControlFlow(f"a branch or a shape depends on values ({first}); use torch.where or masks")
+    if "fake tensor in the exported program" in text:
+        return DetachedGradient(f".data or a tensor made outside the module ({first}); autograd would stop there")
     return CompileError(f"torch could not export the module: {first}")
 
 

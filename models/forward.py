@@ -112,7 +112,7 @@ def symbolic(name: str, a: int, b: int) -> Dim:
 
 
 def sizes(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
-    from models.reference import all_values
+    from models.reference import Evaluator
 
     feeds = {}
     for value in forward.model.graph.input:
@@ -122,7 +122,7 @@ def sizes(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
     for name, example in zip(forward.inputs, forward.examples, strict=True):
         feeds[name] = example[:batch].numpy()
     try:
-        return {name: np.shape(v) for name, v in all_values(forward.model, feeds).items()}
+        return {name: np.shape(v) for name, v in Evaluator(forward.model)(feeds, everything=True).items()}
     except Exception as error:
         first = str(error).strip().split("\n")[0][:200]
         raise BatchSpecialised(f"the exported graph does not run with a batch of {batch}: {first}") from error

@@ -124,13 +124,13 @@ def check_semantics(
         target: a loss_grad graph of all slots.
         fixed: theta (and buffers) in float64.
     """
-    ready = reference.evaluator(target.model(double=True))
+    ready = reference.Evaluator(target.model(double=True))
     worst = 0.0
     for case in CASES:
         data = draw(case, truth.inputs, y_shape)
         _, loss, grad = truth.loss_grad(data)
-        feeds = pick(ready.input_names, {**fixed, **{k: v.numpy() for k, v in data.items()}})
-        got_loss, got = ready.run(["loss", "grad"], feeds)
+        out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
+        got_loss, got = out["loss"], out["grad"]
         errors = {s.name: slot_error(got, grad, s) for s in slots}
         errors["the loss"] = abs(float(got_loss) - loss) / max(abs(loss), 1e-6)
         worst_slot = max(errors, key=lambda k: errors[k] if np.isfinite(errors[k]) else np.inf)
@@ -168,7 +168,3 @@ def check_float32(
 
 def relative(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-30))
-
-
-def pick(names: Sequence[str], values: Arrays) -> dict[str, np.ndarray]:
-    return {n: values[n] for n in names}

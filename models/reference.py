@@ -21,21 +21,26 @@ TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3
 POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 
-def evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
-    return ReferenceEvaluator(model, new_ops=[Conv, ConvTranspose, MaxPool, MaxUnpool, Pad, Erf, Scan, GRU, LSTM])
+class Evaluator:
+    """A graph, ready to run. Values that are not finite come out as such, without a warning on the way."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        operators = [Conv, ConvTranspose, MaxPool, MaxUnpool, Pad, Erf, LogSoftmax, Scan, GRU, LSTM]
+        self.inner = ReferenceEvaluator(model, new_ops=operators)
+        self.inputs = list(self.inner.input_names)
+
+    def __call__(self, feeds: Mapping[str, np.ndarray], everything: bool = False) -> dict[str, np.ndarray]:
+        """Output name (or, with `everything`, name of any value) -> value. Feeds that are no inputs are left out."""
+        given = {k: feeds[k] for k in self.inputs}
+        with np.errstate(all="ignore"):
+            if everything:
+                return self.inner.run(None, given, intermediate=True)
+            return dict(zip(self.inner.output_names, self.inner.run(None, given), strict=True))
 
 
 def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Output name -> value."""
-    ready = evaluator(model)
-    wanted = {i.name for i in model.graph.input}
-    values = ready.run(None, {k: v for k, v in feeds.items() if k in wanted})
-    return dict(zip((o.name for o in model.graph.output), values, strict=True))
-
-
-def all_values(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Every value that a graph computes, by name."""
-    return evaluator(model).run(None, dict(feeds), intermediate=True)
+    """Output name -> value, once."""
+    return Evaluator(model)(feeds)
 
 
 def windows(nd: int, pads: Any, strides: Any, dilations: Any, auto_pad: Any) -> tuple[list[int], list[int], list[int]]:
@@ -145,6 +150,13 @@ class Erf(OpRun):
 
     def _run(self, x):
         return (torch.erf(torch.from_numpy(np.array(x))).numpy(),)
+
+
+class LogSoftmax(OpRun):
+    op_domain = ""
+
+    def _run(self, x, axis=None):
+        return (torch.log_softmax(torch.from_numpy(np.array(x)), -1 if axis is None else axis).numpy(),)
 
 
 class Scan(OpRun):

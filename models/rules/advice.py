@@ -9,7 +9,6 @@ ADVICE = {
     "Sign": "its gradient is zero everywhere; use tanh",
     "TopK": "use max pooling or softmax attention",
     "CumSum": "use a matrix product with a triangular matrix of ones",
-    "Mish": "use SiLU (x * sigmoid(x))",
     "Dropout": "set p = 0: devices regularise with weight decay or a proximal step",
     "If": "data-dependent branches cannot be differentiated; use torch.where",
     "Loop": "use GRU, LSTM or a fixed number of layers",

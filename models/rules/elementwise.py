@@ -206,3 +206,12 @@ def erf(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
     x = n.inputs[0]
     bell = g.unary("Exp", g.neg(g.mul(x, x)))
     return (g.mul(gy, g.scaled(bell, 2 / sqrt(pi))),)
+
+
+@rule("Mish")
+def mish(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+    """x t with t = tanh(softplus(x)): t + x (1 - t^2) sigmoid(x)."""
+    x = n.inputs[0]
+    t = g.unary("Tanh", g.unary("Softplus", x))
+    rest = g.mul(g.sub(g.scalar(1), g.mul(t, t)), g.unary("Sigmoid", x))
+    return (g.mul(gy, g.add(t, g.mul(x, rest))),)

@@ -22,7 +22,21 @@ def positive(rng, shape):
     return rng.uniform(0.5, 2, shape)
 
 
-UNARY = ["Neg", "Identity", "Tanh", "Sigmoid", "Exp", "Erf", "Softplus", "Sin", "Cos", "Abs", "Relu", "HardSwish"]
+UNARY = [
+    "Neg",
+    "Identity",
+    "Tanh",
+    "Sigmoid",
+    "Exp",
+    "Erf",
+    "Softplus",
+    "Sin",
+    "Cos",
+    "Abs",
+    "Relu",
+    "HardSwish",
+    "Mish",
+]
 UNARY_POSITIVE = ["Log", "Sqrt", "Reciprocal"]
 WITH_ATTRIBUTES = [
     ("LeakyRelu", {"alpha": 0.1}),

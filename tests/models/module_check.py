@@ -1,0 +1,44 @@
+"""A torch module through export, reverse mode and the float64 half of the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from models import targets
+from models.compile import example, vectors
+from models.export import export_forward
+from models.gate import DataInput, Truth, check_semantics
+from models.layout import buffer_slots, parameter_slots
+
+
+class Net(nn.Module):
+    """Linear 8 -> 6, a function, linear to 3 classes: for functions of tensors."""
+
+    def __init__(self, f: Callable[..., torch.Tensor], out: int = 6, extra: nn.Module | None = None) -> None:
+        super().__init__()
+        self.a, self.b, self.f, self.extra = nn.Linear(8, 6), nn.Linear(out, 3), f, extra
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.a(x)
+        return self.b(self.extra(h) if self.extra is not None else self.f(h))
+
+
+class Last(nn.Module):
+    """The last step of a recurrent layer's sequence."""
+
+    def forward(self, out):
+        return out[0][:, -1]
+
+
+def semantic_error(net: nn.Module, shape: tuple[int, ...], below: int | None = None) -> float:
+    """Worst float64 error over the gate's cases; raises what the compiler raises."""
+    net = net.eval()
+    slots, inputs = parameter_slots(net), [DataInput("x", shape, below)]
+    forward = export_forward(net, slots, ["x"], [example(inputs[0])])
+    source = targets.Source(forward, slots, buffer_slots(net))
+    target = targets.loss_grad(source, "cross_entropy")
+    fixed = vectors(net, slots, buffer_slots(net))
+    return check_semantics(target, slots, Truth(net, inputs, "cross_entropy"), fixed, (-3,))
