@@ -26,6 +26,10 @@ ScoreFn = Callable[[Vector], Mapping[str, float]]
 Cancel = Callable[[], bool]
 
 
+FORWARD_BATCH = 64
+"""Samples that go through a forward graph at once: larger batches are hardly faster and cost a device its memory."""
+
+
 class Model:
     """A compiled model: predicts, and differentiates its loss.
 
@@ -101,13 +105,15 @@ class Model:
         """The module's output, float32 (B, *output_shape), for x (B, *input_shape)."""
         x, theta = self.samples(x), self.parameters(theta)
         none = np.zeros((0, *self.output_shape), np.float32)
-        parts = [self.run("predict", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x)]
+        parts = [self.run("predict", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
         return np.concatenate([none, *parts])
 
     def features(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
         """What the layer that the bundle names returns, float32 (B, ...)."""
         x, theta = self.samples(x), self.parameters(theta)
-        return np.concatenate([self.run("features", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x)])
+        return np.concatenate(
+            [self.run("features", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
+        )
 
     def loss_grad(
         self,
@@ -177,7 +183,7 @@ class Model:
             theta, out = self.parameters(theta), {"loss": 0.0, "samples": float(len(x))}
             if self.classes:
                 out["correct"] = 0.0
-            for step in self.batches(np.arange(len(x))):
+            for step in self.batches(np.arange(len(x)), FORWARD_BATCH):
                 if cancel is not None and cancel():
                     raise Cancelled("evaluation was given up before a step")
                 z = self.run("predict", {"theta": theta, "x": x[step]}, None)[0]
@@ -188,9 +194,10 @@ class Model:
 
         return sums
 
-    def batches(self, items: Array) -> Iterator[Array]:
-        """`items` in steps of at most max_batch."""
-        return (items[i : i + self.max_batch] for i in range(0, len(items), self.max_batch))
+    def batches(self, items: Array, most: int = 1 << 30) -> Iterator[Array]:
+        """`items` in steps of at most `most`, and of no more than the bundle allows."""
+        size = min(most, self.max_batch)
+        return (items[i : i + size] for i in range(0, len(items), size))
 
     # -- checks --------------------------------------------------------------------------------------------------
 

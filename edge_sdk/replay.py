@@ -15,15 +15,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.assembly import settings_of
 from edge_sdk.broker import EmbeddedBroker
 from edge_sdk.bundle import read_bundle
 from edge_sdk.errors import UsageError
 from edge_sdk.fleet import Fleet, FleetError, write_toml
-from edge_sdk.run import checked_name
+from edge_sdk.mqtt import broker_at
+from edge_sdk.run import Run, checked_name
 from edge_sdk.traces import Trace, load_folder
 from edge_sdk.traces.synth import MARK
 
@@ -80,6 +82,7 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
     traces = load_folder(job.traces, label=job.label)
     tree = hospitals_of([checked_name(t.name, "device name (from the file's)") for t in traces], job.hospitals)
     say(f"{len(traces)} devices in {len(tree)} hospitals, {len(traces[0].classes)} classes, {traces[0].rate_hz:.0f} Hz")
+    run = checked_run(job, traces)
     job.out.mkdir(parents=True, exist_ok=True)
     bundle = kept(bundle_for(job, traces, say), job.out)
     with contextlib.ExitStack() as stack:
@@ -88,7 +91,7 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
             url = stack.enter_context(EmbeddedBroker()).url
             say(f"embedded broker at {url}")
         fleet = stack.enter_context(Fleet(job.out / "logs"))
-        start_all(job, fleet, tree, traces, bundle, url)
+        start_all(job, fleet, run, tree, traces, bundle, url)
         lines = follow(job, fleet, progress)
         say("the last round is over; each device finds out what it would have reached alone" if job.local_only else "")
         late = fleet.wait(AT_THE_END)
@@ -96,6 +99,23 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
             raise FleetError(f"still running {AT_THE_END:.0f} s after the last round: {', '.join(late)}")
         fleet.check()
     return collected(job, traces, tree, lines, url, time.monotonic() - began)
+
+
+def checked_run(job: Replay, traces: tuple[Trace, ...]) -> Run:
+    """What the aggregator will be given; anything wrong in it is said here, before a process starts."""
+    if job.broker != "embedded":
+        broker_at(job.broker)
+    run = Run(
+        id=f"replay-{job.method}-{job.seed}",
+        method=job.method,
+        settings=job.settings,
+        rounds=job.rounds,
+        seed=job.seed,
+        classes=traces[0].classes,
+        evaluate_every=job.evaluate_every,
+    )
+    settings_of(run)
+    return run
 
 
 def hospitals_of(devices: list[str], count: int) -> dict[str, list[str]]:
@@ -153,22 +173,19 @@ def check_fit(path: Path, shape: tuple[int, ...], classes: int) -> None:
 
 
 def start_all(
-    job: Replay, fleet: Fleet, tree: Mapping[str, list[str]], traces: tuple[Trace, ...], bundle: Path, url: str
+    job: Replay,
+    fleet: Fleet,
+    run: Run,
+    tree: Mapping[str, list[str]],
+    traces: tuple[Trace, ...],
+    bundle: Path,
+    url: str,
 ) -> None:
     """Settings files for everybody, then the processes, from the top down."""
-    config = job.out / "config"
-    common = {"broker": url, "bundle": bundle}
-    run = {
-        "id": f"replay-{job.method}-{job.seed}",
-        "method": job.method,
-        "rounds": job.rounds,
-        "seed": job.seed,
-        "classes": list(traces[0].classes),
-        "evaluate_every": job.evaluate_every,
-        "settings": dict(job.settings),
-    }
+    config, common = job.out / "config", {"broker": url, "bundle": bundle}
+    told = {key: value for key, value in asdict(run).items() if key != "bundle"}
     hospitals = {name: len(devices) for name, devices in tree.items()}
-    table = {"name": "cloud", **common, "directory": "../aggregator", "hospitals": hospitals, "run": run}
+    table = {"name": "cloud", **common, "directory": "../aggregator", "hospitals": hospitals, "run": told}
     fleet.start("aggregator", ["aggregator", "--once", write_toml(config / "aggregator.toml", table)])
     for name, devices in tree.items():
         table = {"name": name, "aggregator": "cloud", **common, "directory": f"../{name}", "devices": devices}

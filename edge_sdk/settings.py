@@ -78,8 +78,8 @@ def build(kind: type[T], table: Mapping[str, Any], prefix: str, base: Path, faul
 
 
 def unknown_key(address: str, key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, 1)
-    return f"{address} is no setting" + (f", did you mean {near[0]}?" if near else f"; there are: {', '.join(known)}")
+    near = " or ".join(difflib.get_close_matches(key, known, 2))
+    return f"{address} is no setting" + (f", did you mean {near}?" if near else f"; there are: {', '.join(known)}")
 
 
 def convert(hint: Any, value: Any, address: str, base: Path, faults: list[str]) -> Any:

@@ -1,0 +1,129 @@
+"""The main job as a user runs it: generated traces, processes, an embedded broker, a report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_sdk.traces.synth import write_traces
+
+pytest.importorskip("torch", reason="the aggregator needs torch")
+pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("traces")
+    write_traces(directory, devices=4, seed=3, minutes=2.0, overwrite=True)
+    return directory
+
+
+def auscult(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "edge_sdk.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == code, f"code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def replayed(traces: Path, out: Path, *more: object) -> dict[str, Any]:
+    fixed = ("--hospitals", 2, "--rounds", 2, "--seed", 5, "--out", out, "--json")
+    found: dict[str, Any] = json.loads(auscult("replay", traces, *fixed, *more).stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def result(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    out = tmp_path_factory.mktemp("run") / "out"
+    return replayed(traces, out), out
+
+
+def test_the_json_tells_everything(result: tuple[dict[str, Any], Path]) -> None:
+    found, out = result
+    assert set(found["accuracy"]) == {"local", "global", "personalised"}
+    assert all(0 <= value <= 1 for value in found["accuracy"].values())
+    assert [d["device"] for d in found["devices"]] == ["synth-01", "synth-02", "synth-03", "synth-04"]
+    assert all(d["samples"] > 0 and d["held_out"] > 0 and d["peak_memory_mb"] > 20 for d in found["devices"])
+    assert found["traces"]["generated"] is True
+    assert found["seconds"] > 0 and found["memory"]["device_peak_mb"] > 20
+    assert found["model"]["parameters"] == 77518 and set(found["model"]["ranks"]) == set(found["model"]["full_ranks"])
+    rounds = [line for line in found["curve"] if line["kind"] == "round"]
+    assert [(line["round"], line["devices"]) for line in rounds] == [(1, 4), (2, 4)]
+    assert found == json.loads((out / "result.json").read_text())
+
+
+def test_bytes_are_those_of_the_models_that_travelled(result: tuple[dict[str, Any], Path]) -> None:
+    """Up: each device a dense model in each round, and little else. Down: a model in each round and the final one."""
+    found, dense = result[0]["bytes"], 77518 * 4
+    assert 1 <= found["device_to_hospital"] / (4 * 2 * dense) <= 1.05
+    assert 1 <= found["hospital_to_device"] / (4 * 3 * dense) <= 1.05
+    assert 1 <= found["hospital_to_aggregator"] / (2 * 2 * dense) <= 1.05
+
+
+def test_the_final_model_is_a_file_of_named_arrays(result: tuple[dict[str, Any], Path]) -> None:
+    found, _ = result
+    with np.load(found["model"]["file"], allow_pickle=False) as arrays:
+        assert sum(arrays[name].size for name in arrays.files) == 77518
+
+
+def test_the_report_needs_nothing_else(result: tuple[dict[str, Any], Path]) -> None:
+    page = (result[1] / "report.html").read_text()
+    assert "http://" not in page and "https://" not in page and "<script" not in page
+    assert "synth-03" in page and "personalised" in page and "generated" in page and "<svg" in page
+
+
+def test_metrics_are_json_lines(result: tuple[dict[str, Any], Path]) -> None:
+    lines = [json.loads(line) for line in (result[1] / "aggregator" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["round", "round", "evaluation", "finished"]
+    assert [line["number"] for line in lines] == sorted({line["number"] for line in lines})
+
+
+def test_same_seed_same_result(result: tuple[dict[str, Any], Path], traces: Path, tmp_path: Path) -> None:
+    again = replayed(traces, tmp_path / "again", "--no-local-only")
+    for one, other in zip(result[0]["devices"], again["devices"], strict=True):
+        assert one["accuracy"]["global"] == other["accuracy"]["global"]
+        assert one["accuracy"]["personalised"] == other["accuracy"]["personalised"]
+    first, second = Path(result[0]["model"]["file"]), Path(again["model"]["file"])
+    with np.load(first) as a, np.load(second) as b:
+        assert all(a[name].tobytes() == b[name].tobytes() for name in a.files)
+
+
+def test_fedavg_on_another_layout_of_traces(tmp_path: Path) -> None:
+    """Other window, two channels, another label column: a model is compiled for them."""
+    rng, directory = np.random.default_rng(0), tmp_path / "traces"
+    directory.mkdir()
+    for device in "ab":
+        rows = ["time,x,y,state"]
+        for bout in range(6):
+            for i in range(100):
+                state = ("rest", "move")[bout % 2]
+                x, y = rng.normal(size=2) * (0.1 if state == "rest" else 1.0)
+                rows.append(f"{bout * 60 + i / 32:.4f},{x:.4f},{y:.4f},{state}")
+        (directory / f"{device}.csv").write_text("\n".join(rows) + "\n")
+    more = ("--method", "fedavg", "--label", "state", "--window", 32, "--stride", 16, "--set", "eta_l=0.05")
+    found = replayed(directory, tmp_path / "out", *more)
+    assert found["method"] == "fedavg" and set(found["accuracy"]) == {"local", "global"}
+    assert found["settings"] == {"eta_l": 0.05}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--method", "fedprox"), "method = 'fedprox', there are:"),
+        (("--set", "eta_q=3"), "eta_q is no setting, did you mean eta_l or eta_g?"),
+        (("--set", "eta_g=-1"), "eta_g = -1"),
+        (("--hospitals", 0), "--hospitals 0: at least 1"),
+        (("--label", "what"), "what"),
+        (("--rounds", 0), "rounds = 0"),
+        (("--broker", "http://x"), "expected mqtt://"),
+    ],
+)
+def test_mistakes_are_told_before_anything_starts(traces: Path, tmp_path: Path, arguments: Any, said: str) -> None:
+    done = auscult("replay", traces, "--out", tmp_path / "out", *arguments, code=2)
+    assert said in done.stderr
+    assert not (tmp_path / "out" / "logs").exists()

@@ -1,0 +1,132 @@
+"""The three tiers by hand, as the README shows them: settings files, three commands, mosquitto; and kill -9 of each."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_sdk.broker import Mosquitto, find_mosquitto
+from edge_sdk.fleet import write_toml
+from edge_sdk.traces import load_folder
+from edge_sdk.traces.synth import write_traces
+
+pytest.importorskip("torch", reason="the aggregator needs torch")
+pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
+
+ROUNDS = 6
+BUNDLE = Path(__file__).parents[2] / "models" / "bundles" / "wrist.bundle"
+
+
+@dataclass
+class Terminals:
+    """One process for each tier (and a second device), by settings file."""
+
+    directory: Path
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, name: str) -> None:
+        tier = {"cloud": "aggregator", "north": "hospital"}.get(name, "device")
+        with (self.directory / f"{name}.log").open("ab") as log:
+            command = [sys.executable, "-m", "edge_sdk.cli", tier, "--once", str(self.directory / f"{name}.toml")]
+            self.running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def kill(self, name: str) -> None:
+        self.running[name].send_signal(signal.SIGKILL)
+        self.running[name].wait()
+
+    def rounds(self) -> list[int]:
+        path = self.directory / "cloud" / "metrics.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [line["round"] for line in lines if line["kind"] == "round"]
+
+    def wait(self, what: Callable[[], bool], seconds: float = 90) -> None:
+        until = time.monotonic() + seconds
+        while not what():
+            for name, process in self.running.items():
+                code = process.poll()
+                assert code in (None, 0, -signal.SIGKILL), f"{name}: {(self.directory / f'{name}.log').read_text()}"
+            assert time.monotonic() < until, "\n".join(p.read_text() for p in sorted(self.directory.glob("*.log")))
+            time.sleep(0.02)
+
+    def wait_for_the_end(self) -> None:
+        self.wait(lambda: all(process.poll() == 0 for process in self.running.values()))
+
+    def model(self) -> dict[str, bytes]:
+        with np.load(self.directory / "cloud" / "model.npz") as arrays:
+            return {name: arrays[name].tobytes() for name in arrays.files}
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("traces")
+    write_traces(directory, devices=2, seed=4, minutes=2.0, overwrite=True)
+    return directory
+
+
+@pytest.fixture
+def broker() -> Iterator[str]:
+    with Mosquitto() as running:
+        yield running.url
+
+
+def terminals(directory: Path, traces: Path, url: str) -> Terminals:
+    directory.mkdir()
+    common = {"broker": url, "bundle": BUNDLE}
+    loaded = load_folder(traces)
+    run = {"id": "by-hand", "method": "fedslr", "rounds": ROUNDS, "seed": 1, "classes": list(loaded[0].classes)}
+    cloud = {"name": "cloud", **common, "directory": "cloud", "hospitals": {"north": 2}, "run": run}
+    north = {"name": "north", "aggregator": "cloud", **common, "directory": "north", "devices": ["d1", "d2"]}
+    write_toml(directory / "cloud.toml", cloud)
+    write_toml(directory / "north.toml", north)
+    for name, trace in zip(("d1", "d2"), sorted(traces.glob("*.csv")), strict=True):
+        table = {"name": name, "hospital": "north", **common, "directory": name, "data": {"trace": trace}}
+        write_toml(directory / f"{name}.toml", table)
+    made = Terminals(directory)
+    for name in ("cloud", "north", "d1", "d2"):
+        made.start(name)
+    return made
+
+
+def test_killing_and_restarting_each_tier_changes_nothing(tmp_path: Path, traces: Path, broker: str) -> None:
+    """The same rounds, each once, and the same model to the bit as in a run that nobody disturbed."""
+    quiet = terminals(tmp_path / "quiet", traces, broker)
+    quiet.wait_for_the_end()
+    assert quiet.rounds() == list(range(1, ROUNDS + 1))
+
+    disturbed = terminals(tmp_path / "disturbed", traces, broker)
+    for after, victim in ((1, "d1"), (2, "north"), (3, "cloud")):
+        disturbed.wait(lambda after=after: len(disturbed.rounds()) >= after)  # type: ignore[misc]
+        disturbed.kill(victim)
+        disturbed.start(victim)
+    disturbed.wait_for_the_end()
+    assert disturbed.rounds() == list(range(1, ROUNDS + 1))
+    assert disturbed.model() == quiet.model()
+
+
+def test_a_device_with_another_bundle_is_told_why(tmp_path: Path, traces: Path, broker: str) -> None:
+    from edge_sdk.bundle import read_bundle
+
+    other = tmp_path / "other.bundle"
+    command = [sys.executable, "-m", "models", "compile", "wrist", "-o", str(other), "--seed", "8"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert read_bundle(other).sha256 != read_bundle(BUNDLE).sha256
+    made = terminals(tmp_path / "run", traces, broker)
+    made.kill("d2")
+    text = (made.directory / "d2.toml").read_text().replace(str(BUNDLE), str(other))
+    (made.directory / "d2.toml").write_text(text)
+    made.start("d2")
+    assert made.running["d2"].wait(60) == 2
+    said = (made.directory / "d2.log").read_text()
+    assert "is for bundle" in said and "this device has" in said
+    for process in made.running.values():
+        process.kill()
+        process.wait()
