@@ -100,7 +100,7 @@ def ours_child(name: str, base: Path, url: str, floats: int, how: dict[str, Any]
 
 def ours(url: str, children: int, floats: int, seconds: float, how: dict[str, Any]) -> dict[str, Any]:
     """Rounds per second of the product, and what it counted."""
-    base = Path(tempfile.mkdtemp())
+    base, cpu = Path(tempfile.mkdtemp()), processor()
     names = [f"child-{i}" for i in range(children)]
     fleet = [mp.Process(target=ours_child, args=(n, base, url, floats, how), daemon=True) for n in names]
     for process in fleet:
@@ -125,13 +125,28 @@ def ours(url: str, children: int, floats: int, seconds: float, how: dict[str, An
             process.join()
         shutil.rmtree(base)
     sent = node.counters["bytes_out.all"] + sum(node.counters[f"bytes_out.{n}"] for n in names)
-    return rate(times) | {"commits_per_round": node.counters["commits"] / len(times), "bytes_out": sent}
+    return rate(times, cpu, children) | {"commits_per_round": node.counters["commits"] / len(times), "bytes_out": sent}
 
 
-def rate(times: Sequence[float]) -> dict[str, Any]:
+def rate(times: Sequence[float], cpu: Cpu, children: int) -> dict[str, Any]:
+    """Speed, and processor time per round: of the parent, and of one child."""
     steps = np.diff(times[WARM_UP:])
-    median = round(1e3 * float(np.median(steps)), 2)
-    return {"rounds_per_second": round(float(1 / steps.mean()), 1), "median_ms": median}
+    own, theirs = (b - a for a, b in zip(cpu, processor(), strict=True))
+    return {
+        "rounds_per_second": round(float(1 / steps.mean()), 1),
+        "median_ms": round(1e3 * float(np.median(steps)), 2),
+        "parent_cpu_ms": round(1e3 * own / len(times), 2),
+        "child_cpu_ms": round(1e3 * theirs / len(times) / children, 2),
+    }
+
+
+Cpu = tuple[float, float]
+
+
+def processor() -> Cpu:
+    """Seconds of processor time of this process, and of its children that have ended."""
+    used = os.times()
+    return used.user + used.system, used.children_user + used.children_system
 
 
 def raw_client(name: str, url: str, topic: str) -> paho.Client:
@@ -159,7 +174,7 @@ def raw_child(name: str, url: str, ready: Any) -> None:
 
 def raw(url: str, children: int, floats: int, seconds: float) -> dict[str, Any]:
     """Rounds per second of two callbacks and nothing else."""
-    ready = mp.Semaphore(0)
+    ready, cpu = mp.Semaphore(0), processor()
     fleet = [mp.Process(target=raw_child, args=(f"raw-{i}", url, ready), daemon=True) for i in range(children)]
     for process in fleet:
         process.start()
@@ -184,7 +199,7 @@ def raw(url: str, children: int, floats: int, seconds: float) -> dict[str, Any]:
     for process in fleet:
         process.kill()
         process.join()
-    return rate(times)
+    return rate(times, cpu, children)
 
 
 def main() -> None:
@@ -207,8 +222,10 @@ def main() -> None:
         print(json.dumps(result))
         return
     print(f"{args.children} children x {args.floats} floats, {args.broker}, {how}")
-    print(f"raw paho {floor['rounds_per_second']:8.1f} rounds/s, median {floor['median_ms']} ms")
-    print(f"ours     {found['rounds_per_second']:8.1f} rounds/s, median {found['median_ms']} ms, {share:.2f} of raw")
+    for name, row in (("raw paho", floor), ("ours", found)):
+        cpu = f"processor ms per round: parent {row['parent_cpu_ms']}, child {row['child_cpu_ms']}"
+        print(f"{name:8} {row['rounds_per_second']:8.1f} rounds/s, median {row['median_ms']} ms; {cpu}")
+    print(f"share of raw {share:.2f}")
 
 
 if __name__ == "__main__":

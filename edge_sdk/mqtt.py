@@ -96,7 +96,7 @@ class Connection:
         self.received: list[tuple[str, bytes]] = []
         self.up, self.lost, self.flying = False, "", set[int]()
         self.window, self.packet = WINDOW, PACKET
-        self.since = time.monotonic()
+        self.since, self.poll = time.monotonic(), select.poll()
         self.client = self.make(client, will, version)
 
     def make(self, name: str, will: Will | None, version: int) -> paho.Client:
@@ -120,6 +120,7 @@ class Connection:
         """Blocks until TCP is there or raises OSError; the rest is the loop's."""
         self.client.connect(self.broker.host, self.broker.port, keepalive=self.keepalive)
         self.since = time.monotonic()
+        self.poll.register(self, select.POLLIN)
         sock = self.client.socket()
         if isinstance(sock, socket.socket):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -172,18 +173,11 @@ class Connection:
     def read(self) -> list[tuple[str, bytes]]:
         """Topic and payload of all that has come. Sets `lost` where the connection is."""
         for _ in range(BURST):
-            if not self.readable():
+            if self.fileno() < 0 or not self.poll.poll(0):
                 break
             self.note(self.client.loop_read())
         received, self.received = self.received, []
         return received
-
-    def readable(self) -> bool:
-        poll, number = select.poll(), self.fileno()
-        if number < 0:
-            return False
-        poll.register(number, select.POLLIN)
-        return bool(poll.poll(0))
 
     def write(self) -> None:
         self.note(self.client.loop_write())

@@ -112,6 +112,7 @@ class Runtime:
         for end in (self.waker, self.wakened):
             end.setblocking(False)
         self.below, self.above = self.links(broker, upstream or broker)
+        self.all_links = tuple(link for link in dict.fromkeys((self.below, self.above)) if link is not None)
 
     def links(self, broker: str, upstream: str) -> tuple[Link | None, Link | None]:
         """The ways to the children and to the parent; one and the same where they share a broker."""
@@ -144,10 +145,6 @@ class Runtime:
         if link is self.below:
             found.append(topics.down(self.name, ALL, BIRTHS))
         return found
-
-    @property
-    def all_links(self) -> list[Link]:
-        return [link for link in dict.fromkeys((self.below, self.above)) if link is not None]
 
     @property
     def epoch(self) -> int:
@@ -232,20 +229,23 @@ class Runtime:
             if link.connection is not None and link.connection.fileno() >= 0:
                 events = select.POLLIN | (select.POLLOUT if link.connection.wants_write else 0)
                 poll.register(link.connection, events)
-        poll.poll(max(0.0, min(patience, self.timer(), LONGEST_NAP)) * 1000)
-        with suppress(BlockingIOError):
-            while self.wakened.recv(4096):
-                pass
+        ready = poll.poll(max(0.0, min(patience, self.timer(), LONGEST_NAP)) * 1000)
+        if any(number == self.wakened.fileno() for number, _ in ready):
+            with suppress(BlockingIOError):
+                while self.wakened.recv(4096):
+                    pass
 
     def timer(self) -> float:
         """Seconds until something is to be done if nothing comes."""
         now = time.monotonic()
-        ends = [link.timer() for link in self.all_links]
-        ends += [at for at, _ in self.births.values()]
-        ends += [now + (self.keepalive / 4 if link.up else 1.0) for link in self.all_links if link.connection]
-        ends.append(self.reopen_at)
-        until_session = self.session.timer(now) if self.session else inf
-        return min(min(ends, default=inf) - now, until_session)
+        wait = self.session.timer(now) if self.session else inf
+        for link in self.all_links:
+            wait = min(wait, link.timer() - now, inf if link.connection is None else self.keepalive / 4)
+            if link.connection is not None and not link.up:
+                wait = min(wait, 1.0)
+        for at, _ in self.births.values():
+            wait = min(wait, at - now)
+        return min(wait, self.reopen_at - now)
 
     def serve(self, link: Link, now: float) -> None:
         connection = link.connection

@@ -20,7 +20,7 @@ from typing import Any
 
 from edge_sdk import node as nodes
 from edge_sdk.counters import Counters
-from edge_sdk.engine import Assembly, Outcome, Parcel, Task, Worker, perform
+from edge_sdk.engine import Assembly, Outcome, Parcel, Task, Verb, Worker, perform
 from edge_sdk.frames import ACKS_PER_FRAME, Ack, Message
 from edge_sdk.inbox import Inbox
 from edge_sdk.outbox import Outbox
@@ -162,7 +162,7 @@ class Session:
         """Take in what was read, work as far as may be, save all of it. `now`: time.monotonic()."""
         self.settled = self.settled or self.may_settle(now)
         outcomes = self.finished()
-        work = not self.worker and self.next_task() is not None
+        work = not self.worker and self.next_verb() is not None
         if not (self.waiting or outcomes or work or self.is_untidy(now)):
             return self.dispatch()
         before = self.node
@@ -213,16 +213,23 @@ class Session:
         except Empty:
             return []
 
-    def next_task(self) -> Task | None:
+    def next_verb(self) -> Verb | None:
         """The next call to be made, if one may be made now."""
         if self.busy or not self.settled:
             return None
-        node, now = replace(self.node, here=self.here), time.time()
-        if not node.record.started:
-            return Task("start", node, now) if now >= self.pause else None
-        if self.jobs:
-            return Task("arrive", node, now, self.jobs[0])
-        return Task("tick", node, now) if now >= max(node.record.below.deadline, self.pause) else None
+        record = self.node.record
+        if self.jobs and record.started:
+            return "arrive"
+        if time.time() < max(self.pause, record.below.deadline if record.started else 0.0):
+            return None
+        return "tick" if record.started else "start"
+
+    def next_task(self) -> Task | None:
+        verb = self.next_verb()
+        if verb is None:
+            return None
+        node = self.node if self.node.here == self.here else replace(self.node, here=self.here)
+        return Task(verb, node, time.time(), self.jobs[0] if verb == "arrive" else None)
 
     def apply(self, outcome: Outcome) -> None:
         """Write what a call came to."""
@@ -340,17 +347,15 @@ class Session:
 
     def timer(self, now: float) -> float:
         """Seconds until `commit` or the outbox has something to do."""
-        if self.told or (not self.worker and self.next_task()):
+        if self.told or (not self.worker and self.next_verb()):
             return 0.0
-        ends = [self.tidy_at, self.outbox.timer(), self.ack_at]
-        if self.restarted and not self.settled:
-            ends.append(self.opened + self.habits.settle)
-        if self.counters.dirty:
-            ends.append(self.count_at)
-        return min(min(ends) - now, self.until_tick())
+        settle = self.opened + self.habits.settle if self.restarted and not self.settled else inf
+        count = self.count_at if self.counters.dirty else inf
+        end = min(self.tidy_at, self.outbox.timer(), self.ack_at, settle, count)
+        return min(end - now, self.until_tick())
 
     def until_tick(self) -> float:
-        if self.busy or not self.settled or self.jobs:
+        if self.busy or not self.settled:
             return inf
         deadline = self.node.record.below.deadline if self.node.record.started else 0.0
         return max(deadline, self.pause) - time.time()

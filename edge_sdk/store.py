@@ -100,6 +100,7 @@ class Store:
         self.db.execute("pragma journal_mode = wal")
         self.db.execute(f"pragma synchronous = {durability}")
         self.db.execute("pragma wal_autocheckpoint = 2000")
+        self.db.execute("pragma secure_delete = off")  # some builds write zeros over all that is deleted
         self.db.executescript(TABLES)
         self.db.execute(f"pragma user_version = {FORMAT}")
         self.db.execute("insert or ignore into kv values('epoch', ?)", (randbits(62),))
