@@ -197,6 +197,7 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
             raise BundleError(f"{key} = {str(manifest.get(key))[:50]!r}, expected a count")
     if not manifest["parameters"] or not manifest["max_batch"]:
         raise BundleError("parameters and max_batch start at 1")
+    check_inputs(manifest.get("inputs"))
     if manifest.get("loss") not in LOSSES:
         raise BundleError(f"loss = {str(manifest.get('loss'))[:50]!r}, expected one of {', '.join(LOSSES)}")
     if not isinstance(manifest.get("name"), str):
@@ -211,6 +212,19 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
     versions = as_object(runtime.get("onnxruntime"), "runtime.onnxruntime")
     if not isinstance(versions.get("minimum"), str) or not isinstance(versions.get("blocked"), list):
         raise BundleError("runtime.onnxruntime needs `minimum` and `blocked`")
+
+
+def check_inputs(inputs: Any) -> None:
+    if not isinstance(inputs, list) or not inputs:
+        raise BundleError("inputs must be a list of at least one")
+    for i, entry in enumerate(inputs):
+        fields = as_object(entry, f"inputs[{i}]")
+        check_dims(f"inputs[{i}]", fields.get("shape"))
+        integers = fields.get("dtype") == "int64" and is_count(fields.get("below"))
+        if not isinstance(fields.get("name"), str) or not (integers or fields.get("dtype") == "float32"):
+            raise BundleError(
+                f"inputs[{i}]: expected a name and float32, or int64 with `below`; got {str(fields)[:100]}"
+            )
 
 
 def check_graph_entry(name: str, entry: Json) -> None:

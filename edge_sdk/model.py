@@ -83,7 +83,7 @@ class Model:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Of one sample."""
-        return tuple(self.bundle.manifest["input"]["shape"])
+        return tuple(self.bundle.manifest["inputs"][0]["shape"])
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -235,7 +235,7 @@ class Model:
         return self.array("theta", theta, (self.layout.size,))
 
     def samples(self, x: Array) -> Array:
-        declared = self.bundle.manifest["input"]
+        declared = self.bundle.manifest["inputs"][0]
         shape = ("B", *declared["shape"])
         if declared["dtype"] == "float32":
             return self.array("x", x, shape)

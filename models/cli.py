@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from models.compile import Spec, compile_module
+from models.compile import compile_module
 from models.errors import CompileError
 from models.losses import LOSSES
+from models.spec import NORMS, Spec
 from models.zoo import ZOO
 
 
@@ -25,6 +26,7 @@ def add_parsers(commands: argparse._SubParsersAction) -> None:
     p.add_argument("--input", type=numbers, help="shape of one sample without the batch, e.g. 3,64")
     p.add_argument("--classes", type=int, help="number of classes")
     p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
+    p.add_argument("--norm", choices=NORMS, default="frozen", help="batch normalisation in training (default: frozen)")
     p.add_argument("--seed", type=int, default=0, help="of the initial parameters (default: 0)")
     p.add_argument("--groups", nargs="*", metavar="NAME=PREFIX,...", help="layer groups (default: top-level parts)")
     p.add_argument(
@@ -66,7 +68,7 @@ def resolve(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
             raise CompileError("--input is missing: the shape of one sample without the batch, e.g. --input 3,64")
         shape, classes, name = args.input, args.classes or 0, args.module.split(":")[-1].lower()
         net = factory()
-    spec = Spec(name, shape, classes, args.loss, args.below, groups, features=args.features)
+    spec = Spec(name, shape, classes, args.loss, args.below, args.norm, groups, features=args.features)
     return net.eval(), spec
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -61,6 +61,13 @@ CASES = (
     Case("one sample", 104, 1),
     Case("tied inputs", 105, 4, tied=True),
 )
+
+
+def cases(train: bool) -> Sequence[Case]:
+    """Statistics of one sample are no statistics: with those of the batch, that case has two."""
+    return [replace(c, batch=2) if train and c.batch == 1 else c for c in CASES]
+
+
 FLOAT32_SEEDS = (200, 201, 202, 203, 204)
 
 
@@ -94,21 +101,40 @@ TORCH_LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = 
 
 
 class Truth:
-    """What torch's autograd says about a module."""
+    """What torch's autograd says about a module.
 
-    def __init__(self, net: nn.Module, inputs: Sequence[DataInput], loss: str) -> None:
-        self.inputs, self.loss = list(inputs), loss
+    Args:
+        inputs: of the module, in the order of its arguments.
+        train: batch normalisation uses the statistics of the batch.
+    """
+
+    def __init__(self, net: nn.Module, inputs: Sequence[DataInput], loss: str, train: bool = False) -> None:
+        self.inputs, self.loss, self.train = list(inputs), loss, train
+        self.state = copy.deepcopy(net.state_dict())
         self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
 
     def loss_grad(self, data: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float64):
-        """(output, loss, gradient (n,)) in the given precision."""
+        """(output, loss, gradient (n,)) in the given precision, from the module's own parameters and statistics."""
         net = self.nets[dtype]
-        net.zero_grad(set_to_none=True)
+        net.load_state_dict(self.state)
+        net.train(self.train)
         z = net(*(cast(data[i.name], dtype) for i in self.inputs))
         value = (cast(data["weights"], dtype) * TORCH_LOSSES[self.loss](z, cast(data["y"], dtype))).sum()
         grads = torch.autograd.grad(value, list(net.parameters()), allow_unused=True, materialize_grads=True)
         flat = torch.cat([v.reshape(-1) for v in grads])
         return z.detach().numpy(), float(value.detach()), flat.double().numpy()
+
+    def predict(self, data: Mapping[str, torch.Tensor]) -> np.ndarray:
+        """The output in evaluation mode, float64."""
+        net = self.nets[torch.float64]
+        net.load_state_dict(self.state)
+        with torch.no_grad():
+            return net.eval()(*(cast(data[i.name], torch.float64) for i in self.inputs)).numpy()
+
+    def statistics(self) -> np.ndarray:
+        """The running statistics after the latest `loss_grad`, float64."""
+        kept = [b.reshape(-1) for b in self.nets[torch.float64].buffers() if b.is_floating_point()]
+        return torch.cat(kept).numpy() if kept else np.zeros(0)
 
 
 def cast(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -126,13 +152,14 @@ def check_semantics(
     """
     ready = reference.Evaluator(target.model(double=True))
     worst = 0.0
-    for case in CASES:
+    for case in cases(truth.train):
         data = draw(case, truth.inputs, y_shape)
         _, loss, grad = truth.loss_grad(data)
         out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
-        got_loss, got = out["loss"], out["grad"]
-        errors = {s.name: slot_error(got, grad, s) for s in slots}
-        errors["the loss"] = abs(float(got_loss) - loss) / max(abs(loss), 1e-6)
+        errors = {s.name: slot_error(out["grad"], grad, s) for s in slots}
+        errors["the loss"] = abs(float(out["loss"]) - loss) / max(abs(loss), 1e-6)
+        if "new_buffers" in out:
+            errors["the running statistics"] = relative(out["new_buffers"], truth.statistics())
         worst_slot = max(errors, key=lambda k: errors[k] if np.isfinite(errors[k]) else np.inf)
         if not errors[worst_slot] <= SEMANTIC_LIMIT:
             raise ParityError("float64", case.name, worst_slot, errors[worst_slot], SEMANTIC_LIMIT)

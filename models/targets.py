@@ -1,19 +1,23 @@
 """The graphs of a bundle, each from one copy of the forward graph.
 
-predict      theta, x               -> output
-features     theta, x               -> the value that a named layer returns
-loss_grad    theta, x, y, weights   -> loss, grad            (`loss_grad@<group>`: grad of one group's parameters)
-vjp          theta, x, cotangent    -> output, grad of sum(output * cotangent)
+    predict      theta, x               -> output
+    features     theta, x               -> the value that a named layer returns
+    loss_grad    theta, x, y, weights   -> loss, grad            (`loss_grad@<group>`: grad of one group's parameters)
+    vjp          theta, x, cotangent    -> output, grad of sum(output * cotangent)
+
+Where a module has running statistics, graphs also take `buffers`; with the statistics of the batch, those that
+differentiate return the new `buffers` as well.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
 
+from models.batch_norm import use_batch_statistics
 from models.errors import CompileError
 from models.export import Forward
 from models.forward import read_forward
@@ -38,31 +42,56 @@ class Target:
 
 
 class Source:
-    """The forward graph of a module on flat vectors, from which every target starts."""
+    """The forward graph of a module on flat vectors, from which every target starts.
 
-    def __init__(self, forward: Forward, parameters: Sequence[Slot], buffers: Sequence[Slot]) -> None:
-        self.parameters, self.buffers, self.output = list(parameters), list(buffers), forward.output
+    Args:
+        forward: as exported.
+        vectors: name of a graph input -> the parameters that it holds; usually {"theta": all of them}.
+        buffers: running statistics. momentum: of each batch normalisation, to use statistics of the batch in training.
+    """
+
+    def __init__(
+        self,
+        forward: Forward,
+        vectors: Mapping[str, Sequence[Slot]],
+        buffers: Sequence[Slot] = (),
+        momentum: Mapping[str, float] | None = None,
+    ) -> None:
+        self.parameters = [s for slots in vectors.values() for s in slots]
+        self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
-        flat_inputs(self._graph, self.parameters, self.buffers)
+        flat_inputs(self._graph, vectors, self.buffers)
         rewrite(self._graph)
 
     def begin(self) -> Graph:
+        """The graph as it predicts."""
         return copy.deepcopy(self._graph)
+
+    def begin_training(self) -> tuple[Graph, list[str]]:
+        """The graph as it trains, and the names of further outputs: the new running statistics."""
+        g = self.begin()
+        updates = use_batch_statistics(g, self.momentum) if self.momentum else {}
+        if not updates:
+            return g, []
+        parts = [g.reshape(updates.get("b." + s.name, "b." + s.name), (s.size,)) for s in self.buffers]
+        g.op("Identity", g.concat(parts, 0), shape=(sum(s.size for s in self.buffers),), output="new_buffers")
+        return g, ["new_buffers"]
 
     @property
     def output_shape(self) -> Shape:
         return self._graph.shape(self.output)
 
 
-def flat_inputs(g: Graph, parameters: Sequence[Slot], buffers: Sequence[Slot]) -> None:
-    """Replace one input per tensor by one vector `theta` (and one `buffers`), split at the start of the graph."""
+def flat_inputs(g: Graph, vectors: Mapping[str, Sequence[Slot]], buffers: Sequence[Slot]) -> None:
+    """Replace one input per tensor by flat vectors, split at the start of the graph."""
     forward, g.nodes = g.nodes, []
     data = [i for i in g.inputs if i[:2] not in ("p.", "b.")]
     shapes = {i: g.shapes[i] for i in g.inputs}
     g.inputs = []
-    for vector, prefix, slots in (("theta", "p.", parameters), ("buffers", "b.", buffers)):
-        if slots:
-            cut(g, g.input(vector, (sum(s.size for s in slots),)), prefix, slots)
+    for name, slots in vectors.items():
+        cut(g, g.input(name, (sum(s.size for s in slots),)), "p.", slots)
+    if buffers:
+        cut(g, g.input("buffers", (sum(s.size for s in buffers),)), "b.", buffers)
     g.inputs += data
     g.shapes.update({k: v for k, v in shapes.items() if k in data})
     g.nodes += forward
@@ -91,22 +120,22 @@ def loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) ->
         loss: a key of LOSSES.
         groups: only the parameters of these layer groups; None for all.
     """
-    g = source.begin()
+    g, more = source.begin_training()
     value, seed = LOSSES[loss](g, source.output)
     slots = chosen(source.parameters, groups)
     grad = flat_gradient(g, {source.output: seed}, slots)
     g.op("Identity", value, shape=(), output="loss")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
-    return Target(g, ["loss", "grad"], slots)
+    return Target(g, ["loss", "grad", *more], slots)
 
 
 def vjp(source: Source) -> Target:
     """Pull a cotangent on the output back to theta."""
-    g = source.begin()
+    g, more = source.begin_training()
     g.input("cotangent", g.shape(source.output))
     grad = flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
-    return Target(g, [source.output, "grad"], source.parameters)
+    return Target(g, [source.output, "grad", *more], source.parameters)
 
 
 def features(source: Source, layer: str) -> Target:

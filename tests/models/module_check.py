@@ -38,7 +38,7 @@ def semantic_error(net: nn.Module, shape: tuple[int, ...], below: int | None = N
     net = net.eval()
     slots, inputs = parameter_slots(net), [DataInput("x", shape, below)]
     forward = export_forward(net, slots, ["x"], [example(inputs[0])])
-    source = targets.Source(forward, slots, buffer_slots(net))
+    source = targets.Source(forward, {"theta": slots}, buffer_slots(net))
     target = targets.loss_grad(source, "cross_entropy")
     fixed = vectors(net, slots, buffer_slots(net))
     return check_semantics(target, slots, Truth(net, inputs, "cross_entropy"), fixed, (-3,))

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from module_check import Net, semantic_error
 from torch import nn
 
-from models.compile import Spec, compile_module
+from models.compile import compile_module
 from models.errors import (
     BatchSpecialised,
     CompileError,
@@ -17,6 +17,7 @@ from models.errors import (
     UnsupportedOperator,
     UnsupportedPattern,
 )
+from models.spec import Spec
 
 
 def under_no_grad(h):

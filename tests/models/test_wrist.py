@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from edge_sdk.bundle import parse, read_bundle
 from edge_sdk.model import Model
 from models.cli import main, resolve
-from models.compile import Spec, compile_module
+from models.compile import compile_module
+from models.spec import Spec
 from models.zoo import ZOO
 
 BUNDLE = Path(__file__).parents[2] / "models" / "bundles" / "wrist.bundle"

@@ -1,0 +1,33 @@
+"""A compiled graph on this machine's onnxruntime, with the options that devices use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+
+class Session:
+    """Call it with mappings of values; later ones win, float64 is rounded to float32."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.enable_mem_pattern, options.log_severity_level = False, 3
+        self.session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        self.inputs = [i.name for i in self.session.get_inputs()]
+        self.outputs = [o.name for o in self.session.get_outputs()]
+
+    def __call__(self, *sources: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        values: dict[str, np.ndarray] = {}
+        for s in sources:
+            values.update(s)
+        given = {n: as_single(values[n]) for n in self.inputs}
+        return dict(zip(self.outputs, self.session.run(None, given), strict=True))
+
+
+def as_single(a: np.ndarray) -> np.ndarray:
+    return a.astype(np.float32) if a.dtype == np.float64 else a
