@@ -1,0 +1,56 @@
+"""Split models of two data holders: a hospital and its devices see different features of the same samples."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from models.split import SplitNet, SplitSpec
+
+PARTIES = {"hospital": ("head", "hospital"), "device": ("device",)}
+
+
+class LastHidden(nn.Module):
+    """One LSTM layer; the hidden state of the last step."""
+
+    def __init__(self, features: int, hidden: int) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(features, hidden, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cell(x)[0][:, -1]
+
+
+class Planes(nn.Module):
+    """One-channel image part -> embedding: two convolutions."""
+
+    def __init__(self, height: int, width: int, embedding: int) -> None:
+        super().__init__()
+        first = [nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        second = [nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+        self.layers = nn.Sequential(*first, *second, nn.Linear(16 * (height // 4) * (width // 4), embedding))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def eeg() -> tuple[SplitNet, SplitSpec]:
+    """178 EEG samples of 1 s, the first 89 at the hospital, the others at devices; 5 classes."""
+    net = SplitNet({"hospital": LastHidden(1, 32), "device": LastHidden(1, 32)}, nn.Linear(64, 5))
+    return net, SplitSpec("split-eeg", {"hospital": (89, 1), "device": (89, 1)}, PARTIES, 5)
+
+
+def vitals() -> tuple[SplitNet, SplitSpec]:
+    """48 hours of 76 vital signs, 38 at the hospital and 38 at devices; in-hospital mortality."""
+    net = SplitNet({"hospital": LastHidden(38, 32), "device": LastHidden(38, 32)}, nn.Linear(64, 2))
+    return net, SplitSpec("split-vitals", {"hospital": (48, 38), "device": (48, 38)}, PARTIES, 2)
+
+
+def images() -> tuple[SplitNet, SplitSpec]:
+    """28 x 28 images: 484 pixels (22 x 22) at the hospital, 300 (15 x 20) at devices; 11 classes."""
+    head = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 11))
+    net = SplitNet({"hospital": Planes(22, 22, 32), "device": Planes(15, 20, 32)}, head)
+    return net, SplitSpec("split-images", {"hospital": (1, 22, 22), "device": (1, 15, 20)}, PARTIES, 11)
+
+
+SPLIT_ZOO = {"split-eeg": eeg, "split-vitals": vitals, "split-images": images}
