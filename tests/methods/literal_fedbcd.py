@@ -89,10 +89,10 @@ def first_b(problems, s, x0, eta_z, members, active, mixing=None):
     return shown, z, x
 
 
-def rigorous(problems, s, x0, eta_z, members, active, heard=None):
+def rigorous(problems, s, x0, eta_z, members, active, heard=None, lost=()):
     """As above with the same step everywhere: those outside V mix with themselves. Returns the last mean.
 
-    heard(n, k): those of active(n, k) whose x_i arrived.
+    heard(n, k): those of active(n, k) whose x_i arrived. lost: (t, n) of a mixed model that never arrived.
     """
     drawn = drawing(s, problems)
     x, copy, z = {i: (x0, x0) for i in problems}, {i: x0 for i in problems}, {n: x0 for n in TREE}
@@ -104,7 +104,7 @@ def rigorous(problems, s, x0, eta_z, members, active, heard=None):
         for _ in range(s.cloud_steps):
             mean = sum(z[n] for n in V) / len(V)
             for n in TREE:
-                w = mean if n in V else z[n]
+                w = mean if n in V and (t, n) not in lost else z[n]
                 z[n] = w - eta_z * sum(s.weight(i) * (w - copy[i]) for i in TREE[n])
     return mean
 

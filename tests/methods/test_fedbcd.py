@@ -294,7 +294,8 @@ def test_rigorous_when_a_hospital_is_away(seed):
     assert sum("h2" not in V for V in members[:20]) > 1 and any("h2" in V for V in members[-5:])
     asked = lambda n, k: [d for d in TREE[n] if k + 1 in trace.ran.get(d, [])]  # noqa: E731
     assert asked("h1", 2) == ["d3", "d4"] != heard("h1", 2)  # an answer was lost: the copy is older than x
-    mean = literal.rigorous(PROBLEMS, settings, X0, 0.08, members, asked, heard)
+    lost = {(t, n) for t, V in enumerate(members[:-1]) for n in V if t + 2 not in trace.ran[n]}
+    mean = literal.rigorous(PROBLEMS, settings, X0, 0.08, members, asked, heard, lost)
     assert off(model(net), mean) < 1e-12
 
 
