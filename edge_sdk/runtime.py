@@ -13,7 +13,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -108,9 +108,7 @@ class Runtime:
         self.sessions: dict[Link, int] = {}
         self.announced = False
         self.reopen_at = inf
-        self.waker, self.wakened = socket.socketpair()
-        for end in (self.waker, self.wakened):
-            end.setblocking(False)
+        self.waker: socket.socket | None = None
         self.below, self.above = self.links(broker, upstream or broker)
         self.all_links = tuple(link for link in dict.fromkeys((self.below, self.above)) if link is not None)
 
@@ -182,8 +180,9 @@ class Runtime:
         return self.stopping or (self.session is not None and (self.session.newer or self.session.stopping))
 
     def wake(self) -> None:
-        with suppress(BlockingIOError, OSError):
-            self.waker.send(b"\0")
+        if self.waker is not None:
+            with suppress(OSError):  # full: it is awake; closed: it has ended
+                self.waker.send(b"\0")
 
     # -- the loop
 
@@ -193,18 +192,26 @@ class Runtime:
         Raises:
             UsageError: the run of the root cannot be used here, or another process works in the directory.
         """
-        self.stopping = False
-        self.desk = Desk(self.directory, self.durability)
-        try:
+        with ExitStack() as stack:
+            self.desk = stack.enter_context(closing(Desk(self.directory, self.durability)))
+            waker, self.wakened = socket.socketpair()
+            for end in (waker, self.wakened):
+                stack.enter_context(end).setblocking(False)
+            self.waker = waker
+            stack.callback(self.drop)
             self.begin()
             while not self.stopping and not (until is not None and until()):
                 self.turn(LOOK if until is not None else inf)
             self.finish()
-        finally:
-            self.desk.close()
-            if self.session is not None:
-                self.session.store.close()
-                self.session = None
+
+    def drop(self) -> None:
+        """Let go of everything that is still open, however the loop has ended."""
+        self.waker, self.stopping = None, False
+        for link in self.all_links:
+            link.close()
+        if self.session is not None:
+            self.session.store.close()
+            self.session = None
 
     def begin(self) -> None:
         if self.run_given is not None:

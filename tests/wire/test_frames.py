@@ -1,0 +1,102 @@
+"""Frames and topics: what is written is read back, and whatever else arrives is a PeerError."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import msgpack
+import pytest
+
+from edge_sdk import topics
+from edge_sdk.errors import PeerError
+from edge_sdk.frames import ACKS_PER_FRAME, LARGEST, Acks, Birth, Frame, Hello, Message, pack, unpack
+
+FRAMES: list[Frame] = [
+    Message("run", "a", 1, 2, 1, (("h", 3, 4), ("agg", 5, LARGEST)), 7, True, b"body"),
+    Acks("run", "a", (("h", 3, 4),)),
+    Birth("a", 9, 10, "run", True, "no such bundle", False),
+    Hello("h", 9, 10, "run", True, b"the run"),
+]
+NAMES = [type(f).__name__ for f in FRAMES]
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=NAMES)
+def test_round_trip(frame: Frame) -> None:
+    back = unpack(pack(frame))
+    assert bytes(back.body) == frame.body
+    assert pack(back) == pack(frame)
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=NAMES)
+def test_body_is_aligned(frame: Frame) -> None:
+    assert (len(pack(frame)) - len(frame.body)) % 8 == 0
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=NAMES)
+def test_every_truncation_of_the_header_is_a_peer_error(frame: Frame) -> None:
+    payload = pack(frame)
+    for end in range(len(payload) - len(frame.body)):
+        with pytest.raises(PeerError):
+            unpack(payload[:end])
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=NAMES)
+def test_flipped_bytes_are_a_frame_or_a_peer_error(frame: Frame) -> None:
+    dice, payload = random.Random(1), pack(frame)
+    for _ in range(2000):
+        garbled = bytearray(payload)
+        for _ in range(dice.randint(1, 4)):
+            garbled[dice.randrange(len(garbled))] = dice.randrange(256)
+        is_frame_or_peer_error(bytes(garbled))
+
+
+def test_noise_is_a_peer_error() -> None:
+    dice = random.Random(2)
+    for _ in range(2000):
+        is_frame_or_peer_error(dice.randbytes(dice.randrange(60)))
+
+
+def is_frame_or_peer_error(payload: bytes) -> None:
+    with suppress(PeerError):
+        unpack(payload)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ["m", "run", "a", 1, 2**63, 1, [], 1, True],
+        ["m", "run", "a", -1, 2, 1, [], 1, True],
+        ["m", "run", "a", True, 2, 1, [], 1, True],
+        ["m", "run", "a", 1, 2, 1, [["h", 1]], 1, True],
+        ["m", "run", "a", 1, 2, 1, [], 1, 1],
+        ["m", "run", b"a", 1, 2, 1, [], 1, True],
+        ["x", 1],
+        [["m"]],
+        [],
+        {"m": 1},
+    ],
+)
+def test_a_field_of_another_type_is_named(header: object) -> None:
+    packed = msgpack.packb(header)
+    with pytest.raises(PeerError):
+        unpack(len(packed).to_bytes(2, "little") + packed + bytes(8))
+
+
+def test_a_later_version_may_append_fields() -> None:
+    packed = msgpack.packb(["a", "run", "a", [], "new"])
+    assert unpack(len(packed).to_bytes(2, "little") + packed + bytes(8)).src == "a"
+
+
+def test_the_largest_header_fits() -> None:
+    acks = tuple(("n" * 64, LARGEST, LARGEST) for _ in range(ACKS_PER_FRAME))
+    name = "n" * 64
+    assert unpack(pack(Message(name, name, LARGEST, LARGEST, LARGEST, acks, LARGEST, True))).src == name
+
+
+def test_topics() -> None:
+    assert topics.parse(topics.up("h", "a", "m")) == topics.Place("h", "a", True, "m")
+    assert topics.parse(topics.down("h", "all", "b")).sender == "h"
+    for topic in ("auscult/v1/h/a/up", "auscult/v2/h/a/up/m", "auscult/v1/h/a/sideways/m", "", "?"):
+        with pytest.raises(PeerError):
+            topics.parse(topic)
