@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from edge_sdk.method import Method
 from edge_sdk.methods.fedavg import FEDAVG
+from edge_sdk.methods.fedbcd import FEDBCD, FEDBCD_I
 from edge_sdk.methods.fedslr import FEDSLR
 
-METHODS: Mapping[str, Method] = {method.name: method for method in (FEDSLR, FEDAVG)}
+METHODS: Mapping[str, Method] = {method.name: method for method in (FEDSLR, FEDAVG, FEDBCD, FEDBCD_I)}

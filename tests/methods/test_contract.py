@@ -1,6 +1,6 @@
 """The contract, over every method, with and without evaluation around it; and faults, each caught by its check."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import contract
 import numpy as np
@@ -18,8 +18,12 @@ from edge_sdk.methods.gather import Sum
 WRAPPED = {"plain": lambda m: m, "evaluated": lambda m: evaluated(m, every=3)}
 
 
+SMALL = dict(eta_l=0.05, eta_x=0.05, batch=16, local_epochs=1, local_steps=2)
+
+
 def settings_of(method):
-    return method.settings(eta_l=0.05, batch=16, local_epochs=1)
+    known = {f.name for f in fields(method.settings)}
+    return method.settings(**{name: value for name, value in SMALL.items() if name in known})
 
 
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda f: f.__name__)
