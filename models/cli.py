@@ -15,61 +15,108 @@ from models.compile import compile_module
 from models.errors import CompileError
 from models.losses import LOSSES
 from models.spec import NORMS, Spec
+from models.split import SplitNet, SplitSpec, compile_split
 from models.zoo import ZOO
+from models.zoo.split import SPLIT_ZOO
 
 
 def add_parsers(commands: argparse._SubParsersAction) -> None:
     """Add `compile` to a command line."""
     p = commands.add_parser("compile", help="compile a torch module to a bundle that devices train")
-    p.add_argument("module", help=f"my_module.py:Net, or one of the zoo: {', '.join(ZOO)}")
+    p.add_argument("module", help=f"my_module.py:Net, or one of the zoo: {', '.join([*ZOO, *SPLIT_ZOO])}")
     p.add_argument("-o", "--output", type=Path, help="bundle to write (default: <name>.bundle)")
-    p.add_argument("--input", type=numbers, help="shape of one sample without the batch, e.g. 3,64")
+    p.add_argument(
+        "--input",
+        nargs="+",
+        metavar="SHAPE",
+        help="of one sample without the batch, e.g. 3,64 (split models: TOWER=SHAPE ...)",
+    )
     p.add_argument("--classes", type=int, help="number of classes")
     p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
-    p.add_argument("--norm", choices=NORMS, default="frozen", help="batch normalisation in training (default: frozen)")
+    p.add_argument("--norm", choices=NORMS, help="batch normalisation in training (default: frozen)")
     p.add_argument("--seed", type=int, default=0, help="of the initial parameters (default: 0)")
     p.add_argument("--groups", nargs="*", metavar="NAME=PREFIX,...", help="layer groups (default: top-level parts)")
     p.add_argument(
         "--features", default="", metavar="LAYER", help="path of a layer whose result is offered as features"
     )
     p.add_argument("--below", type=int, help="the input holds integers from 0 to BELOW - 1 (embeddings)")
-    p.set_defaults(run=run_compile)
+    p.add_argument(
+        "--blocked", action="store_true", help="also write graphs in onnxruntime's blocked layout (convolutions)"
+    )
+    p.add_argument(
+        "--split", nargs="+", metavar="PARTY=GROUP+...", help="split models: who owns which towers, and the head"
+    )
+    p.set_defaults(do=run_compile)
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(t) for t in text.split(","))
+    try:
+        return tuple(int(t) for t in text.split(","))
+    except ValueError as error:
+        raise CompileError(f"--input {text}: expected numbers with commas between, e.g. 3,64") from error
+
+
+def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    """NAME=VALUE arguments."""
+    for text in texts or []:
+        if "=" not in text:
+            raise CompileError(f"{option} {text}: expected NAME=VALUE")
+    return dict(t.split("=", 1) for t in texts or [])
 
 
 def run_compile(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     try:
-        net, spec = resolve(args)
-        compiled = compile_module(net, spec, lambda text: print(f"  {text}", flush=True))
+        torch.manual_seed(args.seed)
+        compiled = (
+            compile_split(*split_model(args), show) if is_split(args) else compile_module(*plain_model(args), show)
+        )
     except CompileError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
-    path = args.output or Path(f"{spec.name}.bundle")
+    path = args.output or Path(f"{compiled.spec.name}.bundle")
     compiled.save(path)
     print(f"{path} written in {time.perf_counter() - started:.1f} s")
     return 0
 
 
-def resolve(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
-    """The module with seeded parameters, and what to make of it."""
-    groups = dict(g.split("=", 1) for g in args.groups) if args.groups else None
-    torch.manual_seed(args.seed)
+def show(text: str) -> None:
+    print(f"  {text}", flush=True)
+
+
+def is_split(args: argparse.Namespace) -> bool:
+    return bool(args.split) or args.module in SPLIT_ZOO
+
+
+def plain_model(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
+    """The module, and what to make of it."""
+    shape = numbers(args.input[0]) if args.input else None
+    groups = pairs("--groups", args.groups) or None
     if args.module in ZOO:
-        entry = ZOO[args.module]
-        shape, classes, name = args.input or entry.input, args.classes or entry.classes, args.module
+        entry, name = ZOO[args.module], args.module
+        shape, classes = shape or entry.input, args.classes or entry.classes
         net = entry.build(shape, classes)
     else:
-        factory = load(args.module)
-        if not args.input:
-            raise CompileError("--input is missing: the shape of one sample without the batch, e.g. --input 3,64")
-        shape, classes, name = args.input, args.classes or 0, args.module.split(":")[-1].lower()
-        net = factory()
-    spec = Spec(name, shape, classes, args.loss, args.below, args.norm, groups, features=args.features)
-    return net.eval(), spec
+        net, name, classes = load(args.module)(), args.module.split(":")[-1].lower(), args.classes or 0
+    if not shape:
+        raise CompileError("--input is missing: the shape of one sample without the batch, e.g. --input 3,64")
+    norm = args.norm or (ZOO[args.module].norm if args.module in ZOO else "frozen")
+    return net.eval(), Spec(
+        name, shape, classes, args.loss, args.below, norm, groups, features=args.features, blocked=args.blocked
+    )
+
+
+def split_model(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
+    if args.module in SPLIT_ZOO:
+        net, spec = SPLIT_ZOO[args.module]()
+        return net.eval(), spec
+    net = load(args.module)()
+    if not isinstance(net, SplitNet):
+        raise CompileError(f"{args.module}: --split needs a models.split.SplitNet, got {type(net).__name__}")
+    inputs = {k: numbers(v) for k, v in pairs("--input", args.input).items()}
+    parties = {k: tuple(v.split("+")) for k, v in pairs("--split", args.split).items()}
+    name = args.module.split(":")[-1].lower()
+    return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss)
 
 
 def load(text: str):
@@ -91,4 +138,4 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m models", description="Compile torch modules for devices.")
     add_parsers(parser.add_subparsers(required=True, metavar="COMMAND"))
     args = parser.parse_args(argv)
-    return args.run(args)
+    return args.do(args)

@@ -2,7 +2,8 @@
 
     logits = head(concat(tower_1(x_1), ..., tower_k(x_k)))
 
-A party owns some groups (towers, the head). It runs its own towers on its own data, is given the embeddings of the other
+A party owns some groups (towers, the head). It runs its own towers on its own data, is given the embeddings of
+the other
 towers, and differentiates with respect to what it owns; everything else is frozen. So no party sees another's samples:
 
     predict              theta, x.<tower>...                                  -> logits
@@ -109,10 +110,14 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: Progress = lambda te
     whole = Source(export_forward(net, slots, [i.name for i in inputs], [example(i) for i in inputs]), {"theta": slots})
     base = with_classes(Spec(spec.name, inputs[0].shape, spec.classes, spec.loss), whole.output_shape)
     graphs = {"predict": targets.predict(whole), "loss_grad": targets.loss_grad(whole, spec.loss)}
-    graphs |= {f"embed@{t}": targets.predict(tower_source(net, t, slots, i)) for t, i in zip(net.towers, inputs, strict=True)}
+    graphs |= {
+        f"embed@{t}": targets.predict(tower_source(net, t, slots, i)) for t, i in zip(net.towers, inputs, strict=True)
+    }
     widths = {t: int(graphs[f"embed@{t}"].graph.shape("embedding")[1]) for t in net.towers}
     for party, owned in spec.parties.items():
-        graphs[f"loss_grad@{party}"] = targets.loss_grad(party_source(net, owned, slots, inputs, widths), spec.loss, owned)
+        graphs[f"loss_grad@{party}"] = targets.loss_grad(
+            party_source(net, owned, slots, inputs, widths), spec.loss, owned
+        )
     models = {k: t.model() for k, t in graphs.items()}
     progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
     fixed, y_shape = vectors(net, slots, []), target_shape(base, whole.output_shape)
@@ -122,7 +127,10 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: Progress = lambda te
     errors |= {f"float64 {p}": check_party(net, graphs, p, slots, truth, fixed, y_shape) for p in spec.parties}
     progress(f"parity: {max(v for k, v in errors.items() if 'float64' in k):.1e} in float64 (limit 1e-06)")
     vector = golden(lambda feeds: answers(runs, fixed, feeds), truth, slots, y_shape)
-    split = {"towers": {t: {"embedding": widths[t]} for t in net.towers}, "parties": {k: list(v) for k, v in spec.parties.items()}}
+    split = {
+        "towers": {t: {"embedding": widths[t]} for t in net.towers},
+        "parties": {k: list(v) for k, v in spec.parties.items()},
+    }
     output = [int(d) for d in whole.output_shape[1:]]
     data = pack(base, inputs, slots, [], graphs, models, fixed, vector, errors, output, split)
     progress(f"bundle: {len(data):,} bytes")
@@ -156,7 +164,9 @@ def tower_source(net: SplitNet, tower: str, slots: Sequence[Slot], data: DataInp
     forward = export_forward(TowerNet(net, tower).eval(), chosen, [data.name], [example(data)], "embedding")
     source = Source(forward, held)
     if len(source.output_shape) != 2:
-        raise CompileError(f"tower {tower}: an embedding must be (batch, features), got {source.output_shape[1:]} per sample")
+        raise CompileError(
+            f"tower {tower}: an embedding must be (batch, features), got {source.output_shape[1:]} per sample"
+        )
     return source
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from edge_sdk.bundle import parse, read_bundle
 from edge_sdk.model import Model
-from models.cli import main, resolve
+from models.cli import main
 from models.compile import compile_module
 from models.spec import Spec
 from models.zoo import ZOO
@@ -80,4 +80,3 @@ def test_the_command_line_writes_the_same_file(tmp_path, capsys):
 def test_the_command_line_names_what_is_wrong(capsys):
     assert main(["compile", "nothing"]) == 2
     assert "CompileError: nothing" in capsys.readouterr().err
-    assert resolve
