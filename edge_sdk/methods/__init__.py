@@ -8,5 +8,6 @@ from edge_sdk.method import Method
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbcd import FEDBCD, FEDBCD_I
 from edge_sdk.methods.fedslr import FEDSLR
+from edge_sdk.methods.hsgd import HSGD
 
-METHODS: Mapping[str, Method] = {method.name: method for method in (FEDSLR, FEDAVG, FEDBCD, FEDBCD_I)}
+METHODS: Mapping[str, Method] = {method.name: method for method in (FEDSLR, FEDAVG, FEDBCD, FEDBCD_I, HSGD)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import split_problems
 
 from edge_sdk.loopback import Loopback, Trace, Weather
 from edge_sdk.method import Method, Place
@@ -59,7 +60,7 @@ def envs_of(method: Method, settings, rounds: int, dtype=np.float64, **given) ->
     envs |= {h: method.env(**common, sizes=dict.fromkeys(devices, 1)) for h, devices in TREE.items()}
     for d, problem in PROBLEMS.items():
         envs[d] = method.env(**common, grad_fn=problem, samples=len(problem.b), score=problem.score)
-    return envs
+    return split_problems.with_split(envs) if hasattr(method.env, "split") else envs
 
 
 def play(method, settings, rounds, *, weather=Weather(), policies=PATIENT, seed=0, tree=TREE, envs=None, **more):  # noqa: B008

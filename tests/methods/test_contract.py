@@ -18,7 +18,7 @@ from edge_sdk.methods.gather import Sum
 WRAPPED = {"plain": lambda m: m, "evaluated": lambda m: evaluated(m, every=3)}
 
 
-SMALL = dict(eta_l=0.05, eta_x=0.05, batch=16, local_epochs=1, local_steps=2)
+SMALL = dict(eta_l=0.05, eta_x=0.05, eta=0.05, batch=16, local_epochs=1, local_steps=2)
 
 
 def settings_of(method):
