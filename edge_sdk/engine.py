@@ -7,13 +7,15 @@ it was.
 from __future__ import annotations
 
 import threading
+import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Literal, Protocol
 
 from edge_sdk import node as nodes
+from edge_sdk.changes import changed
 from edge_sdk.errors import Cancelled, PeerError
 from edge_sdk.method import Place, Role
 from edge_sdk.node import Effects, Envelope, Node
@@ -138,30 +140,46 @@ def parcels(done: Effects, encode: Callable[[Any], bytes]) -> tuple[Parcel, ...]
 
 def slim(node: Node) -> Node:
     """Without the messages in `last`: they are in the outbox, from where they are repeated."""
-    last = {peer: replace(e, message=None) for peer, e in node.record.last.items() if e.message is not None}
+    last = {peer: changed(e, message=None) for peer, e in node.record.last.items() if e.message is not None}
     return nodes.with_record(node, last={**node.record.last, **last}) if last else node
 
 
 @dataclass
 class Worker:
-    """A thread that makes calls, one at a time. `done` is filled from there; `wake` is called after that."""
+    """A thread that makes calls, one at a time. `done` is filled from there; `wake` is called after each.
+
+    Attributes:
+        running: the call in progress.
+        stopping: make none of the calls that were given but not begun.
+    """
 
     assembly: Assembly
     wake: Callable[[], None]
-    tasks: SimpleQueue[Task | None] = field(default_factory=SimpleQueue)
+    tasks: SimpleQueue[Sequence[Task]] = field(default_factory=SimpleQueue)
     done: SimpleQueue[Outcome] = field(default_factory=SimpleQueue)
+    running: Task | None = None
+    stopping: bool = False
 
     def __post_init__(self) -> None:
         self.thread = threading.Thread(target=self.work, name="auscult-worker", daemon=True)
         self.thread.start()
 
     def work(self) -> None:
-        while (task := self.tasks.get()) is not None:
-            self.done.put(perform(self.assembly, task))
-            self.wake()
+        while not self.stopping:
+            node = None
+            for task in self.tasks.get():
+                if self.stopping:
+                    return
+                self.running = task if node is None else changed(task, node=node, now=time.time())
+                outcome = perform(self.assembly, self.running)
+                node = outcome.node or self.running.node
+                self.running = None
+                self.done.put(outcome)
+                self.wake()
 
     def close(self, grace: float) -> bool:
         """Whether the thread has ended within `grace` seconds."""
-        self.tasks.put(None)
+        self.stopping = True
+        self.tasks.put(())
         self.thread.join(grace)
         return not self.thread.is_alive()

@@ -177,7 +177,8 @@ class Runtime:
 
     def cancelled(self) -> bool:
         """A call of the role should give up (`errors.Cancelled`): a newer question waits, or the node is stopping."""
-        return self.stopping or (self.session is not None and (self.session.newer or self.session.stopping))
+        session = self.session
+        return self.stopping or (session is not None and session.cancelled)
 
     def wake(self) -> None:
         if self.waker is not None:
@@ -408,7 +409,7 @@ class Runtime:
 
     def renew(self, now: float) -> None:
         """Take up a run that has come from the parent, or open the present one again after its disk failed."""
-        if self.next_run is not None and (self.session is None or self.session.busy is None):
+        if self.next_run is not None and (self.session is None or not self.session.busy):
             run, self.next_run = self.next_run, None
             self.use(run)
         elif self.next_run is not None and self.session is not None:

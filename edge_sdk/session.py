@@ -19,6 +19,7 @@ from queue import Empty
 from typing import Any
 
 from edge_sdk import node as nodes
+from edge_sdk.changes import changed
 from edge_sdk.counters import Counters
 from edge_sdk.engine import Assembly, Outcome, Parcel, Task, Verb, Worker, perform
 from edge_sdk.frames import ACKS_PER_FRAME, Ack, Message
@@ -30,6 +31,7 @@ from edge_sdk.store import Job, Sent, Store
 ACK_DELAY = 0.02  # seconds in which an acknowledgement may find a message to travel with
 TIDY_DELAY = 0.5  # seconds after which deliveries that are done are deleted, if no other commit comes
 COUNTERS_DELAY = 1.0  # seconds between two savings of the counters
+BATCH = 64  # messages given to the worker at once: their outcomes can share a commit
 PAUSE = 60.0  # seconds until a start or a close that failed is tried again
 
 
@@ -61,6 +63,8 @@ class Session:
         jobs: messages that wait for the role.
         acks: peer -> acknowledgements that it has not been sent.
         stopping: calls in progress are to be given up.
+        latest: number of the parent's latest question, whether worked on or not.
+        busy: calls given to the worker whose outcome has not been seen.
     """
 
     name: str
@@ -78,8 +82,8 @@ class Session:
     acks: dict[str, list[Ack]] = field(default_factory=dict)
     ack_at: float = inf
     stopping: bool = False
-    newer: bool = False
-    busy: Task | None = None
+    latest: int = 0
+    busy: int = 0
     settled: bool = False
     pause: float = 0.0
 
@@ -95,6 +99,7 @@ class Session:
         self.node = self.saved_node(last)
         self.restarted = self.node.record.started
         self.jobs = deque(self.store.jobs())
+        self.latest = max((j.number for j in self.jobs if j.sender == self.parent and j.asks), default=0)
         self.mine: list[Job] = []  # for this node itself, after what it has sent has left
         self.told = [(id, self.assembly.records.decode(body)) for id, body in self.store.told()]
         self.done_told: list[int] = []
@@ -165,7 +170,7 @@ class Session:
         work = not self.worker and self.next_verb() is not None
         if not (self.waiting or outcomes or work or self.is_untidy(now)):
             return self.dispatch()
-        before = self.node
+        before = self.node.record
         took = list(self.waiting.values())
         with self.store.transaction():
             self.take_in()
@@ -174,7 +179,7 @@ class Session:
             if not self.worker:
                 self.work()
             self.tidy(now)
-            if self.node is not before:
+            if self.node.record is not before:
                 self.store.save_record(self.assembly.records.encode(replace(self.node.record, last={})))
         self.counters["commits"] += 1  # not worth a commit of its own
         for m in took:
@@ -190,28 +195,38 @@ class Session:
             self.inbox.note(m)
             job = Job(m.src, m.number, m.asks, m.body)
             self.jobs.append(self.store.save_job(job) if self.worker or not self.settled else job)
-            if self.busy and self.busy.job and m.src == self.busy.job.sender == self.parent:
-                self.newer = self.newer or (m.asks and m.number > self.busy.job.number)
+            if m.src == self.parent and m.asks:
+                self.latest = max(self.latest, m.number)
 
     def work(self) -> None:
         """Without a worker: everything there is to do, in the transaction that is open."""
         while task := self.next_task():
-            self.busy = task
+            self.busy = 1
             self.apply(perform(self.assembly, task))
         self.jobs = deque(j if j.id is not None else self.store.save_job(j) for j in self.jobs)
 
     def dispatch(self) -> None:
         if self.worker and not self.stopping and (task := self.next_task()):
-            self.busy, self.newer = task, False
-            self.worker.tasks.put(task)
+            jobs = list(self.jobs)[:BATCH] if task.verb == "arrive" else [None]
+            tasks = [changed(task, job=job) for job in jobs]
+            self.busy = len(tasks)
+            self.worker.tasks.put(tasks)
 
     def finished(self) -> list[Outcome]:
-        if self.worker is None:
-            return []
-        try:
-            return [self.worker.done.get_nowait()]
-        except Empty:
-            return []
+        found: list[Outcome] = []
+        while self.worker is not None:
+            try:
+                found.append(self.worker.done.get_nowait())
+            except Empty:
+                break
+        return found
+
+    @property
+    def cancelled(self) -> bool:
+        """The call in progress should be given up: its question is not the parent's latest, or the node stops."""
+        task = self.worker.running if self.worker else None
+        job = task.job if task else None
+        return self.stopping or (job is not None and job.sender == self.parent and job.number < self.latest)
 
     def next_verb(self) -> Verb | None:
         """The next call to be made, if one may be made now."""
@@ -228,12 +243,14 @@ class Session:
         verb = self.next_verb()
         if verb is None:
             return None
-        node = self.node if self.node.here == self.here else replace(self.node, here=self.here)
-        return Task(verb, node, time.time(), self.jobs[0] if verb == "arrive" else None)
+        if self.node.here != self.here or self.node.env.me != self.name:
+            env = replace(self.node.env, me=self.name, here=self.here)
+            self.node = replace(self.node, here=self.here, env=env)
+        return Task(verb, self.node, time.time(), self.jobs[0] if verb == "arrive" else None)
 
     def apply(self, outcome: Outcome) -> None:
         """Write what a call came to."""
-        self.busy = None
+        self.busy -= 1
         job = outcome.task.job
         if outcome.cancelled and self.stopping:
             return  # it is done again after the restart

@@ -257,7 +257,7 @@ def test_stop_leaves_nothing_owed(tmp_path: Path, quick: LocalBroker) -> None:
     with playing(aggregator):
         with playing(device):
             session = eventually(lambda: aggregator.session)
-            eventually(lambda: session.outbox.seq > 1)
+            eventually(lambda: device.session and device.session.latest == 1)
         eventually(lambda: not session.outbox.pending)
 
 
