@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edge_sdk import round as rounds
+from edge_sdk.changes import changed
 from edge_sdk.method import DOWN, ME, OUT, UP, Place, Role, Send
 
 
@@ -135,13 +136,13 @@ def tick(node: Node, now: float) -> Effects:
 
 def joined(node: Node, child: str) -> Effects:
     """A child is back: it is here again, and hears the question it still owes an answer to."""
-    node = replace(node, here=tuple(sorted({*node.here, child})))
+    node = changed(node, here=tuple(sorted({*node.here, child})))
     owes = child in node.record.below.owed
     return Effects(node, again=(node.record.last[child],) if owes else ())
 
 
 def left(node: Node, child: str) -> Node:
-    return replace(node, here=tuple(c for c in node.here if c != child))
+    return changed(node, here=tuple(c for c in node.here if c != child))
 
 
 def post(node: Node, sends: Sequence[Send], now: float) -> Effects:
@@ -171,8 +172,10 @@ def repeated_answer(node: Node, e: Envelope) -> tuple[Envelope, ...]:
 
 
 def env_of(node: Node) -> Place:
+    if node.env.me == node.name and node.env.here == node.here:
+        return node.env
     return replace(node.env, me=node.name, here=node.here)
 
 
 def with_record(node: Node, **changes: Any) -> Node:
-    return replace(node, record=replace(node.record, **changes))
+    return changed(node, record=changed(node.record, **changes))

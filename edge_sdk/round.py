@@ -15,9 +15,10 @@ echoes, and its own. Nested intervals need nothing more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
+from edge_sdk.changes import changed
 from edge_sdk.errors import UsageError
 
 
@@ -83,7 +84,7 @@ def ask(r: Round, children: Iterable[str], waits: bool, now: float) -> Round:
     wait = waits or bool(owed)
     deadline = now + (r.policy.deadline if wait else r.policy.idle)
     heard = r.heard if late else frozenset()
-    return replace(r, number=number, owed=owed, heard=heard, open=wait, deadline=deadline)
+    return changed(r, number=number, owed=owed, heard=heard, open=wait, deadline=deadline)
 
 
 def hear(r: Round, child: str, number: int) -> tuple[Round, str | None]:
@@ -93,7 +94,7 @@ def hear(r: Round, child: str, number: int) -> tuple[Round, str | None]:
     if number != r.owed[child]:
         return r, f"{child} answers question {number}, owed is {r.owed[child]}"
     owed = {c: n for c, n in r.owed.items() if c != child}
-    return replace(r, owed=owed, heard=r.heard | {child}), None
+    return changed(r, owed=owed, heard=r.heard | {child}), None
 
 
 def is_over(r: Round, now: float) -> bool:
@@ -113,9 +114,9 @@ def is_stuck(r: Round, now: float) -> bool:
 
 def close(r: Round, now: float) -> Round:
     owed = r.owed if r.policy.keep_late else {}
-    return replace(r, owed=owed, heard=frozenset(), open=False, closes=r.closes + 1, deadline=now + r.policy.idle)
+    return changed(r, owed=owed, heard=frozenset(), open=False, closes=r.closes + 1, deadline=now + r.policy.idle)
 
 
 def extend(r: Round, now: float) -> Round:
     """The question stands for another deadline."""
-    return replace(r, deadline=now + r.policy.deadline)
+    return changed(r, deadline=now + r.policy.deadline)
