@@ -28,7 +28,6 @@ from edge_sdk.errors import UsageError
 from edge_sdk.method import Place
 from edge_sdk.methods.evaluation import Finished
 from edge_sdk.methods.reports import Progress, Report
-from edge_sdk.round import Policy
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
 
@@ -69,10 +68,12 @@ class Aggregator:
         self.bundle, self.job, self.device = read_bundle(bundle), run, device
         self.hospitals = checked_hospitals(hospitals)
         check_deadlines(run, deadline)
-        settings_of(run)
-        self.policy = Policy(quorum=max(1, quorum), deadline=deadline)
+        self.deadline, self.quorum = deadline, quorum
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
+        self.log = log or logging.getLogger(f"auscult.{name}")
+        for warning in method_of(run).warnings(settings_of(run), self.hospitals):
+            self.log.warning("%s: %s", name, warning)
         self.metrics = Metrics(self.directory / "metrics.jsonl")
         self.finished = threading.Event()
         self.runtime = Runtime(
@@ -85,7 +86,7 @@ class Aggregator:
             assemble=self.assemble,
             told=self.told,
             wait_for=wait_for,
-            log=log or logging.getLogger(f"auscult.{name}"),
+            log=self.log,
         )
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
@@ -101,7 +102,7 @@ class Aggregator:
         method = method_of(run)
         given = kernels_for(method.env, self.device)
         self.place: Place = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **given)
-        return assembly(run, method.aggregator, self.place, self.policy)
+        return assembly(run, "aggregator", self.place, self.deadline, self.quorum)
 
     def told(self, number: int, message: Any) -> None:
         """A round, an evaluation or the end: into the metrics, once."""

@@ -6,6 +6,8 @@ The only place where the pure methods meet the things that they are given (kerne
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 from edge_sdk.codec import Codec
@@ -16,7 +18,6 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.evaluation import evaluated
 from edge_sdk.methods.reports import Models, Progress, Report
 from edge_sdk.node import Record
-from edge_sdk.round import Policy
 from edge_sdk.run import Run
 from edge_sdk.settings import from_mapping
 from edge_sdk.vectors import Layout, Vector
@@ -54,9 +55,18 @@ def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> Place:
     )
 
 
-def assembly(run: Run, role: Role, env: Place, policy: Policy) -> Assembly:
-    """All that a runtime needs to play `role` in `run`."""
+def assembly(run: Run, tier: str, env: Place, deadline: float = inf, quorum: int = 0) -> Assembly:
+    """All that a runtime needs to play its part in `run`.
+
+    Args:
+        tier: "device", "hospital" or "aggregator".
+        deadline: of the aggregator's rounds.
+        quorum: answers without which a round does not end, where the method does not ask for more.
+    """
     method = method_of(run)
+    role: Role = getattr(method, tier)
+    policy = method.policies(env.settings, env.sizes, deadline, run.deadline)[tier]
+    policy = replace(policy, quorum=max(policy.quorum, quorum))
     messages = Codec(method.messages, layout=env.layout)
     return Assembly(role, env, policy, messages, record_codec(role, method.messages, env.layout))
 

@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk import keepsake
-from edge_sdk.assembly import assembly, class_codes, method_of, place
+from edge_sdk.assembly import assembly, class_codes, place
 from edge_sdk.errors import UsageError
 from edge_sdk.method import Place
 from edge_sdk.methods.evaluation import Finished, Scores
 from edge_sdk.methods.reports import Models
 from edge_sdk.model import Model
-from edge_sdk.round import Policy
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
 from edge_sdk.samples import Samples
@@ -124,7 +123,7 @@ class Device:
         self.kept = keepsake.load(self.keepsake_path(run))
         if self.kept.finished:
             self.finished.set()
-        return assembly(run, method_of(run).device, self.env(run), Policy())
+        return assembly(run, "device", self.env(run))
 
     def env(self, run: Run, cancellable: bool = True) -> Place:
         """The samples behind functions of theta. `cancellable`: training gives way to newer questions."""

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.assembly import assembly, method_of, place
+from edge_sdk.assembly import assembly, place
 from edge_sdk.bundle import read_bundle
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.evaluation import Finished
-from edge_sdk.round import Policy
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
 
@@ -76,7 +75,7 @@ class Hospital:
                 f"run {run.id} is for bundle {run.bundle[:12]}, this hospital has {self.bundle.sha256[:12]}"
             )
         env = place(run, self.bundle.layout, self.bundle.theta0, sizes=dict.fromkeys(self.devices, 1))
-        return assembly(run, method_of(run).hospital, env, Policy(deadline=run.deadline))
+        return assembly(run, "hospital", env)
 
     def told(self, number: int, message: Any) -> None:
         if self.on_event is not None:

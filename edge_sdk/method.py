@@ -18,6 +18,7 @@ from zlib import crc32
 
 import numpy as np
 
+from edge_sdk.round import Policy
 from edge_sdk.vectors import EMPTY_LAYOUT, Layout, Vector
 
 UP = "up"  # the parent
@@ -96,6 +97,27 @@ class Place:
         return np.random.default_rng([self.seed, round, crc32(self.me.encode()), *purpose])
 
 
+def barriers(
+    settings: Any, sizes: Mapping[str, int], deadline: float, hospital_deadline: float
+) -> Mapping[str, Policy]:
+    """Tier -> when its rounds are over, for a method that waits for everybody it has asked.
+
+    Args:
+        sizes: of `Place`; empty on a device.
+        deadline: seconds after which the aggregator goes on with the hospitals that have answered (at least one).
+        hospital_deadline: seconds after which a hospital goes on with the devices that have answered (perhaps none).
+    """
+    return {
+        "aggregator": Policy(quorum=1, deadline=deadline),
+        "hospital": Policy(deadline=hospital_deadline),
+        "device": Policy(),
+    }
+
+
+def no_warnings(settings: Any, sizes: Mapping[str, int]) -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Method:
     """A published method on this runtime.
@@ -108,6 +130,8 @@ class Method:
         env: the `Place` subclass that its roles are given.
         show: (env, aggregator state) -> a declared message with the model as it is now, for evaluation.
         models: (env, device state, that message) -> {"global": theta, ...}: the models that a device can judge.
+        policies: (settings, sizes, deadline, hospital's deadline) -> tier -> when its rounds are over.
+        warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
     """
 
     name: str
@@ -119,6 +143,8 @@ class Method:
     env: type[Place]
     show: Callable[[Any, Any], Any]
     models: Callable[[Any, Any, Any], Mapping[str, Vector]]
+    policies: Callable[[Any, Mapping[str, int], float, float], Mapping[str, Policy]] = barriers
+    warnings: Callable[[Any, Mapping[str, int]], Sequence[str]] = no_warnings
 
 
 def unchanged(env: Any, state: Any) -> Step:

@@ -21,9 +21,9 @@ from typing import Any
 
 from edge_sdk.assembly import settings_of
 from edge_sdk.broker import EmbeddedBroker
-from edge_sdk.bundle import read_bundle
 from edge_sdk.errors import UsageError
 from edge_sdk.fleet import Fleet, FleetError, write_toml
+from edge_sdk.model import Model
 from edge_sdk.mqtt import broker_at
 from edge_sdk.run import Run, checked_name
 from edge_sdk.traces import Trace, load_folder
@@ -164,8 +164,8 @@ def shipped_bundle(name: str) -> Path | None:
 
 
 def check_fit(path: Path, shape: tuple[int, ...], classes: int) -> None:
-    manifest = read_bundle(path).manifest
-    found, known = tuple(manifest["input"]["shape"]), manifest["classes"]
+    model = Model(path, check=False)
+    found, known = model.input_shape, model.classes
     if found != shape or known < classes:
         raise UsageError(
             f"{path}: its input is {found} and it tells {known} classes apart; these traces need {shape} and {classes}"

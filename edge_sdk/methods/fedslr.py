@@ -321,4 +321,5 @@ FEDSLR = Method(
     env=Env,
     show=show,
     models=models,
+    warnings=lambda settings, sizes: warnings(settings),
 )
