@@ -3,11 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := --hospitals 3 --method fedslr --rounds 30 --seed 7
 
 .PHONY: demo test lint bench bench-compile bench-wire clean
 
+# Recorded traces where AUSCULT_DATA names them, generated ones elsewhere.
 demo: $(READY)
-	$(BIN)/auscult demo
+ifndef AUSCULT_DATA
+	$(BIN)/auscult traces synth runs/demo-traces --devices 12 --seed 7 --overwrite
+endif
+	$(BIN)/auscult replay $(if $(AUSCULT_DATA),$(AUSCULT_DATA)/wrist,runs/demo-traces) $(DEMO)
 
 test: $(READY)
 	$(BIN)/python -m pytest

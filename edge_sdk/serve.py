@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +26,9 @@ from edge_sdk.services import DeviceFile, HospitalFile
 from edge_sdk.settings import read_toml
 from hardware.probe import cpu_seconds, peak_memory_mb
 
+
+log = logging.getLogger("auscult.serve")
+LAST_WORDS = 60.0
 
 WITH_PARENT = "AUSCULT_END_WITH"
 """Names the process that started this one, if this one is to end with it, however that ends."""
@@ -61,7 +66,7 @@ def serve(services: Sequence[Service], once: bool, meanwhile: Callable[[], None]
 
     def run(service: Service) -> None:
         try:
-            service.run((lambda: over(service)) if once else None)
+            service.run(Ending(service) if once else None)
         except BaseException as error:
             failures.append(error)
             stop()
@@ -79,15 +84,29 @@ def serve(services: Sequence[Service], once: bool, meanwhile: Callable[[], None]
         raise failures[0]
 
 
-def over(service: Service) -> bool:
-    """The run has ended here, and nobody waits for anything from here.
+class Ending:
+    """Whether a service that serves one run may end: the run is over here, and nobody waits for anything from here.
 
-    Raises:
-        UsageError: this node cannot take part in the run, so it would never end here.
+    A peer that has gone for good would be waited for in vain, so LAST_WORDS seconds after the end it is left with what
+    is on this disk: the node sends it when it is started again.
     """
-    if service.runtime.refusal:
-        raise UsageError(service.runtime.refusal)
-    return service.finished.is_set() and service.runtime.delivered
+
+    def __init__(self, service: Service):
+        self.service, self.since = service, inf
+
+    def __call__(self) -> bool:
+        """Raises UsageError if this node cannot take part in the run, which then would never end here."""
+        if self.service.runtime.refusal:
+            raise UsageError(self.service.runtime.refusal)
+        if not self.service.finished.is_set():
+            return False
+        self.since = min(self.since, time.monotonic())
+        if self.service.runtime.delivered:
+            return True
+        late = time.monotonic() > self.since + LAST_WORDS
+        if late:
+            log.warning("ending with messages that have not been acknowledged; they are kept for the next start")
+        return late
 
 
 @dataclass
