@@ -47,7 +47,7 @@ import numpy.typing as npt
 
 from edge_sdk.arrays import Tensor, Theta, Values
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.method import DOWN, ME, OUT, UP, Method, Place, Role, Send, Step, pick, unchanged
+from edge_sdk.method import DOWN, ME, OUT, UP, Method, Place, Role, Send, Step, barriers, pick, unchanged
 from edge_sdk.methods import compression, gather, hsgd_plan
 from edge_sdk.methods.compression import Floats, Matrix, Parcel
 from edge_sdk.methods.draw import round_half_up
@@ -55,6 +55,7 @@ from edge_sdk.methods.gather import LARGEST, Nobody, Sum, Tally
 from edge_sdk.methods.hsgd_plan import NOISE, Constants, Estimate, Plan, Planned, square
 from edge_sdk.methods.local import above_zero, one_of, zero_or_more
 from edge_sdk.methods.reports import progress
+from edge_sdk.round import Policy
 from edge_sdk.vectors import Layout, Vector
 
 GROUP = ""  # name of the one copy of theta_0 and theta_1 that a whole group shares
@@ -129,6 +130,8 @@ class Settings:
             raise UsageError(f"levels = {self.levels}: 0, or 2 to {compression.MOST_LEVELS}")
         if self.levels and self.keep < 1:
             raise UsageError(f"levels = {self.levels} with keep = {self.keep}: one of them")
+        if self.columns and self.keep == 1:
+            raise UsageError("columns = true with keep = 1: all columns are kept, give a share below 1")
 
     def check_strategies(self) -> None:
         known = (self.f0, self.rho, self.delta)
@@ -157,9 +160,18 @@ class Settings:
         return compression.pack(x, 1.0 if first else self.keep, self.levels, columns)
 
 
-def closes_per_round(plan: Plan) -> int:
-    """How often a hospital closes in a global round."""
-    return 2 * plan.P // plan.Q
+def policies(s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float) -> dict[str, Policy]:
+    """Barriers, where a hospital's deadline is for a global round: it is shared by the two questions per interval."""
+    intervals = s.P if "relation" in s.strategies else s.P // s.Q
+    return {
+        **barriers(s, sizes, deadline, hospital_deadline),
+        "hospital": Policy(deadline=hospital_deadline / (2 * intervals)),
+    }
+
+
+def warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:
+    """Step sizes that Theorem 1 does not cover, where rho is known."""
+    return [] if s.rho is None else hsgd_plan.warnings(s.plan, s.rho)
 
 
 @dataclass(frozen=True)
@@ -782,4 +794,6 @@ HSGD = Method(
     env=Env,
     show=show,
     models=models,
+    policies=policies,
+    warnings=warnings,
 )

@@ -52,7 +52,9 @@ def hsgd(
             blocks = theta[:s0], theta[s0 : s0 + s1], theta[s0 + s1 :]
             rates = [eta(rate, t + j) for j in range(P)]
             run = group_of_pairs if pairs else group
-            local[m] = run(model, data[m], blocks, Q, rates, m, r, A, back or A, mu, squeeze, trace and (trace, t))
+            local[m] = run(
+                model, data[m], blocks, Q, rates, m, r, A, back or A, mu, squeeze, None if trace is None else (trace, t)
+            )
         if local:
             sizes = {m: sum(map(len, data[m].values())) for m in local}
             theta = sum(sizes[m] * local[m] for m in local) / sum(sizes.values())

@@ -124,9 +124,8 @@ THETA0 = np.random.default_rng(3).normal(size=46) / 2
 
 # Three tiers ----------------------------------------------------------------------------------------------------
 def layout(split):
-    return layout_of(
-        ("head", (split.s0,), "other"), ("hospital", (split.s1,), "other"), ("device", (split.s2,), "other")
-    )
+    parts = {"head": split.s0, "hospital": split.s1, "device": split.s2}
+    return layout_of(*((name, (size,), "other") for name, size in parts.items() if size))
 
 
 def device_kernels(model, samples):
