@@ -1,6 +1,9 @@
 """What one MQTT payload holds: `u16 header length | header, a msgpack array | zeros to a multiple of 8 | body`.
 
     m  run src epoch seq lo acks number asks            a whole message; body: the encoded message
+    c  ... size chunk digest index crc report           a chunk of a large one, after the fields of m; body: the chunk
+    o  ... size chunk digest nonce                      offer of a large one, after the fields of m: what is there?
+    p  run src parts                                    chunks that came: [whom it is for, epoch, seq, bitmap, nonce]
     a  run src acks                                     acknowledgements on their own
     b  src epoch session run ready refusal gone         birth, on each connect; as a will: gone
     h  src epoch session run here                       hello, the answer to a birth; body: the encoded run, or empty
@@ -32,6 +35,8 @@ ACKS_PER_FRAME = 256
 """As many fit into any header: 64 characters of name and two numbers each."""
 
 LARGEST = 2**63 - 1  # what SQLite can hold
+LARGEST_BODY = 2**32  # bytes
+SMALLEST_CHUNK = 16384  # bytes; with the largest body, a bitmap of 32 KB
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,65 @@ class Message:
     acks: tuple[Ack, ...]
     number: int
     asks: bool
+    body: Buffer = b""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """`digest`: of all chunks together. `report`: the sender wants to know what has come."""
+
+    run: str
+    src: str
+    epoch: int
+    seq: int
+    lo: int
+    acks: tuple[Ack, ...]
+    number: int
+    asks: bool
+    size: int
+    chunk: int
+    digest: bytes
+    index: int
+    crc: int
+    report: bool
+    body: Buffer = b""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A sender that does not know what has come asks. The answer echoes the nonce, so that an old one is no answer."""
+
+    run: str
+    src: str
+    epoch: int
+    seq: int
+    lo: int
+    acks: tuple[Ack, ...]
+    number: int
+    asks: bool
+    size: int
+    chunk: int
+    digest: bytes
+    nonce: int
+    body: Buffer = b""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What has come of one large message: bit i of `bitmap` (little-endian) is chunk i."""
+
+    to: str
+    epoch: int
+    seq: int
+    bitmap: bytes
+    nonce: int = 0
+
+
+@dataclass(frozen=True)
+class Parts:
+    run: str
+    src: str
+    parts: tuple[Held, ...]
     body: Buffer = b""
 
 
@@ -81,7 +145,7 @@ class Hello:
     body: Buffer = b""
 
 
-Frame = Message | Acks | Birth | Hello
+Frame = Message | Chunk | Offer | Parts | Acks | Birth | Hello
 
 
 def _text(value: Any) -> str:
@@ -108,10 +172,41 @@ def _acks(value: Any) -> tuple[Ack, ...]:
     return tuple((_text(a[0]), _count(a[1]), _count(a[2])) for a in value)
 
 
+def _digest(value: Any) -> bytes:
+    if type(value) is not bytes or len(value) != 16:
+        raise PeerError("expected a digest of 16 bytes")
+    return value
+
+
+def _size(value: Any) -> int:
+    if _count(value) > LARGEST_BODY or value == 0:
+        raise PeerError(f"body of {value} bytes, it has 1 to {LARGEST_BODY}")
+    return int(value)
+
+
+def _chunk(value: Any) -> int:
+    if _count(value) < SMALLEST_CHUNK:
+        raise PeerError(f"chunks of {value} bytes, they have at least {SMALLEST_CHUNK}")
+    return int(value)
+
+
+def _parts(value: Any) -> tuple[Held, ...]:
+    if type(value) is not list or any(type(p) is not list or len(p) != 5 for p in value):
+        raise PeerError("expected a list of [name, epoch, seq, bitmap, nonce]")
+    if any(type(p[3]) is not bytes for p in value):
+        raise PeerError("a bitmap is bytes")
+    return tuple(Held(_text(p[0]), _count(p[1]), _count(p[2]), p[3], _count(p[4])) for p in value)
+
+
 Check = Callable[[Any], Any]
 
+_ABOUT: tuple[Check, ...] = (_text, _text, _count, _count, _count, _acks, _count, _flag)
+
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
-    "m": (Message, (_text, _text, _count, _count, _count, _acks, _count, _flag)),
+    "m": (Message, _ABOUT),
+    "c": (Chunk, (*_ABOUT, _size, _chunk, _digest, _count, _count, _flag)),
+    "o": (Offer, (*_ABOUT, _size, _chunk, _digest, _count)),
+    "p": (Parts, (_text, _text, _parts)),
     "a": (Acks, (_text, _text, _acks)),
     "b": (Birth, (_text, _count, _count, _text, _flag, _text, _flag)),
     "h": (Hello, (_text, _count, _count, _text, _flag)),
@@ -125,8 +220,12 @@ NAMES = {frame: tuple(f.name for f in dataclasses.fields(frame))[:-1] for frame 
 def pack(frame: Frame) -> bytes:
     """The payload of a frame."""
     kind = type(frame)
-    header = msgpack.packb([LETTERS[kind], *(getattr(frame, name) for name in NAMES[kind])])
+    header = msgpack.packb([LETTERS[kind], *(getattr(frame, name) for name in NAMES[kind])], default=plain)
     return b"".join((struct.pack("<H", len(header)), header, bytes(-(2 + len(header)) % ALIGN), frame.body))
+
+
+def plain(held: Held) -> tuple[str, int, int, bytes, int]:
+    return held.to, held.epoch, held.seq, held.bitmap, held.nonce
 
 
 def unpack(payload: bytes) -> Frame:

@@ -27,6 +27,10 @@ PORT = 1883
 BURST = 256  # packets read at once
 WINDOW = 20  # unacknowledged messages where the broker does not say how many it takes (MQTT 3.1.1)
 PACKET = 256 * 1024 * 1024 - 1  # the largest that MQTT has
+HEADROOM = 4096  # bytes of a packet that are not the body
+SAMPLE = 16 * 1024  # bytes from which a message tells something about the speed of the link
+SMALLEST, LARGEST = 32 * 1024, 1024 * 1024  # bytes of a chunk
+SHARE = 0.05  # seconds that a chunk may take
 SILENCE = 5.0  # seconds a broker may take to accept a connection
 
 
@@ -94,7 +98,8 @@ class Connection:
     ):
         self.broker, self.name, self.topics, self.keepalive = broker, client, topics, keepalive
         self.received: list[tuple[str, bytes]] = []
-        self.up, self.lost, self.flying = False, "", set[int]()
+        self.up, self.lost, self.flying = False, "", dict[int, tuple[float, int]]()
+        self.rate = 0.0  # bytes per second that the broker takes; 0: not known
         self.window, self.packet = WINDOW, PACKET
         self.since, self.poll = time.monotonic(), select.poll()
         self.client = self.make(client, will, version)
@@ -143,7 +148,10 @@ class Connection:
             self.up = True
 
     def on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
-        self.flying.discard(mid)  # also called for QoS 0, as soon as it is written
+        sent, size = self.flying.pop(mid, (0.0, 0))  # also called for QoS 0, as soon as it is written
+        if size >= SAMPLE:
+            sample = size / max(1e-6, time.monotonic() - sent)
+            self.rate = 0.8 * self.rate + 0.2 * sample if self.rate else sample
 
     def on_message(self, _: Any, __: Any, message: paho.MQTTMessage) -> None:
         try:
@@ -170,6 +178,13 @@ class Connection:
         """How many messages may be published now."""
         return self.window - len(self.flying) if self.up else 0
 
+    @property
+    def chunk(self) -> int:
+        """Bytes that should travel together: few over a slow link, which may be cut, many over a fast one."""
+        wanted = SMALLEST * 2 if not self.rate else max(SMALLEST, min(LARGEST, int(self.rate * SHARE)))
+        power = 1 << (wanted.bit_length() - 1)
+        return max(1, min(power, self.packet - HEADROOM))
+
     def read(self) -> list[tuple[str, bytes]]:
         """Topic and payload of all that has come. Sets `lost` where the connection is."""
         for _ in range(BURST):
@@ -195,7 +210,7 @@ class Connection:
     def publish(self, topic: str, payload: bytes, qos: int) -> None:
         info = self.client.publish(topic, payload, qos)
         if qos:
-            self.flying.add(info.mid)
+            self.flying[info.mid] = time.monotonic(), len(payload)
         self.note(info.rc)
 
     def close(self) -> None:

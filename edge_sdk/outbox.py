@@ -15,12 +15,20 @@ from edge_sdk.frames import Buffer
 from edge_sdk.store import Sent
 from edge_sdk.topics import ALL
 
+PATIENCE = 8  # times as long, for a body in pieces: its reports come seldom over a slow link
 LONGEST = 60.0  # seconds between two repetitions, at most
 
 
 @dataclass
 class Out:
-    """One message on its way. `asked`: receivers for whom it is the latest question."""
+    """One message on its way.
+
+    Attributes:
+        asked: receivers for whom it is the latest question.
+        chunk: bytes that travel together.
+        file: holds the body.
+        fresh: nothing of it has been sent.
+    """
 
     seq: int
     number: int
@@ -28,15 +36,24 @@ class Out:
     receivers: tuple[str, ...]
     body: Buffer | None
     pending: set[str]
+    chunk: int = 0
+    digest: bytes = b""
+    file: str | None = None
+    fresh: bool = True
     asked: set[str] = field(default_factory=set)
+
+    @property
+    def whole(self) -> bool:
+        return self.body is None or len(self.body) <= self.chunk
 
 
 @dataclass
 class Wait:
-    """For acknowledgements of one peer."""
+    """For acknowledgements of one peer. `patience`: how much longer than usual."""
 
     until: float = inf
     tries: int = 0
+    patience: int = 1
 
 
 class Outbox:
@@ -60,18 +77,19 @@ class Outbox:
 
     # -- contents
 
-    def add(self, sent: Sent, body: Buffer | None) -> list[int]:
+    def add(self, sent: Sent, body: Buffer | None) -> list[Out]:
         """A message; returns those that need not be kept any longer because of it."""
         self.seq = max(self.seq, sent.seq + 1)
         out = Out(sent.seq, sent.number, sent.asks, sent.receivers, body, set(sent.pending))
+        out.chunk, out.digest, out.file = sent.chunk, sent.digest, sent.file
         self.outs[out.seq] = out
         for dst in out.pending:
             self.pending.setdefault(dst, {})[out.seq] = None
         return self.note_question(out) if out.asks else []
 
-    def note_question(self, out: Out) -> list[int]:
+    def note_question(self, out: Out) -> list[Out]:
         out.asked = set(out.receivers)
-        done = []
+        done: list[Out] = []
         for dst in out.receivers:
             before = self.outs.get(self.latest.get(dst, 0))
             self.latest[dst] = out.seq
@@ -80,7 +98,7 @@ class Outbox:
                 done += self.drop_if_done(before)
         return done
 
-    def acked(self, dst: str, seq: int, now: float) -> tuple[bool, list[int]]:
+    def acked(self, dst: str, seq: int, now: float) -> tuple[bool, list[Out]]:
         """Whether that was news, and the messages that need not be kept any longer."""
         out = self.outs.get(seq)
         if out is None or dst not in out.pending:
@@ -88,7 +106,7 @@ class Outbox:
         self.waits[dst] = Wait(now + self.rto)
         return True, self.give_up(out, dst)
 
-    def give_up(self, out: Out, dst: str) -> list[int]:
+    def give_up(self, out: Out, dst: str) -> list[Out]:
         out.pending.discard(dst)
         del self.pending[dst][out.seq]
         if not self.pending[dst]:
@@ -96,13 +114,13 @@ class Outbox:
             self.waits.pop(dst, None)
         return self.drop_if_done(out)
 
-    def drop_if_done(self, out: Out) -> list[int]:
+    def drop_if_done(self, out: Out) -> list[Out]:
         if out.pending or out.asked:
             if not out.pending:
                 out.body = None  # kept on disk, in case its receiver loses its own
             return []
         del self.outs[out.seq]
-        return [out.seq]
+        return [out]
 
     def again(self, dst: str) -> Out | None:
         """The latest question to a child, on its way once more: the child has lost its disk."""
@@ -164,7 +182,7 @@ class Outbox:
             to = sorted(out.pending & self.present) if dst == ALL and out else [dst]
             if out is not None and out.pending.intersection(to) and self.present.issuperset(to):
                 for each in to:
-                    self.waits.setdefault(each, Wait(now + self.rto))
+                    self.wait(each, now, 1 if out.whole else PATIENCE)
                 return out, dst, to
         return None
 
@@ -173,10 +191,20 @@ class Outbox:
         for dst, wait in self.waits.items():
             if now >= wait.until and dst in self.present:
                 wait.tries += 1
-                wait.until = now + min(LONGEST, self.rto * 2**wait.tries)
+                wait.until = now + min(LONGEST, self.rto * wait.patience * 2**wait.tries)
                 self.resent += len(self.pending.get(dst, ()))
                 for seq in self.pending.get(dst, ()):
                     self.enqueue(seq, dst)
+
+    def moved(self, dst: str, now: float) -> None:
+        """A sign of progress: the repetition can wait."""
+        if dst in self.waits:
+            self.waits[dst] = Wait(now + self.rto * self.waits[dst].patience, 0, self.waits[dst].patience)
+
+    def wait(self, dst: str, now: float, patience: int) -> None:
+        before = self.waits.get(dst)
+        if before is None or before.patience < patience:
+            self.waits[dst] = Wait(now + self.rto * patience, 0, patience)
 
     def timer(self) -> float:
         return min((w.until for w in self.waits.values()), default=inf)

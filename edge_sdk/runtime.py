@@ -10,7 +10,6 @@ import logging
 import random
 import select
 import socket
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -23,7 +22,8 @@ from edge_sdk.counters import Counters
 from edge_sdk.desk import Desk, decode_run, encode_run
 from edge_sdk.engine import Assembly as Assembly
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.frames import Acks, Birth, Frame, Hello, Message, pack, unpack
+from edge_sdk.files import checksum
+from edge_sdk.frames import Ack, Acks, Birth, Chunk, Frame, Hello, Message, Offer, Parts, pack, unpack
 from edge_sdk.link import Backoff, Link
 from edge_sdk.method import RESERVED_NAMES
 from edge_sdk.mqtt import Connection, Will, broker_at
@@ -32,6 +32,7 @@ from edge_sdk.outbox import Out
 from edge_sdk.presence import Presence
 from edge_sdk.run import Run, checked_name
 from edge_sdk.session import Habits, Session
+from edge_sdk.store import DiskError
 from edge_sdk.topics import ALL, BIRTHS, MESSAGES
 
 GRACE = 5.0  # seconds that a call may take to notice that the node is stopping
@@ -282,6 +283,7 @@ class Runtime:
     def unreachable(self, peer: str) -> None:
         if self.session is not None:
             self.session.outbox.went(peer)
+            self.session.sender.went(peer)
 
     # -- what comes in
 
@@ -326,19 +328,23 @@ class Runtime:
             self.greeted(frame)
         elif self.session is None or frame.run != self.session.run.id:
             self.counters.count(f"refused.run.{frame.src}")
+        elif isinstance(frame, Parts):
+            self.session.take_reports(frame.src, frame.parts)
         else:
             self.session.take_acks(frame.src, frame.acks)
-            if isinstance(frame, Message):
+            if not isinstance(frame, Acks):
                 self.take(frame, broadcast)
 
-    def take(self, m: Message, broadcast: bool) -> None:
+    def take(self, m: Message | Chunk | Offer, broadcast: bool) -> None:
         assert self.session is not None
         if broadcast and not (self.presence.parent and self.presence.parent.here):
             self.counters.count(f"refused.early.{m.src}")  # said to those who were there before us
             return
-        verdict = self.session.take(m)
-        if verdict != "new":
-            self.counters.count(f"{verdict}.{m.src}" if verdict == "duplicate" else f"refused.epoch.{m.src}")
+        verdict = self.session.take(m) if isinstance(m, Message) else self.session.take_piece(m)
+        if verdict == "duplicate":
+            self.counters.count(f"duplicate{'' if isinstance(m, Message) else '_chunk'}.{m.src}")
+        elif verdict not in ("new", "offer"):
+            self.counters.count(f"refused.{verdict}.{m.src}")
 
     # -- who is here
 
@@ -454,7 +460,7 @@ class Runtime:
         session.store.close()
         try:
             self.open(session.run, session.assembly)
-        except (UsageError, sqlite3.Error) as e:
+        except (UsageError, DiskError) as e:
             self.log.error("%s: %s", self.name, e)
             self.session, self.reopen_at = session, time.monotonic() + DISK
         self.announce()
@@ -464,9 +470,11 @@ class Runtime:
     def save(self, now: float) -> None:
         if self.session is None or self.reopen_at < inf:
             return
+        links = [link.connection for link in self.all_links if link.connection is not None]
+        self.session.chunk = min((c.chunk for c in links), default=self.session.chunk)
         try:
             self.session.commit(now)
-        except sqlite3.Error as e:
+        except DiskError as e:
             self.counters.count("commit_failed")
             self.log.error("%s: cannot save (%s); nothing is taken in until that is over", self.name, e)
             self.reopen_at = now + DISK
@@ -488,10 +496,32 @@ class Runtime:
             return
         self.session.outbox.expire(now)
         while self.has_room() and (found := self.session.outbox.next(now)):
-            self.publish_message(*found)
+            if found[0].whole:
+                self.publish_message(*found)
+            else:
+                self.session.sender.begin(*found, now)
+        self.send_pieces(now)
         if now >= self.session.ack_at:
             for peer in list(self.session.acks):
                 self.publish_acks(peer)
+
+    def send_pieces(self, now: float) -> None:
+        """What is due of the messages that travel in pieces, both ways."""
+        assert self.session is not None
+        sender = self.session.sender
+        sender.evict(now)
+        while sender.questions:
+            body, dst, nonce = sender.questions.popleft()
+            if body.out.seq in sender.bodies:
+                self.publish_offer(body.out, dst, body.size, nonce)
+        if sender.bodies and self.has_room():
+            for body, dst, i, report in sender.pieces(now):
+                self.publish_chunk(body.out, dst, sorted(body.lanes[dst].members), i, report)
+                if not self.has_room():
+                    break
+        for peer, held in self.session.receiver.held():
+            link, topic = self.address(peer, peer == self.parent)
+            self.publish(link, topic, Parts(self.session.run.id, self.name, (held,)), 0, peer)
 
     def has_room(self) -> bool:
         """No broker has as many unacknowledged messages of ours as it takes."""
@@ -512,12 +542,27 @@ class Runtime:
             del self.births[link]
 
     def publish_message(self, out: Out, dst: str, receivers: Sequence[str]) -> None:
+        m = Message(*self.about(out, receivers), b"" if out.body is None else out.body)
+        self.publish(*self.address(dst, dst == self.parent), m, 1, dst)
+
+    def about(self, out: Out, receivers: Sequence[str]) -> tuple[str, str, int, int, int, tuple[Ack, ...], int, bool]:
+        """The fields with which every frame about a message begins."""
         assert self.session is not None
-        s, upward = self.session, dst == self.parent
+        s = self.session
         acks, lo = s.acks_for(receivers), s.outbox.lowest(receivers)
-        body = b"" if out.body is None else out.body
-        m = Message(s.run.id, self.name, s.store.epoch, out.seq, lo, acks, out.number, out.asks, body)
-        self.publish(*self.address(dst, upward), m, 1, dst)
+        return s.run.id, self.name, s.store.epoch, out.seq, lo, acks, out.number, out.asks
+
+    def publish_chunk(self, out: Out, dst: str, receivers: Sequence[str], i: int, report: bool) -> None:
+        assert out.body is not None
+        piece = memoryview(out.body)[i * out.chunk : (i + 1) * out.chunk]
+        about = self.about(out, receivers)
+        frame = Chunk(*about, len(out.body), out.chunk, out.digest, i, checksum(piece), report, piece)
+        self.publish(*self.address(dst, dst == self.parent), frame, 1, dst)
+        self.counters.count(f"chunks_out.{dst}")
+
+    def publish_offer(self, out: Out, dst: str, size: int, nonce: int) -> None:
+        frame = Offer(*self.about(out, [dst]), size, out.chunk, out.digest, nonce)
+        self.publish(*self.address(dst, dst == self.parent), frame, 1, dst)
 
     def publish_acks(self, peer: str) -> None:
         assert self.session is not None

@@ -22,12 +22,15 @@ from edge_sdk import node as nodes
 from edge_sdk.changes import changed
 from edge_sdk.counters import Counters
 from edge_sdk.engine import Assembly, Outcome, Parcel, Task, Verb, Worker, perform
-from edge_sdk.frames import ACKS_PER_FRAME, Ack, Message
+from edge_sdk.files import INLINE, digest
+from edge_sdk.frames import ACKS_PER_FRAME, Ack, Chunk, Held, Message, Offer
 from edge_sdk.inbox import Inbox
-from edge_sdk.outbox import Outbox
+from edge_sdk.outbox import Out, Outbox
 from edge_sdk.run import Run
 from edge_sdk.store import Job, Sent, Store
+from edge_sdk.transfer import Receiver, Sender
 
+CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
 ACK_DELAY = 0.02  # seconds in which an acknowledgement may find a message to travel with
 TIDY_DELAY = 0.5  # seconds after which deliveries that are done are deleted, if no other commit comes
 COUNTERS_DELAY = 1.0  # seconds between two savings of the counters
@@ -63,6 +66,7 @@ class Session:
         jobs: messages that wait for the role.
         acks: peer -> acknowledgements that it has not been sent.
         stopping: calls in progress are to be given up.
+        chunk: bytes that travel together in messages from now on.
         latest: number of the parent's latest question, whether worked on or not.
         busy: calls given to the worker whose outcome has not been seen.
     """
@@ -82,6 +86,7 @@ class Session:
     acks: dict[str, list[Ack]] = field(default_factory=dict)
     ack_at: float = inf
     stopping: bool = False
+    chunk: int = CHUNK
     latest: int = 0
     busy: int = 0
     settled: bool = False
@@ -90,11 +95,14 @@ class Session:
     def __post_init__(self) -> None:
         self.opened = time.monotonic()
         self.inbox, self.outbox = Inbox(self.store), Outbox(self.habits.rto)
+        self.store.files.sweep(self.store.used_files(), parts=False)
+        self.sender, self.receiver = Sender(), Receiver(self.store.files)
         self.outbox.seq = self.store.next_seq()
         last: dict[str, nodes.Envelope] = {}
         for sent in self.store.outbox():
             body = self.store.body(sent.seq) if sent.pending else None
             self.outbox.add(sent, body)
+            self.outbox.outs[sent.seq].fresh = False
             last |= {d: nodes.Envelope(self.name, d, sent.number, None, sent.asks) for d in sent.receivers}
         self.node = self.saved_node(last)
         self.restarted = self.node.record.started
@@ -104,7 +112,9 @@ class Session:
         self.told = [(id, self.assembly.records.decode(body)) for id, body in self.store.told()]
         self.done_told: list[int] = []
         self.done_deliveries: list[tuple[int, str]] = []
-        self.done_sent: list[int] = []
+        self.done_sent: list[Out] = []
+        self.done_files: list[str] = []
+        self.arrived: dict[tuple[str, int], str] = {}  # files of messages that came in pieces
         self.tidy_at, self.count_at = inf, time.monotonic() + COUNTERS_DELAY
         self.worker = Worker(self.assembly, self.wake) if self.habits.worker else None
 
@@ -132,6 +142,29 @@ class Session:
             self.owe_ack(m)
         return verdict
 
+    def take_piece(self, f: Chunk | Offer) -> str:
+        """A piece of a message that has been read; what it was."""
+        m = Message(f.run, f.src, f.epoch, f.seq, f.lo, (), f.number, f.asks)
+        verdict = self.inbox.verdict(m)
+        if (m.src, m.seq) in self.waiting:
+            return "duplicate"
+        if verdict != "new":
+            if verdict == "duplicate" and (isinstance(f, Offer) or f.report):
+                self.owe_ack(m)
+            return verdict
+        verdict, file = self.receiver.take(f)
+        if file is not None:
+            self.waiting[m.src, m.seq] = changed(m, body=self.store.files.read(file))
+            self.arrived[m.src, m.seq] = file
+        return verdict
+
+    def take_reports(self, src: str, parts: Iterable[Held]) -> None:
+        now = time.monotonic()
+        for held in parts:
+            if held.to == self.name and held.epoch == self.store.epoch:
+                self.sender.reported(src, held, now)
+                self.outbox.moved(src, now)
+
     def take_acks(self, src: str, acks: Iterable[Ack]) -> None:
         """Acknowledgements by `src`, perhaps among others' for other nodes."""
         now = time.monotonic()
@@ -139,6 +172,7 @@ class Session:
             if to == self.name and epoch == self.store.epoch:
                 news, done = self.outbox.acked(src, seq, now)
                 if news:
+                    self.sender.acked(src, seq)
                     self.done_deliveries.append((seq, src))
                     self.done_sent += done
                     self.tidy_at = min(self.tidy_at, now + TIDY_DELAY)
@@ -153,6 +187,8 @@ class Session:
             if known:
                 self.forget_disk_of(name)
         self.waiting = {key: m for key, m in self.waiting.items() if m.src != name or m.epoch == epoch}
+
+        self.receiver.forget(name, epoch)
 
     def forget_disk_of(self, name: str) -> None:
         self.counters.count(f"replaced.{name}")
@@ -184,6 +220,8 @@ class Session:
         self.counters["commits"] += 1  # not worth a commit of its own
         for m in took:
             self.owe_ack(m)
+        self.store.files.remove(self.done_files)
+        self.done_files = []
         self.jobs += self.mine
         self.mine = []
         self.tell_all()
@@ -193,7 +231,7 @@ class Session:
         took, self.waiting = list(self.waiting.values()), {}
         for m in took:
             self.inbox.note(m)
-            job = Job(m.src, m.number, m.asks, m.body)
+            job = Job(m.src, m.number, m.asks, m.body, file=self.arrived.pop((m.src, m.seq), None))
             self.jobs.append(self.store.save_job(job) if self.worker or not self.settled else job)
             if m.src == self.parent and m.asks:
                 self.latest = max(self.latest, m.number)
@@ -258,6 +296,8 @@ class Session:
             self.jobs.popleft()
             if job.id is not None:
                 self.store.drop_job(job.id)
+            if job.file is not None:
+                self.done_files.append(job.file)
         if outcome.failed:
             self.set_aside(outcome)
         self.note(outcome)
@@ -290,10 +330,16 @@ class Session:
         self.log.error("%s: %s of %s failed and is set aside:\n%s", self.name, task.verb, job.sender, outcome.failed)
 
     def send(self, parcel: Parcel) -> None:
-        sent = Sent(self.outbox.seq, parcel.number, parcel.asks, parcel.to, frozenset(parcel.to))
+        seq, size = self.outbox.seq, len(parcel.body)
+        sent = Sent(seq, parcel.number, parcel.asks, parcel.to, frozenset(parcel.to), self.chunk)
+        if size > self.chunk:
+            sent = changed(sent, digest=digest(parcel.body))
+        if size > INLINE:
+            sent = changed(sent, file=f"{seq}.out")
         self.supersede(sent, parcel.up)
         self.store.save_sent(sent, parcel.body)
-        self.store.drop_sent(self.outbox.add(sent, parcel.body))
+        body = self.store.files.read(sent.file) if sent.file else parcel.body
+        self.drop_sent(self.outbox.add(sent, body))
         self.outbox.send(self.outbox.outs[sent.seq], frozenset(self.here))
 
     def supersede(self, sent: Sent, up: bool) -> None:
@@ -306,7 +352,15 @@ class Session:
             for out in old:
                 self.counters.count(f"superseded.{dst}")
                 self.store.drop_deliveries([(out.seq, dst)])
-                self.store.drop_sent(self.outbox.give_up(out, dst))
+                self.sender.acked(dst, out.seq)
+                self.drop_sent(self.outbox.give_up(out, dst))
+
+    def drop_sent(self, outs: Sequence[Out]) -> None:
+        """Forget messages. Their files go after the commit."""
+        self.store.drop_sent(out.seq for out in outs)
+        self.done_files += [out.file for out in outs if out.file is not None]
+        for out in outs:
+            self.sender.drop(out.seq)
 
     def is_untidy(self, now: float) -> bool:
         return now >= self.tidy_at or (self.counters.dirty and now >= self.count_at)
@@ -314,7 +368,7 @@ class Session:
     def tidy(self, now: float, all: bool = False) -> None:
         """Delete what is done. A crash before costs a duplicate that is dropped."""
         self.store.drop_deliveries(self.done_deliveries)
-        self.store.drop_sent(self.done_sent)
+        self.drop_sent(self.done_sent)
         self.store.drop_told(self.done_told)
         self.done_deliveries, self.done_sent, self.done_told, self.tidy_at = [], [], [], inf
         if self.counters.dirty and (all or now >= self.count_at):
@@ -389,4 +443,6 @@ class Session:
                 self.apply(outcome)
             self.store.save_record(self.assembly.records.encode(replace(self.node.record, last={})))
             self.tidy(time.monotonic(), all=True)
+        self.store.files.remove(self.done_files)
+        self.receiver.close()
         self.store.close()

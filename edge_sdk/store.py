@@ -10,16 +10,19 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import randbits
 
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.errors import UsageError
+from edge_sdk.files import Files
 from edge_sdk.frames import Buffer
 
 FORMAT = 1
+DiskError = sqlite3.Error
+"""What a full or broken disk raises."""
 
 TABLES = """
 -- epoch, run, number of the next message, counters
@@ -31,11 +34,13 @@ create table if not exists peer(name text primary key, epoch int, floor int) wit
 -- received from the peer's present disk, at or above its floor
 create table if not exists inbox(src text, seq int, primary key(src, seq)) without rowid;
 -- a message is kept until everybody has acknowledged it and, if it was a question, been asked another one
-create table if not exists outbox(seq integer primary key, number int, asks int, receivers blob, body blob);
+create table if not exists outbox(seq integer primary key, number int, asks int, receivers blob, body blob, file text,
+    chunk int, digest blob);
 -- who has not acknowledged it yet
 create table if not exists deliver(seq int, dst text, primary key(seq, dst)) without rowid;
 -- received and acknowledged, not yet worked on
-create table if not exists jobs(id integer primary key autoincrement, sender text, number int, asks int, body blob);
+create table if not exists jobs(id integer primary key autoincrement, sender text, number int, asks int, body blob,
+    file text);
 -- for the application, until it has it
 create table if not exists told(id integer primary key autoincrement, body blob);
 -- what a role could not work on
@@ -46,24 +51,35 @@ create table if not exists quarantine(id integer primary key autoincrement, send
 
 @dataclass(frozen=True)
 class Job:
-    """A message that waits for the role. `id`: its row, or None where it was never written."""
+    """A message that waits for the role. `id`: its row, or None where it was never written. `file`: holds the body."""
 
     sender: str
     number: int
     asks: bool
     body: Buffer
     id: int | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True)
 class Sent:
-    """An outbox row. `pending`: those of `receivers` who have not acknowledged it."""
+    """An outbox row.
+
+    Attributes:
+        pending: those of `receivers` who have not acknowledged it.
+        chunk: bytes that travel together; a body that is larger is sent in pieces.
+        digest: of a body that is sent in pieces.
+        file: holds the body, where it is not in the row.
+    """
 
     seq: int
     number: int
     asks: bool
     receivers: tuple[str, ...]
     pending: frozenset[str]
+    chunk: int = 0
+    digest: bytes = b""
+    file: str | None = None
 
 
 class Store:
@@ -82,6 +98,7 @@ class Store:
         if durability not in ("normal", "full"):
             raise UsageError(f"durability = {durability!r}, it is 'normal' or 'full'")
         self.path = path
+        self.files = Files(path.with_suffix(".bodies"), sync=durability == "full")
         # The loop may be started on another thread than the one that opened the store; it is used by one at a time.
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
@@ -171,19 +188,23 @@ class Store:
         pending: dict[int, set[str]] = {}
         for seq, dst in self.db.execute("select seq, dst from deliver"):
             pending.setdefault(seq, set()).add(dst)
-        rows = self.db.execute("select seq, number, asks, receivers from outbox order by seq")
+        rows = self.db.execute("select seq, number, asks, receivers, chunk, digest, file from outbox order by seq")
         return [
-            Sent(seq, number, bool(asks), tuple(msgpack.unpackb(names)), frozenset(pending.get(seq, ())))
-            for seq, number, asks, names in rows
+            Sent(seq, number, bool(asks), tuple(msgpack.unpackb(names)), frozenset(pending.get(seq, ())), *more)
+            for seq, number, asks, names, *more in rows
         ]
 
-    def body(self, seq: int) -> bytes:
-        body: bytes = self.db.execute("select body from outbox where seq = ?", (seq,)).fetchone()[0]
-        return body
+    def body(self, seq: int) -> Buffer:
+        body, file = self.db.execute("select body, file from outbox where seq = ?", (seq,)).fetchone()
+        return self.files.read(file) if file else body
 
     def save_sent(self, sent: Sent, body: Buffer) -> None:
-        row = (sent.seq, sent.number, sent.asks, msgpack.packb(sent.receivers), body)
-        self.db.execute("insert into outbox values(?, ?, ?, ?, ?)", row)
+        """A large body is beside the database before the row is in it, so that a row always finds its file."""
+        row = [sent.seq, sent.number, sent.asks, msgpack.packb(sent.receivers)]
+        row += [None if sent.file else body, sent.file, sent.chunk, sent.digest]
+        if sent.file:
+            self.files.write(sent.file, body)
+        self.db.execute("insert into outbox values(?, ?, ?, ?, ?, ?, ?, ?)", row)
         self.db.executemany("insert into deliver values(?, ?)", [(sent.seq, dst) for dst in sent.pending])
         self.put("seq", sent.seq + 1)
 
@@ -199,13 +220,21 @@ class Store:
     # -- work
 
     def jobs(self) -> list[Job]:
-        rows = self.db.execute("select sender, number, asks, body, id from jobs order by id")
-        return [Job(sender, number, bool(asks), body, id) for sender, number, asks, body, id in rows]
+        rows = self.db.execute("select sender, number, asks, body, id, file from jobs order by id")
+        return [
+            Job(sender, number, bool(asks), self.files.read(file) if file else body, id, file)
+            for sender, number, asks, body, id, file in rows
+        ]
 
     def save_job(self, job: Job) -> Job:
-        sql = "insert into jobs(sender, number, asks, body) values(?, ?, ?, ?)"
-        id = self.db.execute(sql, (job.sender, job.number, job.asks, job.body)).lastrowid
-        return Job(job.sender, job.number, job.asks, job.body, id)
+        sql = "insert into jobs(sender, number, asks, body, file) values(?, ?, ?, ?, ?)"
+        row = (job.sender, job.number, job.asks, None if job.file else job.body, job.file)
+        return replace(job, id=self.db.execute(sql, row).lastrowid)
+
+    def used_files(self) -> set[str]:
+        """Files that a row needs."""
+        rows = self.db.execute("select file from outbox union select file from jobs")
+        return {file for (file,) in rows if file}
 
     def drop_job(self, id: int) -> None:
         self.db.execute("delete from jobs where id = ?", (id,))
