@@ -118,6 +118,9 @@ class Loopback:
     def run(self, until: float = inf) -> Trace:
         """Play until nothing is left to happen, or the virtual clock reaches `until`."""
         for name in list(self.nodes):
+            idle = self.nodes[name].record.below.deadline
+            if idle < inf:
+                self.push(idle, "wake", name)
             self.commit(name, nodes.start(self.nodes[name], 0.0), now=0.0)
         handlers: dict[str, Callable[[Any, float], None]] = {"mail": self.mail, "wake": self.wake, "join": self.join}
         while self.queue and self.queue[0][0] <= until:

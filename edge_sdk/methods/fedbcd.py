@@ -60,7 +60,7 @@ from edge_sdk.vectors import Layout, Vector
 
 __all__ = ["FEDBCD", "FEDBCD_I", "Env", "Global", "OfflineEnv", "OfflineSettings", "Settings", "policies", "warnings"]
 
-STEPS, BATCHES = 1, 2  # purposes of randomness
+STEPS, BATCHES, ABLE = 1, 2, 3  # purposes of randomness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +183,7 @@ class Device:
     trainings: FedBCD-I: all of them.
     steps: FedBCD-I: K of the last one, which the pull takes over.
     loss: FedBCD-I: of the last one.
+    ticks: FedBCD-I: of its own clock.
     """
 
     x: Theta
@@ -191,6 +192,7 @@ class Device:
     trainings: int = 0
     steps: int = 0
     loss: float | None = None
+    ticks: int = 0
 
 
 def device_start(env: Env) -> Step:
@@ -220,8 +222,10 @@ def offline_device_receive(env: OfflineEnv, s: Device, sender: str, message: obj
 
 
 def offline_device_close(env: OfflineEnv, s: Device) -> Step:
-    """The device's own clock (Policy.idle): nobody has called, so train, but not for ever."""
-    return (train(env, s) if s.offline < env.settings.offline_limit else s), []
+    """The device's own clock (Policy.idle): nobody has called, so train, if it can, but not for ever."""
+    able = env.random(s.ticks, ABLE).random() < env.settings.offline_share
+    s = replace(s, ticks=s.ticks + 1)
+    return (train(env, s) if able and s.offline < env.settings.offline_limit else s), []
 
 
 def train(env: OfflineEnv, s: Device) -> Device:
@@ -229,7 +233,7 @@ def train(env: OfflineEnv, s: Device) -> Device:
     steps = local_steps(env, env.settings, s.trainings)
     drawn = minibatches(env, env.settings, s.trainings, steps)
     x, before, loss = edge_update(gradient(env), env.settings, s.x, s.before, drawn)
-    return Device(x, before, s.offline + 1, s.trainings + 1, steps, loss)
+    return Device(x, before, s.offline + 1, s.trainings + 1, steps, loss, s.ticks)
 
 
 # Hospital -------------------------------------------------------------------------------------------------------

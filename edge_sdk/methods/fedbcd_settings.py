@@ -126,12 +126,14 @@ class OfflineSettings(Settings):
 
     Attributes:
         offline_every: seconds after which a device that nobody has called trains by itself; inf: never.
+        offline_share: how likely it is then able to (the paper's |Q~_n| of a hospital's devices).
         offline_limit: trainings without contact after which it waits.
         after_pull: "keep" the last two iterates of the pull as the momentum's memory, or "reset" it.
     """
 
     gamma: float = 0.2
     offline_every: float = inf
+    offline_share: float = 1.0
     offline_limit: int = 4
     after_pull: str = "keep"
 
@@ -139,6 +141,8 @@ class OfflineSettings(Settings):
         super().__post_init__()
         zero_or_more(self, "offline_limit")
         one_of(self, ("keep", "reset"), "after_pull")
+        if not 0 <= self.offline_share <= 1:
+            raise UsageError(f"offline_share = {self.offline_share}: a probability")
         if not self.offline_every > 0:
             raise UsageError(f"offline_every = {self.offline_every}: seconds, above 0")
         for gamma in (self.gamma, *self.gammas.values()):
@@ -231,14 +235,25 @@ def protocol_warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:
 
 
 # When rounds are over -------------------------------------------------------------------------------------------
-def policies(s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float) -> dict[str, Policy]:
+def policies(
+    s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
+) -> dict[str, Policy]:
     """Tier -> when its rounds are over.
 
     Args:
         sizes: at the aggregator: hospital -> number of its devices; at a hospital: its own name -> their number.
         deadline: seconds after which the aggregator goes on with the hospitals that are ready.
         hospital_deadline: seconds after which a hospital goes on with the devices that have answered.
+        evaluate_every: rounds between evaluations on all devices; 0: only at the end.
+
+    Raises:
+        UsageError: evaluations would interrupt hospitals that work on their own clock.
     """
+    if s.cloud != SYNC and evaluate_every:
+        raise UsageError(
+            f"evaluate_every = {evaluate_every} with cloud = {s.cloud!r}: an evaluation of all devices would interrupt "
+            "hospitals at work; expected 0 (at the end only), each round tells the scores of those that took part"
+        )
     need = None if s.cloud == SYNC else s.ready
     fastest = s.taking_part(max(sizes.values())) if s.selection == "fastest" else None
     idle = s.offline_every if isinstance(s, OfflineSettings) else inf

@@ -10,6 +10,8 @@ from zlib import crc32
 import numpy as np
 from problems import SEED, TREE
 
+from edge_sdk.methods.fedbcd import OfflineSettings
+
 
 def drawing(s, problems):
     """As devices draw them: K, then so many epochs or steps."""
@@ -63,30 +65,46 @@ def fedbcd(problems, s, x0, eta_z, rounds, ran, known):
     return path, x
 
 
+def moved(problem, pair, z, s, drawn, t, i, trainings):
+    """What a device does when it is called: Algorithm 1; in FedBCD-I it trains, then is pulled."""
+    if not isinstance(s, OfflineSettings):
+        return aspg(problem, *pair, z, s.weight(i), s, drawn(t, i))
+    v, before = aspg(problem, *pair, None, 0.0, s, drawn(trainings[i], i))
+    for _ in range(steps_of(s, trainings[i], i)):
+        v, before = v - s.weight(i) * (v - z), v
+    trainings[i] += 1
+    return v, before
+
+
 def first_b(problems, s, x0, eta_z, members, active, mixing=None):
     """Algorithm 1, eq. (6), first-B. active(n, k): devices of n in its k-th phase. `mixing(V)`: over sorted V."""
-    drawn, names = drawing(s, problems), sorted(TREE)
+    drawn, names, trainings = drawing(s, problems), sorted(TREE), dict.fromkeys(problems, 0)
     x, copy, z = {i: (x0, x0) for i in problems}, {i: x0 for i in problems}, {n: x0 for n in names}
     phase, label = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
     for t, V in enumerate(members):
         for n in V:
             for i in active(n, phase[n]):
-                x[i] = aspg(problems[i], *x[i], z[n], s.weight(i), s, drawn(label[n], i))
+                x[i] = moved(problems[i], x[i], z[n], s, drawn, label[n], i, trainings)
                 copy[i] = x[i][0]
         A = np.array([[1 / len(V) if n in V and m in V else float(n == m) for m in names] for n in names])
         if mixing is not None:
             inside = np.ix_(*[[names.index(n) for n in sorted(V)]] * 2)
             A = np.eye(len(names))
             A[inside] = mixing(sorted(V))
-        shown = sum(sum(A[names.index(n), b] * z[m] for b, m in enumerate(names)) for n in V) / len(V)
-        for k in range(s.cloud_steps):
+        for _ in range(s.cloud_steps):
             w = {n: sum(A[a, b] * z[m] for b, m in enumerate(names)) for a, n in enumerate(names)}
-            shown = sum(w[n] for n in V) / len(V) if k else shown
+            shown = sum(w[n] for n in V) / len(V)
             for n in V:
-                z[n] = w[n] - eta_z * sum(s.weight(i) * (w[n] - copy[i]) for i in TREE[n])
+                z[n] = w[n] - eta_z * slope(s, w[n], copy, n, active(n, phase[n]))
         for n in V:
             phase[n], label[n] = phase[n] + 1, t + 1
     return shown, z, x
+
+
+def slope(s, w, copy, n, active):
+    """Over all of a hospital's devices; in FedBCD-I over those active."""
+    summed = active if isinstance(s, OfflineSettings) else TREE[n]
+    return sum((s.weight(i) * (w - copy[i]) for i in summed), 0 * w)
 
 
 def rigorous(problems, s, x0, eta_z, members, active, heard=None, lost=()):
@@ -94,18 +112,18 @@ def rigorous(problems, s, x0, eta_z, members, active, heard=None, lost=()):
 
     heard(n, k): those of active(n, k) whose x_i arrived. lost: (t, n) of a mixed model that never arrived.
     """
-    drawn = drawing(s, problems)
+    drawn, heard, trainings = drawing(s, problems), heard or active, dict.fromkeys(problems, 0)
     x, copy, z = {i: (x0, x0) for i in problems}, {i: x0 for i in problems}, {n: x0 for n in TREE}
     for t, V in enumerate(members):
         for n in V if t == len(members) - 1 else TREE:
             for i in active(n, t):
-                x[i] = aspg(problems[i], *x[i], z[n], s.weight(i), s, drawn(t, i))
-                copy[i] = x[i][0] if heard is None or i in heard(n, t) else copy[i]
+                x[i] = moved(problems[i], x[i], z[n], s, drawn, t, i, trainings)
+                copy[i] = x[i][0] if i in heard(n, t) else copy[i]
         for _ in range(s.cloud_steps):
             mean = sum(z[n] for n in V) / len(V)
-            for n in TREE:
+            for n in V if t == len(members) - 1 else TREE:
                 w = mean if n in V and (t, n) not in lost else z[n]
-                z[n] = w - eta_z * sum(s.weight(i) * (w - copy[i]) for i in TREE[n])
+                z[n] = w - eta_z * slope(s, w, copy, n, heard(n, t))
     return mean
 
 

@@ -348,11 +348,24 @@ def test_a_round_without_anybody_moves_nothing_in_fedbcd_i():
 
 
 @pytest.mark.parametrize("cloud", ["first-b", "rigorous"])
-def test_asynchronous_fedbcd_i_lives(cloud):
-    settings = replace(OFFLINE, cloud=cloud, eta_mode="relative", eta_z=0.5, participation=2.0)
-    net, trace = run(settings, 25, weather=SLOW)
-    assert len(trace.closed["aggregator"]) == 25 and np.abs(model(net)).max() <= 2
+@pytest.mark.parametrize("seed", range(2))
+def test_asynchronous_fedbcd_i(cloud, seed):
+    settings = replace(OFFLINE, cloud=cloud, eta_mode="relative", eta_z=0.5, participation=2.0, cloud_steps=1 + seed)
+    net, trace = run(settings, 25, weather=SLOW, seed=seed)
+    members, active = parts_of(trace)
+    eta_z = cloud_eta(settings, SIZES, 0)
+    assert eta_z == 0.5 / (0.5 * 2)
+    play_it = literal.first_b if cloud == "first-b" else literal.rigorous
+    shown = play_it(PROBLEMS, settings, X0, eta_z, members, active)
+    assert off(model(net), shown[0] if cloud == "first-b" else shown) < 1e-12
     assert off(model(net), X0) > 0.05
+
+
+def test_a_device_that_is_not_always_able_trains_offline_less_often():
+    """|Q~_n| of the paper: 8 of 10 can train in a round, connected or not."""
+    settings = replace(OFFLINE, offline_every=5.0, offline_share=0.5, offline_limit=100)
+    net, _ = run_until(settings, 3, 400.0, 0, Weather(away={"d0": [(0, inf)]}))
+    assert 20 < state(net, "d0").trainings < 60 and state(net, "d0").ticks == 80
 
 
 # What is kept and what is sent ----------------------------------------------------------------------------------

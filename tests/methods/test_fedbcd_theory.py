@@ -382,6 +382,8 @@ def test_settings_of_fedbcd_i_are_checked():
     for changes, word in ((dict(gamma=1.1), "step of the pull"), (dict(after_pull="drop"), "after_pull")):
         with pytest.raises(UsageError, match=word):
             OfflineSettings(**changes)
+    with pytest.raises(UsageError, match="offline_share"):
+        OfflineSettings(offline_share=1.5)
     with pytest.raises(UsageError, match="offline_every"):
         OfflineSettings(offline_every=0.0)
 
@@ -393,6 +395,12 @@ def test_policies():
     assert (first["aggregator"].need, first["aggregator"].keep_late, first["hospital"].need) == (3, True, 3)
     assert policies(Settings(cloud="rigorous", ready=3), SIZES, 9.0, 4.0)["aggregator"].keep_late is False
     assert policies(replace(OFFLINE, offline_every=7.0), SIZES, 9.0, 4.0)["device"].idle == 7.0
+
+
+def test_evaluations_that_would_interrupt_hospitals_are_refused():
+    assert policies(Settings(), SIZES, 9.0, 4.0, evaluate_every=5)
+    with pytest.raises(UsageError, match="evaluate_every = 5"):
+        policies(Settings(cloud="first-b"), SIZES, 9.0, 4.0, evaluate_every=5)
 
 
 def test_more_hospitals_than_there_are_is_refused():
