@@ -11,6 +11,7 @@ from typing import Any
 from aggregator.server import Aggregator
 from edge_sdk import lowrank
 from edge_sdk.errors import UsageError
+from edge_sdk.lowrank import Packed
 from edge_sdk.run import Run
 from edge_sdk.serve import serve, write_json
 from edge_sdk.services import AggregatorFile
@@ -68,7 +69,9 @@ def result(aggregator: Aggregator, seconds: float) -> dict[str, Any]:
 
 def described_model(aggregator: Aggregator) -> dict[str, Any]:
     """Size of the final model, and the rank of each layer that has a matrix form."""
-    layout, packed = aggregator.bundle.layout, aggregator.newest.model
+    layout, packed = aggregator.bundle.layout, getattr(aggregator.newest, "model", None)
+    if not isinstance(packed, Packed):
+        return {"parameters": layout.size, "parameters_sent": layout.size, "ranks": {}, "full_ranks": {}}
     return {
         "parameters": layout.size,
         "parameters_sent": lowrank.floats(layout, packed.ranks),

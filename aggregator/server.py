@@ -23,8 +23,10 @@ import numpy as np
 from edge_sdk.bundle import read_bundle
 
 from aggregator.kernels import kernels_for
+from edge_sdk import lowrank
 from edge_sdk.assembly import assembly, method_of, place, settings_of
 from edge_sdk.errors import UsageError
+from edge_sdk.lowrank import Packed
 from edge_sdk.method import Place
 from edge_sdk.methods.evaluation import Finished
 from edge_sdk.methods.reports import Progress, Report
@@ -108,13 +110,19 @@ class Aggregator:
         """A round, an evaluation or the end: into the metrics, once."""
         line = described(message)
         if line is not None:
-            self.metrics.add(number, {**line, "time": time.time(), "bytes": self.runtime.counters.totals()})
+            more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.sent()}
+            self.metrics.add(number, {**line, **more})
         if isinstance(message, (Report, Finished)):
             self.save_model()
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):
             self.finished.set()
+
+    def sent(self) -> int | None:
+        """How many numbers the newest model is as it travels; None where it does not travel packed."""
+        packed = getattr(self.shown(), "model", None)
+        return lowrank.floats(self.bundle.layout, packed.ranks) if isinstance(packed, Packed) else None
 
     def node_state(self) -> Any:
         assert self.runtime.node is not None  # told is called within a run

@@ -122,7 +122,9 @@ def grid(across: Axis | None, up: Axis, x_name: str, percent: bool) -> str:
 
 
 def shown(value: float, percent: bool) -> str:
-    return f"{100 * value:.3g}%" if percent else f"{value:.4g}"
+    if percent:
+        return f"{100 * value:.3g}%"
+    return f"{value / 1000:g}k" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def legend(names: Sequence[str]) -> str:

@@ -87,7 +87,7 @@ def curves(result: Result) -> str:
     charted = {
         "Accuracy on held-out recordings": charts.lines(accuracy_curves(result), "round", "accuracy", percent=True),
         "Training loss": charts.lines({"loss": per_round(result, loss)}, "round", "loss"),
-        "MB on all hops, so far": charts.lines({"MB": per_round(result, megabytes)}, "round", "MB"),
+        "Parameters that travel down": charts.lines({"sent": per_round(result, sent)}, "round", "parameters"),
         "MB per hop": hops(result),
     }
     cells = (f"<div><h2>{name}</h2>{chart}</div>" for name, chart in charted.items())
@@ -111,8 +111,9 @@ def per_round(result: Result, figure: Any) -> list[tuple[float, float]]:
     return [(line["round"], figure(line)) for line in rounds if figure(line) is not None]
 
 
-def megabytes(line: Mapping[str, Any]) -> float:
-    return float(line["bytes_so_far"]) / 1e6
+def sent(line: Mapping[str, Any]) -> int | None:
+    """Size of the global model after a round: it shrinks with the ranks of its layers."""
+    return line.get("sent_parameters")
 
 
 def hops(result: Result) -> str:

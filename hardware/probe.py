@@ -21,7 +21,7 @@ class Machine:
 
 def machine() -> Machine:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Machine(board() or platform.processor() or "unknown", platform.machine(), cores, memory_mb())
+    return Machine(board() or processor(), platform.machine(), cores, memory_mb())
 
 
 def board() -> str:
@@ -31,6 +31,16 @@ def board() -> str:
             return file.read().strip("\0\n ")
     except OSError:
         return ""
+
+
+def processor() -> str:
+    """As Linux names it, else as Python does."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            return next(names, platform.processor() or "unknown processor")
+    except OSError:
+        return platform.processor() or "unknown processor"
 
 
 def memory_mb() -> int:
