@@ -342,7 +342,7 @@ class Runtime:
             return
         verdict = self.session.take(m) if isinstance(m, Message) else self.session.take_piece(m)
         if verdict == "duplicate":
-            self.counters.count(f"duplicate{'' if isinstance(m, Message) else '_chunk'}.{m.src}")
+            self.counters.count(f"duplicate{'_chunk' if isinstance(m, Chunk) else ''}.{m.src}")
         elif verdict not in ("new", "offer"):
             self.counters.count(f"refused.{verdict}.{m.src}")
 
