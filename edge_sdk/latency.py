@@ -252,7 +252,7 @@ class Row:
 
 
 def table(h: Hospitals, readies: Sequence[int], rounds: int = 20_000, seed: int = 0) -> list[Row]:
-    """Simulation beside theory. The last clock starts anew for each B."""
+    """Simulation beside theory, for some B."""
     tau = hospital_times(np.random.default_rng(seed), h, rounds)
     sync = schedule("sync", tau, h.hospitals).mean_round
 

@@ -41,7 +41,7 @@ from edge_sdk.arrays import Theta
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.lowrank import Packed
 from edge_sdk.method import DOWN, UP, Method, Place, Role, Send, Step, unchanged
-from edge_sdk.methods import consensus, draw, gather
+from edge_sdk.methods import consensus, draw, gather, mixing
 from edge_sdk.methods.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
 from edge_sdk.methods.fedbcd_settings import (
     RIGOROUS,
@@ -352,18 +352,31 @@ MIXING = consensus.coordinator(lambda env: lowrank.dense(env.layout, common_star
 
 
 def aggregator_start(env: Env) -> Step:
-    h = env.settings
-    if env.devices < 1:
-        raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
-    if h.cloud != SYNC and h.ready > len(env.sizes):
-        raise UsageError(f"ready = {h.ready}: there are {len(env.sizes)} hospitals")
-    if h.cloud != SYNC and env.smooth_grad is not None:
-        raise UsageError(f"a smooth term of the aggregator's own needs cloud = 'sync', it is {h.cloud!r}")
-    s = Coordinator(lowrank.dense(env.layout, common_start(env)))
-    if h.cloud == SYNC:
+    check_cloud(env)
+    if env.settings.cloud == SYNC:
+        s = Coordinator(lowrank.dense(env.layout, common_start(env)))
         return s, [Send(DOWN, Mixed(s.model, 0))]
     started: Step = MIXING.start(env)
     return started
+
+
+def check_cloud(env: Env) -> None:
+    """What settings cannot know by themselves.
+
+    Raises:
+        UsageError: the settings do not fit the hospitals that there are.
+    """
+    h = env.settings
+    if env.devices < 1:
+        raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
+    if h.cloud == SYNC:
+        return
+    if h.ready > len(env.sizes):
+        raise UsageError(f"ready = {h.ready}: there are {len(env.sizes)} hospitals")
+    if env.smooth_grad is not None:
+        raise UsageError(f"a smooth term of the aggregator's own needs cloud = 'sync', it is {h.cloud!r}")
+    if strangers := mixing.named(h.graph) - set(env.sizes):
+        raise UsageError(f"graph names {min(strangers)!r}; the hospitals are {', '.join(sorted(env.sizes))}")
 
 
 def aggregator_receive(env: Env, s: Coordinator, sender: str, message: object) -> Step:

@@ -63,6 +63,11 @@ def edges_of(text: str) -> list[Edge]:
     return [(a, b) for a, b in pairs]
 
 
+def named(graph: str) -> set[str]:
+    """The hospitals that the text of a graph names."""
+    return set() if graph in GRAPHS else {name for edge in edges_of(graph) for name in edge}
+
+
 def matrix(graph: str, names: Sequence[str], members: Sequence[str]) -> Matrix:
     """The mixing of `members`, who are neighbours where they are so in the graph over all `names`.
 

@@ -403,6 +403,9 @@ def test_evaluations_that_would_interrupt_hospitals_are_refused():
         policies(Settings(cloud="first-b"), SIZES, 9.0, 4.0, evaluate_every=5)
 
 
-def test_more_hospitals_than_there_are_is_refused():
-    with pytest.raises(UsageError, match="ready = 4: there are 3 hospitals"):
-        play(FEDBCD, Settings(cloud="first-b", ready=4), 1, weather=Weather())
+@pytest.mark.parametrize("changes, word", [
+    (dict(ready=4), "ready = 4: there are 3 hospitals"), (dict(graph="h0~h1, h1~h3"), "graph names 'h3'"),
+])  # fmt: skip
+def test_settings_that_do_not_fit_the_hospitals_are_refused(changes, word):
+    with pytest.raises(UsageError, match=word):
+        play(FEDBCD, Settings(cloud="first-b", **changes), 1, weather=Weather())
