@@ -2,7 +2,8 @@
 
     python benchmarks/step.py [--json] [--bundle FILE]
 
-Both run in processes of their own, one thread each, and take turns; times are medians over blocks. Torch's time depends
+Both run in processes of their own, one thread each, and take turns. Times are processor time, which other work on the
+machine disturbs less than the clock on the wall; medians over blocks. Torch's time depends
 on how glibc hands memory back, so the setting is printed: "default" is torch as installed, "tuned" keeps all memory
 (MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824).
 """
@@ -27,20 +28,23 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 
 # A worker reads a batch size per line and answers with the milliseconds per step of one block, or with its peak memory.
 COMMON = """
-import resource, sys, time
+import sys, time
+def peak():
+    # not getrusage: that starts from what the parent process had
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
 def serve(step_for, seconds=0.15):
     steps = {}
     for line in sys.stdin:
         if line.strip() == "memory":
-            print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, flush=True)
+            print(peak(), flush=True)
             continue
         batch = int(line)
         if batch not in steps:
             steps[batch] = step_for(batch)
             for _ in range(5):
                 steps[batch]()
-        step, count, start = steps[batch], 0, time.perf_counter()
-        while (passed := time.perf_counter() - start) < seconds:
+        step, count, start = steps[batch], 0, time.process_time()
+        while (passed := time.process_time() - start) < seconds:
             step()
             count += 1
         print(passed / count * 1e3, flush=True)

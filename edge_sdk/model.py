@@ -137,11 +137,25 @@ class Model:
         loss, grad = self.run(f"loss_grad@{group}" if group else "loss_grad", feeds, buffers)[:2]
         return float(loss), grad
 
+    def loss_grad_buffers(
+        self, theta: Vector, x: Array, y: Array, weights: Array | None = None, buffers: Vector | None = None
+    ) -> tuple[float, Floats, Floats]:
+        """As `loss_grad`, with the running statistics that follow; they are the caller's to keep.
+
+        Only for bundles that normalise with the statistics of the batch. Their means include samples of weight 0.
+        """
+        if self.bundle.manifest["norm"] != "batch":
+            raise UsageError(f"{self.name}: its running statistics are frozen; compile with --norm batch to train them")
+        x, y = self.samples(x), self.targets(y, len(x))
+        feeds = {"theta": self.parameters(theta), "x": x, "y": y, "weights": self.weights(weights, len(x))}
+        loss, grad, fresh = self.run("loss_grad", feeds, buffers)
+        return float(loss), grad, fresh
+
     def vjp(self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None) -> tuple[Floats, Floats]:
         """The output for x, and the gradient (n,) of sum(output * cotangent)."""
         x = self.samples(x)
         pulled = self.array("cotangent", cotangent, (len(x), *self.output_shape))
-        out, grad = self.run("vjp", {"theta": self.parameters(theta), "x": x, "cotangent": pulled}, buffers)
+        out, grad = self.run("vjp", {"theta": self.parameters(theta), "x": x, "cotangent": pulled}, buffers)[:2]
         return out, grad
 
     # -- data bound to the model -----------------------------------------------------------------------------------

@@ -58,7 +58,11 @@ class Block:
 
 
 class Graph:
-    """Nodes in order of execution. Equal operators on equal inputs are written once."""
+    """Nodes in order of execution. Equal operators on equal inputs are written once.
+
+    Attributes:
+        makers: value -> the node that makes it, for values that were written here.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -67,6 +71,7 @@ class Graph:
         self.dtypes: dict[str, str] = {}
         self.inputs: list[str] = []
         self.blocks: dict[str, Block] = {}
+        self.makers: dict[str, Node] = {}
         self.where = ""
         self._count = 0
         self._known: dict[Any, Any] = {}
@@ -133,6 +138,7 @@ class Graph:
             return self._known[key]
         names = tuple(outputs or [self.fresh(kind.lower()) for _ in shapes])
         self.nodes.append(Node(kind, list(inputs), list(names), attributes, domain, self.where))
+        self.makers.update(dict.fromkeys(names, self.nodes[-1]))
         self.shapes.update({n: tuple(s) for n, s in zip(names, shapes, strict=True) if s is not None})
         self._known[key] = names
         return names

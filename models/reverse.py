@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from models.accumulate import total
 from models.errors import UnsupportedOperator
 from models.graph import Graph, Node
 from models.rules.advice import ADVICE
@@ -32,11 +33,11 @@ def gradient(g: Graph, seeds: Mapping[str, str], leaves: Sequence[str]) -> dict[
     from models.rules import RULES
 
     depends = dependents(g, leaves)
-    adjoint: dict[str, str] = dict(seeds)
+    parts: dict[str, list[str]] = {k: [v] for k, v in seeds.items()}
     for node in reversed(list(g.nodes)):
-        outs = [adjoint.get(o) for o in node.outputs]
-        if all(o is None for o in outs) or not any(o in depends for o in node.outputs):
+        if not any(o in parts and o in depends for o in node.outputs):
             continue
+        outs = [total(g, parts[o]) if o in parts else None for o in node.outputs]
         g.where = node.where
         block = g.blocks.get(node.outputs[0])
         inputs = list(block.inputs) if block else node.inputs
@@ -44,9 +45,9 @@ def gradient(g: Graph, seeds: Mapping[str, str], leaves: Sequence[str]) -> dict[
         results = block.backward(g, outs[0], want) if block else find_rule(RULES, node)(g, node, outs, want)
         for name, value, wanted in zip(inputs, results, want, strict=False):
             if wanted and value is not None:
-                adjoint[name] = g.add(adjoint[name], value) if name in adjoint else value
+                parts.setdefault(name, []).append(value)
     g.where = ""
-    return {leaf: adjoint.get(leaf) for leaf in leaves}
+    return {leaf: total(g, parts[leaf]) if leaf in parts else None for leaf in leaves}
 
 
 def dependents(g: Graph, leaves: Sequence[str]) -> set[str]:

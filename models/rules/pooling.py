@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from models.errors import UnsupportedPattern
-from models.graph import Graph, Node, product
+from models.graph import Graph, Node, Shape, product
 from models.rules.convolution import Geometry, geometry
 from models.rules.table import Adjoints, Want, rule
 
@@ -20,8 +20,14 @@ def window(g: Graph, n: Node) -> Geometry:
 
 @rule("MaxPool")
 def max_pool(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """The gradient goes to the element that won. MaxPool's indices count in the whole flattened input."""
+    """The gradient goes to the element that won, the first of equal ones.
+
+    Pairs are compared again in the backward pass: onnxruntime's MaxPool is several times faster when nobody asks for
+    its indices. Other windows use the indices, which count in the whole flattened input.
+    """
     geo, shape = window(g, n), g.shape(n.inputs[0])
+    if len(n.outputs) < 2 and halves(geo, shape):
+        return (unpaired(g, n.inputs[0], gy),)
     if len(n.outputs) < 2:
         n.outputs.append(g.fresh("argmax"))
         g.shapes[n.outputs[1]] = g.shape(n.outputs[0])
@@ -32,6 +38,46 @@ def max_pool(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
         at = dict(kernel_shape=list(geo.kernel), strides=list(geo.stride))
         return (g.op("MaxUnpool", gy, index, target, shape=shape, **at),)
     return (scattered(g, gy, index, n.inputs[0]),)
+
+
+def halves(geo: Geometry, shape: Shape) -> bool:
+    """Windows of two, side by side, that cover everything; one or two axes."""
+    twos = all(v == 2 for v in (*geo.kernel, *geo.stride)) and len(geo.kernel) <= 2
+    return twos and not any(geo.pads) and all(d == 1 for d in geo.dilation) and all(d % 2 == 0 for d in shape[2:])
+
+
+def unpaired(g: Graph, x: str, gy: str) -> str:
+    """gy to the winner of each pair along the last axis, after the winner of each pair of rows in two dimensions.
+
+    Row by row from the left: the first of equal ones wins, as in torch.
+    """
+    last = g.rank(x) - 1
+    columns = [phase(g, x, last, i) for i in (0, 1)]
+    if last == 2:
+        return interleaved(g, *chosen(g, *columns, gy), 2)
+    quarters = [[phase(g, c, 2, i) for c in columns] for i in (0, 1)]
+    tops = [g.binary("Max", *q) for q in quarters]
+    rows = [interleaved(g, *chosen(g, *q, v), 3) for q, v in zip(quarters, chosen(g, *tops, gy), strict=True)]
+    return interleaved(g, *rows, 2)
+
+
+def phase(g: Graph, x: str, axis: int, first: int) -> str:
+    """Every other element of an axis."""
+    return g.slice(x, axis, first, int(g.shape(x)[axis]), 2)
+
+
+def chosen(g: Graph, a: str, b: str, gy: str) -> tuple[str, str]:
+    """gy split between a and b: to b where it is greater, else to a."""
+    to_b = g.mul(gy, g.compare("Less", a, b))
+    return g.sub(gy, to_b), to_b
+
+
+def interleaved(g: Graph, a: str, b: str, axis: int) -> str:
+    """a[0], b[0], a[1], b[1], ... along an axis."""
+    shape = g.shape(a)
+    apart = (*shape[: axis + 1], 1, *shape[axis + 1 :])
+    both = g.concat([g.reshape(a, apart), g.reshape(b, apart)], axis + 1)
+    return g.reshape(both, (*shape[:axis], 2 * int(shape[axis]), *shape[axis + 1 :]))
 
 
 def scattered(g: Graph, gy: str, index: str, x: str) -> str:

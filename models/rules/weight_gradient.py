@@ -84,16 +84,20 @@ def one_hot_columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
 
 
 def sliced_columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
+    """Axis by axis, the last one first: a few long copies instead of one short one per tap and row."""
     batch, channels, *spatial = g.shape(x)
-    padded = g.pad(x, [0, 0, *geo.before], [0, 0, *geo.after])
-    axes = list(range(2, 2 + len(spatial)))
-    parts = []
-    for tap in np.ndindex(*geo.kernel):
-        first = [t * d for t, d in zip(tap, geo.dilation, strict=True)]
-        last = [f + (o - 1) * s + 1 for f, o, s in zip(first, out, geo.stride, strict=True)]
-        part = g.slices(padded, axes, first, last, geo.stride)
-        parts.append(g.reshape(part, (batch, channels, 1, prod(out))))
-    return g.concat(parts, 2)
+    cols, taps = g.pad(x, [0, 0, *geo.before], [0, 0, *geo.after]), 1
+    for i in reversed(range(len(spatial))):
+        sizes = g.shape(cols)[-len(spatial) :]
+        cols = g.reshape(cols, (batch, channels, taps, *sizes))
+        span = (int(out[i]) - 1) * geo.stride[i] + 1
+        firsts = [t * geo.dilation[i] for t in range(geo.kernel[i])]
+        parts = [g.slice(cols, 3 + i, f, f + span, geo.stride[i]) for f in firsts]
+        left = g.shape(parts[0])[3:]
+        cols = g.concat([g.reshape(v, (batch, channels, 1, taps, *left)) for v in parts], 2)
+        taps *= geo.kernel[i]
+        cols = g.reshape(cols, (batch, channels, taps, *left))
+    return g.reshape(cols, (batch, channels, taps, prod(int(d) for d in out)))
 
 
 def shifted(g: Graph, x: str, gy: str, sw: Shape) -> str:

@@ -9,7 +9,7 @@ from torch import nn
 
 from models import targets
 from models.compile import example, vectors
-from models.export import export_forward
+from models.export import Forward, export_forward
 from models.gate import DataInput, Truth, check_semantics
 from models.layout import buffer_slots, parameter_slots
 
@@ -35,10 +35,18 @@ class Last(nn.Module):
 
 def semantic_error(net: nn.Module, shape: tuple[int, ...], below: int | None = None) -> float:
     """Worst float64 error over the gate's cases; raises what the compiler raises."""
+    return error_of(*exported(net, shape, below))
+
+
+def exported(net: nn.Module, shape: tuple[int, ...], below: int | None = None):
+    """What the compiler starts from; takes most of the time."""
     net = net.eval()
-    slots, inputs = parameter_slots(net), [DataInput("x", shape, below)]
-    forward = export_forward(net, slots, ["x"], [example(inputs[0])])
-    source = targets.Source(forward, {"theta": slots}, buffer_slots(net))
-    target = targets.loss_grad(source, "cross_entropy")
-    fixed = vectors(net, slots, buffer_slots(net))
-    return check_semantics(target, slots, Truth(net, inputs, "cross_entropy"), fixed, (-3,))
+    inputs = [DataInput("x", shape, below)]
+    return net, inputs, export_forward(net, parameter_slots(net), ["x"], [example(inputs[0])])
+
+
+def error_of(net: nn.Module, inputs: list[DataInput], forward: Forward) -> float:
+    """Reverse mode on an exported module, and the float64 half of the gate."""
+    slots, buffers = parameter_slots(net), buffer_slots(net)
+    target = targets.loss_grad(targets.Source(forward, {"theta": slots}, buffers), "cross_entropy")
+    return check_semantics(target, slots, Truth(net, inputs, "cross_entropy"), vectors(net, slots, buffers), (-3,))

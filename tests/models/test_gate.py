@@ -1,0 +1,185 @@
+"""The gate notices broken rules: each mutation of the compiler must end in a ParityError, and the unbroken one
+must not.
+"""
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+from module_check import Last, Net, error_of, exported
+from torch import nn
+
+from models import batch_norm, rewrite
+from models.compile import compile_module
+from models.errors import ParityError
+from models.losses import LOSSES
+from models.rules import RULES, normalise, pooling, recurrent, weight_gradient
+from models.spec import Spec
+
+
+def conv_net():
+    return nn.Sequential(
+        nn.Conv1d(2, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten(), nn.Linear(32, 3)
+    )
+
+
+def image_net():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+        nn.Conv2d(4, 4, 2),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+    )
+
+
+def recurrent_net(cell):
+    return nn.Sequential(cell(4, 5, batch_first=True), Last(), nn.Linear(5, 3))
+
+
+NETS = {
+    "conv": (conv_net, (2, 8)),
+    "image": (image_net, (1, 6, 6)),
+    "mlp": (lambda: Net(torch.tanh), (8,)),
+    "softmax": (lambda: Net(lambda h: torch.softmax(h, 1) * h), (8,)),
+    "mean": (lambda: Net(lambda h: h - h.mean(1, keepdim=True)), (8,)),
+    "gru": (lambda: recurrent_net(nn.GRU), (6, 4)),
+    "lstm": (lambda: recurrent_net(nn.LSTM), (6, 4)),
+    "layer norm": (lambda: nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 3)), (8,)),
+}
+
+
+def scaled(factor: float, which: int = 0):
+    """A rule with one of its results off by a factor."""
+
+    def change(rule):
+        def broken(g, n, outs, want):
+            out = list(rule(g, n, outs, want))
+            if which < len(out) and out[which]:
+                out[which] = g.scaled(out[which], factor)
+            return out
+
+        return broken
+
+    return change
+
+
+def relu_at_zero(g, n, outs, want):
+    y = n.outputs[0]
+    return (g.mul(outs[0], g.compare("GreaterOrEqual", y, g.scalar(0))),)
+
+
+def softmax_without_mean(g, n, outs, want):
+    return (g.mul(outs[0], n.outputs[0]),)
+
+
+def no_slope(g, gx, xhat, rstd, axes):
+    return g.mul(g.sub(gx, g.mean(gx, axes, keep=True)), rstd)
+
+
+def group_norm_rstd(original):
+    def broken(g, gy, xhat, rstd, scale, groups):
+        return original(g, gy, xhat, g.add(rstd, g.scalar(1e-4)), scale, groups)
+
+    return broken
+
+
+def first_tap_twice(original):
+    def broken(g, x, geo, out):
+        cols = original(g, x, geo, out)
+        taps = g.shape(cols)[2]
+        return g.concat([g.slice(cols, 2, 0, 1), g.slice(cols, 2, 0, taps - 1)], 2)
+
+    return broken
+
+
+def pair_to_the_other(original):
+    return lambda g, a, b, gy: original(g, b, a, gy)[::-1][:1] * 2
+
+
+def late_previous(original):
+    return lambda g, h, h0, backwards: h
+
+
+def label_shift(original):
+    def broken(g, output):
+        loss, seed = original(g, output)
+        return loss, g.scaled(seed, 1.0001)
+
+    return broken
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def rule(op: str, change) -> Patch:
+    return lambda m: m.setitem(RULES, op, change(RULES[op]))
+
+
+def function(module, name: str, change) -> Patch:
+    return lambda m: m.setattr(module, name, change(getattr(module, name)))
+
+
+MUTATIONS: dict[str, tuple[str, Patch]] = {
+    "relu passes at zero": ("image", rule("Relu", lambda _: relu_at_zero)),
+    "linear bias times 1.001": ("mlp", rule("Gemm", scaled(1.001, 2))),
+    "linear weight times 1.00001": ("mlp", rule("Gemm", scaled(1.00001, 1))),
+    "tanh slope off by 1e-5": ("mlp", rule("Tanh", scaled(1 + 1e-5))),
+    "softmax without its mean": ("softmax", rule("Softmax", lambda _: softmax_without_mean)),
+    "mean without 1/n": ("mean", rule("ReduceMean", scaled(6.0))),
+    "conv bias times 0.999": ("conv", rule("Conv", scaled(0.999, 2))),
+    "a convolution tap taken twice": ("conv", function(weight_gradient, "sliced_columns", first_tap_twice)),
+    "the pair's loser gets the gradient": ("conv", function(pooling, "chosen", pair_to_the_other)),
+    "max pool times 0.999": ("image", rule("MaxPool", scaled(0.999))),
+    "1/std off by 1e-4": ("conv", function(rewrite, "group_norm_adjoints", group_norm_rstd)),
+    "layer norm without the slope": ("layer norm", function(normalise, "normalised_adjoint", lambda _: no_slope)),
+    "gru: state after the step for the one before": ("gru", function(recurrent, "before_each", late_previous)),
+    "lstm: state after the step for the one before": ("lstm", function(recurrent, "before_each", late_previous)),
+    "gru input weights times 1.0001": ("gru", rule("GRU", scaled(1.0001, 1))),
+    "lstm bias times 1.0001": ("lstm", rule("LSTM", scaled(1.0001, 3))),
+    "sums of adjoints keep the first": ("mean", lambda m: m.setattr("models.reverse.total", lambda g, a: a[0])),
+    "loss gradient times 1.0001": (
+        "mlp",
+        lambda m: m.setitem(LOSSES, "cross_entropy", label_shift(LOSSES["cross_entropy"])),
+    ),
+}
+
+
+@cache
+def forward_of(name: str):
+    make, shape = NETS[name]
+    torch.manual_seed(4)
+    return exported(make(), shape)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_is_caught(monkeypatch, name):
+    net, patch = MUTATIONS[name]
+    ready = forward_of(net)
+    patch(monkeypatch)
+    with pytest.raises(ParityError, match="float64"):
+        error_of(*ready)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_unbroken_rules_pass(name):
+    assert error_of(*forward_of(name)) <= 1e-9
+
+
+def test_broken_running_statistics_are_caught(monkeypatch):
+    net = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(24, 3))
+    monkeypatch.setattr(batch_norm, "unbiased", lambda g, x, axes: g.scalar(1.0))
+    with pytest.raises(ParityError, match="running statistics"):
+        compile_module(net.eval(), Spec("m", (2, 8), norm="batch"))
+
+
+def test_no_file_is_left_by_a_failed_gate(monkeypatch, tmp_path, capsys):
+    from models.cli import main
+
+    monkeypatch.setitem(RULES, "Gemm", scaled(1.01, 2)(RULES["Gemm"]))
+    out = tmp_path / "m.bundle"
+    assert main(["compile", "mlp", "-o", str(out)]) == 2
+    assert "ParityError" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
