@@ -132,6 +132,8 @@ class Method:
         models: (env, device state, that message) -> {"global": theta, ...}: the models that a device can judge.
         policies: (settings, sizes, deadline, hospital's deadline) -> tier -> when its rounds are over.
         warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
+        forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
+        scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
     """
 
     name: str
@@ -145,6 +147,8 @@ class Method:
     models: Callable[[Any, Any, Any], Mapping[str, Vector]]
     policies: Callable[[Any, Mapping[str, int], float, float], Mapping[str, Policy]] = barriers
     warnings: Callable[[Any, Mapping[str, int]], Sequence[str]] = no_warnings
+    forward: Callable[[Any, Any, str], Any] | None = None
+    scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
 
 
 def unchanged(env: Any, state: Any) -> Step:

@@ -110,11 +110,15 @@ def histogram(y: Labels, scores: Floats, bins: int = BINS) -> dict[str, float]:
     return sums
 
 
-def binned_auc(sums: Mapping[str, float]) -> float | None:
-    """`macro_auc` of all nodes together from their added histograms; scores in one bin count as ties."""
+def binned_auc(sums: Mapping[str, float], prefix: str = "") -> float | None:
+    """`macro_auc` of all nodes together from their added histograms; scores in one bin count as ties.
+
+    Args:
+        prefix: of the names in `sums`: "global_" in a report of an evaluation.
+    """
     counts: dict[int, dict[int, dict[int, float]]] = {}
     for name, n in sums.items():
-        if name.startswith("auc:"):
+        if name.startswith(f"{prefix}auc:"):
             c, mine, place = (int(part) for part in name.split(":")[1:])
             counts.setdefault(c, {0: {}, 1: {}})[mine][place] = n
     found = [a for c in counts if (a := area(counts[c])) is not None]

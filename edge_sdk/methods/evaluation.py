@@ -120,7 +120,7 @@ def evaluated(method: Method, every: int = 0) -> Method:
     return replace(
         method,
         device=device(method),
-        hospital=hospital(method.hospital),
+        hospital=hospital(method),
         aggregator=aggregator(method, every),
         messages=(*method.messages, Evaluate, Scores, Finished),
         show=lambda env, s: method.show(env, s.inner),
@@ -149,6 +149,8 @@ def device(method: Method) -> Role:
 
     def judged(env: Place, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         models = method.models(env, s.inner, expected(UP, shown, kind))
+        if method.scorer is not None:
+            env = replace(env, score=method.scorer(env, shown))
         scores = Scores(round, judge(env, models))
         return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models))] * final
 
@@ -168,11 +170,13 @@ def device(method: Method) -> Role:
     return wrapped(method.device, receive, close)
 
 
-def hospital(inner: Role) -> Role:
+def hospital(method: Method) -> Role:
+    inner = method.hospital
+
     def receive(env: Place, s: Watched, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, Evaluate):
             asked = replace(s, round=m.round, evaluating=True, sums={}, heard=())
-            return replace(asked, final=m.final, shown=m.shown if m.final else None), [Send(DOWN, m)]
+            return replace(asked, final=m.final, shown=m.shown if m.final else None), forwarded(method, env, m)
         if sender == UP and isinstance(m, Finished):
             heard, shown = (s.heard, s.shown) if s.final else ((), m.shown)
             return replace(s, evaluating=False), last_words(env, heard, m.round, shown)
@@ -187,6 +191,13 @@ def hospital(inner: Role) -> Role:
         return replace(s, inner=state), sends
 
     return wrapped(inner, receive, close)
+
+
+def forwarded(method: Method, env: Place, m: Evaluate) -> list[Send]:
+    """To all devices, or to each its own."""
+    if method.forward is None or not env.here:
+        return [Send(DOWN, m)]
+    return [Send(d, replace(m, shown=method.forward(env, m.shown, d))) for d in env.here]
 
 
 def aggregator(method: Method, every: int) -> Role:

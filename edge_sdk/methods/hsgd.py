@@ -26,7 +26,8 @@ Baselines: C-HSGD and C-TDCD are `keep`; TDCD is one hospital with all patients;
 device and its hospital train a model of their own that only the aggregator averages; P = Q = alpha = 1 is centralised.
 
 Leaves the device: zeta_2, theta_2. Leaves the hospital: downwards theta_0, theta_2 and to each device its rows of
-zeta_1; upwards its group's model and scores as sums. Never: features, labels.
+zeta_1; upwards its group's model and scores as sums. Never: features, labels. An evaluation shows devices all of theta,
+and zeta_1 of the samples that they are judged on.
 Kind of upload: memoryless. A device whose zeta_2 does not come is not in the mini-batch of this interval; one whose
 theta_2 does not come back is not in (1), but its zeta_2 was in (5) and (6). None: the group rests for this interval, or
 keeps theta_2. A group that rested all round, or missed it, is not in (2), and is overwritten next time. No group: the
@@ -203,6 +204,8 @@ class Env(Place):
         h1: hospital: (theta_1, rows) -> zeta_1 (rows, d1).
         grad_hospital: hospital: (theta_0, theta_1, zeta_2, rows) -> (mean loss, its gradients in theta_0 and theta_1).
         bias: device, hospital: where the bias of its last layer lies in its block, for the setting `columns`.
+        h1_held_out: hospital: (theta_1, device) -> zeta_1 of that device's held-out samples.
+        score_held_out: device: (theta_0, zeta_1, theta_2) -> sums over its held-out samples, as Place.score has them.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -213,6 +216,8 @@ class Env(Place):
     h1: Callable[[Vector, Rows], Floats] | None = None
     grad_hospital: Callable[[Vector, Vector, Floats, Rows], tuple[float, Vector, Vector]] | None = None
     bias: slice | None = None
+    h1_held_out: Callable[[Vector, str], Floats] | None = None
+    score_held_out: Callable[[Vector, Floats, Vector], Mapping[str, float]] | None = None
 
 
 def given(kernel: Any, env: Env, name: str) -> Any:
@@ -232,6 +237,7 @@ class Global:
         t: iterations so far.
         plan: of this round.
         measure: it is one of the pretraining.
+        zeta_1: for evaluation: of the receiving device's held-out samples.
     """
 
     theta: Theta
@@ -239,6 +245,7 @@ class Global:
     t: int
     plan: Plan
     measure: bool = False
+    zeta_1: Matrix | None = None
 
     def check(self, layout: Layout) -> None:
         P, Q = self.plan.P, self.plan.Q
@@ -784,6 +791,20 @@ def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
     return {"global": m.theta}
 
 
+def forward(env: Env, m: Global, device: str) -> Global:
+    """A device cannot judge alone: its hospital adds zeta_1 of the samples that it is judged on."""
+    if env.h1_held_out is None:
+        return m
+    return replace(m, zeta_1=env.h1_held_out(m.theta[env.split.blocks[1]], device))
+
+
+def scorer(env: Env, m: Global) -> Callable[[Vector], Mapping[str, float]] | None:
+    score, zeta_1, (combined, _, device) = env.score_held_out, m.zeta_1, env.split.blocks
+    if score is None or zeta_1 is None:
+        return None
+    return lambda theta: score(theta[combined], zeta_1, theta[device])
+
+
 HSGD = Method(
     name="hsgd",
     device=Role(device_start, device_receive, unchanged, Device),
@@ -796,4 +817,6 @@ HSGD = Method(
     models=models,
     policies=policies,
     warnings=warnings,
+    forward=forward,
+    scorer=scorer,
 )

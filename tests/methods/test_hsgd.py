@@ -19,6 +19,7 @@ from split_problems import (
     Net,
     Samples,
     Toy,
+    drawn,
     envs_of,
     groups,
     intervals,
@@ -28,14 +29,15 @@ from split_problems import (
     theta,
 )
 
-from edge_sdk import costs
+from edge_sdk import costs, metrics
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.loopback import Loopback, Weather
 from edge_sdk.method import DOWN, UP
 from edge_sdk.methods import compression, hsgd, hsgd_plan
+from edge_sdk.methods.evaluation import evaluated
 from edge_sdk.methods.hsgd import HSGD, Settings
 from edge_sdk.methods.hsgd_plan import Constants, Plan, Planned
-from edge_sdk.methods.reports import Progress
+from edge_sdk.methods.reports import Progress, Report
 
 TABLE = {
     (1, 1): (0.0380591665, 0.9192108814, -0.3261813342), (2, 1): (0.0307894376, 0.9471650439, -0.3403184695),
@@ -569,6 +571,37 @@ def size(value):
     if isinstance(value, compression.Dense):
         return value.values.size
     return value.size if isinstance(value, np.ndarray) else 0
+
+
+# Evaluation -----------------------------------------------------------------------------------------------------
+def test_evaluation_joins_what_hospital_and_device_hold():
+    """Sums over the devices' own held-out samples are those of the whole model on all of them together."""
+    others = {h: {d: drawn([9, int(d[1:])], 5) for d in ds} for h, ds in BIG.items()}
+
+    def score(samples):
+        def of(w, z1, b):
+            logits = np.concatenate([z1, NET.h2(b, samples.x2)], 1) @ w.reshape(4, 6).T
+            right = float((logits.argmax(1) == samples.y).sum())
+            return {"samples": 5.0, "correct": right} | metrics.histogram(samples.y, metrics.softmax(logits))
+
+        return of
+
+    envs = envs_of(BIG, NET, THETA0, BASIC, 6)
+    for h, devices in others.items():
+        envs[h] = replace(envs[h], h1_held_out=lambda a, d, devices=devices: NET.h1(a, devices[d].x1))
+        envs |= {d: replace(envs[d], score_held_out=score(s)) for d, s in devices.items()}
+    net = Loopback(evaluated(HSGD, 2), {h: tuple(ds) for h, ds in BIG.items()}, envs, {}, 0)
+    trace = net.run()
+    reports = told(trace, Report)
+    assert [r.round for r in reports] == [2, 4, 6] and reports[-1].final
+    s, data = net.nodes["aggregator"].record.state.inner, joined([x for ds in others.values() for x in ds.values()])
+    w, a, b = (s.theta[block] for block in NET.split.blocks)
+    logits = np.concatenate([NET.h1(a, data.x1), NET.h2(b, data.x2)], 1) @ w.reshape(4, 6).T
+    sums = reports[-1].sums
+    assert sums["samples"] == len(data) == 65 and sums["global_correct"] == (logits.argmax(1) == data.y).sum()
+    binned = np.minimum((metrics.softmax(logits) * metrics.BINS).astype(int), metrics.BINS - 1)
+    assert np.isclose(metrics.binned_auc(sums, "global_"), metrics.macro_auc(data.y, binned.astype(float)))
+    assert s.theta.tobytes() == theta(play(BIG, BASIC, 6)[0]).tobytes()  # evaluation changes nothing
 
 
 # Adaptive strategies --------------------------------------------------------------------------------------------
