@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 from edge_sdk import node as nodes
 from edge_sdk.changes import changed
 from edge_sdk.errors import Cancelled, PeerError
+from edge_sdk.failpoints import reach
 from edge_sdk.method import Place, Role
 from edge_sdk.node import Effects, Envelope, Node
 from edge_sdk.round import Policy
@@ -97,6 +98,7 @@ class Outcome:
 
 def perform(assembly: Assembly, task: Task) -> Outcome:
     """Make the call. Raises nothing."""
+    reach("working")
     try:
         return outcome(assembly, task, call(assembly, task))
     except PeerError as e:
@@ -105,6 +107,8 @@ def perform(assembly: Assembly, task: Task) -> Outcome:
         return Outcome(task, cancelled=True)
     except Exception:
         return Outcome(task, failed=traceback.format_exc())
+    finally:
+        reach("worked")
 
 
 def call(assembly: Assembly, task: Task) -> Effects:

@@ -31,6 +31,7 @@ HEADROOM = 4096  # bytes of a packet that are not the body
 SAMPLE = 16 * 1024  # bytes from which a message tells something about the speed of the link
 SMALLEST, LARGEST = 32 * 1024, 1024 * 1024  # bytes of a chunk
 SHARE = 0.05  # seconds that a chunk may take
+STUCK = 15.0  # seconds after which a connection is given up that neither acknowledges nor takes anything
 SILENCE = 5.0  # seconds a broker may take to accept a connection
 
 
@@ -102,6 +103,7 @@ class Connection:
         self.rate = 0.0  # bytes per second that the broker takes; 0: not known
         self.window, self.packet = WINDOW, PACKET
         self.since, self.poll = time.monotonic(), select.poll()
+        self.moved = self.since  # when anything was read or written
         self.client = self.make(client, will, version)
 
     def make(self, name: str, will: Will | None, version: int) -> paho.Client:
@@ -190,16 +192,22 @@ class Connection:
         for _ in range(BURST):
             if self.fileno() < 0 or not self.poll.poll(0):
                 break
+            self.moved = time.monotonic()
             self.note(self.client.loop_read())
         received, self.received = self.received, []
         return received
 
     def write(self) -> None:
+        """Called when the socket takes more."""
+        self.moved = time.monotonic()
         self.note(self.client.loop_write())
 
     def misc(self, now: float) -> None:
         """Pings. `now`: time.monotonic()."""
         self.note(self.client.loop_misc())
+        oldest = next(iter(self.flying.values()), None)
+        if oldest is not None and now - max(self.moved, oldest[0]) > STUCK:
+            self.lost = self.lost or f"nothing has moved for {STUCK:.0f} s"
         if not self.up and not self.lost and now - self.since > SILENCE:
             self.lost = f"no answer within {SILENCE:.0f} s"
 

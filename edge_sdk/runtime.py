@@ -22,11 +22,12 @@ from edge_sdk.counters import Counters
 from edge_sdk.desk import Desk, decode_run, encode_run
 from edge_sdk.engine import Assembly as Assembly
 from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.failpoints import reach
 from edge_sdk.files import checksum
 from edge_sdk.frames import Ack, Acks, Birth, Chunk, Frame, Hello, Message, Offer, Parts, pack, unpack
 from edge_sdk.link import Backoff, Link
 from edge_sdk.method import RESERVED_NAMES
-from edge_sdk.mqtt import Connection, Will, broker_at
+from edge_sdk.mqtt import LARGEST, Connection, Will, broker_at
 from edge_sdk.node import Node
 from edge_sdk.outbox import Out
 from edge_sdk.presence import Presence
@@ -64,6 +65,7 @@ class Runtime:
         settle: seconds for which a restarted parent waits for its children.
         backoff: between attempts to connect.
         rto: seconds until a message is repeated for the first time.
+        largest_chunk: bytes that travel together at most; what is larger goes in pieces.
         log: where to write.
     """
 
@@ -87,6 +89,7 @@ class Runtime:
         settle: float = 10.0,
         backoff: Backoff | None = None,
         rto: float = 2.0,
+        largest_chunk: int = LARGEST,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children)
@@ -101,6 +104,7 @@ class Runtime:
         self.habits = Habits(worker, len(children) if wait_for is None else wait_for, settle, rto)
         self.log = log or logging.getLogger("auscult.node")
         self.counters, self.presence = Counters(), Presence(children)
+        self.largest_chunk = largest_chunk
         self.session: Session | None = None
         self.refusal, self.refused_run = "", b""
         self.next_run: Run | None = None
@@ -298,6 +302,8 @@ class Runtime:
             self.handle(frame, broadcast=place.child == ALL)
         except PeerError as e:
             self.refuse("malformed", sender, f"{topic}: {e}")
+        except (DiskError, OSError) as e:
+            self.disk_failed(e)
 
     def refuse(self, reason: str, sender: str, why: str) -> None:
         self.counters.count(f"refused.{reason}.{sender}")
@@ -326,6 +332,8 @@ class Runtime:
                 self.child_born(frame)
         elif isinstance(frame, Hello):
             self.greeted(frame)
+        elif self.reopen_at < inf:
+            self.counters.count(f"refused.disk.{frame.src}")
         elif self.session is None or frame.run != self.session.run.id:
             self.counters.count(f"refused.run.{frame.src}")
         elif isinstance(frame, Parts):
@@ -447,7 +455,11 @@ class Runtime:
 
     def leave(self) -> None:
         if self.session is not None:
-            self.session.close(GRACE)
+            try:
+                self.session.close(GRACE)
+            except (DiskError, OSError) as e:
+                self.log.error("%s: the last changes are not saved: %s", self.name, e)
+                self.session.store.close()
             self.session = None
 
     def reopen(self) -> None:
@@ -460,7 +472,7 @@ class Runtime:
         session.store.close()
         try:
             self.open(session.run, session.assembly)
-        except (UsageError, DiskError) as e:
+        except (UsageError, DiskError, OSError) as e:
             self.log.error("%s: %s", self.name, e)
             self.session, self.reopen_at = session, time.monotonic() + DISK
         self.announce()
@@ -472,15 +484,20 @@ class Runtime:
             return
         links = [link.connection for link in self.all_links if link.connection is not None]
         self.session.chunk = min((c.chunk for c in links), default=self.session.chunk)
+        self.session.chunk = min(self.session.chunk, self.largest_chunk)
         try:
             self.session.commit(now)
-        except DiskError as e:
-            self.counters.count("commit_failed")
-            self.log.error("%s: cannot save (%s); nothing is taken in until that is over", self.name, e)
-            self.reopen_at = now + DISK
+        except (DiskError, OSError) as e:
+            self.disk_failed(e)
         if self.session.ready != self.announced:
             self.announced = self.session.ready
             self.announce()
+
+    def disk_failed(self, why: Exception) -> None:
+        """What was not saved was not acknowledged either, so it comes again."""
+        self.counters.count("disk_failed")
+        self.log.error("%s: cannot save (%s); nothing is taken in until that is over", self.name, why)
+        self.reopen_at = time.monotonic() + DISK
 
     def announce(self) -> None:
         """Tell parent and children, now, what has changed with us."""
@@ -501,9 +518,11 @@ class Runtime:
             else:
                 self.session.sender.begin(*found, now)
         self.send_pieces(now)
+        reach("published")
         if now >= self.session.ack_at:
             for peer in list(self.session.acks):
                 self.publish_acks(peer)
+            reach("acknowledged")
 
     def send_pieces(self, now: float) -> None:
         """What is due of the messages that travel in pieces, both ways."""

@@ -22,6 +22,7 @@ from edge_sdk import node as nodes
 from edge_sdk.changes import changed
 from edge_sdk.counters import Counters
 from edge_sdk.engine import Assembly, Outcome, Parcel, Task, Verb, Worker, perform
+from edge_sdk.failpoints import reach
 from edge_sdk.files import INLINE, digest
 from edge_sdk.frames import ACKS_PER_FRAME, Ack, Chunk, Held, Message, Offer
 from edge_sdk.inbox import Inbox
@@ -68,7 +69,7 @@ class Session:
         stopping: calls in progress are to be given up.
         chunk: bytes that travel together in messages from now on.
         latest: number of the parent's latest question, whether worked on or not.
-        busy: calls given to the worker whose outcome has not been seen.
+        busy: calls given to the worker whose outcome has not been seen; `void`: those of them that change nothing.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Session:
     chunk: int = CHUNK
     latest: int = 0
     busy: int = 0
+    void: int = 0
     settled: bool = False
     pause: float = 0.0
 
@@ -153,7 +155,9 @@ class Session:
                 self.owe_ack(m)
             return verdict
         verdict, file = self.receiver.take(f)
+        reach("chunk")
         if file is not None:
+            reach("assembled")
             self.waiting[m.src, m.seq] = changed(m, body=self.store.files.read(file))
             self.arrived[m.src, m.seq] = file
         return verdict
@@ -173,6 +177,7 @@ class Session:
                 news, done = self.outbox.acked(src, seq, now)
                 if news:
                     self.sender.acked(src, seq)
+                    reach("heard")
                     self.done_deliveries.append((seq, src))
                     self.done_sent += done
                     self.tidy_at = min(self.tidy_at, now + TIDY_DELAY)
@@ -193,9 +198,25 @@ class Session:
     def forget_disk_of(self, name: str) -> None:
         self.counters.count(f"replaced.{name}")
         self.log.warning("%s: %s has lost its memory of this run", self.name, name)
+        if name == self.parent:
+            self.begin_anew()
         if name in self.node.record.below.owed and (out := self.outbox.again(name)):
             out.body = self.store.body(out.seq)
             self.store.deliver_again(out.seq, name)
+
+    def begin_anew(self) -> None:
+        """The parent counts its questions from 1 again: what it asked before, and what it was answered, is void."""
+        assert self.parent is not None
+        for job in [j for j in self.jobs if j.sender == self.parent]:
+            self.jobs.remove(job)
+            if job.id is not None:
+                self.store.drop_job(job.id)
+        for out in self.outbox.waiting(self.parent):
+            self.store.drop_deliveries([(out.seq, self.parent)])
+            self.drop_sent(self.outbox.give_up(out, self.parent))
+        self.void, self.latest = self.busy, 0
+        self.node = nodes.with_record(self.node, above=0)
+        self.save_record()
 
     # -- the transaction
 
@@ -208,6 +229,8 @@ class Session:
             return self.dispatch()
         before = self.node.record
         took = list(self.waiting.values())
+        if took:
+            reach("read")
         with self.store.transaction():
             self.take_in()
             for outcome in outcomes:
@@ -216,7 +239,7 @@ class Session:
                 self.work()
             self.tidy(now)
             if self.node.record is not before:
-                self.store.save_record(self.assembly.records.encode(replace(self.node.record, last={})))
+                self.save_record()
         self.counters["commits"] += 1  # not worth a commit of its own
         for m in took:
             self.owe_ack(m)
@@ -226,6 +249,9 @@ class Session:
         self.mine = []
         self.tell_all()
         return self.dispatch()
+
+    def save_record(self) -> None:
+        self.store.save_record(self.assembly.records.encode(replace(self.node.record, last={})))
 
     def take_in(self) -> None:
         took, self.waiting = list(self.waiting.values()), {}
@@ -290,6 +316,9 @@ class Session:
         """Write what a call came to."""
         self.busy -= 1
         job = outcome.task.job
+        if self.void:
+            self.void -= 1
+            return  # of a parent's question that is void; a child's answer is worked on again
         if outcome.cancelled and self.stopping:
             return  # it is done again after the restart
         if job is not None:
@@ -381,6 +410,7 @@ class Session:
         for id, message in told:
             try:
                 self.tell(id, message)
+                reach("told")
             except Exception:
                 self.counters.count("told_failed")
                 self.log.exception("%s: the application failed on %s", self.name, type(message).__name__)
@@ -441,7 +471,7 @@ class Session:
         with self.store.transaction():
             for outcome in self.finished():
                 self.apply(outcome)
-            self.store.save_record(self.assembly.records.encode(replace(self.node.record, last={})))
+            self.save_record()
             self.tidy(time.monotonic(), all=True)
         self.store.files.remove(self.done_files)
         self.receiver.close()

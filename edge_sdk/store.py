@@ -17,6 +17,7 @@ from secrets import randbits
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.errors import UsageError
+from edge_sdk.failpoints import reach
 from edge_sdk.files import Files
 from edge_sdk.frames import Buffer
 
@@ -132,7 +133,9 @@ class Store:
         self.db.execute("begin immediate")
         try:
             yield
+            reach("saved")
             self.db.execute("commit")
+            reach("committed")
         except BaseException:
             if self.db.in_transaction:
                 self.db.execute("rollback")
@@ -204,6 +207,7 @@ class Store:
         row += [None if sent.file else body, sent.file, sent.chunk, sent.digest]
         if sent.file:
             self.files.write(sent.file, body)
+            reach("file")
         self.db.execute("insert into outbox values(?, ?, ?, ?, ?, ?, ?, ?)", row)
         self.db.executemany("insert into deliver values(?, ?)", [(sent.seq, dst) for dst in sent.pending])
         self.put("seq", sent.seq + 1)

@@ -45,12 +45,13 @@ class Fleet:
     def tier(self, name: str) -> str:
         return "aggregator" if name == "agg" else "hospital" if name in self.tree else "device"
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, fail: str = "") -> None:
+        """`fail`: where it is to die, as in failpoints.py."""
         place = {"name": name, "tier": self.tier(name), "parent": self.parents.get(name)}
         place |= {"children": self.tree.get(name, []), "directory": str(self.base / name)}
         (self.base / name).mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "tests.wire.play", json.dumps(place | self.settings)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "AUSCULT_FAIL": fail}
         with (self.base / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(command, cwd=ROOT, stderr=log, env=environment)
 
@@ -63,6 +64,16 @@ class Fleet:
         assert process.poll() is None, f"{name} has ended by itself:\n{self.log(name)}"
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+    def dies(self, name: str, seconds: float = 30.0) -> bool:
+        """Whether it has killed itself within the time."""
+        try:
+            code = self.processes[name].wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        assert code == -signal.SIGKILL, self.log(name)
+        del self.processes[name]
+        return True
 
     def stop_all(self) -> None:
         for process in self.processes.values():

@@ -39,6 +39,7 @@ def main(settings: dict[str, Any]) -> None:
         keepalive=5,
         backoff=Backoff(0.02, 0.3),
         rto=0.5,
+        largest_chunk=settings.get("largest_chunk", 2**20),
     )
     signal.signal(signal.SIGTERM, lambda *_: node.stop())
     node.run()

@@ -1,4 +1,4 @@
-"""kill -9 of every process and of the broker, at seeded moments: everything still counts exactly once."""
+"""kill -9 of every process and of the broker, at seeded moments and at every step: all still counts exactly once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from edge_sdk.broker import EmbeddedBroker, LocalBroker
 from tests.wire.fleet import Fleet, eventually
+from tests.wire.matrix import cells, play
 
 TREE = {"agg": ["h"], "h": ["a", "b"]}
 
@@ -44,3 +45,13 @@ def victims(dice: random.Random, count: int) -> list[str]:
     chosen = everybody + dice.choices(everybody, k=max(0, count - len(everybody)))
     dice.shuffle(chosen)
     return chosen
+
+
+@pytest.mark.parametrize("mortal", ["mosquitto"], indirect=True)
+def test_a_tier_may_die_at_any_step(tmp_path: Path, mortal: LocalBroker) -> None:
+    """A third of the kill matrix, every step on some tier; the whole of it is a command (matrix.py)."""
+    dice = random.Random(11)
+    all_cells = cells()
+    points = sorted({point for _, point in all_cells})
+    wanted = [dice.choice([c for c in all_cells if c[1] == point]) for point in points]
+    assert play(tmp_path, mortal, wanted, dice).total() == len(points)

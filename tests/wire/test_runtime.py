@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from edge_sdk import topics
-from edge_sdk.broker import LocalBroker
+from edge_sdk.broker import LocalBroker, Mosquitto
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.frames import Message, pack
 from edge_sdk.mqtt import Connection, broker_at
+from edge_sdk.proxy import Proxy
 from edge_sdk.round import Policy
 from edge_sdk.run import Run
 from edge_sdk.runtime import Runtime
-from edge_sdk.store import Store
+from edge_sdk.store import DiskError, Store
 from tests.wire import roles
+from tests.wire.conftest import missing
 from tests.wire.fleet import eventually
 from tests.wire.live import Live, Net, playing
 
@@ -298,3 +300,71 @@ def test_a_run_begun_with_other_settings_is_refused(tmp_path: Path, quick: Local
         eventually(lambda: (tmp_path / "agg" / "current").exists())
     with pytest.raises(UsageError, match="other settings"):
         net.aggregator(rounds=3).run()
+
+
+def test_a_replaced_hospital_is_not_refused(tmp_path: Path, quick: LocalBroker) -> None:
+    """It counts its questions from 1 again, and its devices have heard higher numbers."""
+    net = Net(tmp_path, quick.url)
+    aggregator, device = net.aggregator("h"), net.device("a", "h")
+    with playing(aggregator, device):
+        with playing(net.hospital("h", "a")):
+            eventually(lambda: net.rounds >= 5)
+        with playing(net.hospital("h", "a", directory=tmp_path / "new")):
+            reached = net.rounds
+            eventually(lambda: net.rounds >= reached + 5)
+        assert device.counters["replaced.h"] == 1 and aggregator.counters["replaced.h"] == 1
+    assert all(done.devices == 1 for _, done in net.told)
+
+
+def test_a_full_disk_stops_a_node_until_there_is_room(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = threading.Event()
+    save = Store.save_received
+
+    def save_received(store: Store, src: str, seq: int) -> None:
+        if full.is_set():
+            raise DiskError("database or disk is full")
+        save(store, src, seq)
+
+    monkeypatch.setattr(Store, "save_received", save_received)
+    monkeypatch.setattr("edge_sdk.runtime.DISK", 0.2)
+    net = Net(tmp_path, quick.url)
+    aggregator, device = net.aggregator("a"), net.device("a", "agg")
+    with playing(aggregator, device):
+        eventually(lambda: net.rounds >= 3)
+        full.set()
+        eventually(lambda: aggregator.counters["disk_failed"] + device.counters["disk_failed"] >= 2)
+        reached = net.rounds
+        full.clear()
+        eventually(lambda: net.rounds >= reached + 3)
+    heard = {number: done.round for number, done in net.told}  # at least once
+    assert heard == {i: i for i in range(1, len(heard) + 1)}
+
+
+def test_a_half_open_link_is_given_up(tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_sdk.mqtt.STUCK", 1.0)
+    net = Net(tmp_path, quick.url)
+    with Proxy("127.0.0.1", quick.port, hole=200_000) as link:
+        device = net.device("a", "agg", broker=f"mqtt://127.0.0.1:{link.port}")
+        with playing(net.aggregator("a", size=20_000), device):
+            eventually(lambda: link.passed.holes >= 1)
+            reached = net.rounds
+            eventually(lambda: net.rounds > reached)
+            assert link.passed.connections >= 2
+
+
+def test_the_brokers_limits_are_kept(tmp_path: Path) -> None:
+    """It takes two unacknowledged messages and packets of 100 KB, and throws out who sends more."""
+    if missing("mosquitto"):
+        pytest.skip(missing("mosquitto"))
+    with Mosquitto(settings="max_inflight_messages 2\nmax_packet_size 100000") as strict:
+        net = Net(tmp_path, strict.url, version=5)
+        names = ("a", "b", "c", "d")
+        devices = [net.device(n, "agg") for n in names]
+        with playing(net.aggregator(*names, rounds=4, size=100_000), *devices):
+            connection = eventually(lambda: devices[0].above and devices[0].above.connection)
+            eventually(lambda: net.rounds == 4)
+            assert devices[0].above and devices[0].above.connection is connection
+            assert connection.packet == 100_000 and connection.window == 2
+            assert devices[0].counters["chunks_out.agg"] >= 4 * 5
