@@ -74,6 +74,8 @@ class Aggregator:
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log = log or logging.getLogger(f"auscult.{name}")
+        start = self.assemble(run)
+        start.role.start(start.env)  # pure: what it finds wrong with the settings is said now
         for warning in method_of(run).warnings(settings_of(run), self.hospitals):
             self.log.warning("%s: %s", name, warning)
         self.metrics = Metrics(self.directory / "metrics.jsonl")

@@ -65,7 +65,8 @@ def assembly(run: Run, tier: str, env: Place, deadline: float = inf, quorum: int
     """
     method = method_of(run)
     role: Role = getattr(method, tier)
-    policy = method.policies(env.settings, env.sizes, deadline, run.deadline)[tier]
+    sizes = env.sizes if tier == "aggregator" else {tier: max(1, env.devices)}
+    policy = method.policies(env.settings, sizes, deadline, run.deadline, run.evaluate_every)[tier]
     policy = replace(policy, quorum=max(policy.quorum, quorum))
     messages = Codec(method.messages, layout=env.layout)
     return Assembly(role, env, policy, messages, record_codec(role, method.messages, env.layout))

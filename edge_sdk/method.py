@@ -98,14 +98,18 @@ class Place:
 
 
 def barriers(
-    settings: Any, sizes: Mapping[str, int], deadline: float, hospital_deadline: float
+    settings: Any, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
 ) -> Mapping[str, Policy]:
     """Tier -> when its rounds are over, for a method that waits for everybody it has asked.
 
     Args:
-        sizes: of `Place`; empty on a device.
+        sizes: at the aggregator: hospital -> number of its devices; elsewhere one entry, the devices from here on down.
         deadline: seconds after which the aggregator goes on with the hospitals that have answered (at least one).
         hospital_deadline: seconds after which a hospital goes on with the devices that have answered (perhaps none).
+        evaluate_every: rounds between evaluations on all devices; 0: only at the end.
+
+    Raises:
+        UsageError: these do not go together.
     """
     return {
         "aggregator": Policy(quorum=1, deadline=deadline),
@@ -130,7 +134,7 @@ class Method:
         env: the `Place` subclass that its roles are given.
         show: (env, aggregator state) -> a declared message with the model as it is now, for evaluation.
         models: (env, device state, that message) -> {"global": theta, ...}: the models that a device can judge.
-        policies: (settings, sizes, deadline, hospital's deadline) -> tier -> when its rounds are over.
+        policies: arguments of `barriers` -> tier -> when its rounds are over.
         warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
         forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
         scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
@@ -145,7 +149,7 @@ class Method:
     env: type[Place]
     show: Callable[[Any, Any], Any]
     models: Callable[[Any, Any, Any], Mapping[str, Vector]]
-    policies: Callable[[Any, Mapping[str, int], float, float], Mapping[str, Policy]] = barriers
+    policies: Callable[[Any, Mapping[str, int], float, float, int], Mapping[str, Policy]] = barriers
     warnings: Callable[[Any, Mapping[str, int]], Sequence[str]] = no_warnings
     forward: Callable[[Any, Any, str], Any] | None = None
     scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None

@@ -28,7 +28,7 @@ from hardware.probe import cpu_seconds, peak_memory_mb
 
 
 log = logging.getLogger("auscult.serve")
-LAST_WORDS = 60.0
+LINGER, LAST_WORDS = 0.7, 60.0  # seconds
 
 WITH_PARENT = "AUSCULT_END_WITH"
 """Names the process that started this one, if this one is to end with it, however that ends."""
@@ -87,12 +87,13 @@ def serve(services: Sequence[Service], once: bool, meanwhile: Callable[[], None]
 class Ending:
     """Whether a service that serves one run may end: the run is over here, and nobody waits for anything from here.
 
-    A peer that has gone for good would be waited for in vain, so LAST_WORDS seconds after the end it is left with what
-    is on this disk: the node sends it when it is started again.
+    A node stays for LINGER seconds after that, because its own last acknowledgement may be on its way. A peer that has
+    gone for good would be waited for in vain, so LAST_WORDS seconds after the end it is left with what is on this disk:
+    the node sends it when it is started again.
     """
 
     def __init__(self, service: Service):
-        self.service, self.since = service, inf
+        self.service, self.since, self.quiet = service, inf, inf
 
     def __call__(self) -> bool:
         """Raises UsageError if this node cannot take part in the run, which then would never end here."""
@@ -100,10 +101,12 @@ class Ending:
             raise UsageError(self.service.runtime.refusal)
         if not self.service.finished.is_set():
             return False
-        self.since = min(self.since, time.monotonic())
-        if self.service.runtime.delivered:
+        now = time.monotonic()
+        self.since = min(self.since, now)
+        self.quiet = min(self.quiet, now) if self.service.runtime.delivered else inf
+        if now > self.quiet + LINGER:
             return True
-        late = time.monotonic() > self.since + LAST_WORDS
+        late = now > self.since + LAST_WORDS
         if late:
             log.warning("ending with messages that have not been acknowledged; they are kept for the next start")
         return late

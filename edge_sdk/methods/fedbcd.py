@@ -440,6 +440,8 @@ FEDBCD = Method(
     env=Env,
     show=show,
     models=models,
+    policies=policies,
+    warnings=warnings,
 )
 FEDBCD_I = replace(
     FEDBCD,
