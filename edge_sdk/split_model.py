@@ -20,7 +20,7 @@ class SplitModel(Model):
     """A bundle with towers. Parameters come per group, as the parties hold them."""
 
     def __init__(self, bundle: Any, threads: int = 1, check: bool = True) -> None:
-        super().__init__(bundle, threads, check)
+        super().__init__(bundle, threads, check, kernels="portable")
         if not self.bundle.manifest.get("split"):
             raise BundleError(f"{self.name} is no split model; use Model")
 
@@ -50,6 +50,15 @@ class SplitModel(Model):
     def embed(self, tower: str, theta: Vector, x: Array) -> Floats:
         """Embeddings (B, d) of a tower's own samples; `theta` is the tower's."""
         return np.asarray(self.call(f"embed@{tower}", {f"theta.{tower}": theta, f"x.{tower}": x})[0], np.float32)
+
+    def party_logits(
+        self, party: str, thetas: Mapping[str, Vector], x: Mapping[str, Array], embeddings: Mapping[str, Array]
+    ) -> Floats:
+        """The joint output (B, classes), for a party that is given the others' embeddings; arguments as below."""
+        feeds: dict[str, Array] = {}
+        for prefix, values in (("theta.", thetas), ("x.", x), ("z.", embeddings)):
+            feeds |= {prefix + k: v for k, v in values.items()}
+        return np.asarray(self.call(f"predict@{party}", feeds)[0], np.float32)
 
     def party_grad(
         self,

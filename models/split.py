@@ -9,6 +9,7 @@ towers, and differentiates with respect to what it owns; everything else is froz
     predict              theta, x.<tower>...                                  -> logits
     loss_grad            theta, x.<tower>..., y, weights                      -> loss, grad              (all of theta)
     embed@<tower>        theta.<tower>, x.<tower>                             -> embedding
+    predict@<party>      theta.<group>..., x.<own>..., z.<other>...           -> logits
     loss_grad@<party>    theta.<group>..., x.<own>..., z.<other>..., y, weights -> loss, grad            (what it owns)
 """
 
@@ -115,9 +116,9 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: Progress = lambda te
     }
     widths = {t: int(graphs[f"embed@{t}"].graph.shape("embedding")[1]) for t in net.towers}
     for party, owned in spec.parties.items():
-        graphs[f"loss_grad@{party}"] = targets.loss_grad(
-            party_source(net, owned, slots, inputs, widths), spec.loss, owned
-        )
+        source = party_source(net, owned, slots, inputs, widths)
+        graphs[f"predict@{party}"] = targets.predict(source)
+        graphs[f"loss_grad@{party}"] = targets.loss_grad(source, spec.loss, owned)
     models = {k: t.model() for k, t in graphs.items()}
     progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
     fixed, y_shape = vectors(net, slots, []), target_shape(base, whole.output_shape)

@@ -59,7 +59,7 @@ def test_esr_layout(tmp_path):
     assert table.x.shape == (115, 178) and np.bincount(table.y).tolist() == [23] * 5
     assert (table.x[24] == signal[1, 178:356]).all() and table.source[24] == 1
     whole = datasets.divided(table)
-    assert whole.x1.shape == whole.x2.shape == (115, 1, 89) and (whole.x2[0, 0] == signal[0, 89:178]).all()
+    assert whole.x1.shape == whole.x2.shape == (115, 89, 1) and (whole.x2[0, :, 0] == signal[0, 89:178]).all()
 
 
 def test_images_frame_and_crop(tmp_path):
@@ -67,8 +67,10 @@ def test_images_frame_and_crop(tmp_path):
     path = npz(tmp_path / "m.npz", x_train=x[:5], y_train=np.arange(5), x_test=x[5:], y_test=np.arange(2))
     table = load(f"mnist:{path}")
     whole = datasets.divided(table)
-    assert whole.x1.shape == (7, 1, 22, 22) and whole.x2.shape == (7, 300)
-    assert np.allclose(whole.x1[3, 0], x[3, 3:25, 3:25] / 255) and np.allclose(whole.x2[3, :84], x[3, :3].ravel() / 255)
+    assert whole.x1.shape == (7, 1, 22, 22) and whole.x2.shape == (7, 1, 15, 20)
+    assert np.allclose(whole.x1[3, 0], x[3, 3:25, 3:25] / 255) and np.allclose(
+        whole.x2[3].ravel()[:84], x[3, :3].ravel() / 255
+    )
     assert [r.tolist() for r in held_out(table)] == [[0, 1, 2, 3, 4], [5, 6]]
     other = {"train_images": x[:5], "train_labels": np.arange(5)[:, None]}
     medical = npz(tmp_path / "o.npz", **other, test_images=x[5:], test_labels=np.arange(2)[:, None])

@@ -87,16 +87,18 @@ def is_medmnist(path: Path) -> bool:
 
 # Vertical splits ------------------------------------------------------------------------------------------------
 FRAME = 3  # pixels: 28^2 - 22^2 = 300 of them in the frame, 484 in the middle
+FRAME_SHAPE = 15, 20
 
 
 def signal_halves(x: Floats) -> tuple[Floats, Floats]:
-    """ESR: the first 89 values to the hospital, the last 89 to the device; as signals of one channel."""
-    return x[:, None, : LENGTH // 2], x[:, None, LENGTH // 2 :]
+    """ESR: the first 89 values to the hospital, the last 89 to the device; as 89 steps of one channel."""
+    return x[:, : LENGTH // 2, None], x[:, LENGTH // 2 :, None]
 
 
 def frame_and_crop(x: Floats) -> tuple[Floats, Floats]:
-    """Grey images of 28 x 28: the middle 22 x 22 to the hospital, as images; the 300 pixels around it to the device."""
+    """Grey images of 28 x 28: the middle 22 x 22 to the hospital; the 300 pixels around it to the device, row by row,
+    as an image of 15 x 20."""
     side = x.shape[1]
     inside = np.zeros((side, side), bool)
     inside[FRAME : side - FRAME, FRAME : side - FRAME] = True
-    return x[:, None, FRAME : side - FRAME, FRAME : side - FRAME], x[:, ~inside]
+    return x[:, None, FRAME : side - FRAME, FRAME : side - FRAME], x[:, ~inside].reshape(-1, 1, *FRAME_SHAPE)

@@ -161,13 +161,13 @@ class Settings:
         return compression.pack(x, 1.0 if first else self.keep, self.levels, columns)
 
 
-def policies(s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float) -> dict[str, Policy]:
-    """Barriers, where a hospital's deadline is for a global round: it is shared by the two questions per interval."""
+def policies(
+    s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
+) -> dict[str, Policy]:
+    """Barriers, where a hospital's deadline is for a global round: the two questions of each interval share it."""
     intervals = s.P if "relation" in s.strategies else s.P // s.Q
-    return {
-        **barriers(s, sizes, deadline, hospital_deadline),
-        "hospital": Policy(deadline=hospital_deadline / (2 * intervals)),
-    }
+    barrier = barriers(s, sizes, deadline, hospital_deadline, evaluate_every)
+    return {**barrier, "hospital": Policy(deadline=hospital_deadline / (2 * intervals))}
 
 
 def warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:

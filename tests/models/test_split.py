@@ -61,6 +61,16 @@ def test_every_party_gets_its_part_of_the_joint_gradient(model, net, data, party
         np.testing.assert_allclose(grad, np.concatenate(parts), atol=1e-6)
 
 
+@pytest.mark.parametrize("party", PARTIES)
+def test_every_party_predicts_with_the_others_embeddings(model, data, party):
+    x, _ = data
+    theta = {g: model.group(model.theta0, g) for g in ("head", *SHAPES)}
+    own = [t for t in SHAPES if t in PARTIES[party]]
+    others = {t: model.embed(t, theta[t], x[t]) for t in SHAPES if t not in own}
+    got = model.party_logits(party, {g: theta[g] for g in {"head", *own}}, {t: x[t] for t in own}, others)
+    np.testing.assert_allclose(got, model.logits(model.theta0, x), atol=1e-6)
+
+
 def test_the_joint_output_is_the_modules(model, net, data):
     x = data[0]
     want = net(*(torch.from_numpy(v) for v in x.values())).detach().numpy()

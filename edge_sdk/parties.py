@@ -1,0 +1,109 @@
+"""HSGD's kernels from a split model: what a hospital and a device are given so that each differentiates its own part.
+
+The bundle has towers "hospital" and "device", and parties of the same names; the hospital owns the head too. Its theta
+is [head; hospital; device], which are theta_0, theta_1 and theta_2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk import metrics
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.compression import Floats
+from edge_sdk.methods.hsgd import Rows, Split
+from edge_sdk.split_model import SplitModel
+from edge_sdk.vectors import Vector
+
+Array = npt.NDArray[Any]
+
+HEAD, HOSPITAL, DEVICE = "head", "hospital", "device"
+GROUPS = HEAD, HOSPITAL, DEVICE
+PARTIES = {HOSPITAL: (HEAD, HOSPITAL), DEVICE: (DEVICE,)}
+
+
+def split_of(model: SplitModel) -> Split:
+    """The sizes of its parts.
+
+    Raises:
+        UsageError: its parties are others, or its parameters lie in another order.
+    """
+    order = tuple(dict.fromkeys(s.group for s in model.layout.slots))
+    owned = {party: tuple(sorted(groups)) for party, groups in model.parties.items()}
+    if order != GROUPS or owned != {p: tuple(sorted(g)) for p, g in PARTIES.items()}:
+        raise UsageError(
+            f"{model.name}: groups {', '.join(order)} of {owned}; HSGD needs {', '.join(GROUPS)} of {PARTIES}"
+        )
+    sizes = (model.group(model.theta0, g).size for g in GROUPS)
+    widths = (model.bundle.manifest["split"]["towers"][t]["embedding"] for t in (HOSPITAL, DEVICE))
+    return Split(*sizes, *widths)
+
+
+def device_kernels(
+    model: SplitModel, x2: Array, y: Array, held_out: tuple[Array, Array] | None = None
+) -> dict[str, Any]:
+    """Fields of hsgd.Env for a device.
+
+    Args:
+        x2: (samples, ...), its features. y: (samples,), labels.
+        held_out: the same of samples that it is judged on.
+    """
+
+    def h2(theta_2: Vector, rows: Rows) -> Floats:
+        return model.embed(DEVICE, theta_2, x2[rows])
+
+    def grad_device(theta_0: Vector, zeta_1: Floats, theta_2: Vector, rows: Rows) -> tuple[float, Vector]:
+        thetas, given = {HEAD: theta_0, DEVICE: theta_2}, {HOSPITAL: zeta_1}
+        loss, grads = model.party_grad(DEVICE, thetas, {DEVICE: x2[rows]}, given, y[rows])
+        return loss, grads[DEVICE]
+
+    def score_held_out(theta_0: Vector, zeta_1: Floats, theta_2: Vector) -> Mapping[str, float]:
+        x, labels = held_out or (x2[:0], y[:0])
+        logits = model.party_logits(DEVICE, {HEAD: theta_0, DEVICE: theta_2}, {DEVICE: x}, {HOSPITAL: zeta_1})
+        return scores(labels, logits)
+
+    kernels = {"samples": len(y), "h2": h2, "grad_device": grad_device}
+    return kernels | ({"score_held_out": score_held_out} if held_out is not None and len(held_out[1]) else {})
+
+
+def hospital_kernels(
+    model: SplitModel,
+    x1: Array,
+    y: Array,
+    rows: Mapping[str, Rows],
+    held_out: tuple[Array, Mapping[str, Rows]] | None = None,
+) -> dict[str, Any]:
+    """Fields of hsgd.Env for a hospital.
+
+    Args:
+        x1: (samples, ...), its features of all its patients. y: (samples,), labels.
+        rows: device -> rows of its samples in x1 and y, in the device's order.
+        held_out: the same features of samples that devices are judged on, and whose they are.
+    """
+
+    def h1(theta_1: Vector, at: Rows) -> Floats:
+        return model.embed(HOSPITAL, theta_1, x1[at])
+
+    def grad_hospital(theta_0: Vector, theta_1: Vector, zeta_2: Floats, at: Rows) -> tuple[float, Vector, Vector]:
+        thetas, given = {HEAD: theta_0, HOSPITAL: theta_1}, {DEVICE: zeta_2}
+        loss, grads = model.party_grad(HOSPITAL, thetas, {HOSPITAL: x1[at]}, given, y[at])
+        return loss, grads[HEAD], grads[HOSPITAL]
+
+    def h1_held_out(theta_1: Vector, device: str) -> Floats:
+        x, whose = held_out or (x1[:0], {})
+        return model.embed(HOSPITAL, theta_1, x[whose.get(device, np.zeros(0, np.intp))])
+
+    kernels = {"rows": rows, "h1": h1, "grad_hospital": grad_hospital}
+    return kernels | ({"h1_held_out": h1_held_out} if held_out is not None else {})
+
+
+def scores(y: Array, logits: Floats) -> dict[str, float]:
+    """Sums over samples: how many, how many right, loss, and the histograms that an area under the ROC curve needs."""
+    p = metrics.softmax(logits.astype(np.float64))
+    right = float((logits.argmax(1) == y).sum())
+    loss = -np.log(np.maximum(p[np.arange(len(y)), y], np.finfo(np.float64).tiny)).sum()
+    return {"samples": float(len(y)), "correct": right, "loss": float(loss)} | metrics.histogram(y, p)
