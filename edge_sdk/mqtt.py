@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -23,7 +25,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
 from edge_sdk.errors import UsageError
 
-PORT = 1883
+PORT, TLS_PORT = 1883, 8883
 BURST = 256  # packets read at once
 WINDOW = 20  # unacknowledged messages where the broker does not say how many it takes (MQTT 3.1.1)
 PACKET = 256 * 1024 * 1024 - 1  # the largest that MQTT has
@@ -43,29 +45,55 @@ class Broker:
     port: int = PORT
     user: str | None = None
     password: str | None = None
+    tls: bool = False
 
     def __str__(self) -> str:
-        return f"mqtt://{self.host}:{self.port}"
+        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Tls:
+    """What a node proves itself with, and by what it knows the broker.
+
+    Attributes:
+        ca: certificates of the authorities that may sign for the broker; None: those of the system.
+        certificate, key: of this node, where the broker wants to see one.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Raises:
+        UsageError: a file is missing or is no certificate.
+        """
+        try:
+            context = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as e:
+            raise UsageError(f"tls: {self}: {e}") from None
+        return context
 
 
 def broker_at(url: str) -> Broker:
-    """The broker of `mqtt://[user:password@]host[:port]`.
+    """The broker of `mqtt://[user:password@]host[:port]`, or of `mqtts://` for TLS.
 
     Raises:
         UsageError: it is no such address.
     """
-    wrong = UsageError(f"broker = {url!r}, expected mqtt://[user:password@]host[:port]")
+    wrong = UsageError(f"broker = {url!r}, expected mqtt(s)://[user:password@]host[:port]")
     try:
         parts = urlsplit(url)
-        port = parts.port or PORT
+        tls = parts.scheme == "mqtts"
+        port = parts.port or (TLS_PORT if tls else PORT)
     except ValueError:
         raise wrong from None
-    if parts.scheme == "mqtts":
-        raise UsageError(f"broker = {url!r}: TLS is not supported yet; use mqtt:// inside a network that you trust")
-    if parts.scheme != "mqtt" or not parts.hostname or parts.path not in ("", "/") or parts.query:
+    if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.path not in ("", "/") or parts.query:
         raise wrong
     user, password = (None if v is None else unquote(v) for v in (parts.username, parts.password))
-    return Broker(parts.hostname, port, user, password)
+    return Broker(parts.hostname, port, user, password, tls)
 
 
 @dataclass(frozen=True)
@@ -86,6 +114,7 @@ class Connection:
         will: published by the broker if the connection breaks.
         keepalive: seconds.
         version: of MQTT, 4 (3.1.1) or 5.
+        tls: of a broker that wants it.
     """
 
     def __init__(
@@ -96,7 +125,9 @@ class Connection:
         will: Will | None = None,
         keepalive: int = 60,
         version: int = 4,
+        tls: ssl.SSLContext | None = None,
     ):
+        self.tls = tls if broker.tls else None
         self.broker, self.name, self.topics, self.keepalive = broker, client, topics, keepalive
         self.received: list[tuple[str, bytes]] = []
         self.up, self.lost, self.flying = False, "", dict[int, tuple[float, int]]()
@@ -119,6 +150,8 @@ class Connection:
         client.on_message, client.on_disconnect = self.on_message, self.on_disconnect
         if self.broker.user is not None:
             client.username_pw_set(self.broker.user, self.broker.password)
+        if self.tls is not None:
+            client.tls_set_context(self.tls)
         if will is not None:
             client.will_set(will.topic, will.payload, qos=0)
         return client
@@ -127,6 +160,8 @@ class Connection:
         """Blocks until TCP is there or raises OSError; the rest is the loop's."""
         self.client.connect(self.broker.host, self.broker.port, keepalive=self.keepalive)
         self.since = time.monotonic()
+        if self.fileno() < 0:
+            raise ConnectionError(self.lost or "closed at once")
         self.poll.register(self, select.POLLIN)
         sock = self.client.socket()
         if isinstance(sock, socket.socket):
@@ -172,6 +207,12 @@ class Connection:
         return -1 if sock is None else sock.fileno()
 
     @property
+    def pending(self) -> bool:
+        """Decrypted bytes are there that the socket does not show."""
+        sock = self.client.socket()
+        return isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+
+    @property
     def wants_write(self) -> bool:
         return self.client.want_write()
 
@@ -190,7 +231,7 @@ class Connection:
     def read(self) -> list[tuple[str, bytes]]:
         """Topic and payload of all that has come. Sets `lost` where the connection is."""
         for _ in range(BURST):
-            if self.fileno() < 0 or not self.poll.poll(0):
+            if self.fileno() < 0 or not (self.pending or self.poll.poll(0)):
                 break
             self.moved = time.monotonic()
             self.note(self.client.loop_read())

@@ -27,7 +27,7 @@ from edge_sdk.files import checksum
 from edge_sdk.frames import Ack, Acks, Birth, Chunk, Frame, Hello, Message, Offer, Parts, pack, unpack
 from edge_sdk.link import Backoff, Link
 from edge_sdk.method import RESERVED_NAMES
-from edge_sdk.mqtt import LARGEST, Connection, Will, broker_at
+from edge_sdk.mqtt import LARGEST, Connection, Tls, Will, broker_at
 from edge_sdk.node import Node
 from edge_sdk.outbox import Out
 from edge_sdk.presence import Presence
@@ -66,6 +66,7 @@ class Runtime:
         backoff: between attempts to connect.
         rto: seconds until a message is repeated for the first time.
         largest_chunk: bytes that travel together at most; what is larger goes in pieces.
+        tls: certificates, for a broker at mqtts://.
         log: where to write.
     """
 
@@ -90,6 +91,7 @@ class Runtime:
         backoff: Backoff | None = None,
         rto: float = 2.0,
         largest_chunk: int = LARGEST,
+        tls: Tls | None = None,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children)
@@ -114,6 +116,7 @@ class Runtime:
         self.announced = False
         self.reopen_at = inf
         self.waker: socket.socket | None = None
+        self.tls = (tls or Tls()).context() if "mqtts:" in broker + str(upstream) else None
         self.below, self.above = self.links(broker, upstream or broker)
         self.all_links = tuple(link for link in dict.fromkeys((self.below, self.above)) if link is not None)
 
@@ -135,7 +138,7 @@ class Runtime:
             session = self.sessions[link] = random.getrandbits(62)
             topic, gone = self.birth_topics(link)[0], Birth(self.name, self.epoch, session, gone=True)
             will = Will(topic, pack(gone))
-            return Connection(broker, self.name, subscriptions, will, self.keepalive, self.version)
+            return Connection(broker, self.name, subscriptions, will, self.keepalive, self.version, self.tls)
 
         link = Link(connect, self.wake, self.backoff, self.log)
         return link
@@ -172,6 +175,20 @@ class Runtime:
         """Nothing is waiting to be done, or to be acknowledged by a peer."""
         s = self.session
         return s is None or not (s.busy or s.jobs or any(s.outbox.pending.values()))
+
+    def gauges(self) -> dict[str, float]:
+        """How things stand, for `metrics`. May be called from any thread; then a figure may be of a moment ago."""
+        session, links = self.session, [link for link in self.all_links if link.up]
+        found: dict[str, float] = {"links_up": len(links), "children_here": len(self.presence.here)}
+        found["unacknowledged_publishes"] = sum(len(c.flying) for link in links if (c := link.connection))
+        if session is not None:
+            found["jobs_waiting"] = len(session.jobs)
+            found["messages_unacknowledged"] = sum(len(seqs) for seqs in list(session.outbox.pending.values()))
+            found["transfers_out"] = len(session.sender.bodies)
+            found["transfers_in"] = len(session.receiver.parts)
+            found["round"] = session.node.record.below.number
+            found["debts"] = len(session.node.record.below.owed)
+        return found
 
     # -- from any thread
 
@@ -242,6 +259,7 @@ class Runtime:
             if link.connection is not None and link.connection.fileno() >= 0:
                 events = select.POLLIN | (select.POLLOUT if link.connection.wants_write else 0)
                 poll.register(link.connection, events)
+                patience = 0.0 if link.connection.pending else patience
         ready = poll.poll(max(0.0, min(patience, self.timer(), LONGEST_NAP)) * 1000)
         if any(number == self.wakened.fileno() for number, _ in ready):
             with suppress(BlockingIOError):
@@ -522,7 +540,6 @@ class Runtime:
         if now >= self.session.ack_at:
             for peer in list(self.session.acks):
                 self.publish_acks(peer)
-            reach("acknowledged")
 
     def send_pieces(self, now: float) -> None:
         """What is due of the messages that travel in pieces, both ways."""
@@ -610,6 +627,8 @@ class Runtime:
             return
         self.counters.traffic("out", peer, len(payload))
         link.connection.publish(topic, payload, qos)
+        if isinstance(frame, Message | Chunk | Offer | Acks) and frame.acks:
+            reach("acknowledged")
 
     # -- the end
 

@@ -11,7 +11,7 @@ from edge_sdk import topics
 from edge_sdk.broker import LocalBroker, Mosquitto
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.frames import Message, pack
-from edge_sdk.mqtt import Connection, broker_at
+from edge_sdk.mqtt import Connection, Tls, broker_at
 from edge_sdk.proxy import Proxy
 from edge_sdk.round import Policy
 from edge_sdk.run import Run
@@ -267,7 +267,7 @@ def test_stop_leaves_nothing_owed(tmp_path: Path, quick: LocalBroker) -> None:
     "wrong",
     [
         {"broker": "http://x"},
-        {"broker": "mqtts://x"},
+        {"broker": "mqtts://x", "tls": Tls(Path("no such file"))},
         {"broker": "mqtt://x:y"},
         {"parent": "all"},
         {"parent": "a/b"},
