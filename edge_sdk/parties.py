@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk import metrics
+from edge_sdk import classification
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.compression import Floats
 from edge_sdk.methods.hsgd import Rows, Split
@@ -103,7 +103,7 @@ def hospital_kernels(
 
 def scores(y: Array, logits: Floats) -> dict[str, float]:
     """Sums over samples: how many, how many right, loss, and the histograms that an area under the ROC curve needs."""
-    p = metrics.softmax(logits.astype(np.float64))
+    p = classification.softmax(logits.astype(np.float64))
     right = float((logits.argmax(1) == y).sum())
     loss = -np.log(np.maximum(p[np.arange(len(y)), y], np.finfo(np.float64).tiny)).sum()
-    return {"samples": float(len(y)), "correct": right, "loss": float(loss)} | metrics.histogram(y, p)
+    return {"samples": float(len(y)), "correct": right, "loss": float(loss)} | classification.histogram(y, p)

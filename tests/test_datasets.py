@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk import datasets, metrics
+from edge_sdk import classification, datasets
 from edge_sdk.datasets import clinical, dealt, diverse, held_out, load, mixed, prepared
 from edge_sdk.errors import UsageError
 
@@ -40,15 +40,15 @@ def test_breast_cancer_ships():
 def test_generated_table_has_the_structure_that_it_says():
     table = load("tabular")
     assert table.x.shape == (2000, 76) and 0.25 < table.y.mean() < 0.45
-    truth = metrics.auc(table.y == 1, table.truth)
+    truth = classification.auc(table.y == 1, table.truth)
     assert truth > 0.9 and abs(table.truth.mean() - table.y.mean()) < 0.03
     assert clinical.generated(50, seed=1).x.tobytes() == clinical.generated(50, seed=1).x.tobytes()
     bigger = clinical.generated(20_000)
     x1, x2 = clinical.halves(bigger.x)
     signs = np.where(np.arange(6) % 2, -1.0, 1.0)
-    areas = [metrics.auc(bigger.y == 1, x[:, :6] @ signs) for x in (x1, x2)]
-    both = metrics.auc(bigger.y == 1, x1[:, :6] @ signs + x2[:, :6] @ signs)
-    assert max(areas) + 0.05 < both < metrics.auc(bigger.y == 1, bigger.truth) - 0.01
+    areas = [classification.auc(bigger.y == 1, x[:, :6] @ signs) for x in (x1, x2)]
+    both = classification.auc(bigger.y == 1, x1[:, :6] @ signs + x2[:, :6] @ signs)
+    assert max(areas) + 0.05 < both < classification.auc(bigger.y == 1, bigger.truth) - 0.01
     rest = np.abs(np.corrcoef(np.c_[x1[:, 6:], bigger.y].T)[-1, :-1]).max()
     assert rest < np.abs(np.corrcoef(np.c_[x1[:, :6], bigger.y].T)[-1, :-1]).min()
 

@@ -29,7 +29,7 @@ from split_problems import (
     theta,
 )
 
-from edge_sdk import costs, metrics
+from edge_sdk import classification, costs
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.loopback import Loopback, Weather
 from edge_sdk.method import DOWN, UP
@@ -582,7 +582,9 @@ def test_evaluation_joins_what_hospital_and_device_hold():
         def of(w, z1, b):
             logits = np.concatenate([z1, NET.h2(b, samples.x2)], 1) @ w.reshape(4, 6).T
             right = float((logits.argmax(1) == samples.y).sum())
-            return {"samples": 5.0, "correct": right} | metrics.histogram(samples.y, metrics.softmax(logits))
+            return {"samples": 5.0, "correct": right} | classification.histogram(
+                samples.y, classification.softmax(logits)
+            )
 
         return of
 
@@ -599,8 +601,10 @@ def test_evaluation_joins_what_hospital_and_device_hold():
     logits = np.concatenate([NET.h1(a, data.x1), NET.h2(b, data.x2)], 1) @ w.reshape(4, 6).T
     sums = reports[-1].sums
     assert sums["samples"] == len(data) == 65 and sums["global_correct"] == (logits.argmax(1) == data.y).sum()
-    binned = np.minimum((metrics.softmax(logits) * metrics.BINS).astype(int), metrics.BINS - 1)
-    assert np.isclose(metrics.binned_auc(sums, "global_"), metrics.macro_auc(data.y, binned.astype(float)))
+    binned = np.minimum((classification.softmax(logits) * classification.BINS).astype(int), classification.BINS - 1)
+    assert np.isclose(
+        classification.binned_auc(sums, "global_"), classification.macro_auc(data.y, binned.astype(float))
+    )
     assert s.theta.tobytes() == theta(play(BIG, BASIC, 6)[0]).tobytes()  # evaluation changes nothing
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_sdk import metrics, parties
+from edge_sdk import classification, parties
 from edge_sdk.bundle import parse
 from edge_sdk.errors import UsageError
 from edge_sdk.loopback import Loopback
@@ -88,10 +88,10 @@ def test_every_step_together_is_gradient_descent_on_the_module(model, data):
     (report,) = [m for _, m in trace.told if isinstance(m, Report)]
     o1, o2, labels = joined([test for _, test in data.values()])
     logits = model.logits(found, {"hospital": o1, "device": o2})
-    whole = metrics.summary(labels, logits)
+    whole = classification.summary(labels, logits)
     assert report.sums["samples"] == 20 and report.sums["global_correct"] == 20 * whole["accuracy"]
     assert np.isclose(report.sums["global_loss"] / 20, whole["loss"], atol=1e-5)
-    assert abs(metrics.binned_auc(report.sums, "global_") - whole["auc"]) < 0.05
+    assert abs(classification.binned_auc(report.sums, "global_") - whole["auc"]) < 0.05
 
 
 def test_a_model_of_other_parties_is_refused():
