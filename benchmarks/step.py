@@ -53,7 +53,7 @@ def serve(step_for, seconds=0.15):
 DEVICE = """
 import msgpack, numpy as np, paho.mqtt.client
 from edge_sdk.model import Model
-model = Model(sys.argv[1])
+model = Model(sys.argv[1], kernels=sys.argv[2] if len(sys.argv) > 2 else "auto")
 def step_for(batch):
     rng = np.random.default_rng(batch)
     x = rng.standard_normal((batch, *model.input_shape)).astype(np.float32)

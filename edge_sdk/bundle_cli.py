@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.bundle import Bundle, read_bundle
+from edge_sdk.bundle import BLOCKED_SUFFIX, Bundle, read_bundle
 from edge_sdk.model import Model
 
 STEPS = 15
@@ -53,9 +53,11 @@ def verify(path: Path) -> str:
     model = Model(path)
     graphs = model.bundle.manifest["graphs"]
     for graph in graphs:
-        model.session(graph)
+        if not graph.endswith(BLOCKED_SUFFIX):
+            model.session(graph)
     size = f"{model.layout.size:,} parameters, {len(graphs)} graphs"
-    return f"{path}: {model.name}, {size}; golden vectors pass; {model.sha256}"
+    note = f" ({model.fallback})" if model.fallback else ""
+    return f"{path}: {model.name}, {size}; golden vectors pass; {model.kernels} kernels{note}; {model.sha256}"
 
 
 def describe(bundle: Bundle) -> str:
@@ -124,5 +126,6 @@ def measure(model: Model, batch: int = 32) -> dict[str, float]:
 def spoken(measured: Mapping[str, float]) -> str:
     return (
         f"here, batch {measured['batch']:.0f}, {measured['threads']:.0f} thread: "
-        f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms, peak memory {measured['peak MB']:.0f} MB"
+        f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms, "
+        f"peak memory {measured['peak MB']:.0f} MB"
     )

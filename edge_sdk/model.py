@@ -6,6 +6,7 @@ predicts never builds the training session.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.bundle import Bundle, BundleError, read_bundle
+from edge_sdk.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.vectors import Layout, Vector
 
@@ -24,6 +25,9 @@ Floats = npt.NDArray[np.float32]
 GradFn = Callable[[Vector, Any], tuple[float, Vector]]
 ScoreFn = Callable[[Vector], Mapping[str, float]]
 Cancel = Callable[[], bool]
+
+BLOCK = 16  # channels in a block, in bundles of this format version
+log = logging.getLogger(__name__)
 
 
 FORWARD_BATCH = 64
@@ -38,14 +42,28 @@ class Model:
         threads: for onnxruntime. 1 is fastest for small models, and leaves the device usable.
         check: run the golden vectors once, so that a runtime that computes something else is found now. A device that
             only predicts may leave it out: then no training session is ever built.
+        kernels: "auto" takes the bundle's blocked graphs (faster convolutions, operators of onnxruntime's own)
+        where it has
+            them, a probe finds this machine's layout to be theirs, and the golden vectors pass; else the
+            portable ones, and
+            `fallback` and a warning in the log say why. "blocked" insists, "portable" never tries.
+
+    Attributes:
+        kernels: "blocked" or "portable": what is used. fallback: why "auto" did not take blocked graphs; "" if
+        it did, or
+            if the bundle has none.
 
     Raises:
         BundleError: the bundle is not right, needs another onnxruntime, or fails its self-test here.
     """
 
-    def __init__(self, bundle: str | Path | Bundle, threads: int = 1, check: bool = True) -> None:
+    def __init__(
+        self, bundle: str | Path | Bundle, threads: int = 1, check: bool = True, kernels: str = "auto"
+    ) -> None:
         if threads < 1:
             raise UsageError(f"threads = {threads}, at least 1")
+        if kernels not in ("auto", "blocked", "portable"):
+            raise UsageError(f"kernels = {kernels!r}, expected auto, blocked or portable")
         self.bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
         self.threads = threads
         self.theta0: Floats = self.bundle.theta0
@@ -53,7 +71,10 @@ class Model:
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         check_version(self.bundle)
-        if check:
+        self.kernels, self.fallback = "portable", ""
+        if kernels != "portable":
+            self.try_blocked(insist=kernels == "blocked", check=check)
+        if check and self.kernels == "portable":
             self.check()
 
     # -- what it is ----------------------------------------------------------------------------------------------
@@ -236,6 +257,38 @@ class Model:
         self.compare("gradient", grad[at], arrays["out.grad"], tolerance["grad"])
         self.compare("gradient norms", np.asarray(norms), arrays["out.grad_norms"], tolerance["grad"])
 
+    def try_blocked(self, insist: bool, check: bool) -> None:
+        """Switch to the blocked graphs if they can be trusted here; else say why not."""
+        if f"probe{BLOCKED_SUFFIX}" not in self.bundle.manifest["graphs"]:
+            if insist:
+                raise BundleError(f"{self.name} has no blocked graphs; compile it with --blocked")
+            return
+        try:
+            if not check:
+                raise BundleError("blocked graphs are only used after the golden vectors have passed")
+            self.probe()
+            self.kernels = "blocked"
+            self.check()
+        except BundleError as error:
+            if insist:
+                raise
+            self.kernels, self.fallback = "portable", str(error)
+            with self._lock:
+                self._sessions.clear()
+            log.warning("%s: portable kernels are used: %s", self.name, error)
+
+    def probe(self) -> None:
+        """Whether the blocked layout of this machine's onnxruntime is the one that the graphs were written for.
+
+        Raises:
+            BundleError: it is not, or there is none.
+        """
+        x = np.arange(6 * BLOCK, dtype=np.float32).reshape(1, 2 * BLOCK, 1, 3)
+        want = x.reshape(2, BLOCK, 3).transpose(0, 2, 1)
+        got = self.session(f"probe{BLOCKED_SUFFIX}").run({"x": x})[0]
+        if not np.array_equal(np.reshape(got, want.shape), want):
+            raise BundleError(f"the blocked layout of this machine is not that of {BLOCK} channels in a block")
+
     def compare(self, what: str, got: Array, want: Array, tolerance: float) -> None:
         fits = got.shape == want.shape
         error = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30)) if fits else np.inf
@@ -296,9 +349,11 @@ class Model:
 
     def session(self, graph: str) -> Session:
         """The session of a graph, built at its first use."""
+        graphs = self.bundle.manifest["graphs"]
+        if self.kernels == "blocked" and graph + BLOCKED_SUFFIX in graphs:
+            graph += BLOCKED_SUFFIX
         with self._lock:
             if graph not in self._sessions:
-                graphs = self.bundle.manifest["graphs"]
                 if graph not in graphs:
                     raise UsageError(f"{self.name} has no graph {graph!r}; it has {', '.join(graphs)}")
                 self._sessions[graph] = Session(graph, bytes(self.bundle.parts[f"{graph}.onnx"]), self.threads)
@@ -322,15 +377,22 @@ class Session:
         options.enable_cpu_mem_arena, options.enable_mem_pattern = True, False
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self.graph = graph
         try:
             self._session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's exceptions have no common base
-            first = str(error).strip().split("\n")[0][:200]
-            raise BundleError(f"onnxruntime {ort.__version__} refuses graph {graph!r}: {first}") from error
+            raise BundleError(f"onnxruntime {ort.__version__} refuses graph {graph!r}: {first_line(error)}") from error
         self.inputs: list[str] = [i.name for i in self._session.get_inputs()]
 
     def run(self, feeds: Mapping[str, Array]) -> list[Any]:
-        return list(self._session.run(None, dict(feeds)))
+        try:
+            return list(self._session.run(None, dict(feeds)))
+        except Exception as error:  # likewise
+            raise BundleError(f"onnxruntime failed in graph {self.graph!r}: {first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200]
 
 
 def check_version(bundle: Bundle) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from models.errors import ParityError
-from models.gate import TORCH_LOSSES, Case, Truth, check_float32, check_semantics, draw, relative
+from models.blocked import BLOCK, probe_answer
+from models.errors import CompileError, ParityError
+from models.gate import FLOAT32_LIMIT, TORCH_LOSSES, Case, Truth, check_float32, check_semantics, draw, relative
 from models.session import Session
 from models.targets import Target
 
+BLOCKED = "+blocked"  # of names of graphs in the blocked layout
 VJP_LIMIT = 1e-4  # float32 against float32
 
 Arrays = Mapping[str, np.ndarray]
@@ -30,7 +32,28 @@ def check_graphs(
     errors = {"float64": check_semantics(whole, whole.slots, truth, fixed, y_shape)}
     errors["float32"] = check_float32(lambda data: runs["loss_grad"](fixed, data)["grad"], truth, y_shape)
     check_consistency(graphs, runs, truth, fixed, y_shape)
+    if f"loss_grad{BLOCKED}" in runs:
+        check_blocked(runs, truth, fixed, y_shape)
+        fast = runs[f"loss_grad{BLOCKED}"]
+        errors["float32 blocked"] = check_float32(lambda data: fast(fixed, data)["grad"], truth, y_shape)
     return errors
+
+
+def check_blocked(runs: Mapping[str, Session], truth: Truth, fixed: Arrays, y_shape: YShape) -> None:
+    """The machine that compiles has the block that the graphs are written for; outputs agree with the portable
+    graph.
+    """
+    x, y = probe_answer()
+    got = runs[f"probe{BLOCKED}"]({"x": x})["y"]
+    if not np.array_equal(got, y):
+        raise CompileError(
+            f"this machine's onnxruntime has another blocked layout than {BLOCK}; compile without --blocked"
+        )
+    data = {k: v.numpy() for k, v in draw(Case("blocked", 401, 3), truth.inputs, y_shape).items()}
+    plain, fast = (next(iter(runs[name](fixed, data).values())) for name in ("predict", f"predict{BLOCKED}"))
+    error = relative(fast, plain)
+    if not error <= FLOAT32_LIMIT:
+        raise ParityError("blocked predict", "float32", "the output", error, FLOAT32_LIMIT)
 
 
 def check_consistency(

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from models import container, targets
+from models import blocked, container, targets
 from models.batch_norm import momenta
-from models.check import check_graphs
+from models.check import BLOCKED, check_graphs
 from models.export import TRACE_BATCH, export_forward
 from models.gate import DataInput, Truth
 from models.golden import golden
@@ -57,7 +57,7 @@ def compile_module(net: nn.Module, spec: Spec, progress: Progress = lambda text:
     train = spec.norm == "batch"
     source = Source(forward, {"theta": slots}, buffers, momenta(net) if train else None)
     spec = with_classes(spec, source.output_shape)
-    graphs = make_graphs(source, spec)
+    graphs = make_graphs(source, spec) | (blocked_graphs(source, spec) if spec.blocked else {})
     models = {k: t.model() for k, t in graphs.items()}
     progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
     fixed, y_shape = vectors(net, slots, buffers), target_shape(spec, source.output_shape)
@@ -92,6 +92,18 @@ def make_graphs(source: Source, spec: Spec) -> dict[str, Target]:
     named = sorted({s.group for s in source.parameters} - {""})
     wanted = spec.partial if spec.partial is not None else (named if len(named) > 1 else [])
     return graphs | {f"loss_grad@{group}": targets.loss_grad(source, spec.loss, [group]) for group in wanted}
+
+
+def blocked_graphs(source: Source, spec: Spec) -> dict[str, Target]:
+    """Second versions in the blocked layout, and the probe for it; none without convolutions."""
+    other = source.in_blocks()
+    if other is None:
+        return {}
+    return {
+        f"predict{BLOCKED}": targets.predict(other),
+        f"loss_grad{BLOCKED}": targets.loss_grad(other, spec.loss),
+        f"probe{BLOCKED}": Target(blocked.probe(), ["y"]),
+    }
 
 
 def vectors(net: nn.Module, slots: Sequence[Slot], buffers: Sequence[Slot]) -> dict[str, np.ndarray]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from models.batch_norm import use_batch_statistics
+from models.blocked import use_blocked_layout
 from models.errors import CompileError
 from models.export import Forward
 from models.forward import read_forward
@@ -62,6 +63,12 @@ class Source:
         self._graph = read_forward(forward)
         flat_inputs(self._graph, vectors, self.buffers)
         rewrite(self._graph)
+
+    def in_blocks(self) -> Source | None:
+        """The same module with convolutions in the blocked layout; None where there are none that fit."""
+        other = copy.copy(self)
+        other._graph = copy.deepcopy(self._graph)
+        return other if use_blocked_layout(other._graph) else None
 
     def begin(self) -> Graph:
         """The graph as it predicts."""

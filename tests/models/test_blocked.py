@@ -1,0 +1,99 @@
+"""Graphs in the blocked layout: the same numbers, and never without being asked, probed and said."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import edge_sdk.model
+from edge_sdk.bundle import BundleError, parse
+from edge_sdk.errors import UsageError
+from edge_sdk.model import Model
+from models.compile import compile_module
+from models.errors import CompileError
+from models.spec import Spec
+
+
+def net():
+    torch.manual_seed(6)
+    depthwise = nn.Conv1d(16, 16, 5, 2, 2, groups=16, bias=False)
+    body = [nn.Conv1d(2, 16, 3, padding=1), nn.ReLU(), depthwise, nn.Conv1d(16, 32, 1), nn.GroupNorm(4, 32), nn.ReLU()]
+    return nn.Sequential(*body, nn.Conv1d(32, 16, 3, padding=1), nn.Flatten(), nn.Linear(16 * 8, 3)).eval()
+
+
+def plane_net():
+    torch.manual_seed(6)
+    body = [
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(32, 16, 3, padding=1),
+    ]
+    return nn.Sequential(*body, nn.Flatten(), nn.Linear(16 * 16, 3)).eval()
+
+
+def bundle_of(module, shape, blocked=True):
+    try:
+        return parse(compile_module(module, Spec("m", shape, blocked=blocked)).data)
+    except CompileError as error:
+        if "blocks here" in str(error):
+            pytest.skip(f"this machine has another layout: {error}")
+        raise
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return bundle_of(net(), (2, 16))
+
+
+def test_the_machine_that_compiled_uses_them(bundle):
+    model = Model(bundle)
+    assert (model.kernels, model.fallback) == ("blocked", "")
+    assert model.session("loss_grad").inputs == Model(bundle, kernels="portable").session("loss_grad").inputs
+
+
+@pytest.mark.parametrize(("make", "shape"), [(net, (2, 16)), (plane_net, (3, 8, 8))])
+def test_outputs_and_gradients_are_those_of_the_portable_graphs(make, shape):
+    made = bundle_of(make(), shape)
+    fast, plain = Model(made, kernels="blocked"), Model(made, kernels="portable")
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((7, *shape)).astype(np.float32), rng.integers(0, 3, 7)
+    np.testing.assert_allclose(fast.predict(fast.theta0, x), plain.predict(plain.theta0, x), atol=1e-5)
+    (loss, grad), (want, slope) = fast.loss_grad(fast.theta0, x, y), plain.loss_grad(plain.theta0, x, y)
+    assert loss == pytest.approx(want, rel=1e-5)
+    assert np.linalg.norm(grad - slope) <= 1e-5 * np.linalg.norm(slope)
+
+
+def test_another_layout_falls_back_and_says_so(bundle, monkeypatch, caplog):
+    monkeypatch.setattr(edge_sdk.model, "BLOCK", 8)
+    with caplog.at_level(logging.WARNING):
+        model = Model(bundle)
+    assert model.kernels == "portable" and "m: portable kernels are used" in caplog.text
+    assert model.fallback
+    model.loss_grad(model.theta0, np.zeros((2, 2, 16), np.float32), np.zeros(2, np.int64))
+    with pytest.raises(BundleError):
+        Model(bundle, kernels="blocked")
+
+
+def test_a_layout_that_probes_wrong_is_refused(bundle, monkeypatch):
+    model = Model(bundle, kernels="portable")
+    monkeypatch.setattr(edge_sdk.model.np, "array_equal", lambda a, b: False)
+    with pytest.raises(BundleError, match="is not that of 16 channels in a block"):
+        model.probe()
+
+
+def test_without_the_golden_vectors_they_are_not_used(bundle):
+    model = Model(bundle, check=False)
+    assert model.kernels == "portable" and "after the golden vectors have passed" in model.fallback
+
+
+def test_a_bundle_without_them():
+    plain = bundle_of(net(), (2, 16), blocked=False)
+    assert (Model(plain).kernels, Model(plain).fallback) == ("portable", "")
+    with pytest.raises(BundleError, match="compile it with --blocked"):
+        Model(plain, kernels="blocked")
+    with pytest.raises(UsageError, match="kernels = 'fast', expected auto, blocked or portable"):
+        Model(plain, kernels="fast")
