@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from aggregator.server import Aggregator
 from edge_sdk import lowrank
 from edge_sdk.errors import UsageError
@@ -31,6 +33,7 @@ def serve_aggregator(path: Path, once: bool) -> None:
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     shutil.copyfile(path, file.directory / "run.toml")
+    torch.set_num_threads(file.threads)
     began = time.monotonic()
     serve([aggregator], once=True)
     if aggregator.finished.is_set():

@@ -20,16 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from edge_sdk.bundle import read_bundle
 
 from aggregator.kernels import kernels_for
 from edge_sdk import lowrank
 from edge_sdk.assembly import assembly, method_of, place, settings_of
+from edge_sdk.bundle import read_bundle
 from edge_sdk.errors import UsageError
 from edge_sdk.lowrank import Packed
 from edge_sdk.method import Place
 from edge_sdk.methods.evaluation import Finished
 from edge_sdk.methods.reports import Progress, Report
+from edge_sdk.report import accuracies, loss, percent
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
 
@@ -114,6 +115,7 @@ class Aggregator:
         if line is not None:
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.sent()}
             self.metrics.add(number, {**line, **more})
+            self.log.info("%s: %s", self.name, sentence(line))
         if isinstance(message, (Report, Finished)):
             self.save_model()
         if self.on_event is not None:
@@ -143,6 +145,17 @@ class Aggregator:
         with part.open("wb") as file:
             np.savez(file, **arrays)
         os.replace(part, self.directory / "model.npz")
+
+
+def sentence(line: Mapping[str, Any]) -> str:
+    """A line of metrics for people."""
+    if line["kind"] == "finished":
+        return f"finished after {line['round']} rounds"
+    words = [f"{line['kind']} {line['round']}: {line.get('devices', line['sums'].get('devices', 0)):.0f} devices"]
+    if (mean := loss(line)) is not None:
+        words.append(f"loss {mean:.4f}")
+    words += [f"{name} {percent(value)}" for name, value in accuracies(line["sums"]).items()]
+    return ", ".join(words)
 
 
 class Metrics:

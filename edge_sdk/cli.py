@@ -26,7 +26,8 @@ FAILED, MISUSED = 1, 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     options = parser().parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=options.log.upper())
+    level = options.log or ("info" if options.serves else "warning")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level.upper())
     signal.signal(signal.SIGTERM, interrupt)
     try:
         return options.do(options) or 0
@@ -48,7 +49,9 @@ def interrupt(*_: Any) -> None:
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
-    top.add_argument("--log", default="warning", choices=["debug", "info", "warning", "error"], help="what is logged")
+    levels = ["debug", "info", "warning", "error"]
+    top.add_argument("--log", choices=levels, help="what is logged (default: info in a service, else warning)")
+    top.set_defaults(serves=False)
     commands = top.add_subparsers(metavar="command", required=True)
     add_services(commands)
     add_replay(commands)
@@ -67,7 +70,8 @@ def add_services(commands: Any) -> None:
         command = commands.add_parser(name, help=words, description=words)
         command.add_argument("file", type=Path, nargs="+" if many else None, help="settings, TOML")
         command.add_argument("--once", action="store_true", help="end when the run has ended (default: serve on)")
-        command.set_defaults(do={"device": do_device, "hospital": do_hospital, "aggregator": do_aggregator}[name])
+        does = {"device": do_device, "hospital": do_hospital, "aggregator": do_aggregator}
+        command.set_defaults(do=does[name], serves=True)
 
 
 def do_device(options: argparse.Namespace) -> None:

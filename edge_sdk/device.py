@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ class Device:
         self.directory = Path(directory)
         self.current: Run | None = None
         self.kept = keepsake.Keepsake()
+        self.log = log or logging.getLogger(f"auscult.{name}")
         self.finished = threading.Event()
         self.runtime = Runtime(
             name,
@@ -74,7 +75,7 @@ class Device:
             broker=broker,
             assemble=self.assemble,
             told=self.told,
-            log=log or logging.getLogger(f"auscult.{name}"),
+            log=self.log,
         )
         self.thread: threading.Thread | None = None
 
@@ -143,11 +144,13 @@ class Device:
         """From the runtime, after its commit, at least once: so what is kept may be written again, never missed."""
         if isinstance(message, Scores):
             self.kept = replace(self.kept, scores=message.sums)
+            self.log.info("%s: judged the models of round %d: %s", self.name, message.round, judgement(message.sums))
         if isinstance(message, (Models, Finished)):
             self.keep(message)
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):
+            self.log.info("%s: the run is over", self.name)
             self.finished.set()
 
     def keep(self, message: Models | Finished) -> None:
@@ -159,3 +162,11 @@ class Device:
 
     def keepsake_path(self, run: Run) -> Path:
         return self.directory / f"{run.id}.npz"
+
+
+def judgement(sums: Mapping[str, float]) -> str:
+    """Own scores for people: how many of the held-out samples each model gets right."""
+    right = {name.removesuffix("_correct"): count for name, count in sums.items() if name.endswith("_correct")}
+    return (
+        ", ".join(f"{name} {count:.0f} of {sums['samples']:.0f} right" for name, count in right.items()) or "no samples"
+    )

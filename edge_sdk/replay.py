@@ -257,6 +257,8 @@ def collected(
     devices = [json.loads((job.out / "devices" / t.name / "result.json").read_text()) for t in traces]
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
+    for name in ("metrics.jsonl", "model.npz"):
+        shutil.copyfile(job.out / "aggregator" / name, job.out / name)
     kinds = {key for d in devices for key in d["accuracy"]}
     return {
         "method": job.method,
@@ -272,7 +274,7 @@ def collected(
         "seconds": round(seconds, 1),
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
         "density": mean([d["density"] for d in devices if d["density"] is not None]),
-        "model": {"file": str(job.out / "aggregator" / "model.npz"), **top["model"]},
+        "model": {"file": str(job.out / "model.npz"), **top["model"]},
         "settings": dict(job.settings),
         "broker": "embedded" if job.broker == "embedded" else url,
         "curve": lines,

@@ -85,6 +85,7 @@ class AggregatorFile:
         hospitals: name -> number of its devices.
         deadline: seconds a round may take; its hospitals' own deadline is `run.deadline`.
         device: of the torch kernels: "auto", "cpu" or "cuda".
+        threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
     name: str
@@ -97,10 +98,13 @@ class AggregatorFile:
     quorum: int = 1
     wait_for: int | None = None
     device: str = "auto"
+    threads: int = 1
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
         existing(self.bundle, "bundle")
+        if self.threads < 1:
+            raise UsageError(f"threads = {self.threads}, at least 1")
         check_count(self.wait_for, len(self.hospitals), "wait_for", "hospitals")
         check_count(self.quorum, len(self.hospitals), "quorum", "hospitals")
         if self.device not in ("auto", "cpu", "cuda"):

@@ -78,7 +78,7 @@ def test_the_report_needs_nothing_else(result: tuple[dict[str, Any], Path]) -> N
 
 
 def test_metrics_are_json_lines(result: tuple[dict[str, Any], Path]) -> None:
-    lines = [json.loads(line) for line in (result[1] / "aggregator" / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (result[1] / "metrics.jsonl").read_text().splitlines()]
     assert [line["kind"] for line in lines] == ["round", "round", "evaluation", "finished"]
     assert [line["number"] for line in lines] == sorted({line["number"] for line in lines})
 
