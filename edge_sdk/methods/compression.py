@@ -94,7 +94,9 @@ def refuse_unless_finite(x: Floats) -> None:
 
 
 # Packing --------------------------------------------------------------------------------------------------------
-def pack(x: Floats, keep: float = 1.0, levels: int = 0, columns: Floats | None = None) -> Parcel:
+def pack(
+    x: Floats, keep: float = 1.0, levels: int = 0, columns: Floats | None = None, parts: tuple[int, ...] = ()
+) -> Parcel:
     """A matrix for the wire.
 
     Args:
@@ -103,13 +105,18 @@ def pack(x: Floats, keep: float = 1.0, levels: int = 0, columns: Floats | None =
         levels: b of the quantiser; 0: there is none. Not together with `keep` below 1.
         columns: (columns,), weights: the same columns of all rows are kept, those that weigh most. None: each row keeps
             its entries of largest magnitude.
+        parts: columns of each tensor, where x is several of them side by side: `keep` holds for each; () for one.
     """
     if levels and x.size:
         return quantised(x, levels)
     if keep >= 1 or not x.size:
         return Dense(x)
-    k = kept(x.shape[1], keep)
-    return largest(x, np.abs(x) if columns is None else np.broadcast_to(columns, x.shape), k)
+    weight = np.abs(x) if columns is None else np.broadcast_to(columns, x.shape)
+    ends = np.cumsum(parts or (x.shape[1],))[:-1]
+    chosen = np.concatenate(
+        [largest(part, kept(part.shape[1], keep)) for part in np.split(weight, ends, axis=1)], axis=1
+    )
+    return Sparse(np.packbits(chosen, axis=1), x[chosen].reshape(len(x), -1), x.shape[1])
 
 
 def kept(columns: int, keep: float) -> int:
@@ -117,11 +124,11 @@ def kept(columns: int, keep: float) -> int:
     return max(1, floor(keep * columns))
 
 
-def largest(x: Floats, weight: Floats, k: int) -> Sparse:
-    """The k entries of each row that weigh most."""
-    chosen = np.zeros(x.shape, bool)
+def largest(weight: Floats, k: int) -> npt.NDArray[np.bool_]:
+    """Where the k entries of each row are that weigh most."""
+    chosen = np.zeros(weight.shape, bool)
     np.put_along_axis(chosen, np.argsort(-weight, axis=1, kind="stable")[:, :k], True, axis=1)
-    return Sparse(np.packbits(chosen, axis=1), x[chosen].reshape(len(x), k), x.shape[1])
+    return chosen
 
 
 def quantised(x: Floats, levels: int) -> Coarse:
@@ -162,6 +169,11 @@ def shape(p: Parcel) -> tuple[int, int]:
 def paper_bits(entries: int, levels: int = 128) -> float:
     """What the paper counts for a compressed matrix: its ratio log2(b) / 32 of 32 bits per entry."""
     return log2(levels) * entries
+
+
+def ratio(x: Floats, keep: float = PAPER_KEEP, levels: int = 0) -> float:
+    """What a compressed matrix really takes, as a share of what it takes as it is."""
+    return true_bits(pack(x, keep, levels)) / true_bits(Dense(x))
 
 
 def true_bits(p: Parcel) -> int:

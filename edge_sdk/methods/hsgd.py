@@ -23,7 +23,7 @@ trained, not the one drawn next; T updates, not T + 1; |A_m| = max(1, alpha K_m 
 is sent its own row of zeta_1 only. A device may hold several samples: then a sample is what counts, not a device.
 
 Baselines: C-HSGD and C-TDCD are `keep`; TDCD is one hospital with all patients; JFL is `copies = "pair"`, where each
-device and its hospital train a model of their own that only the aggregator averages; P = Q = alpha = 1 is centralised.
+device and its hospital train a model of their own that meets the others in (2) only; P = Q = alpha = 1 is centralised.
 
 Leaves the device: zeta_2, theta_2. Leaves the hospital: downwards theta_0, theta_2 and to each device its rows of
 zeta_1; upwards its group's model and scores as sums. Never: features, labels. An evaluation shows devices all of theta,
@@ -157,7 +157,7 @@ class Settings:
         return plan.eta * 0.5 ** (t // self.halve_every) if self.halve_every else plan.eta
 
     def packed(self, x: Floats, columns: Floats | None = None, first: bool = False) -> Parcel:
-        """A vertical message: the rows of an embedding, or theta_0 as one row."""
+        """The rows of an embedding, for the wire."""
         return compression.pack(x, 1.0 if first else self.keep, self.levels, columns)
 
 
@@ -294,6 +294,10 @@ class Train:
     plan: Plan
     back: bool = True
 
+    def check(self, layout: Layout) -> None:
+        if self.t < 0 or self.plan.Q < 1 or not 0 <= self.plan.eta <= LARGEST:
+            raise ValueError(f"iteration {self.t}, {self.plan}: no steps")
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -355,7 +359,7 @@ def minibatch(env: Env, round: int, interval: int, device: str, samples: int) ->
 
 def sample(env: Env, among: tuple[str, ...], *seed: int) -> tuple[str, ...]:
     """A_m: max(1, alpha K_m) devices, uniformly without replacement; all that there are, if there are fewer."""
-    count = max(1, round_half_up(env.settings.alpha * len(env.rows)))
+    count = max(1, round_half_up(env.settings.alpha * sum(1 for rows in env.rows.values() if len(rows))))
     return pick(among, count, env.seed, *seed, crc32(env.me.encode()))
 
 
@@ -572,10 +576,15 @@ def hospital_close(env: Env, s: Hospital) -> Step:
 
 def begin_exchange(env: Env, s: Hospital) -> Step:
     """t^lambda_0: theta_2 to the devices that are drawn. In JFL they are drawn once, and keep theirs for the round."""
-    s, among = replace(s, now=Interval()), env.here if GROUP in s.copies else tuple(sorted(s.copies))
+    s, among = replace(s, now=Interval()), patients(env) if GROUP in s.copies else tuple(sorted(s.copies))
     drawn = among if s.measure or GROUP not in s.copies else sample(env, among, s.round, s.interval)
     theta_2 = s.theta_2 if GROUP in s.copies else None
     return s, [Send(drawn, Embed(theta_2, s.round, s.interval))]
+
+
+def patients(env: Env) -> tuple[str, ...]:
+    """The devices that are here and have samples."""
+    return tuple(d for d in env.here if len(env.rows.get(d, ())))
 
 
 def begin_interval(env: Env, s: Hospital) -> Step:
@@ -597,10 +606,16 @@ def questions(env: Env, s: Hospital, copy: str) -> list[tuple[str, Train]]:
     devices, weights = members(s, copy), s.weights.get(copy) if env.settings.columns else None
     rows = [rows_of(env, s, d) for d in devices]
     zeta_1 = np.split(given(env.h1, env, "h1")(theta_1, np.concatenate(rows)), np.cumsum([len(r) for r in rows])[:-1])
-    combined, full = env.settings.packed(theta_0[None]), env.settings.columns and weights is None
+    combined, full = packed_theta_0(env, theta_0), env.settings.columns and weights is None
     parcels = [env.settings.packed(z, weights, full) for z in zeta_1]
     made = [Train(combined, p, s.round, s.interval, s.t, s.plan, back) for p in parcels]
     return list(zip(devices, made, strict=True))
+
+
+def packed_theta_0(env: Env, theta_0: Vector) -> Parcel:
+    """theta_0 as one row, compressed tensor by tensor."""
+    parts = tuple(slot.size for slot in env.layout.slots if slot.offset < env.split.s0)
+    return compression.pack(theta_0[None], env.settings.keep, env.settings.levels, parts=parts)
 
 
 def own_blocks(env: Env, s: Hospital, copy: str) -> tuple[Vector, Vector]:

@@ -37,6 +37,12 @@ def test_whole_columns_by_weight():
     assert (found[:, -3:] == X[:, -3:]).all() and (found[:, :-3] == 0).all()
 
 
+def test_several_tensors_side_by_side():
+    found = unpack(pack(X[:1], 0.3, parts=(20, 15, 2)))[0]
+    tensors = np.split(X[0], [20, 35])
+    assert (found == np.concatenate([top(t, k) for t, k in zip(tensors, (6, 4, 1), strict=True)])).all()
+
+
 @pytest.mark.parametrize("levels", [2, 7, 128, 256])
 def test_levels_are_the_nearest(levels):
     found = unpack(pack(X, levels=levels))
@@ -57,6 +63,7 @@ def test_costs():
     sparse = pack(X, 7 / 32)
     assert sparse.values.shape == (5, 8) and compression.true_bits(sparse) == 5 * (8 * 32 + 37)
     assert compression.true_bits(pack(X, 0.03)) == 5 * (32 + 6)
+    assert compression.ratio(X) == (8 * 32 + 37) / (37 * 32)
     assert compression.true_bits(pack(X)) == 5 * 37 * 32
     assert compression.true_bits(pack(X, levels=128)) == 5 * (37 * 8 + 64)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import inf
 
 import literal_hsgd as literal
@@ -38,6 +38,7 @@ from edge_sdk.methods.evaluation import evaluated
 from edge_sdk.methods.hsgd import HSGD, Settings
 from edge_sdk.methods.hsgd_plan import Constants, Plan, Planned
 from edge_sdk.methods.reports import Progress, Report
+from edge_sdk.vectors import layout_of
 
 TABLE = {
     (1, 1): (0.0380591665, 0.9192108814, -0.3261813342), (2, 1): (0.0307894376, 0.9471650439, -0.3403184695),
@@ -182,6 +183,13 @@ def test_a_group_without_devices_rests_and_is_not_in_the_average():
     assert intervals(trace).groups == [["h0", "h1"]] * 3
     assert error(net, by_literal(net, trace, BIG, [(4, 2, 0.3)] * 3)) < 1e-12
     assert [p.devices for p in told(trace, Progress)] == [10, 10, 10]
+
+
+def test_a_device_without_samples_is_never_asked():
+    data = {h: {d: s[:0] if d == "d1" else s for d, s in ds.items()} for h, ds in SEVERAL.items()}
+    net, trace = play(data, BASIC, 3)
+    assert not trace.ran.get("d1") and len(trace.ran["d0"]) == 12
+    assert error(net, by_literal(net, trace, data, [(4, 2, 0.3)] * 3)) < 1e-13
 
 
 def test_nobody_at_all_is_the_same_model_again_and_no_iteration():
@@ -467,6 +475,13 @@ def test_top_k_agrees_with_the_literal_algorithm(pairs):
     squeeze = lambda x: literal.top(x, max(1, int(0.4 * len(x))))  # noqa: E731
     path = by_literal(net, trace, SEVERAL, [(4, 2, 0.3)] * 3, squeeze=squeeze, pairs=pairs)
     assert error(net, path) < 1e-13
+
+
+def test_theta_0_is_compressed_tensor_by_tensor():
+    env = envs_of(BIG, NET, THETA0, replace(BASIC, keep=0.5), 1)["h0"]
+    sizes = (("weight", (4, 5), "linear"), ("bias", (4,), "bias"), ("towers", (22,), "other"))
+    found = compression.unpack(hsgd.packed_theta_0(replace(env, layout=layout_of(*sizes)), THETA0[:24]))[0]
+    assert (found == np.concatenate([literal.top(THETA0[:20], 10), literal.top(THETA0[20:24], 2)])).all()
 
 
 def test_levels_agree_with_the_literal_algorithm():
@@ -822,3 +837,22 @@ def test_float32_stays_float32():
     net, trace = play(data, replace(BASIC, keep=0.5, alpha=0.5), 2, theta0=THETA0.astype("f4"))
     assert theta(net).dtype == np.float32 and np.isfinite(theta(net)).all()
     assert {m.device.dtype for _, _, m in trace.crossed if isinstance(m, hsgd.Trained)} == {np.dtype("f4")}
+
+
+def test_second_moments_are_unbiased_over_the_draws(monkeypatch):
+    """Over all A of 2 of 4 devices the mean is that of ||g(A)||^2; and no draw says less than ||g||^2."""
+    data = groups((4,))
+    env = replace(envs_of(data, NET, THETA0, Settings(alpha=0.5), 2)["h0"], me="h0")
+    w, a, b = (THETA0[block] for block in NET.split.blocks)
+    zeta_2 = {d: NET.h2(b, s.x2) for d, s in data["h0"].items()}
+    s = replace(HSGD.hospital.start(env)[0], now=hsgd.Interval(zeta_2))
+    whole, stacked = joined(data["h0"].values()), np.concatenate(list(zeta_2.values()))
+    full = NET.hospital(w, a, stacked, whole)[1:]
+    found, exact = [], []
+    for pair in combinations(data["h0"], 2):
+        monkeypatch.setattr(hsgd, "sample", lambda env, among, *seed, pair=pair: pair)
+        found.append(hsgd.moments(env, s, (w, a), stacked, np.arange(4)))
+        some = [d in pair for d in data["h0"]]
+        exact.append([(g**2).sum() for g in NET.hospital(w, a, stacked[some], whole[some])[1:]])
+    assert np.allclose(np.mean(found, 0), np.mean(exact, 0))
+    assert (np.array(found) >= [(g**2).sum() for g in full]).all()
