@@ -132,6 +132,7 @@ class Connection:
         self.received: list[tuple[str, bytes]] = []
         self.up, self.lost, self.flying = False, "", dict[int, tuple[float, int]]()
         self.rate = 0.0  # bytes per second that the broker takes; 0: not known
+        self.trip = 0.0  # seconds that the broker took for the latest acknowledgement
         self.window, self.packet = WINDOW, PACKET
         self.since, self.poll = time.monotonic(), select.poll()
         self.moved = self.since  # when anything was read or written
@@ -186,8 +187,11 @@ class Connection:
 
     def on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
         sent, size = self.flying.pop(mid, (0.0, 0))  # also called for QoS 0, as soon as it is written
+        took = max(1e-6, time.monotonic() - sent)
+        if size:
+            self.trip = took
         if size >= SAMPLE:
-            sample = size / max(1e-6, time.monotonic() - sent)
+            sample = size / took
             self.rate = 0.8 * self.rate + 0.2 * sample if self.rate else sample
 
     def on_message(self, _: Any, __: Any, message: paho.MQTTMessage) -> None:

@@ -72,7 +72,6 @@ class Outbox:
         self.queue: deque[tuple[int, str]] = deque()
         self.queued: set[tuple[int, str]] = set()
         self.waits: dict[str, Wait] = {}
-        self.resent = 0
         self.seq = 1
 
     # -- contents
@@ -186,15 +185,17 @@ class Outbox:
                 return out, dst, to
         return None
 
-    def expire(self, now: float) -> None:
-        """Repeat what nobody has acknowledged in time."""
+    def expire(self, now: float) -> list[str]:
+        """Repeat what was not acknowledged in time; by whom."""
+        late = []
         for dst, wait in self.waits.items():
             if now >= wait.until and dst in self.present:
                 wait.tries += 1
                 wait.until = now + min(LONGEST, self.rto * wait.patience * 2**wait.tries)
-                self.resent += len(self.pending.get(dst, ()))
+                late.append(dst)
                 for seq in self.pending.get(dst, ()):
                     self.enqueue(seq, dst)
+        return late
 
     def moved(self, dst: str, now: float) -> None:
         """A sign of progress: the repetition can wait."""

@@ -181,6 +181,7 @@ class Runtime:
         session, links = self.session, [link for link in self.all_links if link.up]
         found: dict[str, float] = {"links_up": len(links), "children_here": len(self.presence.here)}
         found["unacknowledged_publishes"] = sum(len(c.flying) for link in links if (c := link.connection))
+        found["round_trip_seconds"] = max((c.trip for link in links if (c := link.connection)), default=0.0)
         if session is not None:
             found["jobs_waiting"] = len(session.jobs)
             found["messages_unacknowledged"] = sum(len(seqs) for seqs in list(session.outbox.pending.values()))
@@ -529,7 +530,8 @@ class Runtime:
                 self.be_born(link, now, pause)
         if self.session is None or self.reopen_at < inf:
             return
-        self.session.outbox.expire(now)
+        for peer in self.session.outbox.expire(now):
+            self.counters.count(f"retries.{peer}")
         while self.has_room() and (found := self.session.outbox.next(now)):
             if found[0].whole:
                 self.publish_message(*found)
