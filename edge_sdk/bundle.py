@@ -35,6 +35,7 @@ MAX_MANIFEST = 4 << 20
 MAX_GRAPH = 64 << 20
 MAX_PARTS = 256
 MAX_RANK = 8
+MAX_TOLERANCE = 0.01  # of golden vectors; a bundle cannot switch its own check off
 OPSETS = range(17, 22)
 # operators of the ONNX standard; those of onnxruntime's own kernels only in variants that are marked as such
 PLAIN_DOMAINS = frozenset({"", "ai.onnx"})
@@ -118,7 +119,7 @@ def parse(data: bytes) -> Bundle:
         )
         for name in manifest["graphs"]:
             check_graph(name, parts[f"{name}.onnx"])
-        golden_arrays(manifest, parts["golden"])
+        check_golden(manifest, parts["golden"])
     except BundleError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, UsageError, RecursionError) as error:
@@ -271,6 +272,19 @@ def read_layout(parts: Mapping[str, memoryview], name: str, values: str, count: 
     if not np.isfinite(np.frombuffer(parts[values], "<f4")).all():
         raise BundleError(f"{values} has numbers that are not finite")
     return layout
+
+
+def check_golden(manifest: Json, data: memoryview) -> None:
+    """All arrays of the self-test are there, and its limits mean something."""
+    arrays = golden_arrays(manifest, data)
+    needed = {f"out.{k}" for k in ("logits", "loss", "grad", "grad_at", "grad_norms")} | {"in.y", "in.weights"}
+    needed |= {f"in.{i['name']}" for i in manifest["inputs"]}
+    if needed - set(arrays):
+        raise BundleError(f"golden: {', '.join(sorted(needed - set(arrays)))} is missing")
+    for name in ("logits", "loss", "grad"):
+        limit = manifest["golden"]["tolerance"].get(name)
+        if not isinstance(limit, float) or not 0 < limit <= MAX_TOLERANCE:
+            raise BundleError(f"golden tolerance of {name} = {str(limit)[:50]!r}, expected up to {MAX_TOLERANCE}")
 
 
 def golden_arrays(manifest: Json, data: memoryview) -> dict[str, Array]:

@@ -345,6 +345,9 @@ class Model:
             values["buffers"] = (
                 self.buffers0 if buffers is None else self.array("buffers", buffers, self.buffers0.shape)
             )
+        missing = [n for n in session.inputs if n not in values]
+        if missing:
+            raise BundleError(f"graph {graph!r} wants {', '.join(missing)}, which is no input of this kind of graph")
         return session.run({n: values[n] for n in session.inputs})
 
     def session(self, graph: str) -> Session:

@@ -48,6 +48,7 @@ def read_forward(forward: Forward) -> Graph:
     g.shapes.update({k: v.shape for k, v in g.constants.items()})
     if not isinstance(g.shapes[forward.output][0], Batch):
         raise BatchSpecialised(f"the output has shape {g.shapes[forward.output]}: its first dimension is not the batch")
+    g.makers.update({o: n for n in g.nodes for o in n.outputs})
     materialise_shapes(g)
     return g
 

@@ -190,6 +190,10 @@ class Graph:
         return self.op("Reshape", x, self.ints(-1 if isinstance(d, Batch) else d for d in shape), shape=shape)
 
     def transpose(self, x: str, perm: Sequence[int]) -> str:
+        """Two in a row are one, or none."""
+        before = self.makers.get(x)
+        if before is not None and before.op == "Transpose" and "perm" in before.attributes:
+            x, perm = before.inputs[0], [before.attributes["perm"][p] for p in perm]
         if list(perm) == list(range(len(perm))):
             return x
         shape = self.shape(x)

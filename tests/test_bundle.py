@@ -62,7 +62,7 @@ def test_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch, raw):
     path = tmp_path / "big.bundle"
     path.write_bytes(raw)
     monkeypatch.setattr(b, "MAX_FILE", 1000)
-    with pytest.raises(BundleError, match=r"big.bundle: 377,\d+ bytes, a bundle has at most 1,000"):
+    with pytest.raises(BundleError, match=r"big.bundle: 3\d\d,\d+ bytes, a bundle has at most 1,000"):
         read_bundle(path)
     monkeypatch.setattr(b, "MAX_FILE", 512 << 20)
     with pytest.raises(BundleError, match="cannot be read"):
