@@ -23,7 +23,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.arrays import Tensor
+from edge_sdk.arrays import Tensor, Values
 from edge_sdk.vectors import Layout
 
 Floats = npt.NDArray[np.floating]
@@ -54,13 +54,15 @@ class Sparse:
         columns: of the matrix.
     """
 
-    mask: Annotated[npt.NDArray[np.uint8], Tensor(("r", "?"), "uint8")]
-    values: Annotated[npt.NDArray[np.floating], Tensor(("r", "?"))]
+    mask: Annotated[npt.NDArray[np.uint8], Tensor(("?", "?"), "uint8")]
+    values: Matrix
     columns: int
 
     def check(self, layout: Layout) -> None:
         if self.columns < 0 or self.mask.shape[1] != ceil(self.columns / 8):
             raise ValueError(f"a mask of {self.mask.shape[1]} bytes for {self.columns} columns")
+        if len(self.mask) != len(self.values):
+            raise ValueError(f"a mask of {len(self.mask)} rows for {len(self.values)} rows of values")
         refuse_unless_finite(self.values)
         if (bits(self).sum(1) != self.values.shape[1]).any():
             raise ValueError(f"{self.values.shape[1]} values per row, the mask has places for others")
@@ -76,11 +78,13 @@ class Coarse:
         step: (rows,), distance of two levels.
     """
 
-    codes: Annotated[npt.NDArray[np.uint8], Tensor(("r", "?"), "uint8")]
-    low: Annotated[npt.NDArray[np.floating], Tensor(("r",))]
-    step: Annotated[npt.NDArray[np.floating], Tensor(("r",))]
+    codes: Annotated[npt.NDArray[np.uint8], Tensor(("?", "?"), "uint8")]
+    low: Values
+    step: Values
 
     def check(self, layout: Layout) -> None:
+        if not len(self.codes) == len(self.low) == len(self.step):
+            raise ValueError(f"{len(self.codes)} rows of codes, {len(self.low)} of low, {len(self.step)} of step")
         refuse_unless_finite(self.low)
         refuse_unless_finite(self.step)
 

@@ -212,4 +212,4 @@ def with_split(envs):
         devices = {d: drawn([5, problems.DEVICES.index(d)], 3 + problems.DEVICES.index(d), np.float32) for d in names}
         envs[h] = replace(envs[h], **hospital_kernels(model, devices))
         envs |= {d: replace(envs[d], **device_kernels(model, s)) for d, s in devices.items()}
-    return {name: replace(env, split=model.split) for name, env in envs.items()}
+    return {name: replace(env, split=model.split, bias=slice(0, 3)) for name, env in envs.items()}

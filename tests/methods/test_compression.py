@@ -19,7 +19,10 @@ X = np.random.default_rng(0).normal(size=(5, 37))
 
 @dataclass(frozen=True)
 class Letter:
+    """Two parcels, for each is of a shape of its own."""
+
     parcel: Parcel
+    other: Parcel = Dense(np.zeros((1, 2)))  # noqa: RUF009
 
 
 CODEC = Codec([Letter], layout=EMPTY_LAYOUT, dtype=np.float64)
@@ -70,7 +73,7 @@ def test_costs():
 
 @pytest.mark.parametrize("parcel", [pack(X), pack(X, 0.3), pack(X, levels=9)], ids=["dense", "sparse", "coarse"])
 def test_survives_the_codec(parcel):
-    found = CODEC.decode(CODEC.encode(Letter(parcel))).parcel
+    found = CODEC.decode(CODEC.encode(Letter(parcel, pack(X[:2], 0.5)))).parcel
     assert type(found) is type(parcel) and (unpack(found) == unpack(parcel)).all()
     assert compression.shape(found) == X.shape
 
@@ -84,8 +87,8 @@ GOOD = pack(X, 0.3)
         (Sparse(GOOD.mask, GOOD.values[:, :-1].copy(), 37), "10 values per row"),
         (Sparse(GOOD.mask[:, :-1].copy(), GOOD.values, 37), "4 bytes for 37"),
         (Sparse(GOOD.mask, GOOD.values, -1), "-1 columns"),
-        (Sparse(GOOD.mask[:-1].copy(), GOOD.values, 37), "r"),
-        (Coarse(np.zeros((2, 3), np.uint8), np.zeros(3), np.zeros(2)), "r"),
+        (Sparse(GOOD.mask[:-1].copy(), GOOD.values, 37), "4 rows for 5 rows"),
+        (Coarse(np.zeros((2, 3), np.uint8), np.zeros(3), np.zeros(2)), "2 rows of codes, 3 of low"),
     ],
 )
 def test_a_parcel_that_does_not_fit_itself_is_refused(parcel, why):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 from math import inf
 
+import contract
 import literal_hsgd as literal
 import numpy as np
 import pytest
@@ -505,6 +506,25 @@ def test_columns_are_chosen_by_the_last_gradient():
         assert {tuple(row) for row in compression.bits(parcel).tolist()} == {tuple(before == before.max())}
     rows = [m.zeta_1 for _, b, m in trace.crossed if b == "d1" and isinstance(m, hsgd.Train)]
     assert isinstance(rows[0], compression.Dense) and all(isinstance(p, compression.Sparse) for p in rows[1:])
+
+
+# The contract, for settings that send and remember other things than the defaults -------------------------------
+OTHERS = {
+    "intervals": dict(P=4, Q=2, alpha=0.6, batch=2),
+    "JFL": dict(P=4, Q=2, copies="pair"),
+    "C-HSGD": dict(P=2, Q=1, keep=7 / 32),
+    "columns": dict(P=2, Q=1, keep=0.4, columns=True),
+    "JFL with columns": dict(P=2, Q=1, keep=0.4, columns=True, copies="pair"),
+    "levels": dict(P=2, Q=2, levels=16),
+    "strategies": dict(P=4, Q=2, pretraining=3, strategies=("rate",), alpha=0.6),
+}
+CHECKS = (contract.survives_the_codec, contract.order_does_not_matter, contract.replays, contract.inputs_untouched)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_contract(change, check):
+    check(evaluated(HSGD, every=2), Settings(eta=0.05, **change))
 
 
 # Privacy and the wire -------------------------------------------------------------------------------------------
