@@ -773,8 +773,8 @@ def replace_bound(c, P, Q, eta, T):
 
 
 def test_the_step_check_warns():
-    assert hsgd_plan.warnings(Plan(4, 2, 0.01), rho=1.0) == []
-    (text,) = hsgd_plan.warnings(Plan(4, 2, 0.1), rho=1.0)
+    assert hsgd_plan.step_warnings(Plan(4, 2, 0.01), rho=1.0) == []
+    (text,) = hsgd_plan.step_warnings(Plan(4, 2, 0.1), rho=1.0)
     assert "0.0312" in text
 
 
