@@ -115,6 +115,7 @@ class Runtime:
         self.sessions: dict[Link, int] = {}
         self.announced = False
         self.reopen_at = inf
+        self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.waker: socket.socket | None = None
         self.tls = (tls or Tls()).context() if "mqtts:" in broker + str(upstream) else None
         self.below, self.above = self.links(broker, upstream or broker)
@@ -245,15 +246,20 @@ class Runtime:
 
     def turn(self, patience: float) -> None:
         """Wait for something to do, and do it."""
-        self.wait(patience)
+        woken = self.wait(patience)
         now = time.monotonic()
-        for link in self.all_links:
-            self.serve(link, now)
+        news = [self.serve(link, now) for link in self.all_links]
+        if not (woken or any(news)) and now < self.due:
+            return  # an acknowledgement of the broker, or nothing
+        self.due = 0.0
         self.renew(now)
         self.save(now)
         self.send(now)
 
-    def wait(self, patience: float) -> None:
+    def wait(self, patience: float) -> bool:
+        """Until something comes or is due; whether another thread has woken us."""
+        if not self.due:
+            self.due = time.monotonic() + min(LONGEST_NAP, self.timer())
         poll = select.poll()
         poll.register(self.wakened, select.POLLIN)
         for link in self.all_links:
@@ -261,11 +267,13 @@ class Runtime:
                 events = select.POLLIN | (select.POLLOUT if link.connection.wants_write else 0)
                 poll.register(link.connection, events)
                 patience = 0.0 if link.connection.pending else patience
-        ready = poll.poll(max(0.0, min(patience, self.timer(), LONGEST_NAP)) * 1000)
-        if any(number == self.wakened.fileno() for number, _ in ready):
-            with suppress(BlockingIOError):
-                while self.wakened.recv(4096):
-                    pass
+        ready = poll.poll(max(0.0, min(patience, self.due - time.monotonic())) * 1000)
+        if not any(number == self.wakened.fileno() for number, _ in ready):
+            return False
+        with suppress(BlockingIOError):
+            while self.wakened.recv(4096):
+                pass
+        return True
 
     def timer(self) -> float:
         """Seconds until something is to be done if nothing comes."""
@@ -279,18 +287,22 @@ class Runtime:
             wait = min(wait, at - now)
         return min(wait, self.reopen_at - now)
 
-    def serve(self, link: Link, now: float) -> None:
-        connection = link.connection
+    def serve(self, link: Link, now: float) -> bool:
+        """Read and write; whether anything has come or changed that needs more than that."""
+        connection, full, news = link.connection, False, False
         if connection is not None:
+            full = connection.room <= 0
             if connection.wants_write:
                 connection.write()
             for topic, payload in connection.read():
                 self.receive(topic, payload)
+                news = True
             connection.misc(now)
         if link.poll(now):
             self.lost(link)
         if link.came_up():
             self.births[link] = (now, BIRTHS_APART[0])
+        return news or full or link.connection is not connection or bool(self.births)
 
     def lost(self, link: Link) -> None:
         self.births.pop(link, None)

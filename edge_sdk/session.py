@@ -28,7 +28,7 @@ from edge_sdk.frames import ACKS_PER_FRAME, Ack, Chunk, Held, Message, Offer
 from edge_sdk.inbox import Inbox
 from edge_sdk.outbox import Out, Outbox
 from edge_sdk.run import Run
-from edge_sdk.store import Job, Sent, Store
+from edge_sdk.store import Job, Sent, Store, is_answer
 from edge_sdk.transfer import Receiver, Sender
 
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
@@ -178,7 +178,8 @@ class Session:
                 if news:
                     self.sender.acked(src, seq)
                     reach("heard")
-                    self.done_deliveries.append((seq, src))
+                    if not (done and is_answer(done[0].asks, done[0].receivers)):
+                        self.done_deliveries.append((seq, src))
                     self.done_sent += done
                     self.tidy_at = min(self.tidy_at, now + TIDY_DELAY)
 
@@ -243,8 +244,9 @@ class Session:
         self.counters["commits"] += 1  # not worth a commit of its own
         for m in took:
             self.owe_ack(m)
-        self.store.files.remove(self.done_files)
-        self.done_files = []
+        if self.done_files:
+            self.store.files.remove(self.done_files)
+            self.done_files = []
         self.jobs += self.mine
         self.mine = []
         self.tell_all()
@@ -368,7 +370,8 @@ class Session:
         self.supersede(sent, parcel.up)
         self.store.save_sent(sent, parcel.body)
         body = self.store.files.read(sent.file) if sent.file else parcel.body
-        self.drop_sent(self.outbox.add(sent, body))
+        if done := self.outbox.add(sent, body):
+            self.drop_sent(done)
         self.outbox.send(self.outbox.outs[sent.seq], frozenset(self.here))
 
     def supersede(self, sent: Sent, up: bool) -> None:
@@ -396,9 +399,12 @@ class Session:
 
     def tidy(self, now: float, all: bool = False) -> None:
         """Delete what is done. A crash before costs a duplicate that is dropped."""
-        self.store.drop_deliveries(self.done_deliveries)
-        self.drop_sent(self.done_sent)
-        self.store.drop_told(self.done_told)
+        if self.done_deliveries:
+            self.store.drop_deliveries(self.done_deliveries)
+        if self.done_sent:
+            self.drop_sent(self.done_sent)
+        if self.done_told:
+            self.store.drop_told(self.done_told)
         self.done_deliveries, self.done_sent, self.done_told, self.tidy_at = [], [], [], inf
         if self.counters.dirty and (all or now >= self.count_at):
             self.store.save_counters(self.counters)

@@ -37,7 +37,7 @@ create table if not exists inbox(src text, seq int, primary key(src, seq)) witho
 -- a message is kept until everybody has acknowledged it and, if it was a question, been asked another one
 create table if not exists outbox(seq integer primary key, number int, asks int, receivers blob, body blob, file text,
     chunk int, digest blob);
--- who has not acknowledged it yet
+-- who has not acknowledged it yet; an answer has one receiver and no row here: it is deleted when it is acknowledged
 create table if not exists deliver(seq int, dst text, primary key(seq, dst)) without rowid;
 -- received and acknowledged, not yet worked on
 create table if not exists jobs(id integer primary key autoincrement, sender text, number int, asks int, body blob,
@@ -192,10 +192,12 @@ class Store:
         for seq, dst in self.db.execute("select seq, dst from deliver"):
             pending.setdefault(seq, set()).add(dst)
         rows = self.db.execute("select seq, number, asks, receivers, chunk, digest, file from outbox order by seq")
-        return [
-            Sent(seq, number, bool(asks), tuple(msgpack.unpackb(names)), frozenset(pending.get(seq, ())), *more)
-            for seq, number, asks, names, *more in rows
-        ]
+        found = []
+        for seq, number, asks, packed, *more in rows:
+            names = tuple(msgpack.unpackb(packed))
+            waiting = names if is_answer(bool(asks), names) else pending.get(seq, ())
+            found.append(Sent(seq, number, bool(asks), names, frozenset(waiting), *more))
+        return found
 
     def body(self, seq: int) -> Buffer:
         body, file = self.db.execute("select body, file from outbox where seq = ?", (seq,)).fetchone()
@@ -209,7 +211,8 @@ class Store:
             self.files.write(sent.file, body)
             reach("file")
         self.db.execute("insert into outbox values(?, ?, ?, ?, ?, ?, ?, ?)", row)
-        self.db.executemany("insert into deliver values(?, ?)", [(sent.seq, dst) for dst in sent.pending])
+        if not is_answer(sent.asks, sent.receivers):
+            self.db.executemany("insert into deliver values(?, ?)", [(sent.seq, dst) for dst in sent.pending])
         self.put("seq", sent.seq + 1)
 
     def deliver_again(self, seq: int, dst: str) -> None:
@@ -272,3 +275,8 @@ class Store:
 
     def save_counters(self, counters: Mapping[str, int]) -> None:
         self.put("counters", msgpack.packb(dict(counters)))
+
+
+def is_answer(asks: bool, receivers: Sequence[str]) -> bool:
+    """One receiver, and nothing to be kept once that has it."""
+    return not asks and len(receivers) == 1
