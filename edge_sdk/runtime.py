@@ -22,14 +22,12 @@ from edge_sdk.counters import Counters
 from edge_sdk.desk import Desk, decode_run, encode_run
 from edge_sdk.engine import Assembly as Assembly
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.failpoints import reach
-from edge_sdk.files import checksum
-from edge_sdk.frames import Ack, Acks, Birth, Chunk, Frame, Hello, Message, Offer, Parts, pack, unpack
+from edge_sdk.frames import Acks, Birth, Chunk, Frame, Hello, Message, Offer, Parts, pack, unpack
 from edge_sdk.link import Backoff, Link
+from edge_sdk.mail import Mail
 from edge_sdk.method import RESERVED_NAMES
 from edge_sdk.mqtt import LARGEST, Connection, Tls, Will, broker_at
 from edge_sdk.node import Node
-from edge_sdk.outbox import Out
 from edge_sdk.presence import Presence
 from edge_sdk.run import Run, checked_name
 from edge_sdk.session import Habits, Session
@@ -119,7 +117,8 @@ class Runtime:
         self.waker: socket.socket | None = None
         self.tls = (tls or Tls()).context() if "mqtts:" in broker + str(upstream) else None
         self.below, self.above = self.links(broker, upstream or broker)
-        self.all_links = tuple(link for link in dict.fromkeys((self.below, self.above)) if link is not None)
+        self.mail = Mail(name, parent, self.below, self.above, self.counters, self.log)
+        self.all_links = self.mail.links
 
     def links(self, broker: str, upstream: str) -> tuple[Link | None, Link | None]:
         """The ways to the children and to the parent; one and the same where they share a broker."""
@@ -418,7 +417,7 @@ class Runtime:
         body = b"" if run is None or birth.run == run.id else encode_run(run)
         id = "" if run is None else run.id
         hello = Hello(self.name, self.epoch, self.sessions.get(self.below, 0), id, here, body)
-        self.publish(self.below, topics.down(self.name, birth.src, BIRTHS), hello, 0, birth.src)
+        self.mail.publish(self.below, topics.down(self.name, birth.src, BIRTHS), hello, 0, birth.src)
 
     def parent_born(self, birth: Birth) -> None:
         """The parent is there (again), or has gone."""
@@ -542,41 +541,7 @@ class Runtime:
                 self.be_born(link, now, pause)
         if self.session is None or self.reopen_at < inf:
             return
-        for peer in self.session.outbox.expire(now):
-            self.counters.count(f"retries.{peer}")
-        while self.has_room() and (found := self.session.outbox.next(now)):
-            if found[0].whole:
-                self.publish_message(*found)
-            else:
-                self.session.sender.begin(*found, now)
-        self.send_pieces(now)
-        reach("published")
-        if now >= self.session.ack_at:
-            for peer in list(self.session.acks):
-                self.publish_acks(peer)
-
-    def send_pieces(self, now: float) -> None:
-        """What is due of the messages that travel in pieces, both ways."""
-        assert self.session is not None
-        sender = self.session.sender
-        sender.evict(now)
-        while sender.questions:
-            body, dst, nonce = sender.questions.popleft()
-            if body.out.seq in sender.bodies:
-                self.publish_offer(body.out, dst, body.size, nonce)
-        if sender.bodies and self.has_room():
-            for body, dst, i, report in sender.pieces(now):
-                self.publish_chunk(body.out, dst, sorted(body.lanes[dst].members), i, report)
-                if not self.has_room():
-                    break
-        for peer, held in self.session.receiver.held():
-            link, topic = self.address(peer, peer == self.parent)
-            self.publish(link, topic, Parts(self.session.run.id, self.name, (held,)), 0, peer)
-
-    def has_room(self) -> bool:
-        """No broker has as many unacknowledged messages of ours as it takes."""
-        connections = [link.connection for link in self.all_links if link.up]
-        return all(c is not None and c.room > 0 for c in connections)
+        self.mail.post(self.session, now)
 
     def be_born(self, link: Link, now: float, pause: float) -> None:
         assert self.sessions[link]
@@ -585,64 +550,11 @@ class Runtime:
         waiting = link is self.above and self.presence.parent is None
         waiting = waiting or (link is self.below and len(self.presence.joined) < len(self.children))
         for topic in self.birth_topics(link):
-            self.publish(link, topic, birth, 0, self.parent or ALL)
+            self.mail.publish(link, topic, birth, 0, self.parent or ALL)
         if waiting:
             self.births[link] = (now + pause, min(2 * pause, BIRTHS_APART[1]))
         else:
             del self.births[link]
-
-    def publish_message(self, out: Out, dst: str, receivers: Sequence[str]) -> None:
-        m = Message(*self.about(out, receivers), b"" if out.body is None else out.body)
-        self.publish(*self.address(dst, dst == self.parent), m, 1, dst)
-
-    def about(self, out: Out, receivers: Sequence[str]) -> tuple[str, str, int, int, int, tuple[Ack, ...], int, bool]:
-        """The fields with which every frame about a message begins."""
-        assert self.session is not None
-        s = self.session
-        acks, lo = s.acks_for(receivers), s.outbox.lowest(receivers)
-        return s.run.id, self.name, s.store.epoch, out.seq, lo, acks, out.number, out.asks
-
-    def publish_chunk(self, out: Out, dst: str, receivers: Sequence[str], i: int, report: bool) -> None:
-        assert out.body is not None
-        piece = memoryview(out.body)[i * out.chunk : (i + 1) * out.chunk]
-        about = self.about(out, receivers)
-        frame = Chunk(*about, len(out.body), out.chunk, out.digest, i, checksum(piece), report, piece)
-        self.publish(*self.address(dst, dst == self.parent), frame, 1, dst)
-        self.counters.count(f"chunks_out.{dst}")
-
-    def publish_offer(self, out: Out, dst: str, size: int, nonce: int) -> None:
-        frame = Offer(*self.about(out, [dst]), size, out.chunk, out.digest, nonce)
-        self.publish(*self.address(dst, dst == self.parent), frame, 1, dst)
-
-    def publish_acks(self, peer: str) -> None:
-        assert self.session is not None
-        link, topic = self.address(peer, peer == self.parent)
-        if link.up:
-            frame = Acks(self.session.run.id, self.name, self.session.acks_for([peer]))
-            self.publish(link, topic, frame, 0, peer)
-        else:
-            del self.session.acks[peer]  # it will send the message again, and be acknowledged then
-
-    def address(self, peer: str, upward: bool) -> tuple[Link, str]:
-        link = self.above if upward else self.below
-        assert link is not None
-        if upward:
-            return link, topics.up(peer, self.name, MESSAGES)
-        return link, topics.down(self.name, peer, MESSAGES)
-
-    def publish(self, link: Link, topic: str, frame: Frame, qos: int, peer: str) -> None:
-        if not link.up or link.connection is None:
-            return
-        payload = pack(frame)
-        if len(payload) + len(topic) + 16 > link.connection.packet:
-            self.counters.count(f"too_large.{peer}")
-            limit = link.connection.packet
-            self.log.error("%s: %d bytes for %s; the broker takes %d", self.name, len(payload), peer, limit)
-            return
-        self.counters.traffic("out", peer, len(payload))
-        link.connection.publish(topic, payload, qos)
-        if isinstance(frame, Message | Chunk | Offer | Acks) and frame.acks:
-            reach("acknowledged")
 
     # -- the end
 
@@ -664,7 +576,7 @@ class Runtime:
             for topic in self.birth_topics(link):
                 if link.up:
                     gone = Birth(self.name, self.epoch, self.sessions[link], gone=True)
-                    self.publish(link, topic, gone, 0, self.parent or ALL)
+                    self.mail.publish(link, topic, gone, 0, self.parent or ALL)
         end = time.monotonic() + FLUSH
         for link in self.all_links:
             while link.connection and link.connection.wants_write and not link.connection.lost:
