@@ -55,6 +55,8 @@ class Settings(Training):
         lam: weight of the global penalty (lambda).
         mu: weight of the personal penalty.
         personal_epochs: passes of phase II per round.
+        settle_epochs: passes of phase II on the final w, before a device hands its personal model over. Problem (3) is
+            stated at the final w; the paper's algorithm (0) ends with a p_i that was fitted to the w before it.
         personal_weight_decay: whether phase II decays p with weight_decay (the authors' code does).
         global_penalty: of the layers of w: "nuclear", "l1" or "none".
         personal_penalty: of p: "l1" or "nuclear" (an SVD per layer at every step).
@@ -66,6 +68,7 @@ class Settings(Training):
     lam: float = 1e-4
     mu: float = 1e-3
     personal_epochs: int = 1
+    settle_epochs: int = 0
     personal_weight_decay: bool = True
     global_penalty: str = "nuclear"
     personal_penalty: str = "l1"
@@ -75,7 +78,7 @@ class Settings(Training):
     def __post_init__(self) -> None:
         super().__post_init__()
         above_zero(self, "eta_g")
-        zero_or_more(self, "lam", "mu", "personal_epochs")
+        zero_or_more(self, "lam", "mu", "personal_epochs", "settle_epochs")
         one_of(self, PENALTIES, "global_penalty")
         one_of(self, ("l1", "nuclear"), "personal_penalty")
         one_of(self, ("zero", "copy_w0"), "p_init")
@@ -151,10 +154,11 @@ def update_auxiliary(gamma: Vector, w: Vector, w_local: Vector, eta_g: float, sh
     return gamma + (share / eta_g) * (w - w_local)
 
 
-def local_fusion(env: Env, round: int, w: Vector, p: Vector) -> Vector:
-    """Eq. (7), phase II: proximal SGD on f_i(w + p) + mu ||p||_1 with w frozen."""
+def local_fusion(env: Env, round: int, w: Vector, p: Vector, epochs: int | None = None) -> Vector:
+    """Eq. (7), phase II: proximal SGD on f_i(w + p) + mu ||p||_1 with w frozen. `epochs`: personal_epochs if None."""
     s, p = env.settings, p.copy()
-    steps = batches(env.random(round, PHASE_II), env.samples, s.batch, s.personal_epochs)
+    epochs = s.personal_epochs if epochs is None else epochs
+    steps = batches(env.random(round, PHASE_II), env.samples, s.batch, epochs)
     shrink = local_prox(s.personal_penalty, env.layout, p, s.mu * s.eta(round))
     damp = s.weight_decay if s.personal_weight_decay else 0.0
     descend(gradient(env), p, steps, s.eta(round), damp=damp, base=w, prox=shrink)
@@ -308,7 +312,13 @@ def show(env: Env, s: Aggregator) -> Global:
 
 def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
     w = lowrank.unpack(env.layout, m.model)
-    return {"global": w} if s is None else {"global": w, "personal": w + s.p}
+    return {"global": w} if s is None else {"global": w, "personal": w + settled(env, m.round, w, s.p)}
+
+
+def settled(env: Env, round: int, w: Vector, p: Vector) -> Vector:
+    """p_i as it is or, where w is final and settings ask for it, fitted to this w."""
+    epochs = env.settings.settle_epochs if round >= env.rounds else 0
+    return local_fusion(env, round, w, p, epochs) if epochs else p
 
 
 FEDSLR = Method(

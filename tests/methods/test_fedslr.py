@@ -378,6 +378,22 @@ def test_R3_mu_zero_is_fine_tuning():
     assert np.abs(THETA0 + p - v).max() < 1e-13 and (p != 0).all()
 
 
+def test_the_personal_model_may_be_settled_on_the_final_w_and_only_there():
+    """Problem (3) at the final w: phase II goes on from the last p, with the stream of a round of its own."""
+    net, _trace = play(FEDSLR, replace(PAPER_LIKE, settle_epochs=3), 4)
+    plain, _ = play(FEDSLR, PAPER_LIKE, 4)
+    shown = FEDSLR.show(net.nodes["aggregator"].env, state(net, "aggregator"))
+    assert shown.round == 4
+    for d in DEVICES:
+        env, s = replace(net.nodes[d].env, me=d), state(net, d)
+        assert s.p.tobytes() == state(plain, d).p.tobytes()  # training is the same
+        found = FEDSLR.models(env, s, shown)
+        expected = fedslr.local_fusion(env, 4, found["global"], s.p, 3)
+        assert found["personal"].tobytes() == (found["global"] + expected).tobytes()
+        earlier = FEDSLR.models(env, s, replace(shown, round=3))
+        assert earlier["personal"].tobytes() == (found["global"] + s.p).tobytes()
+
+
 def test_R4_lambda_very_large_leaves_only_what_has_no_matrix():
     net, _ = play(FEDSLR, replace(PAPER_LIKE, lam=1e6), 3)
     packed = state(net, "aggregator").model
