@@ -50,8 +50,18 @@ def settings_of(run: Run) -> Any:
 def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> Place:
     """The env of one node. `given`: what only this node has (data, sizes, kernels)."""
     method = method_of(run)
+    if method.splits and "split" not in given:
+        raise UsageError(unsplit(run))
     return method.env(
         seed=run.seed, rounds=run.rounds, layout=layout, theta0=theta0, settings=settings_of(run), **given
+    )
+
+
+def unsplit(run: Run) -> str:
+    """Why a run cannot be had from nodes that only have samples."""
+    return (
+        f"method = {run.method!r}: it trains a split model, whose nodes are given the kernels of their parts "
+        "(edge_sdk/parties.py); services and replays of traces bring whole samples to one model"
     )
 
 

@@ -1,8 +1,8 @@
 """Layers as matrices, and a model packed into their factors U V^T.
 
 The matrix form is "scheme 2" of Idelbayev & Carreira-Perpinan (2020), as FedSLR takes it: a convolution (o, i, kh, kw)
-is the matrix (o*kh) x (i*kw), so that its factors are two convolutions, one along each kernel axis. Biases and the scale
-and shift of norms have no matrix form: they are never regularised and travel as they are.
+is the matrix (o*kh) x (i*kw), so that its factors are two convolutions, one along each kernel axis. Biases and the
+scale and shift of norms have no matrix form: they are never regularised and travel as they are.
 """
 
 from __future__ import annotations

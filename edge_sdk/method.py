@@ -135,6 +135,7 @@ class Method:
         show: (env, aggregator state) -> a declared message with the model as it is now, for evaluation.
         models: (env, device state, that message) -> {"global": theta, ...}: the models that a device can judge.
         policies: arguments of `barriers` -> tier -> when its rounds are over.
+        splits: it trains a model whose parts lie at different nodes, which must be given the kernels of their parts.
         warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
         forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
         scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
@@ -151,6 +152,7 @@ class Method:
     models: Callable[[Any, Any, Any], Mapping[str, Vector]]
     policies: Callable[[Any, Mapping[str, int], float, float, int], Mapping[str, Policy]] = barriers
     warnings: Callable[[Any, Mapping[str, int]], Sequence[str]] = no_warnings
+    splits: bool = False
     forward: Callable[[Any, Any, str], Any] | None = None
     scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
 

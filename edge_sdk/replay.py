@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.assembly import settings_of
+from edge_sdk.assembly import method_of, settings_of, unsplit
 from edge_sdk.broker import EmbeddedBroker
 from edge_sdk.errors import UsageError
 from edge_sdk.fleet import Fleet, FleetError, write_toml
@@ -115,6 +115,8 @@ def checked_run(job: Replay, traces: tuple[Trace, ...]) -> Run:
         evaluate_every=job.evaluate_every,
     )
     settings_of(run)
+    if method_of(run).splits:
+        raise UsageError(unsplit(run))
     return run
 
 

@@ -1,4 +1,4 @@
-"""What `auscult device` and `auscult hospital` do with their settings files: build the node, serve, write the result."""
+"""What `auscult device` and `auscult hospital` do with their settings files: build, serve, write the result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from edge_sdk.samples import samples_of
 from edge_sdk.services import DeviceFile, HospitalFile
 from edge_sdk.settings import read_toml
 from hardware.probe import cpu_seconds, peak_memory_mb
-
 
 log = logging.getLogger("auscult.serve")
 LINGER, LAST_WORDS = 0.7, 60.0  # seconds

@@ -1,7 +1,7 @@
 """Settings files: TOML into frozen dataclasses, checked completely before anything starts.
 
-Every error names the file, the key, the value and what would be right; all of them are told at once. What a value may be is
-said by the dataclass: its annotation gives the type, its `__post_init__` the range (UsageError).
+Every error names the file, the key, the value and what would be right; all of them are told at once. What a value may
+be is said by the dataclass: its annotation gives the type, its `__post_init__` the range (UsageError).
 """
 
 from __future__ import annotations

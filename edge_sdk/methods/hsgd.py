@@ -721,6 +721,7 @@ HSGD = Method(
     env=Env,
     show=show,
     models=models,
+    splits=True,
     policies=hsgd_plan.policies,
     warnings=hsgd_plan.warnings,
     forward=forward,
