@@ -55,7 +55,9 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(metavar="command", required=True)
     add_services(commands)
     add_replay(commands)
+    add_bundle(commands)
     add_traces(commands)
+    add_provision(commands)
     add_doctor(commands)
     return top
 
@@ -180,6 +182,42 @@ def finish(job: Any, result: dict[str, Any], as_json: bool) -> None:
     if result["traces"]["generated"]:
         print("traces   generated, not recorded: the figures tell that the system works, no more")
     print(f"report   {job.out / 'report.html'}")
+
+
+# Bundles --------------------------------------------------------------------------------------------------------
+def add_bundle(commands: Any) -> None:
+    from edge_sdk.bundle_cli import add_parsers
+
+    words = "compile a torch module for devices, or look at and check a compiled one"
+    parts = commands.add_parser("bundle", help=words, description=words).add_subparsers(metavar="what", required=True)
+    add_parsers(parts)
+    compile = parts.add_parser("compile", help="compile a torch module to a bundle that devices train", add_help=False)
+    compile.add_argument("rest", nargs=argparse.REMAINDER)
+    compile.set_defaults(do=do_compile)
+
+
+def do_compile(options: argparse.Namespace) -> int:
+    """The compiler reads its own arguments, so that only it loads torch."""
+    return int(extra("models.cli").main(["compile", *options.rest]))
+
+
+# Provisioning ---------------------------------------------------------------------------------------------------
+def add_provision(commands: Any) -> None:
+    words = "make a hospital's certificates and the matching mosquitto configuration"
+    command = commands.add_parser("provision", help=words, description=words)
+    command.add_argument("directory", type=Path)
+    command.add_argument("--hospital", required=True)
+    command.add_argument("--host", required=True, help="name or address under which nodes reach the broker")
+    command.add_argument("--port", type=int, default=8883)
+    command.add_argument("--devices", nargs="*", default=[], metavar="DEVICE")
+    command.set_defaults(do=do_provision)
+
+
+def do_provision(options: argparse.Namespace) -> None:
+    from edge_sdk.provision import provision
+
+    provision(options.directory, options.hospital, options.host, options.devices, options.port)
+    print(f"certificates, mosquitto.conf and acl are in {options.directory}")
 
 
 # Traces ---------------------------------------------------------------------------------------------------------

@@ -58,7 +58,17 @@ def test_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_of_every_command() -> None:
-    for command in ([], ["device"], ["hospital"], ["aggregator"], ["replay"], ["traces", "synth"], ["doctor"]):
+    for command in (
+        [],
+        ["device"],
+        ["hospital"],
+        ["aggregator"],
+        ["replay"],
+        ["traces", "synth"],
+        ["doctor"],
+        ["bundle"],
+        ["provision"],
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "edge_sdk.cli", *command, "--help"], capture_output=True, text=True, check=False
         )
