@@ -101,7 +101,7 @@ class Mail:
             frame = Acks(session.run.id, self.name, session.acks_for([peer]))
             self.publish(link, topic, frame, 0, peer)
         else:
-            del session.acks[peer]  # it will send the message again, and be acknowledged then
+            session.acks_for([peer])  # dropped: it will send the message again, and be acknowledged then
 
     def address(self, peer: str, upward: bool) -> tuple[Link, str]:
         link = self.above if upward else self.below

@@ -102,7 +102,7 @@ class Outbox:
         out = self.outs.get(seq)
         if out is None or dst not in out.pending:
             return False, []
-        self.waits[dst] = Wait(now + self.rto)
+        self.moved(dst, now)
         return True, self.give_up(out, dst)
 
     def give_up(self, out: Out, dst: str) -> list[Out]:

@@ -226,7 +226,7 @@ class Session:
         self.settled = self.settled or self.may_settle(now)
         outcomes = self.finished()
         work = not self.worker and self.next_verb() is not None
-        if not (self.waiting or outcomes or work or self.is_untidy(now)):
+        if not (self.waiting or outcomes or work or self.told or self.is_untidy(now)):
             return self.dispatch()
         before = self.node.record
         took = list(self.waiting.values())

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from edge_sdk.engine import Coder
 from edge_sdk.link import Backoff
 from edge_sdk.method import Role
 from edge_sdk.run import Run
@@ -70,6 +71,11 @@ class Net:
 
     def device(self, name: str, parent: str, work: Callable[[int], None] | None = None, **options: Any) -> Runtime:
         return self.node(name, roles.DEVICE, parent, (), given={"work": work} if work else {}, **options)
+
+    @property
+    def codec(self) -> Coder:
+        """Of what the aggregator keeps."""
+        return roles.assembly(roles.AGGREGATOR, Run(id="count", method="count")).records
 
     @property
     def rounds(self) -> int:

@@ -252,6 +252,38 @@ def test_counters_survive(tmp_path: Path, quick: LocalBroker) -> None:
         assert aggregator.counters["messages_in.a"] >= 2
 
 
+def test_the_application_is_told_after_a_restart_what_it_may_not_have_heard(tmp_path: Path, quick: LocalBroker) -> None:
+    net = Net(tmp_path, quick.url)
+    with playing(net.aggregator(rounds=3)):
+        eventually(lambda: (tmp_path / "agg" / "current").exists())
+    store = Store(tmp_path / "agg" / "count.db")
+    store.save_told(net.codec.encode(roles.Done(7, 8, 9.0)))
+    store.close()
+    with playing(net.aggregator(rounds=3)):
+        eventually(lambda: (1, roles.Done(7, 8, 9.0)) in net.told)
+
+
+def test_a_node_with_nothing_to_do_does_nothing(tmp_path: Path, quick: LocalBroker) -> None:
+    """No loop that spins: connected, with its parent gone, and with what it has to say unsaid."""
+    net, turns = Net(tmp_path, quick.url), list[float]()
+    device = net.device("a", "agg")
+    turn = device.turn
+
+    def counted(patience: float) -> None:
+        turn(patience)
+        turns.append(patience)
+
+    device.turn = counted  # type: ignore[method-assign]
+    with playing(device):
+        with playing(net.aggregator("a", rounds=10**6)):
+            eventually(lambda: net.rounds >= 5)
+        eventually(lambda: device.presence.parent is None)
+        assert not threading.Event().wait(0.5)
+        before = len(turns)
+        assert not threading.Event().wait(1.0)
+        assert len(turns) - before < 20
+
+
 def test_stop_leaves_nothing_owed(tmp_path: Path, quick: LocalBroker) -> None:
     """What was taken in is acknowledged before the node is gone."""
     net = Net(tmp_path, quick.url)
