@@ -83,7 +83,7 @@ def broker_at(url: str) -> Broker:
     Raises:
         UsageError: it is no such address.
     """
-    wrong = UsageError(f"broker = {url!r}, expected mqtt(s)://[user:password@]host[:port]")
+    wrong = UsageError(f"broker = {url!r}, expected mqtt://[user:password@]host[:port], or mqtts:// for TLS")
     try:
         parts = urlsplit(url)
         tls = parts.scheme == "mqtts"
