@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from edge_sdk.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.errors import Cancelled, UsageError
+from edge_sdk.feeds import Array, Floats, floats, integers, losses
 from edge_sdk.vectors import Layout, Vector
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float32]
 GradFn = Callable[[Vector, Any], tuple[float, Vector]]
 ScoreFn = Callable[[Vector], Mapping[str, float]]
 Cancel = Callable[[], bool]
@@ -175,7 +173,7 @@ class Model:
     def vjp(self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None) -> tuple[Floats, Floats]:
         """The output for x, and the gradient (n,) of sum(output * cotangent)."""
         x = self.samples(x)
-        pulled = self.array("cotangent", cotangent, (len(x), *self.output_shape))
+        pulled = floats("cotangent", cotangent, (len(x), *self.output_shape))
         out, grad = self.run("vjp", {"theta": self.parameters(theta), "x": x, "cotangent": pulled}, buffers)[:2]
         return out, grad
 
@@ -299,41 +297,24 @@ class Model:
             )
 
     def parameters(self, theta: Vector) -> Floats:
-        return self.array("theta", theta, (self.layout.size,))
+        return floats("theta", theta, (self.layout.size,))
 
     def samples(self, x: Array) -> Array:
         declared = self.bundle.manifest["inputs"][0]
         shape = ("B", *declared["shape"])
         if declared["dtype"] == "float32":
-            return self.array("x", x, shape)
-        return self.integers("x", x, shape, int(declared["below"]))
+            return floats("x", x, shape)
+        return integers("x", x, shape, int(declared["below"]))
 
     def targets(self, y: Array, count: int) -> Array:
         if self.loss == "cross_entropy":
-            return self.integers("y", y, (count,), self.classes)
-        return self.array("y", y, (count, *self.output_shape))
+            return integers("y", y, (count,), self.classes)
+        return floats("y", y, (count, *self.output_shape))
 
     def weights(self, weights: Array | None, count: int) -> Floats:
         if weights is None:
             return np.full(count, 1 / count, np.float32)
-        return self.array("weights", weights, (count,))
-
-    def array(self, name: str, value: Array, shape: tuple[int | str, ...]) -> Floats:
-        """`value` as contiguous float32 of this shape ("B": any length)."""
-        value = np.asarray(value)
-        if not np.issubdtype(value.dtype, np.floating) or not fits(value.shape, shape):
-            raise UsageError(f"{name}: expected float {spelled(shape)}, got {value.dtype} {value.shape}")
-        return np.ascontiguousarray(value, np.float32)
-
-    def integers(self, name: str, value: Array, shape: tuple[int | str, ...], below: int) -> Array:
-        """`value` as int64 in [0, below). onnxruntime would take a label out of range for no class at all."""
-        value = np.asarray(value)
-        if not np.issubdtype(value.dtype, np.integer) or not fits(value.shape, shape):
-            raise UsageError(f"{name}: expected integers {spelled(shape)}, got {value.dtype} {value.shape}")
-        if value.size and (value.min() < 0 or value.max() >= below):
-            worst = value.min() if value.min() < 0 else value.max()
-            raise UsageError(f"{name}: {worst} is out of range, expected 0 to {below - 1}")
-        return np.ascontiguousarray(value, np.int64)
+        return floats("weights", weights, (count,))
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -342,9 +323,7 @@ class Model:
         session = self.session(graph)
         values = dict(feeds)
         if len(self.buffers0):
-            values["buffers"] = (
-                self.buffers0 if buffers is None else self.array("buffers", buffers, self.buffers0.shape)
-            )
+            values["buffers"] = self.buffers0 if buffers is None else floats("buffers", buffers, self.buffers0.shape)
         missing = [n for n in session.inputs if n not in values]
         if missing:
             raise BundleError(f"graph {graph!r} wants {', '.join(missing)}, which is no input of this kind of graph")
@@ -416,23 +395,3 @@ def check_version(bundle: Bundle) -> None:
 def numbers(text: str) -> tuple[int, ...]:
     """1.31.1 -> (1, 31, 1); what is not a number counts as 0."""
     return tuple(int(t) if t.isdigit() else 0 for t in text.split("+")[0].split("."))
-
-
-def fits(have: tuple[int, ...], want: tuple[int | str, ...]) -> bool:
-    return len(have) == len(want) and all(isinstance(w, str) or h == w for h, w in zip(have, want, strict=True))
-
-
-def spelled(shape: tuple[int | str, ...]) -> str:
-    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
-
-
-def losses(kind: str, z: Floats, y: Array) -> Floats:
-    """Loss per sample, float32 (B,); formulas in models/losses.py."""
-    if kind == "cross_entropy":
-        shifted = z - z.max(1, keepdims=True)
-        return np.asarray(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(y)), y], np.float32)
-    if kind == "binary_cross_entropy":
-        each = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
-    else:
-        each = np.square(z - y)
-    return np.asarray(each.reshape(len(z), -1).mean(1), np.float32)

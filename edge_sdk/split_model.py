@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from edge_sdk.bundle import BundleError
 from edge_sdk.errors import UsageError
-from edge_sdk.model import Floats, Model
+from edge_sdk.feeds import Array, Floats, floats
+from edge_sdk.model import Model
 from edge_sdk.vectors import Vector
-
-Array = npt.NDArray[Any]
 
 
 class SplitModel(Model):
@@ -95,4 +93,4 @@ class SplitModel(Model):
             raise UsageError(f"{graph}: {', '.join(missing)} is missing; it takes {', '.join(session.inputs)}")
         batch = len(feeds[next(n for n in session.inputs if declared[n][:1] == ("B",))])
         shapes = {n: tuple(batch if d == "B" else d for d in declared[n]) for n in session.inputs}
-        return session.run({n: feeds[n] if n == "y" else self.array(n, feeds[n], shapes[n]) for n in session.inputs})
+        return session.run({n: feeds[n] if n == "y" else floats(n, feeds[n], shapes[n]) for n in session.inputs})
