@@ -35,7 +35,7 @@ def serve_aggregator(path: Path, once: bool) -> None:
     shutil.copyfile(path, file.directory / "run.toml")
     torch.set_num_threads(file.threads)
     began = time.monotonic()
-    serve([aggregator], once=True)
+    serve([aggregator], once=True, ports=[file.wire.metrics_port])
     if aggregator.finished.is_set():
         write_json(file.directory / "result.json", result(aggregator, time.monotonic() - began))
 
@@ -56,6 +56,7 @@ def aggregator_of(file: AggregatorFile) -> Aggregator:
         quorum=file.quorum,
         wait_for=file.wait_for,
         device=file.device,
+        wire=file.wire,
     )
 
 

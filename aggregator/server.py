@@ -33,6 +33,7 @@ from edge_sdk.methods.reports import Progress, Report
 from edge_sdk.report import accuracies, loss, percent
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
+from edge_sdk.wire import DEFAULTS, Wire
 
 
 class Aggregator:
@@ -49,6 +50,7 @@ class Aggregator:
         quorum: hospitals without which a round does not end.
         wait_for: hospitals that must be ready before the run starts; None: all.
         device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
+        wire: certificates, MQTT version, durability; see `edge_sdk.wire.Wire`.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Aggregator:
         quorum: int = 1,
         wait_for: int | None = None,
         device: str = "auto",
+        wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -92,6 +95,7 @@ class Aggregator:
             told=self.told,
             wait_for=wait_for,
             log=self.log,
+            **wire.options(broker),
         )
 
     def run(self, until: Callable[[], bool] | None = None) -> None:

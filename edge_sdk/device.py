@@ -28,6 +28,7 @@ from edge_sdk.model import Model
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
 from edge_sdk.samples import Samples
+from edge_sdk.wire import DEFAULTS, Wire
 
 
 class Device:
@@ -40,6 +41,7 @@ class Device:
         bundle: file with the compiled model; must be the one that the run names.
         directory: where it keeps its state; the personal component lives only here.
         threads: of onnxruntime.
+        wire: certificates, MQTT version, durability; see `edge_sdk.wire.Wire`.
         on_event: called with what the run tells this device (scores, models, the end), on the network's thread.
 
     Raises:
@@ -55,6 +57,7 @@ class Device:
         bundle: str | Path,
         directory: str | Path,
         threads: int = 1,
+        wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -76,6 +79,7 @@ class Device:
             assemble=self.assemble,
             told=self.told,
             log=self.log,
+            **wire.options(broker),
         )
         self.thread: threading.Thread | None = None
 

@@ -14,6 +14,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.evaluation import Finished
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
+from edge_sdk.wire import DEFAULTS, Wire
 
 
 class Hospital:
@@ -28,6 +29,7 @@ class Hospital:
         directory: where it keeps its state.
         devices: names of all its devices, here or not.
         wait_for: devices that must be here before it reports itself ready; None: all.
+        wire: certificates, MQTT version, durability; see `edge_sdk.wire.Wire`.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Hospital:
         devices: Sequence[str],
         upstream: str | None = None,
         wait_for: int | None = None,
+        wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -60,6 +63,7 @@ class Hospital:
             wait_for=wait_for,
             worker=False,
             log=log or logging.getLogger(f"auscult.{name}"),
+            **wire.options(broker, upstream),
         )
 
     def run(self, until: Callable[[], bool] | None = None) -> None:

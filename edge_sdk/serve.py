@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -20,6 +21,7 @@ from edge_sdk.baseline import local_only
 from edge_sdk.device import Device
 from edge_sdk.errors import UsageError
 from edge_sdk.hospital import Hospital
+from edge_sdk.metrics import Endpoint
 from edge_sdk.runtime import Runtime
 from edge_sdk.samples import samples_of
 from edge_sdk.services import DeviceFile, HospitalFile
@@ -47,11 +49,24 @@ class Service(Protocol):
     def stop(self) -> None: ...
 
 
-def serve(services: Sequence[Service], once: bool, meanwhile: Callable[[], None] = lambda: None) -> None:
+def serve(
+    services: Sequence[Service],
+    once: bool,
+    meanwhile: Callable[[], None] = lambda: None,
+    ports: Sequence[int | None] = (),
+) -> None:
     """Run services side by side until a signal comes or, with `once`, until every run has ended and is delivered.
 
-    `meanwhile` is called about twice a second, and once at the end.
+    `meanwhile` is called about twice a second, and once at the end. `ports`: where the metrics of each are found.
     """
+    with ExitStack() as stack:
+        for service, port in zip(services, ports, strict=False):
+            if port is not None:
+                stack.enter_context(Endpoint(service.runtime, port))
+        serve_all(services, once, meanwhile)
+
+
+def serve_all(services: Sequence[Service], once: bool, meanwhile: Callable[[], None]) -> None:
     stopping = threading.Event()
 
     def stop(*_: Any) -> None:
@@ -128,6 +143,7 @@ class DeviceService:
             bundle=self.file.bundle,
             directory=self.file.directory,
             threads=self.file.threads,
+            wire=self.file.wire,
         )
         self.device.train_on(train, held_out)
         self.finished, self.runtime = self.device.finished, self.device.runtime
@@ -185,7 +201,8 @@ def density(models: Mapping[str, Any]) -> float | None:
 
 
 def serve_devices(paths: Sequence[Path], once: bool) -> None:
-    serve([DeviceService(read_toml(path, DeviceFile)) for path in paths], once)
+    files = [read_toml(path, DeviceFile) for path in paths]
+    serve([DeviceService(file) for file in files], once, ports=[file.wire.metrics_port for file in files])
 
 
 def serve_hospital(path: Path, once: bool) -> None:
@@ -199,8 +216,13 @@ def serve_hospital(path: Path, once: bool) -> None:
         directory=file.directory,
         devices=file.devices,
         wait_for=file.wait_for,
+        wire=file.wire,
     )
-    serve([hospital], once, lambda: write_json(file.directory / "ledger.json", hospital_ledger(hospital, file)))
+
+    def note() -> None:
+        write_json(file.directory / "ledger.json", hospital_ledger(hospital, file))
+
+    serve([hospital], once, note, [file.wire.metrics_port])
 
 
 def hospital_ledger(hospital: Hospital, file: HospitalFile) -> dict[str, Any]:

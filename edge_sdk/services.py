@@ -10,6 +10,7 @@ from typing import Any
 from edge_sdk.errors import UsageError
 from edge_sdk.run import checked_name
 from edge_sdk.samples import Cut
+from edge_sdk.wire import Wire
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +29,12 @@ class DeviceFile:
     data: Cut
     threads: int = 1
     local_only: bool = False
+    wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
         checked_name(self.hospital, "hospital")
+        self.wire.check(self.broker)
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")
         existing(self.bundle, "bundle")
@@ -50,10 +53,13 @@ class HospitalFile:
     devices: tuple[str, ...]
     upstream: str | None = None
     wait_for: int | None = None
+    wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
         checked_name(self.aggregator, "aggregator")
+        for url in (self.broker, self.upstream or self.broker):
+            self.wire.check(url)
         existing(self.bundle, "bundle")
         check_count(self.wait_for, len(self.devices), "wait_for", "devices")
         for device in self.devices:
@@ -99,9 +105,11 @@ class AggregatorFile:
     wait_for: int | None = None
     device: str = "auto"
     threads: int = 1
+    wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
+        self.wire.check(self.broker)
         existing(self.bundle, "bundle")
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")

@@ -9,6 +9,7 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.settings import from_mapping, parse_assignment, read_toml
+from edge_sdk.wire import Wire
 
 
 @dataclass(frozen=True)
@@ -87,3 +88,28 @@ def test_assignments_of_the_command_line() -> None:
         parse_assignment("eta_l")
     with pytest.raises(UsageError, match="settings of x: rata is no setting"):
         from_mapping(Inner, {"rata": 1}, "settings of x")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"version": 3}, "version = 3"),
+        ({"durability": "some"}, "durability = 'some', expected normal or full"),
+        ({"keepalive": 0}, "keepalive = 0"),
+        ({"largest_chunk": 10}, "largest_chunk = 10"),
+        ({"certificate": "a.crt"}, "a certificate needs its key"),
+        ({"metrics_port": 70000}, "metrics_port = 70000"),
+    ],
+)
+def test_faults_of_the_wire_table(values: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        from_mapping(Wire, values, "wire")
+    assert said in str(error.value)
+
+
+def test_plain_text_leaves_this_machine_only_when_told() -> None:
+    for url in ("mqtt://127.0.0.1", "mqtt://localhost:1884", "mqtts://broker.st-mary.example"):
+        Wire().check(url)
+    with pytest.raises(UsageError, match="plain text would leave this machine"):
+        Wire().check("mqtt://192.168.1.10")
+    Wire(insecure=True).check("mqtt://192.168.1.10")
