@@ -1,6 +1,6 @@
 """A device: its own samples, a model that it trains without torch, and a personal component that never leaves it.
 
-device = Device("watch-7", hospital="north", broker="mqtt://192.168.1.10", bundle="wrist.bundle", directory="state")
+device = Device("watch-7", hospital="north", broker="mqtts://north.example", bundle="wrist.bundle", directory="state")
 device.train_on(Samples(x, labels), held_out=Samples(x_held, labels_held))
 device.start()                        # in the background; or device.run()
 device.predict(window)                # with the personalised model, as soon as there is one
@@ -37,7 +37,7 @@ class Device:
     Args:
         name: unique in its hospital; also its MQTT client id.
         hospital: name of the hospital that it belongs to.
-        broker: URL of the hospital's broker, `mqtt://host[:port]`.
+        broker: URL of the hospital's broker, `mqtts://host[:port]`, or `mqtt://` on this machine.
         bundle: file with the compiled model; must be the one that the run names.
         directory: where it keeps its state; the personal component lives only here.
         threads: of onnxruntime.

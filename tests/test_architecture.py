@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,7 @@ METHODS_STDLIB = {
     "enum",
 }
 PURE = ("method", "round", "node", "vectors", "prox", "lowrank", "arrays", "errors", "codec", "run", "charts")
+PURE += ("bodies", "coders", "composites", "schema", "frames", "topics")
 IMPURE = {
     "time",
     "socket",
@@ -122,3 +125,10 @@ def test_importing_the_sdk_loads_no_torch_and_no_onnx() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     loaded = set(ast.literal_eval(done.stdout))
     assert not loaded & {"torch", "onnx", "onnxscript", "amqtt", "models", "aggregator"}
+
+
+def test_a_device_installs_four_packages_and_nothing_more() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[<>=!~\[; ]", need)[0] for need in project["dependencies"]}
+    assert names == {"numpy", "onnxruntime", "paho-mqtt", "msgpack"}
+    assert any(need.startswith("torch") for need in project["optional-dependencies"]["aggregator"])
