@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Protocol
@@ -180,7 +180,7 @@ class DeviceService:
     def local_accuracy(self) -> float:
         device = self.device
         assert device.current is not None
-        env = device.env(device.current, cancellable=False)
+        env = replace(device.env(device.current, cancellable=False), me=device.name)
         assert env.score is not None
         sums = env.score(local_only(env))
         return sums["correct"] / sums["samples"]
