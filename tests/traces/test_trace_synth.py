@@ -9,11 +9,16 @@ import pytest
 from edge_sdk.errors import UsageError
 from edge_sdk.traces import load_folder, split, windows, write_traces
 from edge_sdk.traces.motions import ACTIVITIES, RATE, felt, walk
-from edge_sdk.traces.synth import RANGE, STEP, bouts, draw_person
+from edge_sdk.traces.synth import MARK, RANGE, STEP, bouts, draw_person
 
 
 def digest(folder: Path) -> dict[str, str]:
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.iterdir())}
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.csv"))}
+
+
+def test_generated_traces_say_so(tmp_path: Path) -> None:
+    write_traces(tmp_path, devices=1, minutes=1)
+    assert "generated, not recorded" in (tmp_path / MARK).read_text()
 
 
 def test_same_seed_same_bytes_and_other_seed_other_bytes(tmp_path: Path) -> None:
