@@ -1,7 +1,7 @@
 """The empty loop of wire.py in Flower's gRPC loop, for comparison. Runs in an environment of its own, which has flwr:
 
-    python -m venv /tmp/flower && /tmp/flower/bin/pip install flwr
-    /tmp/flower/bin/python benchmarks/flower.py [--children 10] [--floats 10000] [--rounds 200] [--json]
+    python -m venv .flower && .flower/bin/pip install flwr
+    .flower/bin/python benchmarks/flower.py [--children 10] [--floats 10000] [--rounds 200] [--json]
 
 Flower keeps nothing: a server that is killed loses the run. Ours does the same rounds with everything saved.
 """
