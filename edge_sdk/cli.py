@@ -110,6 +110,7 @@ def add_replay(commands: Any) -> None:
     command.add_argument("--rounds", type=int, default=30)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--broker", default="embedded", help="embedded (default), or mqtt://host[:port]")
+    command.add_argument("--insecure", action="store_true", help="plain text may leave this machine, to that broker")
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
     command.add_argument("--bundle", type=Path, help="compiled model (default: the one that fits)")
@@ -136,6 +137,7 @@ def do_replay(options: argparse.Namespace) -> None:
         rounds=options.rounds,
         seed=options.seed,
         broker=options.broker,
+        insecure=options.insecure,
         label=options.label,
         window=options.window,
         stride=options.stride,

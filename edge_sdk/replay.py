@@ -24,10 +24,10 @@ from edge_sdk.broker import EmbeddedBroker
 from edge_sdk.errors import UsageError
 from edge_sdk.fleet import Fleet, FleetError, write_toml
 from edge_sdk.model import Model
-from edge_sdk.mqtt import broker_at
 from edge_sdk.run import Run, checked_name
 from edge_sdk.traces import Trace, load_folder
 from edge_sdk.traces.synth import MARK
+from edge_sdk.wire import Wire
 
 DEVICES_APART = 24
 AT_THE_END = 300.0
@@ -45,6 +45,7 @@ class Replay:
     rounds: int = 30
     seed: int = 0
     broker: str = "embedded"
+    insecure: bool = False
     label: str = "activity"
     window: int = 64
     stride: int = 32
@@ -104,7 +105,7 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
 def checked_run(job: Replay, traces: tuple[Trace, ...]) -> Run:
     """What the aggregator will be given; anything wrong in it is said here, before a process starts."""
     if job.broker != "embedded":
-        broker_at(job.broker)
+        Wire(insecure=job.insecure).check(job.broker)
     run = Run(
         id=f"replay-{job.method}-{job.seed}",
         method=job.method,
@@ -184,7 +185,7 @@ def start_all(
     url: str,
 ) -> None:
     """Settings files for everybody, then the processes, from the top down."""
-    config, common = job.out / "config", {"broker": url, "bundle": bundle}
+    config, common = job.out / "config", {"broker": url, "bundle": bundle, "wire": {"insecure": job.insecure}}
     told = {key: value for key, value in asdict(run).items() if key != "bundle"}
     hospitals = {name: len(devices) for name, devices in tree.items()}
     table = {"name": "cloud", **common, "directory": "../aggregator", "hospitals": hospitals, "run": told}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge_sdk.broker import Mosquitto, find_mosquitto
 from edge_sdk.traces.synth import write_traces
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
@@ -83,8 +84,14 @@ def test_metrics_are_json_lines(result: tuple[dict[str, Any], Path]) -> None:
     assert [line["number"] for line in lines] == sorted({line["number"] for line in lines})
 
 
-def test_same_seed_same_result(result: tuple[dict[str, Any], Path], traces: Path, tmp_path: Path) -> None:
-    again = replayed(traces, tmp_path / "again", "--no-local-only")
+def test_same_seed_same_result_over_another_broker(
+    result: tuple[dict[str, Any], Path], traces: Path, tmp_path: Path
+) -> None:
+    if find_mosquitto() is None:
+        pytest.skip("mosquitto is not installed (apt install mosquitto)")
+    with Mosquitto() as broker:
+        again = replayed(traces, tmp_path / "again", "--no-local-only", "--broker", broker.url)
+    assert again["broker"] == broker.url
     for one, other in zip(result[0]["devices"], again["devices"], strict=True):
         assert one["accuracy"]["global"] == other["accuracy"]["global"]
         assert one["accuracy"]["personalised"] == other["accuracy"]["personalised"]
@@ -121,6 +128,8 @@ def test_fedavg_on_another_layout_of_traces(tmp_path: Path) -> None:
         (("--label", "what"), "what"),
         (("--rounds", 0), "rounds = 0"),
         (("--broker", "http://x"), "expected mqtt://"),
+        (("--broker", "mqtt://broker.example"), "plain text would leave this machine"),
+        (("--method", "hsgd"), "it trains a split model"),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(traces: Path, tmp_path: Path, arguments: Any, said: str) -> None:
