@@ -25,6 +25,7 @@ from aggregator.kernels import kernels_for
 from edge_sdk import lowrank
 from edge_sdk.assembly import assembly, method_of, place, settings_of
 from edge_sdk.bundle import read_bundle
+from edge_sdk.classification import areas
 from edge_sdk.errors import UsageError
 from edge_sdk.lowrank import Packed
 from edge_sdk.method import Place
@@ -185,7 +186,8 @@ def described(message: Any) -> dict[str, Any] | None:
     if isinstance(message, Progress):
         return {"kind": "round", **asdict(message)}
     if isinstance(message, Report):
-        return {"kind": "evaluation", **asdict(message)}
+        sums, auc = areas(message.sums)
+        return {"kind": "evaluation", **asdict(message), "sums": sums, "auc": auc}
     if isinstance(message, Finished):
         return {"kind": "finished", **asdict(message)}
     return None

@@ -110,6 +110,22 @@ def histogram(y: Labels, scores: Floats, bins: int = BINS) -> dict[str, float]:
     return sums
 
 
+def sums(y: Labels, logits: Floats) -> dict[str, float]:
+    """Of one node: how many, how many right, their loss, and the histograms for an area under the ROC curve."""
+    check(y, logits)
+    p = softmax(logits.astype(np.float64))
+    chosen = np.maximum(p[np.arange(len(y)), y], np.finfo(np.float64).tiny)
+    right = float((logits.argmax(1) == y).sum())
+    return {"samples": float(len(y)), "correct": right, "loss": float(-np.log(chosen).sum())} | histogram(y, p)
+
+
+def areas(sums: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Sums of an evaluation without their histograms, and from these the area for each model: "global", ..."""
+    models = dict.fromkeys(name.partition("_auc:")[0] for name in sums if "_auc:" in name)
+    found = {model: area for model in models if (area := binned_auc(sums, f"{model}_")) is not None}
+    return {name: value for name, value in sums.items() if "_auc:" not in name}, found
+
+
 def binned_auc(sums: Mapping[str, float], prefix: str = "") -> float | None:
     """`macro_auc` of all nodes together from their added histograms; scores in one bin count as ties.
 

@@ -102,9 +102,9 @@ def extra(module: str) -> Any:
 
 # Replay ---------------------------------------------------------------------------------------------------------
 def add_replay(commands: Any) -> None:
-    words = "replay recorded traces through real devices, hospitals, a broker and the aggregator"
+    words = "replay recorded traces, or a data set, through real devices, hospitals, a broker and the aggregator"
     command = commands.add_parser("replay", help=words, description=words)
-    command.add_argument("traces", type=Path, help="folder of CSV files, one for each device: time, channels, label")
+    command.add_argument("data", help="folder of traces, one CSV file for each device, or a data set, NAME[:PATH]")
     command.add_argument("--hospitals", type=int, default=3)
     command.add_argument("--method", default="fedslr")
     command.add_argument("--rounds", type=int, default=30)
@@ -114,15 +114,31 @@ def add_replay(commands: Any) -> None:
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
     command.add_argument("--bundle", type=Path, help="compiled model (default: the one that fits)")
-    command.add_argument("--label", default="activity", help="name of the label column")
-    command.add_argument("--window", type=int, default=64, help="samples")
-    command.add_argument("--stride", type=int, default=32, help="samples")
-    command.add_argument("--gap", type=float, default=0.5, help="seconds without a sample that end a recording")
-    command.add_argument("--held-out", type=float, default=0.3, help="share of the windows kept for judging")
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
     command.add_argument("--no-local-only", action="store_true", help="do not train the local-only baseline")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    add_data_options(command)
     command.set_defaults(do=do_replay)
+
+
+def add_data_options(command: argparse.ArgumentParser) -> None:
+    """What is not given is left to the kind of data; see `cohort.Cutting` and `cohort.Dealing`."""
+    command.add_argument("--held-out", type=float, help="share kept for judging (0.3 of traces, 0.2 of data sets)")
+    traces = command.add_argument_group("a folder of traces")
+    traces.add_argument("--label", help="name of the label column (activity)")
+    traces.add_argument("--window", type=int, help="samples (64)")
+    traces.add_argument("--stride", type=int, help="samples (32)")
+    traces.add_argument("--gap", type=float, help="seconds without a sample that end a recording (0.5)")
+    names = "breast-cancer, tabular, esr:PATH, mnist:PATH, cifar10:PATH"
+    dealt = command.add_argument_group(f"a data set: {names}")
+    dealt.add_argument("--devices", type=int, help="of each hospital (4)")
+    dealt.add_argument("--deal", help="iid, classes=K, dirichlet=A or mixed, the data set's own (mixed)")
+    dealt.add_argument("--samples", type=int, help="most that a device trains on; 0: its whole share (0)")
+    dealt.add_argument("--judge", help="own or global: test samples of a device's own labels, or all (own)")
+    dealt.add_argument("--tests", type=int, help="most test samples that a device is judged on; 0: all (0)")
+
+
+DATA_OPTIONS = ("held_out", "label", "window", "stride", "gap", "devices", "deal", "samples", "judge", "tests")
 
 
 def do_replay(options: argparse.Namespace) -> None:
@@ -130,7 +146,7 @@ def do_replay(options: argparse.Namespace) -> None:
     from edge_sdk.settings import parse_assignment
 
     job = Replay(
-        traces=options.traces,
+        data=options.data,
         out=options.out or Path("runs") / f"{options.method}-{time.strftime('%Y%m%d-%H%M%S')}",
         hospitals=options.hospitals,
         method=options.method,
@@ -138,11 +154,7 @@ def do_replay(options: argparse.Namespace) -> None:
         seed=options.seed,
         broker=options.broker,
         insecure=options.insecure,
-        label=options.label,
-        window=options.window,
-        stride=options.stride,
-        gap=options.gap,
-        held_out=options.held_out,
+        options={key: found for key in DATA_OPTIONS if (found := getattr(options, key)) is not None},
         evaluate_every=options.evaluate_every,
         local_only=not options.no_local_only,
         bundle=options.bundle,
@@ -181,8 +193,8 @@ def finish(job: Any, result: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(result))
         return
     print(f"\n{report.device_table(result)}\n\n{report.summary(result)}")
-    if result["traces"]["generated"]:
-        print("traces   generated, not recorded: the figures tell that the system works, no more")
+    if result["data"]["generated"]:
+        print("data     generated, not recorded: the figures tell that the system works, no more")
     print(f"report   {job.out / 'report.html'}")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk import keepsake
+from edge_sdk import classification, keepsake
 from edge_sdk.assembly import assembly, class_codes, place
 from edge_sdk.errors import UsageError
 from edge_sdk.method import Place
@@ -136,10 +136,17 @@ class Device:
         assert train is not None  # run() has checked it
         x, y = train.x, self.codes(train, run)
         grad_fn = self.model.grad_fn(x, y, cancel=self.runtime.cancelled if cancellable else None)
-        score = None
-        if self.held_out is not None and len(self.held_out):
-            score = self.model.score(self.held_out.x, self.codes(self.held_out, run))
-        return place(run, self.model.layout, self.model.theta0, grad_fn=grad_fn, samples=len(x), score=score)
+        return place(run, self.model.layout, self.model.theta0, grad_fn=grad_fn, samples=len(x), **self.judges(run))
+
+    def judges(self, run: Run) -> dict[str, Any]:
+        """What judges a model by the held-out samples; evaluations also tell how its scores are distributed."""
+        if self.held_out is None or not len(self.held_out):
+            return {}
+        x, y = self.held_out.x, self.codes(self.held_out, run)
+        found = {"score": self.model.score(x, y)}
+        if self.model.loss == "cross_entropy":
+            found["judge"] = lambda theta: classification.sums(y, self.model.predict(theta, x))
+        return found
 
     def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
         return np.asarray(class_codes(samples.labels, run.classes, f"device {self.name}"), np.int64)

@@ -73,6 +73,7 @@ class Place:
         grad_fn: device: (theta, indices or None for all) -> (mean loss, its gradient (n,)) over the training samples.
         samples: device: how many training samples it has.
         score: device: theta -> sums on held-out samples, at least "samples"; usually also "loss" and "correct".
+        judge: device: the same with more in it, for evaluations; None: score.
     """
 
     me: str = ""
@@ -86,6 +87,7 @@ class Place:
     grad_fn: Callable[[Vector, Any], tuple[float, Vector]] | None = None
     samples: int = 0
     score: Callable[[Vector], Mapping[str, float]] | None = None
+    judge: Callable[[Vector], Mapping[str, float]] | None = None
 
     @property
     def devices(self) -> int:

@@ -64,7 +64,7 @@ def device_kernels(
     def score_held_out(theta_0: Vector, zeta_1: Floats, theta_2: Vector) -> Mapping[str, float]:
         x, labels = held_out or (x2[:0], y[:0])
         logits = model.party_logits(DEVICE, {HEAD: theta_0, DEVICE: theta_2}, {DEVICE: x}, {HOSPITAL: zeta_1})
-        return scores(labels, logits)
+        return classification.sums(labels, logits)
 
     kernels = {"samples": len(y), "h2": h2, "grad_device": grad_device}
     return kernels | ({"score_held_out": score_held_out} if held_out is not None and len(held_out[1]) else {})
@@ -99,11 +99,3 @@ def hospital_kernels(
 
     kernels = {"rows": rows, "h1": h1, "grad_hospital": grad_hospital}
     return kernels | ({"h1_held_out": h1_held_out} if held_out is not None else {})
-
-
-def scores(y: Array, logits: Floats) -> dict[str, float]:
-    """Sums over samples: how many, how many right, loss, and the histograms that an area under the ROC curve needs."""
-    p = classification.softmax(logits.astype(np.float64))
-    right = float((logits.argmax(1) == y).sum())
-    loss = -np.log(np.maximum(p[np.arange(len(y)), y], np.finfo(np.float64).tiny)).sum()
-    return {"samples": float(len(y)), "correct": right, "loss": float(loss)} | classification.histogram(y, p)

@@ -1,18 +1,15 @@
-"""`auscult replay`: recorded traces through real devices, hospitals, a broker and the aggregator, each a process.
+"""`auscult replay`: recorded traces, or a data set, through real devices, hospitals, a broker and the aggregator.
 
-A trace file is one device. What runs is what would run in the field: `auscult device`, `auscult hospital` and `auscult
-aggregator` with settings files (kept in DIR/config), over a real broker. Devices are one process each up to
+Who holds what is said in cohort.py. What runs is what would run in the field: `auscult device`, `auscult hospital` and
+`auscult aggregator` with settings files (kept in DIR/config), over a real broker. Devices are one process each up to
 `DEVICES_APART`; beyond that they share processes, and a device's peak memory is then its process's.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -21,12 +18,12 @@ from typing import Any
 
 from edge_sdk.assembly import method_of, settings_of, unsplit
 from edge_sdk.broker import EmbeddedBroker
+from edge_sdk.cohort import Cohort, Tables, cohort
 from edge_sdk.errors import UsageError
 from edge_sdk.fleet import Fleet, FleetError, write_toml
 from edge_sdk.model import Model
-from edge_sdk.run import Run, checked_name
-from edge_sdk.traces import Trace, load_folder
-from edge_sdk.traces.synth import MARK
+from edge_sdk.ondemand import bundle_for
+from edge_sdk.run import Run
 from edge_sdk.wire import Wire
 
 DEVICES_APART = 24
@@ -36,9 +33,14 @@ AT_THE_END = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What to replay, as the command line says it."""
+    """What to replay, as the command line says it.
 
-    traces: Path
+    Attributes:
+        data: a folder of traces, or NAME[:PATH] of a data set.
+        options: of the data: fields of `cohort.Cutting` for traces, of `cohort.Dealing` for a data set.
+    """
+
+    data: str | Path
     out: Path
     hospitals: int = 3
     method: str = "fedslr"
@@ -46,11 +48,7 @@ class Replay:
     seed: int = 0
     broker: str = "embedded"
     insecure: bool = False
-    label: str = "activity"
-    window: int = 64
-    stride: int = 32
-    gap: float = 0.5
-    held_out: float = 0.3
+    options: Mapping[str, Any] = field(default_factory=dict)
     evaluate_every: int = 0
     local_only: bool = True
     bundle: Path | None = None
@@ -80,29 +78,30 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
         UsageError: something named cannot be used. FleetError: a process has failed.
     """
     began = time.monotonic()
-    traces = load_folder(job.traces, label=job.label)
-    tree = hospitals_of([checked_name(t.name, "device name (from the file's)") for t in traces], job.hospitals)
-    say(f"{len(traces)} devices in {len(tree)} hospitals, {len(traces[0].classes)} classes, {traces[0].rate_hz:.0f} Hz")
-    run = checked_run(job, traces)
+    everybody = cohort(str(job.data), job.hospitals, job.seed, job.options)
+    say(everybody.said)
+    run = checked_run(job, everybody)
+    bundle = bundle_for(str(job.data), job.bundle, everybody, job.seed, say)
     job.out.mkdir(parents=True, exist_ok=True)
-    bundle = kept(bundle_for(job, traces, say), job.out)
+    bundle = kept(bundle, job.out)
+    tables = everybody.tables(job.out / "data", Model(bundle, check=False).input_shape)
     with contextlib.ExitStack() as stack:
         url = job.broker
         if url == "embedded":
             url = stack.enter_context(EmbeddedBroker()).url
             say(f"embedded broker at {url}")
         fleet = stack.enter_context(Fleet(job.out / "logs"))
-        start_all(job, fleet, run, tree, traces, bundle, url)
+        start_all(job, fleet, run, everybody, tables, bundle, url)
         lines = follow(job, fleet, progress)
         say("the last round is over; each device finds out what it would have reached alone" if job.local_only else "")
         late = fleet.wait(AT_THE_END)
         if late:
             raise FleetError(f"still running {AT_THE_END:.0f} s after the last round: {', '.join(late)}")
         fleet.check()
-    return collected(job, traces, tree, lines, url, time.monotonic() - began)
+    return collected(job, everybody, lines, url, time.monotonic() - began)
 
 
-def checked_run(job: Replay, traces: tuple[Trace, ...]) -> Run:
+def checked_run(job: Replay, everybody: Cohort) -> Run:
     """What the aggregator will be given; anything wrong in it is said here, before a process starts."""
     if job.broker != "embedded":
         Wire(insecure=job.insecure).check(job.broker)
@@ -112,41 +111,13 @@ def checked_run(job: Replay, traces: tuple[Trace, ...]) -> Run:
         settings=job.settings,
         rounds=job.rounds,
         seed=job.seed,
-        classes=traces[0].classes,
+        classes=everybody.classes,
         evaluate_every=job.evaluate_every,
     )
     settings_of(run)
     if method_of(run).splits:
         raise UsageError(unsplit(run))
     return run
-
-
-def hospitals_of(devices: list[str], count: int) -> dict[str, list[str]]:
-    """Devices dealt out like cards, so that hospitals are about equal."""
-    count = min(count, len(devices))
-    return {f"hospital-{h + 1}": sorted(devices)[h::count] for h in range(count)}
-
-
-def bundle_for(job: Replay, traces: tuple[Trace, ...], say: Callable[[str], None]) -> Path:
-    """The bundle that was named, the one that ships if it fits these traces, or one compiled for them."""
-    channels, classes = len(traces[0].channels), len(traces[0].classes)
-    shape = (channels, job.window)
-    if job.bundle is not None:
-        check_fit(job.bundle, shape, classes)
-        return job.bundle.resolve()
-    shipped = shipped_bundle("wrist.bundle")
-    if shipped is not None:
-        with contextlib.suppress(UsageError):
-            check_fit(shipped, shape, classes)
-            return shipped
-    say(f"compiling a model for {channels} channels, {job.window} samples and {classes} classes")
-    path = job.out / "model.bundle"
-    command = [sys.executable, "-m", "models", "compile", "wrist", "-o", str(path), "--seed", str(job.seed)]
-    command += ["--input", f"{channels},{job.window}", "--classes", str(classes)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UsageError(f"no model could be compiled for these traces:\n{done.stderr.strip() or done.stdout.strip()}")
-    return path.resolve()
 
 
 def kept(bundle: Path, out: Path) -> Path:
@@ -157,62 +128,26 @@ def kept(bundle: Path, out: Path) -> Path:
     return copy.resolve()
 
 
-def shipped_bundle(name: str) -> Path | None:
-    """A bundle that comes with the `models` package, if that is installed. Found by its path: nothing is imported."""
-    spec = importlib.util.find_spec("models")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    path = Path(next(iter(spec.submodule_search_locations))) / "bundles" / name
-    return path if path.is_file() else None
-
-
-def check_fit(path: Path, shape: tuple[int, ...], classes: int) -> None:
-    model = Model(path, check=False)
-    found, known = model.input_shape, model.classes
-    if found != shape or known < classes:
-        raise UsageError(
-            f"{path}: its input is {found} and it tells {known} classes apart; these traces need {shape} and {classes}"
-        )
-
-
-def start_all(
-    job: Replay,
-    fleet: Fleet,
-    run: Run,
-    tree: Mapping[str, list[str]],
-    traces: tuple[Trace, ...],
-    bundle: Path,
-    url: str,
-) -> None:
+def start_all(job: Replay, fleet: Fleet, run: Run, everybody: Cohort, tables: Tables, bundle: Path, url: str) -> None:
     """Settings files for everybody, then the processes, from the top down."""
     config, common = job.out / "config", {"broker": url, "bundle": bundle, "wire": {"insecure": job.insecure}}
     told = {key: value for key, value in asdict(run).items() if key != "bundle"}
-    hospitals = {name: len(devices) for name, devices in tree.items()}
+    hospitals = {name: len(devices) for name, devices in everybody.tree.items()}
     table = {"name": "cloud", **common, "directory": "../aggregator", "hospitals": hospitals, "run": told}
     fleet.start("aggregator", ["aggregator", "--once", write_toml(config / "aggregator.toml", table)])
-    for name, devices in tree.items():
+    for name, devices in everybody.tree.items():
         table = {"name": name, "aggregator": "cloud", **common, "directory": f"../{name}", "devices": devices}
         fleet.start(name, ["hospital", "--once", write_toml(config / f"{name}.toml", table)])
-    files = [write_toml(config / f"{t.name}.toml", device_table(job, t, tree, common)) for t in traces]
+    files = []
+    for hospital, devices in everybody.tree.items():
+        for name in devices:
+            table = {"name": name, "hospital": hospital, **common, "directory": f"../devices/{name}"}
+            table |= {"local_only": job.local_only, "data": tables[name]}
+            files.append(write_toml(config / f"{name}.toml", table))
     apart = len(files) <= DEVICES_APART
     shares = [[f] for f in files] if apart else [files[i::DEVICES_APART] for i in range(DEVICES_APART)]
     for i, share in enumerate(shares):
         fleet.start(f"device-{share[0].stem}" if apart else f"devices-{i + 1}", ["device", "--once", *share])
-
-
-def device_table(job: Replay, trace: Trace, tree: Mapping[str, list[str]], common: Mapping[str, Any]) -> dict[str, Any]:
-    hospital = next(h for h, devices in tree.items() if trace.name in devices)
-    data = {"trace": (job.traces / f"{trace.name}.csv").resolve(), "label": job.label, "window": job.window}
-    data |= {"stride": job.stride, "gap": job.gap, "held_out": job.held_out}
-    directory = f"../devices/{trace.name}"
-    return {
-        "name": trace.name,
-        "hospital": hospital,
-        **common,
-        "directory": directory,
-        "local_only": job.local_only,
-        "data": data,
-    }
 
 
 def follow(job: Replay, fleet: Fleet, progress: Callable[[Line], None]) -> list[Line]:
@@ -253,12 +188,11 @@ def tailed(path: Path, fleet: Fleet) -> Iterator[Line]:
         time.sleep(0.05)
 
 
-def collected(
-    job: Replay, traces: tuple[Trace, ...], tree: Mapping[str, list[str]], lines: list[Line], url: str, seconds: float
-) -> dict[str, Any]:
+def collected(job: Replay, everybody: Cohort, lines: list[Line], url: str, seconds: float) -> dict[str, Any]:
     """Everything that the nodes have written, as one object."""
-    devices = [json.loads((job.out / "devices" / t.name / "result.json").read_text()) for t in traces]
-    hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in tree}
+    names = sorted(d for devices in everybody.tree.values() for d in devices)
+    devices = [json.loads((job.out / "devices" / name / "result.json").read_text()) for name in names]
+    hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in everybody.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
     for name in ("metrics.jsonl", "model.npz"):
         shutil.copyfile(job.out / "aggregator" / name, job.out / name)
@@ -267,11 +201,12 @@ def collected(
         "method": job.method,
         "rounds": job.rounds,
         "seed": job.seed,
-        "hospitals": len(tree),
-        "traces": {"directory": str(job.traces), "generated": is_generated(job.traces)},
+        "hospitals": len(everybody.tree),
+        "data": {"name": str(job.data), "generated": everybody.generated, **job.options},
         "accuracy": {
             NAMES.get(k, k): mean([d["accuracy"][k] for d in devices if k in d["accuracy"]]) for k in sorted(kinds)
         },
+        "auc": {NAMES.get(k, k): v for k, v in aucs(lines).items()},
         "devices": [{**d, "accuracy": {NAMES.get(k, k): v for k, v in d["accuracy"].items()}} for d in devices],
         "bytes": bytes_of(devices, hospitals),
         "seconds": round(seconds, 1),
@@ -287,6 +222,12 @@ def collected(
 NAMES = {"personal": "personalised"}
 
 
+def aucs(lines: list[Line]) -> dict[str, float]:
+    """Area under the ROC curve of each model over the held-out samples of all devices, where it is defined."""
+    last: Line = next((line for line in reversed(lines) if line.get("final")), {})
+    return dict(last.get("auc", {}))
+
+
 def mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
@@ -299,8 +240,3 @@ def bytes_of(devices: list[Any], hospitals: Mapping[str, Any]) -> dict[str, int]
         "hospital_to_aggregator": sum(h["up"]["sent"] for h in hospitals.values()),
         "aggregator_to_hospital": sum(h["up"]["received"] for h in hospitals.values()),
     }
-
-
-def is_generated(directory: Path) -> bool:
-    """Whether these traces say of themselves that they are synthetic."""
-    return (directory / MARK).is_file()

@@ -70,6 +70,7 @@ def summary(result: Result) -> str:
     """The figures under the table."""
     model, full = result["model"], result["model"]["full_ranks"]
     lines = [f"bytes    {hop.replace('_to_', ' -> '):24} {size(count):>10}" for hop, count in result["bytes"].items()]
+    lines += [f"AUC      {kind:24} {area:>10.3f}" for kind, area in result["auc"].items()]
     lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]
     lines += [f"rank     {', '.join(f'{name} {rank}/{full[name]}' for name, rank in model['ranks'].items())}"]
     if result["density"] is not None:

@@ -59,20 +59,21 @@ def page(result: Result) -> str:
 
 
 def circumstances(result: Result) -> str:
-    traces, broker = result["traces"]["directory"], result["broker"]
-    return f"seed {result['seed']}, traces {traces}, broker {broker}, {result['seconds']:.0f} s"
+    data, broker = result["data"]["name"], result["broker"]
+    return f"seed {result['seed']}, data {data}, broker {broker}, {result['seconds']:.0f} s"
 
 
 def generated_note(result: Result) -> str:
-    if not result["traces"]["generated"]:
+    if not result["data"]["generated"]:
         return ""
-    words = "the figures tell that the system works, not how well people's movements are recognised"
-    return f"<p class='note'>These traces were <b>generated</b>, not recorded: {words}.</p>"
+    words = "the figures tell that the system works, not how well it would do on people's own"
+    return f"<p class='note'>These data were <b>generated</b>, not recorded: {words}.</p>"
 
 
 def tiles(result: Result) -> str:
     accuracy, count = result["accuracy"], result["bytes"]
     found = [(percent(accuracy[kind]), name) for kind, name in KINDS.items() if kind in accuracy]
+    found += [(f"{area:.3f}", f"AUC, {kind}") for kind, area in result["auc"].items()]
     found += [
         (size(count["device_to_hospital"]), "up from the devices"),
         (size(count["hospital_to_device"]), "down to the devices"),
@@ -85,7 +86,7 @@ def tiles(result: Result) -> str:
 def curves(result: Result) -> str:
     """How accuracy, loss and traffic went, side by side."""
     charted = {
-        "Accuracy on held-out recordings": charts.lines(accuracy_curves(result), "round", "accuracy", percent=True),
+        "Accuracy on held-out samples": charts.lines(accuracy_curves(result), "round", "accuracy", percent=True),
         "Training loss": charts.lines({"loss": per_round(result, loss)}, "round", "loss"),
         "Parameters that travel down": charts.lines({"sent": per_round(result, sent)}, "round", "parameters"),
         "MB per hop": hops(result),

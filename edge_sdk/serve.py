@@ -159,9 +159,9 @@ class DeviceService:
     def result(self) -> dict[str, Any]:
         """What this device alone can tell of the run."""
         device = self.device
-        assert device.train is not None and device.held_out is not None and device.current is not None
+        assert device.train is not None and device.held_out is not None
         found = accuracies(device.kept.scores)
-        if self.file.local_only:
+        if self.file.local_only and len(device.held_out):
             found["local"] = self.local_accuracy()
         return {
             "device": device.name,

@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.run import checked_name
-from edge_sdk.samples import Cut
+from edge_sdk.samples import Cut, Stored
 from edge_sdk.wire import Wire
 
 
@@ -26,7 +26,7 @@ class DeviceFile:
     broker: str
     bundle: Path
     directory: Path
-    data: Cut
+    data: Cut | Stored
     threads: int = 1
     local_only: bool = False
     wire: Wire = field(default_factory=Wire)
@@ -38,7 +38,10 @@ class DeviceFile:
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")
         existing(self.bundle, "bundle")
-        existing(self.data.trace, "data.trace")
+        if isinstance(self.data, Stored):
+            existing(self.data.samples, "data.samples")
+        else:
+            existing(self.data.trace, "data.trace")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,15 +58,15 @@ def from_mapping(kind: type[T], values: Mapping[str, Any], what: str) -> T:
 
 def build(kind: type[T], table: Mapping[str, Any], prefix: str, base: Path, faults: list[str]) -> T | None:
     """A `kind` from a table, or None with what is wrong added to `faults`."""
-    fields = {f.name: f for f in dataclasses.fields(kind) if f.init}  # type: ignore[arg-type]
+    fields = {f.name: f for f in fields_of(kind)}
     hints, found, before = get_type_hints(kind), {}, len(faults)
     for key in table:
         if key not in fields:
             faults.append(unknown_key(prefix + str(key), str(key), list(fields)))
-    for name, field in fields.items():
+    for name in fields:
         if name in table:
             found[name] = convert(hints[name], table[name], prefix + name, base, faults)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        elif name in required(kind):
             faults.append(f"{prefix}{name} is missing: {said(hints[name])}")
     if len(faults) > before:
         return None
@@ -86,7 +86,7 @@ def convert(hint: Any, value: Any, address: str, base: Path, faults: list[str]) 
     """One value as what its annotation says, or a fault."""
     if get_origin(hint) in (Union, types.UnionType):
         options = [h for h in get_args(hint) if h is not type(None)]
-        return convert(options[0], value, address, base, faults)
+        return convert(nearest(options, value), value, address, base, faults)
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return build(hint, value, address + ".", base, faults)  # type: ignore[arg-type]
     if get_origin(hint) is tuple and isinstance(value, (list, tuple)):
@@ -105,6 +105,23 @@ def convert(hint: Any, value: Any, address: str, base: Path, faults: list[str]) 
         return value
     faults.append(f"{address} = {value!r}: expected {said(hint)}")
     return None
+
+
+def nearest(options: list[Any], value: Any) -> Any:
+    """Of several kinds of tables, the one whose required keys are there, or that has most of these keys."""
+    tables = [o for o in options if dataclasses.is_dataclass(o)]
+    if len(tables) < 2 or not isinstance(value, Mapping):
+        return options[0]
+    return max(tables, key=lambda kind: (required(kind) <= {*value}, sum(f.name in value for f in fields_of(kind))))
+
+
+def required(kind: Any) -> set[str]:
+    missing = dataclasses.MISSING
+    return {f.name for f in fields_of(kind) if f.default is missing and f.default_factory is missing}
+
+
+def fields_of(kind: Any) -> list[dataclasses.Field[Any]]:
+    return [f for f in dataclasses.fields(kind) if f.init]
 
 
 def said(hint: Any) -> str:

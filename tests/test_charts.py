@@ -15,7 +15,8 @@ RESULT = {
     "seed": 1,
     "hospitals": 1,
     "broker": "embedded",
-    "traces": {"directory": "a<b>", "generated": True},
+    "data": {"name": "a<b>", "generated": True},
+    "auc": {},
     "accuracy": {"local": 0.5, "global": 0.25, "personalised": 0.75},
     "devices": [
         {

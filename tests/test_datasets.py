@@ -190,3 +190,48 @@ def test_dealt_to_devices():
 def test_divisions_of_nothing_are_refused():
     with pytest.raises(UsageError, match="no division"):
         mixed(np.zeros(5, int), 6, 0.5)
+
+
+# Dealing --------------------------------------------------------------------------------------------------------
+LABELS = np.arange(600) % 6
+
+
+@pytest.mark.parametrize("rule", ["iid", "classes=2", "dirichlet=0.3", "mixed"])
+def test_every_rule_deals_each_sample_at_most_once(rule):
+    shared = datasets.shares(LABELS, rule, 3, 4, 0.5, seed=2)
+    assert [len(devices) for devices in shared] == [4, 4, 4]
+    rows = np.concatenate([rows for devices in shared for rows in devices])
+    assert len(np.unique(rows)) == len(rows) == 600
+    again = datasets.shares(LABELS, rule, 3, 4, 0.5, seed=2)
+    assert all((a == b).all() for d, e in zip(shared, again, strict=True) for a, b in zip(d, e, strict=True))
+
+
+def test_rules_mean_what_they_say():
+    def kinds(rule):
+        return [len(np.unique(LABELS[r])) for devices in datasets.shares(LABELS, rule, 3, 4, 0.0) for r in devices]
+
+    assert kinds("classes=2") == [2] * 12
+    assert min(kinds("iid")) == min(kinds("mixed")) == 6
+    assert np.mean(kinds("dirichlet=0.1")) < np.mean(kinds("dirichlet=1000")) == 6
+
+
+def test_a_device_is_judged_on_its_own_mix():
+    parts = [r for devices in datasets.shares(LABELS, "dirichlet=0.5", 2, 3, 0.0) for r in devices]
+    judged = datasets.alike(LABELS, LABELS[:300], parts)
+    assert len(np.unique(np.concatenate(judged))) == 300
+    for mine, tests in zip(parts, judged, strict=True):
+        half = np.bincount(LABELS[mine], minlength=6) / 2
+        assert np.abs(np.bincount(LABELS[:300][tests], minlength=6) - half).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "rule", ["classes", "classes=2.5", "classes=9", "dirichlet=-1", "dirichlet=x", "even", "classes=1"]
+)
+def test_a_rule_that_is_none(rule):
+    with pytest.raises(UsageError):
+        datasets.shares(LABELS, rule, 1, 2, 0.0)
+
+
+def test_too_few_samples_for_the_devices():
+    with pytest.raises(UsageError, match="each has at least one"):
+        datasets.shares(LABELS, "iid", 100, 7, 0.0)

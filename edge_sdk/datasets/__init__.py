@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_sdk.datasets import clinical, files
-from edge_sdk.datasets.partition import dealt, diverse, mixed
+from edge_sdk.datasets.partition import alike, dealt, diverse, mixed, shares, some
 from edge_sdk.datasets.table import Floats, Table, Vertical, held_out, standardised
 from edge_sdk.errors import UsageError
 
@@ -18,6 +18,7 @@ __all__ = [
     "DATASETS",
     "Table",
     "Vertical",
+    "alike",
     "dealt",
     "diverse",
     "divided",
@@ -25,6 +26,8 @@ __all__ = [
     "load",
     "mixed",
     "prepared",
+    "shares",
+    "some",
     "standardised",
 ]
 

@@ -149,8 +149,7 @@ def device(method: Method) -> Role:
 
     def judged(env: Place, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         models = method.models(env, s.inner, expected(UP, shown, kind))
-        if method.scorer is not None:
-            env = replace(env, score=method.scorer(env, shown))
+        env = replace(env, score=env.judge or env.score if method.scorer is None else method.scorer(env, shown))
         scores = Scores(round, judge(env, models))
         return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models))] * final
 

@@ -47,10 +47,11 @@ def result(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
 def test_the_json_tells_everything(result: tuple[dict[str, Any], Path]) -> None:
     found, out = result
     assert set(found["accuracy"]) == {"local", "global", "personalised"}
+    assert set(found["auc"]) == {"global", "personalised"}
     assert all(0 <= value <= 1 for value in found["accuracy"].values())
     assert [d["device"] for d in found["devices"]] == ["synth-01", "synth-02", "synth-03", "synth-04"]
     assert all(d["samples"] > 0 and d["held_out"] > 0 and d["peak_memory_mb"] > 20 for d in found["devices"])
-    assert found["traces"]["generated"] is True
+    assert found["data"]["generated"] is True
     assert found["seconds"] > 0 and found["memory"]["device_peak_mb"] > 20
     assert found["model"]["parameters"] == 77518 and set(found["model"]["ranks"]) == set(found["model"]["full_ranks"])
     rounds = [line for line in found["curve"] if line["kind"] == "round"]

@@ -1,0 +1,204 @@
+"""Who takes part in a replay and what each of them holds: a folder of traces, or a data set that is dealt out.
+
+A node reads only its own part: its trace, or a file of its own with the samples that are its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_sdk import datasets
+from edge_sdk.datasets import DATASETS, Table
+from edge_sdk.datasets.table import Rows
+from edge_sdk.errors import UsageError
+from edge_sdk.run import checked_name
+from edge_sdk.samples import Samples, labelled, store
+from edge_sdk.traces import Trace, load_folder
+from edge_sdk.traces.synth import MARK
+
+Shape = tuple[int, ...]
+Tables = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cutting:
+    """How traces become samples; see `samples.Cut`."""
+
+    label: str = "activity"
+    window: int = 64
+    stride: int = 32
+    gap: float = 0.5
+    held_out: float = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dealing:
+    """How a data set is dealt out.
+
+    Attributes:
+        devices: of each hospital.
+        deal: rule; see `datasets.partition.RULES`.
+        samples: most of the training samples that a device is given; 0: all of its share.
+        judge: "own": each device is judged on test samples of its own label mix; "global": each on all of them.
+        tests: most of the test samples that a device is judged on; 0: all.
+        held_out: share of the samples that is kept for judging, where the data set does not say itself what is.
+    """
+
+    devices: int = 4
+    deal: str = "mixed"
+    samples: int = 0
+    judge: str = "own"
+    tests: int = 0
+    held_out: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.devices < 1:
+            raise UsageError(f"--devices {self.devices}: at least 1 for each hospital")
+        if self.samples < 0 or self.tests < 0:
+            raise UsageError(f"--samples {self.samples} --tests {self.tests}: how many at most, or 0 for all")
+        if self.judge not in ("own", "global"):
+            raise UsageError(f"--judge {self.judge}: own or global")
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Attributes:
+    said: one line about it, for people.
+    tree: hospital -> its devices.
+    classes: names of the labels.
+    shape: of a sample.
+    reshape: a sample may be given to the model in another shape of the same size.
+    generated: not measured on anybody.
+    tables: (directory, shape that the model wants) -> node -> its [data] table; writes the files that it names there.
+    """
+
+    said: str
+    tree: Mapping[str, tuple[str, ...]]
+    classes: tuple[str, ...]
+    shape: Shape
+    reshape: bool
+    generated: bool
+    tables: Callable[[Path, Shape], Tables]
+
+
+def cohort(data: str, hospitals: int, seed: int, options: Mapping[str, Any]) -> Cohort:
+    """A folder where there is one of that name, else a data set.
+
+    Args:
+        options: fields of Cutting or of Dealing.
+
+    Raises:
+        UsageError: it is neither, cannot be read, or an option is for the other kind.
+    """
+    if Path(data).is_dir():
+        return recorded(Path(data), hospitals, Cutting(**fitting(Cutting, options, "a data set", data)))
+    if data.partition(":")[0] not in DATASETS:
+        raise UsageError(f"{data}: neither a folder of traces nor a data set, NAME[:PATH] of {', '.join(DATASETS)}")
+    return dealt_out(data, hospitals, seed, Dealing(**fitting(Dealing, options, "a folder of traces", data)))
+
+
+def fitting(kind: type, options: Mapping[str, Any], other: str, data: str) -> Mapping[str, Any]:
+    known = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    if strange := [key for key in options if key not in known]:
+        raise UsageError(f"--{strange[0].replace('_', '-')} is for {other}, and {data} is none")
+    return options
+
+
+# Traces ---------------------------------------------------------------------------------------------------------
+def recorded(folder: Path, hospitals: int, how: Cutting) -> Cohort:
+    """One device for each trace."""
+    traces = load_folder(folder, label=how.label)
+    names = [checked_name(t.name, "device name (from the file's)") for t in traces]
+    tree = {f"hospital-{h + 1}": tuple(sorted(names)[h::hospitals]) for h in range(min(hospitals, len(names)))}
+    first = traces[0]
+    kinds = f"{len(first.classes)} classes, {first.rate_hz:.0f} Hz"
+    said = f"{len(traces)} devices in {len(tree)} hospitals, {kinds}"
+    shape = (len(first.channels), how.window)
+    generated = (folder / MARK).is_file()  # these traces say so of themselves
+    return Cohort(said, tree, first.classes, shape, False, generated, lambda *_: cuts(folder, traces, how))
+
+
+def cuts(folder: Path, traces: tuple[Trace, ...], how: Cutting) -> Tables:
+    return {t.name: {"trace": (folder / f"{t.name}.csv").resolve(), **vars(how)} for t in traces}
+
+
+# Data sets ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Part:
+    """Rows of the table that a device trains on, and is judged on."""
+
+    train: Rows
+    held_out: Rows
+
+
+def dealt_out(spec: str, hospitals: int, seed: int, how: Dealing) -> Cohort:
+    """A data set for devices that hold whole samples."""
+    table = datasets.load(spec)
+    train, test = datasets.held_out(table, how.held_out, seed)
+    table = datasets.standardised(table, train, DATASETS[table.name].together)
+    parts = parts_of(table, train, test, hospitals, seed, how)
+    tree = tree_of(parts)
+
+    def tables(directory: Path, shape: Shape) -> Tables:
+        return {d: stored(directory / f"{d}.npz", table, part, shape) for h in parts for d, part in parts[h].items()}
+
+    said = f"{sum(map(len, tree.values()))} devices in {len(tree)} hospitals, {spoken(parts)}"
+    return Cohort(said, tree, table.classes, table.x.shape[1:], True, table.truth is not None, tables)
+
+
+def parts_of(
+    table: Table, train: Rows, test: Rows, hospitals: int, seed: int, how: Dealing
+) -> dict[str, dict[str, Part]]:
+    """Hospital -> device -> its part; the same for the same seed."""
+    majority = DATASETS[table.name].majority
+    y, shares = table.y[train], datasets.shares(table.y[train], how.deal, hospitals, how.devices, majority, seed)
+    flat = [rows for devices in shares for rows in devices]
+    own = how.judge == "own"
+    judged = datasets.alike(y, table.y[test], flat, seed) if own else [np.arange(len(test))] * len(flat)
+    found: dict[str, dict[str, Part]] = {}
+    for i, (mine, tests) in enumerate(zip(flat, judged, strict=True)):
+        hospital, device = divmod(i, how.devices)
+        some = datasets.some(mine, how.samples, seed, i), datasets.some(tests, how.tests, seed, i * own, 1)
+        found.setdefault(f"hospital-{hospital + 1}", {})[name_of(hospital, device, how.devices)] = Part(
+            train[some[0]], test[some[1]]
+        )
+    return found
+
+
+def name_of(hospital: int, device: int, devices: int) -> str:
+    return f"h{hospital + 1}-{device + 1:0{len(str(devices))}}"
+
+
+def tree_of(parts: Mapping[str, Mapping[str, Part]]) -> dict[str, tuple[str, ...]]:
+    return {hospital: tuple(devices) for hospital, devices in parts.items()}
+
+
+def spoken(parts: Mapping[str, Mapping[str, Part]]) -> str:
+    every = [part for devices in parts.values() for part in devices.values()]
+    trained, judged = ([len(getattr(p, key)) for p in every] for key in ("train", "held_out"))
+    return f"{between(trained)} samples each, judged on {between(judged)}"
+
+
+def between(counts: list[int]) -> str:
+    return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+
+
+def stored(path: Path, table: Table, part: Part, shape: Shape) -> dict[str, Any]:
+    """A device's own file, and its [data] table."""
+    store(path, chosen(table, part.train, shape), chosen(table, part.held_out, shape))
+    return {"samples": path.resolve()}
+
+
+def chosen(table: Table, rows: Rows, shape: Shape) -> Samples:
+    return labelled(table.x[rows].reshape(len(rows), *shape), table.y[rows], table.classes)
+
+
+def fits(shape: Shape, model: Shape, reshape: bool) -> bool:
+    """Whether samples can be given to a model."""
+    return shape == model or (reshape and prod(shape) == prod(model))

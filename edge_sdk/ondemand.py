@@ -1,0 +1,111 @@
+"""A bundle for a replay: the one that is named, the one that ships, or one that is compiled now and kept for later."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from edge_sdk.cohort import Cohort, fits
+from edge_sdk.errors import UsageError
+from edge_sdk.model import Model
+
+NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
+"""Of the zoo, for data sets; tables get an MLP."""
+
+INPUTS = {"mnist": (1, 28, 28), "esr": (1, 178)}
+"""Of these networks, where it is not the shape of a sample."""
+
+
+def bundle_for(data: str, bundle: Path | None, cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
+    """The bundle that was named, or the default for these data.
+
+    Raises:
+        UsageError: it does not fit the data, or none can be compiled here.
+    """
+    if bundle is not None:
+        check_fit(bundle, cohort)
+        return bundle.resolve()
+    if not cohort.reshape:
+        return for_traces(cohort, seed, say)
+    name = data.partition(":")[0]
+    shape = INPUTS.get(name, cohort.shape)
+    return compiled(NETWORKS.get(name, "mlp"), shape, len(cohort.classes), seed, say)
+
+
+def for_traces(cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
+    shipped = shipped_bundle("wrist.bundle")
+    if shipped is not None:
+        with contextlib.suppress(UsageError):
+            check_fit(shipped, cohort)
+            return shipped
+    return compiled("wrist", cohort.shape, len(cohort.classes), seed, say)
+
+
+def check_fit(path: Path, cohort: Cohort) -> None:
+    """Raises UsageError if these samples cannot be given to this model, or it knows fewer classes."""
+    model = Model(path, check=False)
+    found, known = model.input_shape, model.classes
+    if not fits(cohort.shape, found, cohort.reshape) or known < len(cohort.classes):
+        raise UsageError(
+            f"{path}: its input is {found} and it tells {known} classes apart; "
+            f"these data need {cohort.shape} and {len(cohort.classes)}"
+        )
+
+
+def shipped_bundle(name: str) -> Path | None:
+    """A bundle that comes with the `models` package, if that is installed."""
+    package = compiler()
+    path = package / "bundles" / name if package is not None else None
+    return path if path is not None and path.is_file() else None
+
+
+def compiler() -> Path | None:
+    """Where the `models` package is. Found by its path: nothing is imported."""
+    spec = importlib.util.find_spec("models")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+# Compiling ------------------------------------------------------------------------------------------------------
+def compiled(network: str, shape: Sequence[int], classes: int, seed: int, say: Callable[[str], None]) -> Path:
+    """A network of the zoo for this input, from the cache if it has been compiled by the same compiler before."""
+    package = compiler()
+    if package is None:
+        raise UsageError("no model can be compiled here: pip install 'auscult[aggregator]', or name one with --bundle")
+    size = ",".join(map(str, shape))
+    options = [network, "--seed", str(seed), "--input", size, "--classes", str(classes)]
+    path = cache() / f"{network}-{digest(package, options)}.bundle"
+    if path.is_file():
+        return path
+    say(f"compiling {network} for {size.replace(',', ' x ')} inputs and {classes} classes")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}")
+    command = [sys.executable, "-m", "models", "compile", *options, "-o", str(part)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(f"no model could be compiled for these data:\n{done.stderr.strip() or done.stdout.strip()}")
+    os.replace(part, path)
+    return path
+
+
+def cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "auscult" / "bundles"
+
+
+def digest(package: Path, options: Sequence[str]) -> str:
+    """Of everything that the file depends on: what is asked for, the compiler, and the torch that draws theta0."""
+    found = hashlib.sha256("\0".join(options).encode())
+    for library in ("torch", "onnx", "onnxscript", "onnxruntime"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.update(f"{library} {importlib.metadata.version(library)}".encode())
+    for source in sorted(package.rglob("*.py")):
+        found.update(source.read_bytes())
+    return found.hexdigest()[:20]
