@@ -6,11 +6,11 @@ Traps that are met here, each of which cost somebody else weeks:
     * paho ignores the broker's Receive Maximum: `room` counts what is not acknowledged
     * Nagle's algorithm and delayed acknowledgements add up to 40 ms per message: TCP_NODELAY (the broker needs it too)
     * `loop_read` handles one packet: it is called until the socket is dry, so that one commit covers a burst
+    * paho makes four system calls for a packet: `Stream` makes one for many
 """
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
 import time
@@ -24,6 +24,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
 from edge_sdk.errors import UsageError
+from edge_sdk.stream import Stream
 
 PORT, TLS_PORT = 1883, 8883
 BURST = 256  # packets read at once
@@ -35,6 +36,7 @@ SMALLEST, LARGEST = 32 * 1024, 1024 * 1024  # bytes of a chunk
 SHARE = 0.05  # seconds that a chunk may take
 STUCK = 15.0  # seconds after which a connection is given up that neither acknowledges nor takes anything
 SILENCE = 5.0  # seconds a broker may take to accept a connection
+LOOKS_APART = 0.1  # seconds
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,22 @@ class Will:
     payload: bytes
 
 
+class Client(paho.Client):
+    """paho's, over a Stream: paho has no public way to bring a socket of one's own, so a new version is to be tested.
+
+    Attributes:
+        stream: that of the present connection.
+    """
+
+    stream: Stream | None = None
+
+    def _create_socket(self) -> Any:
+        sock: Any = super()._create_socket()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.stream = Stream(sock)
+        return self.stream
+
+
 class Connection:
     """One connection, from connecting to its end; never reused.
 
@@ -134,12 +152,13 @@ class Connection:
         self.rate = 0.0  # bytes per second that the broker takes; 0: not known
         self.trip = 0.0  # seconds that the broker took for the latest acknowledgement
         self.window, self.packet = WINDOW, PACKET
-        self.since, self.poll = time.monotonic(), select.poll()
-        self.moved = self.since  # when anything was read or written
+        self.since, self.looked = time.monotonic(), 0.0
+        self.ready = False  # the system says that there is something to be read, or that the connection is broken
         self.client = self.make(client, will, version)
+        self.stream: Stream | None = None
 
-    def make(self, name: str, will: Will | None, version: int) -> paho.Client:
-        client = paho.Client(
+    def make(self, name: str, will: Will | None, version: int) -> Client:
+        client = Client(
             CallbackAPIVersion.VERSION2,
             client_id=name,
             clean_session=True if version == 4 else None,  # of MQTT 5 it is the default
@@ -160,13 +179,9 @@ class Connection:
     def open(self) -> None:
         """Blocks until TCP is there or raises OSError; the rest is the loop's."""
         self.client.connect(self.broker.host, self.broker.port, keepalive=self.keepalive)
-        self.since = time.monotonic()
+        self.stream, self.since = self.client.stream, time.monotonic()
         if self.fileno() < 0:
             raise ConnectionError(self.lost or "closed at once")
-        self.poll.register(self, select.POLLIN)
-        sock = self.client.socket()
-        if isinstance(sock, socket.socket):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     # -- what paho reports
 
@@ -212,13 +227,18 @@ class Connection:
 
     @property
     def pending(self) -> bool:
-        """Decrypted bytes are there that the socket does not show."""
-        sock = self.client.socket()
-        return isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+        """Bytes are there that the socket does not show."""
+        stream = self.stream
+        return stream is not None and (stream.held > 0 or not stream.dry)
 
     @property
     def wants_write(self) -> bool:
-        return self.client.want_write()
+        return self.client.want_write() or bool(self.stream and self.stream.out)
+
+    @property
+    def moved(self) -> float:
+        """When anything was read or written."""
+        return self.stream.moved if self.stream else self.since
 
     @property
     def room(self) -> int:
@@ -234,21 +254,35 @@ class Connection:
 
     def read(self) -> list[tuple[str, bytes]]:
         """Topic and payload of all that has come. Sets `lost` where the connection is."""
+        self.ready = False
+        if self.stream is not None:
+            self.stream.dry = False
         for _ in range(BURST):
-            if self.fileno() < 0 or not (self.pending or self.poll.poll(0)):
+            if not self.pending or self.client.socket() is None:
                 break
-            self.moved = time.monotonic()
             self.note(self.client.loop_read())
         received, self.received = self.received, []
         return received
 
     def write(self) -> None:
         """Called when the socket takes more."""
-        self.moved = time.monotonic()
         self.note(self.client.loop_write())
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what was kept back to go together. Called before waiting."""
+        stream = self.stream
+        if stream is not None and stream.out:
+            try:
+                stream.flush()
+            except OSError as e:
+                self.lost = self.lost or str(e)
 
     def misc(self, now: float) -> None:
-        """Pings. `now`: time.monotonic()."""
+        """Pings, and what takes too long; looked at now and then. `now`: time.monotonic()."""
+        if now < self.looked + LOOKS_APART:
+            return
+        self.looked = now
         self.note(self.client.loop_misc())
         oldest = next(iter(self.flying.values()), None)
         if oldest is not None and now - max(self.moved, oldest[0]) > STUCK:

@@ -261,13 +261,17 @@ class Runtime:
             self.due = time.monotonic() + min(LONGEST_NAP, self.timer())
         poll = select.poll()
         poll.register(self.wakened, select.POLLIN)
-        for link in self.all_links:
-            if link.connection is not None and link.connection.fileno() >= 0:
-                events = select.POLLIN | (select.POLLOUT if link.connection.wants_write else 0)
-                poll.register(link.connection, events)
-                patience = 0.0 if link.connection.pending else patience
-        ready = poll.poll(max(0.0, min(patience, self.due - time.monotonic())) * 1000)
-        if not any(number == self.wakened.fileno() for number, _ in ready):
+        connections = [link.connection for link in self.all_links if link.connection is not None]
+        for connection in connections:
+            connection.flush()
+            if connection.fileno() >= 0:
+                events = select.POLLIN | (select.POLLOUT if connection.wants_write else 0)
+                poll.register(connection, events)
+                patience = 0.0 if connection.pending else patience
+        ready = {number for number, _ in poll.poll(max(0.0, min(patience, self.due - time.monotonic())) * 1000)}
+        for connection in connections:
+            connection.ready = connection.pending or connection.fileno() in ready
+        if self.wakened.fileno() not in ready:
             return False
         with suppress(BlockingIOError):
             while self.wakened.recv(4096):
@@ -293,7 +297,7 @@ class Runtime:
             full = connection.room <= 0
             if connection.wants_write:
                 connection.write()
-            for topic, payload in connection.read():
+            for topic, payload in connection.read() if connection.ready else ():
                 self.receive(topic, payload)
                 news = True
             connection.misc(now)

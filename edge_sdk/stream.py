@@ -1,0 +1,132 @@
+"""A socket that is read and written in large pieces, whatever the sizes in which its user asks for them.
+
+An MQTT client reads a packet as 1 byte, 1 to 4 bytes and the rest, and answers each with 4 bytes of its own. At a
+thousand packets a second the system calls cost more than all else that a node does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+
+READ = 64 * 1024  # bytes asked of the system at once
+SMALL = 1024  # bytes; what is smaller waits for company
+ENOUGH = 48  # bytes that are not kept waiting: a burst of acknowledgements
+
+
+class Stream:
+    """Looks like the connected socket that it is given, which becomes its own.
+
+    Small pieces that are sent wait for `flush`, or go with the next large one. The order is that of the calls.
+
+    Attributes:
+        dry: the system has no more bytes to be read, as far as is known; set to False to look again.
+        moved: when bytes last went in or out, by time.monotonic().
+    """
+
+    def __init__(self, sock: socket.socket):
+        self.sock, self.plain = sock, not isinstance(sock, ssl.SSLSocket)
+        self.buffer = bytearray(READ)
+        self.view, self.start, self.end = memoryview(self.buffer), 0, 0
+        self.out = bytearray()
+        self.dry, self.moved = False, time.monotonic()
+
+    @property
+    def held(self) -> int:
+        """Bytes that were read from the system and not by the user."""
+        return self.end - self.start
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        self.sock.setblocking(flag)
+
+    # -- in
+
+    def recv(self, size: int) -> bytes:
+        """At most `size` bytes; none: the peer has closed.
+
+        Raises:
+            BlockingIOError: nothing is there. OSError: the connection is broken.
+        """
+        if not self.held:
+            if self.dry:
+                raise BlockingIOError
+            if size >= READ:
+                return self.direct(size)
+            self.end = self.fill()
+            self.start = 0
+        start = self.start
+        self.start = min(self.end, start + size)
+        return bytes(self.view[start : self.start])
+
+    def fill(self) -> int:
+        """Bytes read into the buffer."""
+        try:
+            got = self.sock.recv_into(self.view)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self.dry = True
+            raise
+        self.dry, self.moved = self.plain and got < READ, time.monotonic()  # TLS gives a record at a time
+        return got
+
+    def direct(self, size: int) -> bytes:
+        """Past the buffer."""
+        try:
+            data = self.sock.recv(size)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self.dry = True
+            raise
+        self.dry, self.moved = self.plain and len(data) < size, time.monotonic()
+        return data
+
+    # -- out
+
+    def send(self, data: bytes | bytearray) -> int:
+        """How many bytes of `data` were taken.
+
+        Raises:
+            BlockingIOError: none, now. OSError: the connection is broken.
+        """
+        if len(data) < SMALL:
+            self.out += data
+            if len(self.out) >= ENOUGH:
+                self.flush()
+            return len(data)
+        if self.out and not self.plain:
+            self.flush()
+            if self.out:
+                raise BlockingIOError
+        return self.together(data) if self.out else self.sent(self.sock.send(data))
+
+    def together(self, data: bytes | bytearray) -> int:
+        """What waits and `data`, in one system call."""
+        taken = self.sent(self.sock.sendmsg((self.out, data))) - len(self.out)
+        del self.out[: taken + len(self.out)]
+        if taken <= 0:
+            raise BlockingIOError
+        return taken
+
+    def flush(self) -> None:
+        """Send what waits, as far as the system takes it.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            while self.out:
+                del self.out[: self.sent(self.sock.send(self.out))]
+
+    def sent(self, count: int) -> int:
+        if count:
+            self.moved = time.monotonic()
+        return count
+
+    def close(self) -> None:
+        """With a last attempt to send what waits."""
+        with contextlib.suppress(OSError):
+            self.flush()
+        self.sock.close()
