@@ -141,6 +141,8 @@ class Method:
         warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
         forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
         scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
+        models_differ: every device has a bundle of its own; there is no global model, and no message has theta's size.
+        rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
     """
 
     name: str
@@ -157,6 +159,8 @@ class Method:
     splits: bool = False
     forward: Callable[[Any, Any, str], Any] | None = None
     scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
+    models_differ: bool = False
+    rounds_over: Callable[[Any], int] | None = None
 
 
 def unchanged(env: Any, state: Any) -> Step:

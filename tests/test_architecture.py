@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "models": {"models", "edge_sdk.bundle", "edge_sdk.vectors", "edge_sdk.errors", "edge_sdk.model"},
 }
 METHODS_MAY = ("edge_sdk.method", "edge_sdk.methods", "edge_sdk.vectors", "edge_sdk.arrays", "edge_sdk.prox")
-METHODS_MAY += ("edge_sdk.lowrank", "edge_sdk.errors", "edge_sdk.round")
+METHODS_MAY += ("edge_sdk.lowrank", "edge_sdk.errors", "edge_sdk.round", "edge_sdk.optim")
 METHODS_STDLIB = {
     "__future__",
     "collections",

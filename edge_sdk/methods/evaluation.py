@@ -209,8 +209,9 @@ def aggregator(method: Method, every: int) -> Role:
         state, sends = inner.close(env, s.inner)
         if s.evaluating:
             return resumed(env, replace(s, inner=state, evaluating=False), asking(sends), method)
-        round, final = s.round + 1, not asking(sends)
-        if not final and (every == 0 or round % every):
+        round = s.round + 1 if method.rounds_over is None else method.rounds_over(state)
+        final = not asking(sends)
+        if not final and (every == 0 or round % every or round == s.round):
             return replace(s, inner=state, round=round), sends
         s = replace(s, round=round, evaluating=True, final=final, sums={}, heard=())
         told = [send for send in sends if send.to == OUT]

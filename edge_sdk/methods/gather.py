@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.arrays import Tensor, Theta
+from edge_sdk.arrays import ANY, Tensor, Theta
 from edge_sdk.errors import PeerError
 from edge_sdk.method import Place
 from edge_sdk.vectors import Layout
@@ -26,7 +26,7 @@ HIGH, LOW = 20, 70
 LARGEST = 2.0**32
 """Of any summand: thousands of them fit the integers, and no model that has not diverged holds a larger number."""
 
-Integers = Annotated[npt.NDArray[np.int64], Tensor(("n",), "int64")]
+Integers = Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
 Exact = tuple[int, int]
 """A number as (multiple of 2**-HIGH, multiple of 2**-LOW)."""
 

@@ -1,0 +1,149 @@
+"""Small classifiers of several architectures with gradients by hand, and what FedAL's nodes are given of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import problems
+
+from edge_sdk.loopback import Loopback, Weather
+from edge_sdk.methods.fedal import FEDAL
+from edge_sdk.methods.fedal_settings import Env, Inputs
+from edge_sdk.vectors import layout_of
+
+FEATURES, CLASSES = 5, 3
+
+
+@dataclass(frozen=True)
+class Net:
+    """tanh layers of these widths; theta may be longer than it needs."""
+
+    hidden: tuple[int, ...] = ()
+
+    @property
+    def widths(self):
+        return FEATURES, *self.hidden, CLASSES
+
+    @property
+    def size(self):
+        return sum((a + 1) * b for a, b in pairwise(self.widths))
+
+    def layers(self, theta):
+        at = 0
+        for a, b in pairwise(self.widths):
+            yield theta[at : at + a * b].reshape(b, a), theta[at + a * b : at + (a + 1) * b]
+            at += (a + 1) * b
+
+    def activations(self, theta, x):
+        found = [x]
+        for i, (w, b) in enumerate(self.layers(theta)):
+            z = found[-1] @ w.T + b
+            found.append(np.tanh(z) if i < len(self.hidden) else z)
+        return found
+
+    def logits(self, theta, x):
+        return self.activations(theta, x)[-1].astype(theta.dtype)
+
+    def pull(self, theta, x, cotangent):
+        """Gradient of sum(logits * cotangent)."""
+        kept, back, parts = self.activations(theta, x), cotangent, []
+        for i, (w, _) in reversed(list(enumerate(self.layers(theta)))):
+            parts = [(back.T @ kept[i]).ravel(), back.sum(0), *parts]
+            back = (back @ w) * (1 - kept[i] ** 2)
+        rest = np.zeros(len(theta) - self.size)
+        return np.concatenate([*parts, rest]).astype(theta.dtype)
+
+    def inputs(self, x):
+        return Inputs(
+            len(x), lambda theta, rows: self.logits(theta, x[rows]), lambda theta, rows, c: self.pull(theta, x[rows], c)
+        )
+
+    def grad_fn(self, x, y):
+        def f(theta, indices=None):
+            rows = np.arange(len(x)) if indices is None else indices
+            z = self.logits(theta, x[rows]).astype(np.float64)
+            p = np.exp(z - z.max(1, keepdims=True))
+            p /= p.sum(1, keepdims=True)
+            loss = -np.log(p[np.arange(len(rows)), y[rows]]).mean()
+            p[np.arange(len(rows)), y[rows]] -= 1
+            return float(loss), self.pull(theta, x[rows], p / len(rows))
+
+        return f
+
+    def score(self, x, y):
+        def f(theta):
+            right = self.logits(theta, x).argmax(1) == y
+            return {"samples": len(y), "correct": int(right.sum()), "loss": len(y) * self.grad_fn(x, y)(theta)[0]}
+
+        return f
+
+
+@dataclass(frozen=True)
+class Party:
+    """What one device has."""
+
+    net: Net
+    x: np.ndarray
+    y: np.ndarray
+    theta0: np.ndarray
+
+
+RNG = np.random.default_rng(11)
+TEACHER = RNG.normal(size=(FEATURES, CLASSES))
+PUBLIC = RNG.normal(size=(40, FEATURES))
+NETS = (Net(), Net((4,)), Net((3, 4)))
+
+
+def drawn(i, net, rows=None):
+    """A device's samples, mostly of two classes."""
+    rng = np.random.default_rng([3, i])
+    x = rng.normal(size=(rows or 30 + 3 * i, FEATURES)) + 0.6 * TEACHER[:, i % CLASSES]
+    return Party(net, x, (x @ TEACHER).argmax(1), rng.normal(size=net.size) / 2)
+
+
+PARTIES = {f"d{i}": drawn(i, NETS[i % len(NETS)]) for i in range(6)}
+TEST_X = RNG.normal(size=(50, FEATURES))
+TEST_Y = (TEST_X @ TEACHER).argmax(1)
+
+
+def given(party, dtype, public=PUBLIC):
+    """Fields of a device's env."""
+    net, x = party.net, party.x.astype(dtype)
+    return dict(
+        samples=len(x),
+        grad_fn=net.grad_fn(x, party.y),
+        private=net.inputs(x),
+        labels=party.y,
+        public=net.inputs(public.astype(dtype)),
+        score=net.score(TEST_X.astype(dtype), TEST_Y),
+        architecture=str(net.hidden),
+    )
+
+
+def envs_of(settings, rounds, parties=PARTIES, dtype=np.float64, **more):
+    common = dict(seed=problems.SEED, rounds=rounds, settings=settings, classes=CLASSES) | more
+    envs = {"aggregator": Env(**common, sizes=problems.SIZES, theta0=np.zeros(1, dtype))}
+    envs |= {h: Env(**common, sizes=dict.fromkeys(ds, 1), theta0=np.zeros(1, dtype)) for h, ds in problems.TREE.items()}
+    for d, p in parties.items():
+        layout = layout_of(("all", (len(p.theta0),), "other"))
+        envs[d] = Env(**common, layout=layout, theta0=p.theta0.astype(dtype), **given(p, dtype))
+    return envs
+
+
+def play(settings, rounds, *, weather=Weather(), policies=None, seed=0, **more):  # noqa: B008
+    """(network, trace) of a run of devices with different architectures."""
+    method, through = more.pop("method", FEDAL), more.pop("through", lambda m: m)
+    net = Loopback(
+        method, problems.TREE, envs_of(settings, rounds, **more), policies or problems.PATIENT, seed, weather, through
+    )
+    return net, net.run()
+
+
+def with_logits(envs):
+    """For the contract, on the layout of all methods: classifiers that use the first entries of theta."""
+    for i, d in enumerate(problems.DEVICES):
+        dtype = envs[d].theta0.dtype
+        envs[d] = replace(envs[d], **given(drawn(i, Net((4,))), dtype))
+    return {name: replace(env, classes=CLASSES) for name, env in envs.items()}
