@@ -21,9 +21,10 @@ def round_line(line: Mapping[str, Any], began: float) -> str:
 
 
 def accuracies(sums: Mapping[str, float]) -> dict[str, float]:
-    """Unweighted means over devices: {"global": ..., "personal": ...}."""
-    devices = sums.get("devices", 0)
-    return {n.removesuffix("_accuracy"): v / devices for n, v in sums.items() if n.endswith("_accuracy") and devices}
+    """Unweighted means over the devices that have such a model: {"global": ..., "personal": ...}."""
+    totals = {n.removesuffix("_accuracy"): v for n, v in sums.items() if n.endswith("_accuracy")}
+    having = {name: sums.get(f"{name}_devices", sums.get("devices", 0)) for name in totals}
+    return {name: total / having[name] for name, total in totals.items() if having[name]}
 
 
 def loss(line: Mapping[str, Any]) -> float | None:
@@ -72,7 +73,8 @@ def summary(result: Result) -> str:
     lines = [f"bytes    {hop.replace('_to_', ' -> '):24} {size(count):>10}" for hop, count in result["bytes"].items()]
     lines += [f"AUC      {kind:24} {area:>10.3f}" for kind, area in result["auc"].items()]
     lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]
-    lines += [f"rank     {', '.join(f'{name} {rank}/{full[name]}' for name, rank in model['ranks'].items())}"]
+    if model["ranks"]:
+        lines += [f"rank     {', '.join(f'{name} {rank}/{full[name]}' for name, rank in model['ranks'].items())}"]
     if result["density"] is not None:
         lines.append(f"personal {percent(result['density'])} of the personal components' entries are not zero")
     lines.append(f"device   peak memory {result['memory']['device_peak_mb']:.0f} MB")

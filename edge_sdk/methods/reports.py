@@ -2,6 +2,7 @@
 
 global_accuracy / devices      unweighted mean over devices of their own accuracies, as the papers report it
 global_correct / samples       accuracy over all held-out samples
+unseen_correct / unseen_samples   the same for a model that only some devices have (unseen_accuracy / unseen_devices)
 loss / devices of a Progress   mean training loss of the devices that took part
 """
 
@@ -15,6 +16,8 @@ from edge_sdk.method import OUT, Place, Send
 from edge_sdk.methods import gather
 from edge_sdk.methods.gather import Tally
 from edge_sdk.vectors import Vector
+
+UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
 
 @dataclass(frozen=True)
@@ -77,4 +80,6 @@ def judge(env: Place, models: Mapping[str, Vector]) -> dict[str, float]:
         sums |= {"samples": float(found["samples"]), "devices": 1.0}
         if "correct" in found:
             sums[f"{name}_accuracy"] = found["correct"] / found["samples"]
+        if name == UNSEEN:
+            sums |= {"unseen_samples": sums["samples"], "unseen_devices": 1.0}
     return sums

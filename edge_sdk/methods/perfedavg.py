@@ -1,0 +1,120 @@
+"""Per-FedAvg. A. Fallah, A. Mokhtari, A. Ozdaglar: "Personalized Federated Learning with Theoretical Guarantees: A
+Model-Agnostic Meta-Learning Approach", NeurIPS 2020.
+
+FedAvg (fedavg.py) in which each local step follows the gradient of the loss after an adaptation step (meta.py):
+
+    Algorithm 1                                                 here
+    A_k, a random part of the users                             draw.quotas, draw.chosen
+    line 6: w~ = w - alpha grad f(w; D)                         meta.meta_gradient
+    line 7: w = w - beta (I - alpha Hess f(w; D'')) grad f(w~; D')   the same, in fedavg.client_update
+    line 10: their mean                                         fedavg.average
+
+Settings.hvp: "central" is the paper's HF-MAML, "none" its FO-MAML. beta is eta_l. With batch = 0 a step is on all of
+the support and the query set; else one half of each mini-batch adapts and the other judges. D'' = D, as in AugFL.
+
+Leaves the device, kind of upload, and what happens when few answer: as in FedAvg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from edge_sdk import lowrank
+from edge_sdk.errors import UsageError
+from edge_sdk.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.methods import fedavg, gather, meta
+from edge_sdk.methods.fedavg import Aggregator, Global, Hospital
+from edge_sdk.methods.gather import Nobody, Sum
+from edge_sdk.methods.local import Gradient, gradient
+from edge_sdk.methods.meta import HessianProduct, Meta
+from edge_sdk.vectors import Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(fedavg.Settings, Meta):
+    """Hyper-parameters: those of FedAvg, and of adaptation, which takes the place of fine-tuning."""
+
+    batch: int = 0
+    local_epochs: int = 1
+    weight_decay: float = 0.0
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_meta()
+        if self.batch == 1:
+            raise UsageError("batch = 1: one half of a batch adapts and the other judges; 2 or more, or 0 for all")
+        if self.fine_tune_epochs:
+            raise UsageError(f"fine_tune_epochs = {self.fine_tune_epochs}: here it is adapt_steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(fedavg.Env):
+    """What a node is given. `hessian`: device: the exact product, where settings ask for it."""
+
+    settings: Settings = field(default_factory=Settings)
+    hessian: HessianProduct | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """`round`: in which it last took part; -1: it never did."""
+
+    round: int = -1
+
+
+def meta_fn(env: Env, round: int) -> Gradient:
+    """(theta, indices or None) -> (F_i, G_i)."""
+    grad_fn, s = gradient(env), env.settings
+    support, query = meta.support_and_query(env, s.support)
+
+    def at(theta: Vector, indices: Any = None) -> tuple[float, Vector]:
+        cut = 0 if indices is None else max(1, len(indices) // 2)
+        first, second = (support, query) if indices is None else (indices[:cut], indices[cut:])
+        # the last batch of an epoch may be a single sample: then it does both
+        return meta.meta_gradient(grad_fn, s, theta, first, second if len(second) else first, round, env.hessian)
+
+    return at
+
+
+def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
+    m: Global = gather.expected(sender, message, Global)
+    if env.samples < 2:
+        return s, [Send(UP, Nobody())]
+    _, sends = fedavg.device_receive(replace(env, grad_fn=meta_fn(env, m.round)), fedavg.Device(), sender, m)
+    return Device(m.round), sends
+
+
+# Only those that train are asked, so only they count ------------------------------------------------------------
+def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
+    trains = set(meta.training_devices(env, env.settings.unseen))
+    return fedavg.hospital_receive(replace(env, here=tuple(d for d in env.here if d in trains)), s, sender, message)
+
+
+def among_training(of: Callable[..., Step]) -> Callable[..., Step]:
+    return lambda env, *rest: of(replace(env, sizes=meta.training_sizes(env, env.settings.unseen)), *rest)
+
+
+def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
+    w = lowrank.unpack(env.layout, m.model)
+    return {"global": w} if s is None else meta.evaluated_models(env, env.settings, w, seen=s.round >= 0)
+
+
+PERFEDAVG = Method(
+    name="perfedavg",
+    device=Role(lambda env: (Device(), []), device_receive, unchanged, Device),
+    hospital=Role(fedavg.hospital_start, hospital_receive, fedavg.hospital_close, Hospital),
+    aggregator=Role(
+        among_training(fedavg.aggregator_start),
+        fedavg.aggregator_receive,
+        among_training(fedavg.aggregator_close),
+        Aggregator,
+    ),
+    messages=(Global, Sum, Nobody),
+    settings=Settings,
+    env=Env,
+    show=fedavg.show,
+    models=models,
+)
