@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edge_sdk.method import Method
+from edge_sdk.methods.augfl import AUGFL
+from edge_sdk.methods.fedal import FEDAL
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbcd import FEDBCD, FEDBCD_I
 from edge_sdk.methods.fedslr import FEDSLR
 from edge_sdk.methods.hsgd import HSGD
+from edge_sdk.methods.perfedavg import PERFEDAVG
 
-METHODS: Mapping[str, Method] = {method.name: method for method in (FEDSLR, FEDAVG, FEDBCD, FEDBCD_I, HSGD)}
+METHODS: Mapping[str, Method] = {
+    method.name: method for method in (FEDSLR, FEDAVG, FEDBCD, FEDBCD_I, HSGD, FEDAL, AUGFL, PERFEDAVG)
+}
