@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FLOWER := .flower
 # The paper's settings are for long runs of a large model; these are for 30 rounds of a small one.
 SETTINGS := eta_l=0.05 decay=0.9 eta_g=30.0 lam=0.001 mu=0.00003 personal_epochs=4 settle_epochs=6
 DEMO := --hospitals 3 --method fedslr --rounds 30 --seed 7 $(foreach pair,$(SETTINGS),--set $(pair))
@@ -26,13 +27,21 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py
-	$(BIN)/python benchmarks/wire.py
+	$(BIN)/python benchmarks/wire.py --sizes 10x10k
 
 bench-compile: $(READY)
 	$(BIN)/python benchmarks/compile.py
 
-bench-wire: $(READY)
-	$(BIN)/python benchmarks/wire.py
+# Beside raw paho and beside Flower, which has an environment of its own.
+bench-wire: $(READY) $(FLOWER)/.ready
+	$(BIN)/python benchmarks/wire.py --flower $(FLOWER)/bin/python
+	$(BIN)/python benchmarks/transfer.py
+	$(BIN)/python benchmarks/large.py
+
+$(FLOWER)/.ready:
+	$(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/pip install --quiet --disable-pip-version-check flwr
+	touch $@
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,4 +49,4 @@ $(READY): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(FLOWER) build *.egg-info

@@ -1,9 +1,11 @@
 """Rounds per second of a loop that does nothing: a parent asks N children for a vector each, beside raw paho.
 
-    python benchmarks/wire.py [--children 10] [--floats 10000] [--seconds 5] [--broker embedded] [--worker] [--full]
+    python benchmarks/wire.py [--sizes 10x10k ...] [--seconds 3] [--blocks 3] [--broker embedded] [--flower PYTHON]
 
-Every child is a process of its own. Both loops use the same broker, one after the other. The raw loop publishes and
-counts; ours saves state, inbox and outbox on both sides before anything leaves, and can be killed at any moment.
+Every child is a process of its own. All loops use the same broker, in turns, so that what else the machine does meets
+them alike; figures are medians over the blocks. The raw loop publishes and counts; ours saves state, inbox and outbox
+on both sides before anything leaves, and can be killed at any moment. "full" survives a power cut as well. With
+--flower, the Python of an environment that has flwr, Flower's gRPC loop takes its turns too (it saves nothing).
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import os
 import queue
 import shutil
 import socket
+import statistics
 import struct
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,8 +128,12 @@ def ours(url: str, children: int, floats: int, seconds: float, how: dict[str, An
             process.kill()
             process.join()
         shutil.rmtree(base)
-    sent = node.counters["bytes_out.all"] + sum(node.counters[f"bytes_out.{n}"] for n in names)
-    return rate(times, cpu, children) | {"commits_per_round": node.counters["commits"] / len(times), "bytes_out": sent}
+    payload = 4 * floats * (1 + children) * len(times)
+    assert node.below is not None
+    return rate(times, cpu, children) | {
+        "commits_per_round": round(node.counters["commits"] / len(times), 2),
+        "bytes_per_payload_byte": round(node.below.bytes_moved / payload, 4),
+    }
 
 
 def rate(times: Sequence[float], cpu: Cpu, children: int) -> dict[str, Any]:
@@ -202,30 +210,85 @@ def raw(url: str, children: int, floats: int, seconds: float) -> dict[str, Any]:
     return rate(times, cpu, children)
 
 
+SIZES = ("2x10k", "10x10k", "50x10k", "10x1M")
+FLOWER_ROUNDS = {"2x10k": 300, "10x10k": 120, "50x10k": 40, "10x1M": 26}
+LOOPS = ("raw paho", "ours, normal", "ours, full")
+Row = Mapping[str, Any]
+
+
+def size_of(text: str) -> tuple[int, int]:
+    """(children, floats) of "10x10k"."""
+    children, _, floats = text.partition("x")
+    scale = {"k": 1_000, "M": 1_000_000}.get(floats[-1:], 1)
+    return int(children), int(floats.rstrip("kM")) * scale
+
+
+def flower(python: str, size: str) -> Row:
+    children, floats = size_of(size)
+    command = [python, str(Path(__file__).with_name("flower.py")), "--json", "--children", str(children)]
+    command += ["--floats", str(floats), "--rounds", str(FLOWER_ROUNDS.get(size, 100))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def block(url: str, size: str, args: argparse.Namespace) -> dict[str, Row]:
+    """Each loop once."""
+    children, floats = size_of(size)
+    found: dict[str, Row] = {"raw paho": raw(url, children, floats, args.seconds)}
+    for durability in ("normal", "full"):
+        how = {"worker": args.worker, "durability": durability}
+        found[f"ours, {durability}"] = ours(url, children, floats, args.seconds, how)
+    return found | ({"flower": flower(args.flower, size)} if args.flower else {})
+
+
+def middle(rows: Sequence[Row]) -> dict[str, Any]:
+    """The median of each figure."""
+    numbers = [k for k, v in rows[0].items() if isinstance(v, int | float)]
+    return {k: statistics.median(row[k] for row in rows) for k in numbers}
+
+
+def compared(url: str, size: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Medians over the blocks, and ratios: the median of the ratios within a block, which saw the same weather."""
+    blocks = [block(url, size, args) for _ in range(args.blocks)]
+    result: dict[str, Any] = {loop: middle([b[loop] for b in blocks]) for loop in blocks[0]}
+    for loop in result:
+        for peer in ("raw paho", "flower"):
+            if peer in result and loop != peer:
+                shares = [b[loop]["rounds_per_second"] / b[peer]["rounds_per_second"] for b in blocks]
+                result[loop][f"of {peer}"] = round(statistics.median(shares), 3)
+    return result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--children", type=int, default=10)
-    parser.add_argument("--floats", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="CHILDRENxFLOATS", help=" ".join(SIZES))
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each loop in each block")
+    parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--broker", choices=("mosquitto", "embedded"), default="mosquitto")
     parser.add_argument("--worker", action="store_true", help="calls on a worker thread, as devices make them")
-    parser.add_argument("--full", action="store_true", help="survive a power cut, not only the death of a process")
+    parser.add_argument("--flower", metavar="PYTHON", help="of an environment that has flwr")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    how = {"worker": args.worker, "durability": "full" if args.full else "normal"}
+    if not args.json:
+        print(f"{'':8} {'loop':13} rounds/s  median ms   of raw  of Flower  wire/payload  cpu ms: parent, a child")
     with Mosquitto() if args.broker == "mosquitto" else EmbeddedBroker() as broker:
-        floor = raw(broker.url, args.children, args.floats, args.seconds)
-        found = ours(broker.url, args.children, args.floats, args.seconds, how)
-    share = found["rounds_per_second"] / floor["rounds_per_second"]
-    result = {**vars(args), "raw": floor, "ours": found, "share_of_raw": round(share, 3)}
-    if args.json:
-        print(json.dumps(result))
-        return
-    print(f"{args.children} children x {args.floats} floats, {args.broker}, {how}")
-    for name, row in (("raw paho", floor), ("ours", found)):
-        cpu = f"processor ms per round: parent {row['parent_cpu_ms']}, child {row['child_cpu_ms']}"
-        print(f"{name:8} {row['rounds_per_second']:8.1f} rounds/s, median {row['median_ms']} ms; {cpu}")
-    print(f"share of raw {share:.2f}")
+        for size in args.sizes:
+            result = compared(broker.url, size, args)
+            if args.json:
+                print(json.dumps({"size": size, "broker": args.broker, "worker": args.worker, **result}), flush=True)
+            else:
+                print_rows(size, result)
+
+
+def print_rows(size: str, result: Mapping[str, Row]) -> None:
+    for i, (loop, row) in enumerate(result.items()):
+        shares = (f"{row[k]:.2f}" if k in row else "" for k in ("of raw paho", "of flower"))
+        bytes_, cpu = (
+            row.get("bytes_per_payload_byte", ""),
+            [row.get(f"{who}_cpu_ms", "") for who in ("parent", "child")],
+        )
+        figures = f"{row['rounds_per_second']:8.1f} {row['median_ms']:10.2f} {{:>8}} {{:>10}}".format(*shares)
+        print(f"{size if i == 0 else '':8} {loop:13} {figures} {bytes_!s:>13}  {cpu[0]} {cpu[1]}", flush=True)
 
 
 if __name__ == "__main__":

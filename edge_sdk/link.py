@@ -44,10 +44,17 @@ class Link:
         self.failures, self.retry_at = 0, 0.0
         self.opened: Connection | None = None
         self.error = ""
+        self.before = 0  # bytes of earlier connections
 
     @property
     def up(self) -> bool:
         return self.connection is not None and self.connection.up
+
+    @property
+    def bytes_moved(self) -> int:
+        """In and out, over all connections so far."""
+        stream = self.connection.stream if self.connection else None
+        return self.before + (stream.bytes_in + stream.bytes_out if stream else 0)
 
     def poll(self, now: float) -> bool:
         """Take up what the connecting thread has come to, or start it. True: a connection was lost."""
@@ -83,6 +90,7 @@ class Link:
         connection = connection or self.connection
         assert connection is not None
         connection.drop()
+        self.before = self.bytes_moved
         self.connection, self.fresh = None, False
         wait = self.backoff.draw(self.failures)
         self.failures += 1
@@ -105,5 +113,6 @@ class Link:
     def close(self) -> None:
         if self.connection is not None:
             self.connection.close()
+            self.before = self.bytes_moved
             self.connection = None
         self.retry_at = time.monotonic()

@@ -24,6 +24,7 @@ class Stream:
     Attributes:
         dry: the system has no more bytes to be read, as far as is known; set to False to look again.
         moved: when bytes last went in or out, by time.monotonic().
+        bytes_in, bytes_out: how many have; with TLS, before encryption.
     """
 
     def __init__(self, sock: socket.socket):
@@ -32,6 +33,7 @@ class Stream:
         self.view, self.start, self.end = memoryview(self.buffer), 0, 0
         self.out = bytearray()
         self.dry, self.moved = False, time.monotonic()
+        self.bytes_in = self.bytes_out = 0
 
     @property
     def held(self) -> int:
@@ -70,8 +72,7 @@ class Stream:
         except (BlockingIOError, ssl.SSLWantReadError):
             self.dry = True
             raise
-        self.dry, self.moved = self.plain and got < READ, time.monotonic()  # TLS gives a record at a time
-        return got
+        return self.came(got, READ)
 
     def direct(self, size: int) -> bytes:
         """Past the buffer."""
@@ -80,8 +81,14 @@ class Stream:
         except (BlockingIOError, ssl.SSLWantReadError):
             self.dry = True
             raise
-        self.dry, self.moved = self.plain and len(data) < size, time.monotonic()
+        self.came(len(data), size)
         return data
+
+    def came(self, got: int, asked: int) -> int:
+        self.dry = self.plain and got < asked  # TLS gives a record at a time
+        self.moved = time.monotonic()
+        self.bytes_in += got
+        return got
 
     # -- out
 
@@ -123,6 +130,7 @@ class Stream:
     def sent(self, count: int) -> int:
         if count:
             self.moved = time.monotonic()
+            self.bytes_out += count
         return count
 
     def close(self) -> None:
