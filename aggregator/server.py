@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,13 @@ from edge_sdk.errors import UsageError
 from edge_sdk.lowrank import Packed
 from edge_sdk.method import Place
 from edge_sdk.methods.evaluation import Finished
+from edge_sdk.methods.hsgd_plan import Planned
 from edge_sdk.methods.reports import Progress, Report
+from edge_sdk.parties import divides, split_of
 from edge_sdk.report import accuracies, loss, percent
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
+from edge_sdk.split_model import SplitModel
 from edge_sdk.wire import DEFAULTS, Wire
 
 
@@ -111,6 +115,8 @@ class Aggregator:
             raise UsageError(f"run {run.id} is for bundle {run.bundle[:12]}, the file is {self.bundle.sha256[:12]}")
         method = method_of(run)
         given = kernels_for(method.env, self.device)
+        if divides(run, self.bundle):
+            given["split"] = split_of(SplitModel(self.bundle, check=False))
         self.place: Place = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **given)
         return assembly(run, "aggregator", self.place, self.deadline, self.quorum)
 
@@ -156,6 +162,8 @@ def sentence(line: Mapping[str, Any]) -> str:
     """A line of metrics for people."""
     if line["kind"] == "finished":
         return f"finished after {line['round']} rounds"
+    if line["kind"] == "plan":
+        return f"from round {line['round'] + 1} on P = {line['P']}, Q = {line['Q']}, eta = {line['eta']:.4g}"
     words = [f"{line['kind']} {line['round']}: {line.get('devices', line['sums'].get('devices', 0)):.0f} devices"]
     if (mean := loss(line)) is not None:
         words.append(f"loss {mean:.4f}")
@@ -190,6 +198,9 @@ def described(message: Any) -> dict[str, Any] | None:
         return {"kind": "evaluation", **asdict(message), "sums": sums, "auc": auc}
     if isinstance(message, Finished):
         return {"kind": "finished", **asdict(message)}
+    if isinstance(message, Planned):
+        finite = {key: value if isfinite(value) else None for key, value in asdict(message).items() if key != "plan"}
+        return {"kind": "plan", **finite, **asdict(message.plan)}
     return None
 
 

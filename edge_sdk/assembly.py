@@ -60,8 +60,8 @@ def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> Place:
 def unsplit(run: Run) -> str:
     """Why a run cannot be had from nodes that only have samples."""
     return (
-        f"method = {run.method!r}: it trains a split model, whose nodes are given the kernels of their parts "
-        "(edge_sdk/parties.py); services and replays of traces bring whole samples to one model"
+        f"method = {run.method!r}: it trains a split model, whose nodes are given the kernels of their parts; "
+        "edge_sdk/parties.py makes them of a split bundle and what each node holds"
     )
 
 

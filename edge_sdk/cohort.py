@@ -15,14 +15,16 @@ import numpy as np
 
 from edge_sdk import datasets
 from edge_sdk.datasets import DATASETS, Table
-from edge_sdk.datasets.table import Rows
+from edge_sdk.datasets.table import Floats, Rows
 from edge_sdk.errors import UsageError
+from edge_sdk.patients import Patients, store_patients
 from edge_sdk.run import checked_name
-from edge_sdk.samples import Samples, labelled, store
+from edge_sdk.samples import labelled, store
 from edge_sdk.traces import Trace, load_folder
 from edge_sdk.traces.synth import MARK
 
 Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
 Tables = Mapping[str, Mapping[str, Any]]
 
 
@@ -72,35 +74,45 @@ class Cohort:
     said: one line about it, for people.
     tree: hospital -> its devices.
     classes: names of the labels.
-    shape: of a sample.
+    shapes: of a sample, by the names of a bundle's inputs: "x", or "x.hospital" and "x.device" for a split model.
     reshape: a sample may be given to the model in another shape of the same size.
     generated: not measured on anybody.
-    tables: (directory, shape that the model wants) -> node -> its [data] table; writes the files that it names there.
+    tables: (directory, shapes that the model wants) -> node -> its [data] table; writes the files that it names there.
     """
 
     said: str
     tree: Mapping[str, tuple[str, ...]]
     classes: tuple[str, ...]
-    shape: Shape
+    shapes: Shapes
     reshape: bool
     generated: bool
-    tables: Callable[[Path, Shape], Tables]
+    tables: Callable[[Path, Shapes], Tables]
 
 
-def cohort(data: str, hospitals: int, seed: int, options: Mapping[str, Any]) -> Cohort:
+def cohort(data: str, hospitals: int, seed: int, options: Mapping[str, Any], splits: bool = False) -> Cohort:
     """A folder where there is one of that name, else a data set.
 
     Args:
         options: fields of Cutting or of Dealing.
+        splits: the features of each sample are divided between hospital and device.
 
     Raises:
         UsageError: it is neither, cannot be read, or an option is for the other kind.
     """
     if Path(data).is_dir():
+        if splits:
+            raise UsageError(f"{data}: {WHOLE}")
         return recorded(Path(data), hospitals, Cutting(**fitting(Cutting, options, "a data set", data)))
     if data.partition(":")[0] not in DATASETS:
         raise UsageError(f"{data}: neither a folder of traces nor a data set, NAME[:PATH] of {', '.join(DATASETS)}")
-    return dealt_out(data, hospitals, seed, Dealing(**fitting(Dealing, options, "a folder of traces", data)))
+    return dealt_out(data, hospitals, seed, Dealing(**fitting(Dealing, options, "a folder of traces", data)), splits)
+
+
+DIVIDED = [f"{name}{':PATH' * one.needs}" for name, one in DATASETS.items() if one.halves is not None]
+WHOLE = (
+    "a trace is a device's whole sample, and this method trains a split model, on features that are divided between "
+    f"hospital and device; data sets that are: {', '.join(DIVIDED)}"
+)
 
 
 def fitting(kind: type, options: Mapping[str, Any], other: str, data: str) -> Mapping[str, Any]:
@@ -119,9 +131,9 @@ def recorded(folder: Path, hospitals: int, how: Cutting) -> Cohort:
     first = traces[0]
     kinds = f"{len(first.classes)} classes, {first.rate_hz:.0f} Hz"
     said = f"{len(traces)} devices in {len(tree)} hospitals, {kinds}"
-    shape = (len(first.channels), how.window)
+    shapes = {"x": (len(first.channels), how.window)}
     generated = (folder / MARK).is_file()  # these traces say so of themselves
-    return Cohort(said, tree, first.classes, shape, False, generated, lambda *_: cuts(folder, traces, how))
+    return Cohort(said, tree, first.classes, shapes, False, generated, lambda *_: cuts(folder, traces, how))
 
 
 def cuts(folder: Path, traces: tuple[Trace, ...], how: Cutting) -> Tables:
@@ -137,19 +149,30 @@ class Part:
     held_out: Rows
 
 
-def dealt_out(spec: str, hospitals: int, seed: int, how: Dealing) -> Cohort:
-    """A data set for devices that hold whole samples."""
+def dealt_out(spec: str, hospitals: int, seed: int, how: Dealing, splits: bool = False) -> Cohort:
+    """A data set, each sample as a whole or divided between a device and its hospital."""
     table = datasets.load(spec)
     train, test = datasets.held_out(table, how.held_out, seed)
     table = datasets.standardised(table, train, DATASETS[table.name].together)
+    held = held_by(table, splits)
     parts = parts_of(table, train, test, hospitals, seed, how)
-    tree = tree_of(parts)
+    tree = {hospital: tuple(devices) for hospital, devices in parts.items()}
 
-    def tables(directory: Path, shape: Shape) -> Tables:
-        return {d: stored(directory / f"{d}.npz", table, part, shape) for h in parts for d, part in parts[h].items()}
+    def tables(directory: Path, shapes: Shapes) -> Tables:
+        shaped = {key: x.reshape(len(x), *shapes[key]) for key, x in held.items()}
+        return written(directory, shaped, table, parts)
 
     said = f"{sum(map(len, tree.values()))} devices in {len(tree)} hospitals, {spoken(parts)}"
-    return Cohort(said, tree, table.classes, table.x.shape[1:], True, table.truth is not None, tables)
+    shapes = {key: x.shape[1:] for key, x in held.items()}
+    return Cohort(said, tree, table.classes, shapes, True, table.truth is not None, tables)
+
+
+def held_by(table: Table, splits: bool) -> dict[str, Floats]:
+    """By the names of a bundle's inputs, what their holders know of each sample."""
+    if not splits:
+        return {"x": table.x}
+    vertical = datasets.divided(table)
+    return {"x.hospital": vertical.x1, "x.device": vertical.x2}
 
 
 def parts_of(
@@ -175,10 +198,6 @@ def name_of(hospital: int, device: int, devices: int) -> str:
     return f"h{hospital + 1}-{device + 1:0{len(str(devices))}}"
 
 
-def tree_of(parts: Mapping[str, Mapping[str, Part]]) -> dict[str, tuple[str, ...]]:
-    return {hospital: tuple(devices) for hospital, devices in parts.items()}
-
-
 def spoken(parts: Mapping[str, Mapping[str, Part]]) -> str:
     every = [part for devices in parts.values() for part in devices.values()]
     trained, judged = ([len(getattr(p, key)) for p in every] for key in ("train", "held_out"))
@@ -189,16 +208,35 @@ def between(counts: list[int]) -> str:
     return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
-def stored(path: Path, table: Table, part: Part, shape: Shape) -> dict[str, Any]:
-    """A device's own file, and its [data] table."""
-    store(path, chosen(table, part.train, shape), chosen(table, part.held_out, shape))
-    return {"samples": path.resolve()}
+def written(
+    directory: Path, held: Mapping[str, Floats], table: Table, parts: Mapping[str, Mapping[str, Part]]
+) -> dict[str, dict[str, Any]]:
+    """A file for each holder of data: a device's samples, and a hospital's part of them where they are divided."""
+    found: dict[str, dict[str, Any]] = {}
+    for hospital, devices in parts.items():
+        for device, part in devices.items():
+            x = held.get("x.device", held.get("x"))
+            assert x is not None
+            train, judged = (labelled(x[rows], table.y[rows], table.classes) for rows in (part.train, part.held_out))
+            found[device] = {"samples": store(directory / f"{device}.npz", train, judged).resolve()}
+        if "x.hospital" in held:
+            patients = patients_of(held["x.hospital"], table, devices)
+            found[hospital] = {"samples": store_patients(directory / f"{hospital}.npz", patients).resolve()}
+    return found
 
 
-def chosen(table: Table, rows: Rows, shape: Shape) -> Samples:
-    return labelled(table.x[rows].reshape(len(rows), *shape), table.y[rows], table.classes)
+def patients_of(x: Floats, table: Table, devices: Mapping[str, Part]) -> Patients:
+    """Device by device, in the order of the devices' own files."""
+    train = np.concatenate([part.train for part in devices.values()])
+    judged = np.concatenate([part.held_out for part in devices.values()])
+    whose, others = (
+        tuple(device for device, part in devices.items() for _ in getattr(part, key)) for key in ("train", "held_out")
+    )
+    return Patients(labelled(x[train], table.y[train], table.classes), whose, x[judged], others)
 
 
-def fits(shape: Shape, model: Shape, reshape: bool) -> bool:
+def fits(found: Shapes, model: Shapes, reshape: bool) -> bool:
     """Whether samples can be given to a model."""
-    return shape == model or (reshape and prod(shape) == prod(model))
+    if {*found} != {*model}:
+        return False
+    return all(found[k] == model[k] or (reshape and prod(found[k]) == prod(model[k])) for k in found)

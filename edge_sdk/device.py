@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk import classification, keepsake
+from edge_sdk import classification, keepsake, parties
 from edge_sdk.assembly import assembly, class_codes, place
 from edge_sdk.errors import UsageError
 from edge_sdk.method import Place
@@ -28,6 +28,7 @@ from edge_sdk.model import Model
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
 from edge_sdk.samples import Samples
+from edge_sdk.split_model import SplitModel
 from edge_sdk.wire import DEFAULTS, Wire
 
 
@@ -62,7 +63,7 @@ class Device:
         log: logging.Logger | None = None,
     ):
         self.name, self.on_event = checked_name(name, "device name"), on_event
-        self.model = Model(bundle, threads=threads)
+        self.model: Model = parties.loaded(bundle, threads)
         self.train: Samples | None = None
         self.held_out: Samples | None = None
         self.directory = Path(directory)
@@ -86,8 +87,8 @@ class Device:
     def train_on(self, samples: Samples, held_out: Samples | None = None) -> None:
         """The samples to learn from and, apart from them, those to judge the models by. Before `run` or `start`."""
         for part in (samples, held_out):
-            if part is not None and part.x.shape[1:] != self.model.input_shape:
-                shape, wanted = part.x.shape[1:], self.model.input_shape
+            wanted = parties.own_shape(self.model, parties.DEVICE)
+            if part is not None and (shape := part.x.shape[1:]) != wanted:
                 raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
         self.train, self.held_out = samples, held_out
 
@@ -114,6 +115,8 @@ class Device:
 
         Uses the personalised model, or the bundle's initial one before any run has ended here.
         """
+        if isinstance(self.model, SplitModel):
+            raise UsageError(f"device {self.name}: {self.model.name} is a split model, which no device runs alone")
         models = self.kept.models
         theta = models.get(which, models.get("global", self.model.theta0))
         codes = self.model.predict(theta, x).argmax(1)
@@ -134,9 +137,18 @@ class Device:
         """The samples behind functions of theta. `cancellable`: training gives way to newer questions."""
         train = self.train
         assert train is not None  # run() has checked it
+        if parties.divides(run, self.model.bundle) and isinstance(self.model, SplitModel):
+            return place(run, self.model.layout, self.model.theta0, **self.part(self.model, run))
         x, y = train.x, self.codes(train, run)
         grad_fn = self.model.grad_fn(x, y, cancel=self.runtime.cancelled if cancellable else None)
         return place(run, self.model.layout, self.model.theta0, grad_fn=grad_fn, samples=len(x), **self.judges(run))
+
+    def part(self, model: SplitModel, run: Run) -> dict[str, Any]:
+        """What this device brings into the training of a split model: its own features, and labels."""
+        assert self.train is not None
+        judged = (self.held_out.x, self.codes(self.held_out, run)) if self.held_out is not None else None
+        kernels = parties.device_kernels(model, self.train.x, self.codes(self.train, run), judged)
+        return {"split": parties.split_of(model), **kernels}
 
     def judges(self, run: Run) -> dict[str, Any]:
         """What judges a model by the held-out samples; evaluations also tell how its scores are distributed."""

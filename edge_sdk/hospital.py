@@ -1,4 +1,7 @@
-"""A hospital: it stands between its devices and the aggregator, draws who takes part, and adds up what they send."""
+"""A hospital: it stands between its devices and the aggregator, draws who takes part, and adds up what they send.
+
+Where a model is divided between devices and hospital, it also learns: `train_on(patients)`, with a split bundle.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.assembly import assembly, place
+import numpy as np
+
+from edge_sdk import parties
+from edge_sdk.assembly import assembly, class_codes, place
 from edge_sdk.bundle import read_bundle
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.evaluation import Finished
+from edge_sdk.patients import Patients, rows_of
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
+from edge_sdk.split_model import SplitModel
 from edge_sdk.wire import DEFAULTS, Wire
 
 
@@ -50,6 +58,8 @@ class Hospital:
         self.name, self.on_event = checked_name(name, "hospital name"), on_event
         self.devices = tuple(checked_name(d, "device name") for d in devices)
         self.bundle = read_bundle(bundle)
+        self.model = SplitModel(self.bundle) if parties.is_split(self.bundle) else None
+        self.patients: Patients | None = None
         self.finished = threading.Event()
         self.runtime = Runtime(
             name,
@@ -61,10 +71,20 @@ class Hospital:
             assemble=self.assemble,
             told=self.told,
             wait_for=wait_for,
-            worker=False,
+            worker=self.model is not None,  # it computes
             log=log or logging.getLogger(f"auscult.{name}"),
             **wire.options(broker, upstream),
         )
+
+    def train_on(self, patients: Patients) -> None:
+        """What it holds of its devices' patients. Before `run`; only for a split model, which needs it."""
+        if self.model is None:
+            raise UsageError(f"hospital {self.name}: data, but no split model to train on them; only that needs any")
+        patients.check_devices(self.devices)
+        shape, wanted = patients.train.x.shape[1:], parties.own_shape(self.model, parties.HOSPITAL)
+        if shape != wanted:
+            raise UsageError(f"hospital {self.name}: samples of shape {shape}, its part of the bundle wants {wanted}")
+        self.patients = patients
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Serve until `stop`, or until `until()` says so."""
@@ -78,8 +98,19 @@ class Hospital:
             raise UsageError(
                 f"run {run.id} is for bundle {run.bundle[:12]}, this hospital has {self.bundle.sha256[:12]}"
             )
-        env = place(run, self.bundle.layout, self.bundle.theta0, sizes=dict.fromkeys(self.devices, 1))
-        return assembly(run, "hospital", env)
+        given: dict[str, Any] = {"sizes": dict.fromkeys(self.devices, 1)}
+        if parties.divides(run, self.bundle) and self.model is not None:
+            given |= self.part(self.model, run)
+        return assembly(run, "hospital", place(run, self.bundle.layout, self.bundle.theta0, **given))
+
+    def part(self, model: SplitModel, run: Run) -> dict[str, Any]:
+        """What this hospital brings into the training of a split model."""
+        if self.patients is None:
+            raise UsageError(f"hospital {self.name}: {run.method} needs what it holds of its patients: a [data] table")
+        train, devices = self.patients.train, rows_of(self.patients.devices)
+        y = np.asarray(class_codes(train.labels, run.classes, f"hospital {self.name}"), np.int64)
+        judged = self.patients.held_out, rows_of(self.patients.held_out_devices)
+        return {"split": parties.split_of(model), **parties.hospital_kernels(model, train.x, y, devices, judged)}
 
     def told(self, number: int, message: Any) -> None:
         if self.on_event is not None:

@@ -12,12 +12,16 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edge_sdk.cohort import Cohort, fits
+from edge_sdk.bundle import read_bundle
+from edge_sdk.cohort import Cohort, Shapes, fits
 from edge_sdk.errors import UsageError
-from edge_sdk.model import Model
+from edge_sdk.parties import shapes
 
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
 """Of the zoo, for data sets; tables get an MLP."""
+
+SPLIT_NETWORKS = {"esr": "split-esr", "mnist": "split-images"}
+"""Of those that do not ship."""
 
 INPUTS = {"mnist": (1, 28, 28), "esr": (1, 178)}
 """Of these networks, where it is not the shape of a sample."""
@@ -32,11 +36,13 @@ def bundle_for(data: str, bundle: Path | None, cohort: Cohort, seed: int, say: C
     if bundle is not None:
         check_fit(bundle, cohort)
         return bundle.resolve()
+    name = data.partition(":")[0]
     if not cohort.reshape:
         return for_traces(cohort, seed, say)
-    name = data.partition(":")[0]
-    shape = INPUTS.get(name, cohort.shape)
-    return compiled(NETWORKS.get(name, "mlp"), shape, len(cohort.classes), seed, say)
+    if "x" not in cohort.shapes:
+        return shipped_bundle(f"split-{name}.bundle") or compiled(SPLIT_NETWORKS[name], [], seed, say)
+    shape = INPUTS.get(name, cohort.shapes["x"])
+    return compiled(NETWORKS.get(name, "mlp"), sized(shape, cohort), seed, say)
 
 
 def for_traces(cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
@@ -45,18 +51,25 @@ def for_traces(cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
         with contextlib.suppress(UsageError):
             check_fit(shipped, cohort)
             return shipped
-    return compiled("wrist", cohort.shape, len(cohort.classes), seed, say)
+    return compiled("wrist", sized(cohort.shapes["x"], cohort), seed, say)
+
+
+def sized(shape: Sequence[int], cohort: Cohort) -> list[str]:
+    """Options of the compiler."""
+    return ["--input", ",".join(map(str, shape)), "--classes", str(len(cohort.classes))]
 
 
 def check_fit(path: Path, cohort: Cohort) -> None:
     """Raises UsageError if these samples cannot be given to this model, or it knows fewer classes."""
-    model = Model(path, check=False)
-    found, known = model.input_shape, model.classes
-    if not fits(cohort.shape, found, cohort.reshape) or known < len(cohort.classes):
-        raise UsageError(
-            f"{path}: its input is {found} and it tells {known} classes apart; "
-            f"these data need {cohort.shape} and {len(cohort.classes)}"
-        )
+    bundle = read_bundle(path)
+    found, known = shapes(bundle), int(bundle.manifest["classes"])
+    if not fits(cohort.shapes, found, cohort.reshape) or known < len(cohort.classes):
+        wanted = f"{spoken(cohort.shapes)} and {len(cohort.classes)}"
+        raise UsageError(f"{path}: input {spoken(found)} and classes {known}; these data need {wanted}")
+
+
+def spoken(shapes: Shapes) -> str:
+    return ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in shapes.items())
 
 
 def shipped_bundle(name: str) -> Path | None:
@@ -75,17 +88,16 @@ def compiler() -> Path | None:
 
 
 # Compiling ------------------------------------------------------------------------------------------------------
-def compiled(network: str, shape: Sequence[int], classes: int, seed: int, say: Callable[[str], None]) -> Path:
-    """A network of the zoo for this input, from the cache if it has been compiled by the same compiler before."""
+def compiled(network: str, sizes: Sequence[str], seed: int, say: Callable[[str], None]) -> Path:
+    """A network of the zoo, from the cache if it has been compiled by the same compiler before."""
     package = compiler()
     if package is None:
         raise UsageError("no model can be compiled here: pip install 'auscult[aggregator]', or name one with --bundle")
-    size = ",".join(map(str, shape))
-    options = [network, "--seed", str(seed), "--input", size, "--classes", str(classes)]
+    options = [network, "--seed", str(seed), *sizes]
     path = cache() / f"{network}-{digest(package, options)}.bundle"
     if path.is_file():
         return path
-    say(f"compiling {network} for {size.replace(',', ' x ')} inputs and {classes} classes")
+    say(f"compiling {' '.join(options)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}")
     command = [sys.executable, "-m", "models", "compile", *options, "-o", str(part)]

@@ -1,4 +1,4 @@
-"""HSGD's kernels from a split model: what a hospital and a device are given so that each differentiates its own part.
+"""HSGD's kernels from a split model: what each node is given so that it differentiates its own part.
 
 The bundle has towers "hospital" and "device", and parties of the same names; the hospital owns the head too. Its theta
 is [head; hospital; device], which are theta_0, theta_1 and theta_2.
@@ -7,15 +7,20 @@ is [head; hospital; device], which are theta_0, theta_1 and theta_2.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk import classification
+from edge_sdk.assembly import method_of
+from edge_sdk.bundle import Bundle, read_bundle
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.compression import Floats
 from edge_sdk.methods.hsgd import Rows, Split
+from edge_sdk.model import Model
+from edge_sdk.run import Run
 from edge_sdk.split_model import SplitModel
 from edge_sdk.vectors import Vector
 
@@ -24,6 +29,40 @@ Array = npt.NDArray[Any]
 HEAD, HOSPITAL, DEVICE = "head", "hospital", "device"
 GROUPS = HEAD, HOSPITAL, DEVICE
 PARTIES = {HOSPITAL: (HEAD, HOSPITAL), DEVICE: (DEVICE,)}
+
+
+def is_split(bundle: Bundle) -> bool:
+    return bool(bundle.manifest.get("split"))
+
+
+def loaded(bundle: str | Path, threads: int = 1) -> Model:
+    """The model of a bundle, as a split one if it is one."""
+    file = read_bundle(bundle)
+    return (SplitModel if is_split(file) else Model)(file, threads=threads)
+
+
+def shapes(bundle: Bundle) -> dict[str, tuple[int, ...]]:
+    """Of one sample: {"x": ...}, or {"x.hospital": ..., "x.device": ...} of a split model."""
+    return {str(i["name"]): tuple(i["shape"]) for i in bundle.manifest["inputs"]}
+
+
+def own_shape(model: Model, party: str) -> tuple[int, ...]:
+    """Of what a party holds of one sample: in a split model its part, else the whole."""
+    return shapes(model.bundle)[f"x.{party}"] if isinstance(model, SplitModel) else model.input_shape
+
+
+def divides(run: Run, bundle: Bundle) -> bool:
+    """Whether the method of a run trains a split model.
+
+    Raises:
+        UsageError: method and bundle do not go together.
+    """
+    splits, name = method_of(run).splits, bundle.manifest["name"]
+    if splits and not is_split(bundle):
+        raise UsageError(f"method = {run.method!r} trains a split model, and bundle {name} is none")
+    if is_split(bundle) and not splits:
+        raise UsageError(f"bundle {name} is a split model, and method = {run.method!r} trains a whole one")
+    return splits
 
 
 def split_of(model: SplitModel) -> Split:

@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.assembly import method_of, settings_of, unsplit
+from edge_sdk.assembly import method_of, settings_of
 from edge_sdk.broker import EmbeddedBroker
+from edge_sdk.bundle import read_bundle
 from edge_sdk.cohort import Cohort, Tables, cohort
 from edge_sdk.errors import UsageError
 from edge_sdk.fleet import Fleet, FleetError, write_toml
-from edge_sdk.model import Model
 from edge_sdk.ondemand import bundle_for
+from edge_sdk.parties import shapes
 from edge_sdk.run import Run
 from edge_sdk.wire import Wire
 
@@ -78,13 +79,13 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
         UsageError: something named cannot be used. FleetError: a process has failed.
     """
     began = time.monotonic()
-    everybody = cohort(str(job.data), job.hospitals, job.seed, job.options)
+    everybody = cohort(str(job.data), job.hospitals, job.seed, job.options, splits(job))
     say(everybody.said)
     run = checked_run(job, everybody)
     bundle = bundle_for(str(job.data), job.bundle, everybody, job.seed, say)
     job.out.mkdir(parents=True, exist_ok=True)
     bundle = kept(bundle, job.out)
-    tables = everybody.tables(job.out / "data", Model(bundle, check=False).input_shape)
+    tables = everybody.tables(job.out / "data", shapes(read_bundle(bundle)))
     with contextlib.ExitStack() as stack:
         url = job.broker
         if url == "embedded":
@@ -93,7 +94,8 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
         fleet = stack.enter_context(Fleet(job.out / "logs"))
         start_all(job, fleet, run, everybody, tables, bundle, url)
         lines = follow(job, fleet, progress)
-        say("the last round is over; each device finds out what it would have reached alone" if job.local_only else "")
+        alone = job.local_only and not splits(job)
+        say("the last round is over; each device finds out what it would have reached alone" if alone else "")
         late = fleet.wait(AT_THE_END)
         if late:
             raise FleetError(f"still running {AT_THE_END:.0f} s after the last round: {', '.join(late)}")
@@ -115,9 +117,12 @@ def checked_run(job: Replay, everybody: Cohort) -> Run:
         evaluate_every=job.evaluate_every,
     )
     settings_of(run)
-    if method_of(run).splits:
-        raise UsageError(unsplit(run))
     return run
+
+
+def splits(job: Replay) -> bool:
+    """Whether the method trains a split model. No device can do that alone, so there is no local-only baseline."""
+    return method_of(Run(id="replay", method=job.method)).splits
 
 
 def kept(bundle: Path, out: Path) -> Path:
@@ -137,12 +142,13 @@ def start_all(job: Replay, fleet: Fleet, run: Run, everybody: Cohort, tables: Ta
     fleet.start("aggregator", ["aggregator", "--once", write_toml(config / "aggregator.toml", table)])
     for name, devices in everybody.tree.items():
         table = {"name": name, "aggregator": "cloud", **common, "directory": f"../{name}", "devices": devices}
+        table |= {"data": tables[name]} if name in tables else {}
         fleet.start(name, ["hospital", "--once", write_toml(config / f"{name}.toml", table)])
     files = []
     for hospital, devices in everybody.tree.items():
         for name in devices:
             table = {"name": name, "hospital": hospital, **common, "directory": f"../devices/{name}"}
-            table |= {"local_only": job.local_only, "data": tables[name]}
+            table |= {"local_only": job.local_only and not splits(job), "data": tables[name]}
             files.append(write_toml(config / f"{name}.toml", table))
     apart = len(files) <= DEVICES_APART
     shares = [[f] for f in files] if apart else [files[i::DEVICES_APART] for i in range(DEVICES_APART)]

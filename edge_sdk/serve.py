@@ -22,10 +22,12 @@ from edge_sdk.device import Device
 from edge_sdk.errors import UsageError
 from edge_sdk.hospital import Hospital
 from edge_sdk.metrics import Endpoint
+from edge_sdk.patients import patients_of
 from edge_sdk.runtime import Runtime
 from edge_sdk.samples import samples_of
 from edge_sdk.services import DeviceFile, HospitalFile
 from edge_sdk.settings import read_toml
+from edge_sdk.split_model import SplitModel
 from hardware.probe import cpu_seconds, peak_memory_mb
 
 log = logging.getLogger("auscult.serve")
@@ -146,6 +148,10 @@ class DeviceService:
             wire=self.file.wire,
         )
         self.device.train_on(train, held_out)
+        if self.file.local_only and isinstance(self.device.model, SplitModel):
+            raise UsageError(
+                f"local_only = true: {self.device.model.name} is a split model, which no device runs alone"
+            )
         self.finished, self.runtime = self.device.finished, self.device.runtime
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
@@ -218,6 +224,8 @@ def serve_hospital(path: Path, once: bool) -> None:
         wait_for=file.wait_for,
         wire=file.wire,
     )
+    if file.data is not None:
+        hospital.train_on(patients_of(file.data.samples))
 
     def note() -> None:
         write_json(file.directory / "ledger.json", hospital_ledger(hospital, file))

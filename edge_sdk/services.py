@@ -46,7 +46,11 @@ class DeviceFile:
 
 @dataclass(frozen=True, kw_only=True)
 class HospitalFile:
-    """`auscult hospital FILE`."""
+    """`auscult hospital FILE`.
+
+    Attributes:
+        data: what it holds of its devices' patients, for a split model; see `edge_sdk.patients.patients_of`.
+    """
 
     name: str
     aggregator: str
@@ -56,6 +60,7 @@ class HospitalFile:
     devices: tuple[str, ...]
     upstream: str | None = None
     wait_for: int | None = None
+    data: Stored | None = None
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -64,6 +69,8 @@ class HospitalFile:
         for url in (self.broker, self.upstream or self.broker):
             self.wire.check(url)
         existing(self.bundle, "bundle")
+        if self.data is not None:
+            existing(self.data.samples, "data.samples")
         check_count(self.wait_for, len(self.devices), "wait_for", "devices")
         for device in self.devices:
             checked_name(device, "devices")

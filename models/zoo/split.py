@@ -34,6 +34,23 @@ class Planes(nn.Module):
         return self.layers(x)
 
 
+def tables(name: str, features: int) -> tuple[SplitNet, SplitSpec]:
+    """A patient's measurements, so many at the hospital and as many at devices; 2 classes."""
+    towers = {k: nn.Sequential(nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, 8)) for k in PARTIES}
+    head = nn.Sequential(nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    return SplitNet(towers, head), SplitSpec(name, dict.fromkeys(PARTIES, (features,)), PARTIES, 2)
+
+
+def breast_cancer() -> tuple[SplitNet, SplitSpec]:
+    """30 measures of cell nuclei."""
+    return tables("split-breast-cancer", 15)
+
+
+def tabular() -> tuple[SplitNet, SplitSpec]:
+    """The generated table, 76 features as there are in MIMIC-III."""
+    return tables("split-tabular", 38)
+
+
 def eeg() -> tuple[SplitNet, SplitSpec]:
     """178 EEG samples of 1 s, the first 89 at the hospital, the others at devices; 5 classes."""
     net = SplitNet({"hospital": LastHidden(1, 32), "device": LastHidden(1, 32)}, nn.Linear(64, 5))
@@ -53,4 +70,10 @@ def images() -> tuple[SplitNet, SplitSpec]:
     return net, SplitSpec("split-images", {"hospital": (1, 22, 22), "device": (1, 15, 20)}, PARTIES, 11)
 
 
-SPLIT_ZOO = {"split-eeg": eeg, "split-vitals": vitals, "split-images": images}
+SPLIT_ZOO = {
+    "split-breast-cancer": breast_cancer,
+    "split-tabular": tabular,
+    "split-eeg": eeg,
+    "split-vitals": vitals,
+    "split-images": images,
+}

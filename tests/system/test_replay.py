@@ -130,7 +130,7 @@ def test_fedavg_on_another_layout_of_traces(tmp_path: Path) -> None:
         (("--rounds", 0), "rounds = 0"),
         (("--broker", "http://x"), "expected mqtt://"),
         (("--broker", "mqtt://broker.example"), "plain text would leave this machine"),
-        (("--method", "hsgd"), "it trains a split model"),
+        (("--method", "hsgd"), "data sets that are: breast-cancer, tabular, esr:PATH, mnist:PATH"),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(traces: Path, tmp_path: Path, arguments: Any, said: str) -> None:

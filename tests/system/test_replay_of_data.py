@@ -58,10 +58,53 @@ def test_breast_cancer_with_fedavg(tmp_path: Path) -> None:
         ("breast-cancer", ("--judge", "all"), "--judge all: own or global"),
         ("breast-cancer", ("--held-out", 2), "held out"),
         (".", ("--devices", 3), "--devices is for a data set"),
-        ("breast-cancer", ("--bundle", BUNDLES / "wrist.bundle"), "its input is"),
+        ("breast-cancer", ("--bundle", BUNDLES / "wrist.bundle"), "these data need x 30 and 2"),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(data: str, arguments: Any, said: str, tmp_path: Path) -> None:
     done = auscult("replay", data, "--method", "fedavg", "--out", tmp_path / "out", *arguments, code=2)
     assert said in done.stderr
     assert not (tmp_path / "out" / "logs").exists()
+
+
+# HSGD -----------------------------------------------------------------------------------------------------------
+def test_breast_cancer_with_hsgd(tmp_path: Path) -> None:
+    """Features are divided: each holder has a file of its own, and no features of another in it."""
+    out = tmp_path / "out"
+    settings = ("--set", "eta=0.3", "--set", "P=4", "--set", "Q=2", "--rounds", 10)
+    found = replayed("breast-cancer", out, "--method", "hsgd", *settings)
+    assert set(found["accuracy"]) == set(found["auc"]) == {"global"}
+    assert found["auc"]["global"] > 0.9
+    assert sum(d["held_out"] for d in found["devices"]) == 113
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-2]["kind"] == "evaluation" and lines[-2]["auc"]["global"] == found["auc"]["global"]
+    assert not [name for line in lines for name in line.get("sums", {}) if "auc:" in name]
+    with np.load(out / "data" / "hospital-1.npz") as hospital, np.load(out / "data" / "h1-2.npz") as device:
+        assert hospital["x"].shape == (228, 15) and device["x"].shape == (114, 15)
+        mine = hospital["device"] == "h1-2"
+        assert (hospital["labels"][mine] == device["labels"]).all()
+        values = {value.tobytes() for value in device["x"].ravel()}
+        shared = np.mean([value.tobytes() in values for value in hospital["x"].ravel()])
+        assert shared < 0.05  # coincidences of single numbers
+    assert "data.samples" not in (out / "config" / "aggregator.toml").read_text()
+
+
+def test_a_plan_is_told_when_it_is_chosen_anew(tmp_path: Path) -> None:
+    known = [f"{key}={value}" for key, value in {"f0": 0.7, "rho": 1.0, "delta": 0.1, "eta": 0.05}.items()]
+    chosen = ["strategies=['rate']", "P=2", "Q=1", *known]
+    settings = [word for pair in chosen for word in ("--set", pair)]
+    found = replayed("breast-cancer", tmp_path / "out", "--method", "hsgd", "--rounds", 3, *settings)
+    plans = [line for line in found["curve"] if line["kind"] == "plan"]
+    assert [plan["round"] for plan in plans] == [0, 1, 2] and plans[0]["eta"] == 0.05 and plans[1]["eta"] <= 1 / 16
+
+
+def test_a_split_model_and_a_whole_one_are_not_mistaken_for_each_other(tmp_path: Path) -> None:
+    for method, bundle, said in (
+        ("hsgd", "wrist", "input x 3 x 64 and classes 14; these data need x.hospital 15, x.device 15 and 2"),
+        ("hsgd", "split-tabular", "these data need x.hospital 15, x.device 15 and 2"),
+        ("fedavg", "split-breast-cancer", "these data need x 30 and 2"),
+    ):
+        arguments = ("--method", method, "--bundle", BUNDLES / f"{bundle}.bundle", "--out", tmp_path / "out")
+        assert said in auscult("replay", "breast-cancer", *arguments, code=2).stderr
+    cifar = auscult("replay", "cifar10:x.npz", "--method", "hsgd", "--out", tmp_path / "out", code=2)
+    assert "x.npz" in cifar.stderr
