@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from aggregator import discriminator
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.server import Svt
 from edge_sdk.prox import Svd
 from edge_sdk.vectors import Vector
 
@@ -46,5 +46,6 @@ def kernels_for(env: type, device: str = "auto") -> dict[str, Any]:
     Raises:
         UsageError: that device is not here.
     """
-    there: dict[str, Svt] = {"svt": partial(svt, device=device_of(device))}
+    where = device_of(device)
+    there = {"svt": partial(svt, device=where), "discriminator": discriminator.kernels(where)}
     return {name: kernel for name, kernel in there.items() if name in {f.name for f in fields(env)}}

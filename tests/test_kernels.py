@@ -43,7 +43,8 @@ def test_every_method_gets_what_it_has_room_for():
     for method in METHODS.values():
         given = kernels.kernels_for(method.env, "cpu")
         room = {field.name for field in fields(method.env)}
-        assert set(given) == {"svt"} & room and ("svt" in room) == (method.name != "hsgd")
+        assert set(given) == {"svt", "discriminator"} & room
+        assert ("svt" in room) == (method.name not in ("hsgd", "fedal"))
         method.env(**given)
     assert kernels.kernels_for(Place, "cpu") == {}
 

@@ -1,0 +1,61 @@
+"""Torch twin of edge_sdk.methods.discriminator: the same names, arguments and numbers, by autograd."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from edge_sdk.methods.discriminator import Kernels, Mask, Widths
+from edge_sdk.methods.distillation import Floats, Labels
+from edge_sdk.vectors import Vector
+
+
+def payoffs(
+    w: torch.Tensor, widths: Widths, f: torch.Tensor, who: torch.Tensor, there: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """U of each row, and log softmax(h) over the devices that are there."""
+    z, at = torch.softmax(f / temperature, 1), 0
+    for i, (a, b) in enumerate(pairwise(widths)):
+        weights, bias = w[at : at + a * b].view(b, a), w[at + a * b : at + (a + 1) * b]
+        z, at = torch.nn.functional.linear(z, weights, bias), at + (a + 1) * b
+        z = torch.relu(z) if i + 2 < len(widths) else z
+    logs = torch.log_softmax(z.masked_fill(~there, -torch.inf), 1)
+    return logs.gather(1, who[:, None])[:, 0], logs
+
+
+def tensors(
+    device: str, w: Vector, f: Floats, who: Labels, there: Mask
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """All of them where the work is done, in the element type of w."""
+    of_w = torch.tensor(w, device=device)
+    rest = torch.tensor(who.astype(np.int64), device=device), torch.tensor(there, device=device)
+    return of_w, torch.tensor(f.astype(w.dtype), device=device), *rest
+
+
+def ascent(device: str, w: Vector, widths: Widths, f: Floats, who: Labels, there: Mask, temperature: float) -> Vector:
+    """Gradient in w of the mean payoff over all rows."""
+    of_w, of_f, *rest = tensors(device, w, f, who, there)
+    of_w.requires_grad_()
+    payoff, _ = payoffs(of_w, widths, of_f, *rest, temperature)
+    (gradient,) = torch.autograd.grad(payoff.mean(), of_w)
+    return np.asarray(gradient.cpu().numpy())
+
+
+def feedback(
+    device: str, w: Vector, widths: Widths, f: Floats, who: Labels, there: Mask, temperature: float
+) -> tuple[Floats, Floats, Mask]:
+    """U of each row, its derivative in the row's own logits, and whether the discriminator is right."""
+    of_w, of_f, *rest = tensors(device, w, f, who, there)
+    of_f.requires_grad_()
+    payoff, logs = payoffs(of_w, widths, of_f, *rest, temperature)
+    (g,) = torch.autograd.grad(payoff.sum(), of_f)  # rows do not meet, so a sum gives each its own derivative
+    right = logs.argmax(1) == rest[0]
+    return payoff.detach().cpu().numpy(), g.cpu().numpy(), right.cpu().numpy()
+
+
+def kernels(device: str) -> Kernels:
+    """On "cpu" or "cuda"."""
+    return Kernels(partial(ascent, device), partial(feedback, device))
