@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
 
 from aggregator import discriminator as torch_twin
 from edge_sdk.methods import discriminator as numpy_twin

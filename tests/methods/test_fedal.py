@@ -260,7 +260,7 @@ def arrays_of(message):
 
 
 def test_11_only_logits_leave_a_device_and_it_gets_two_such_arrays():
-    net, trace = play(SMALL, 3, weather=Weather(repeat=0.0))
+    _, trace = play(SMALL, 3, weather=Weather(repeat=0.0))
     B, K = SMALL.public_batch, CLASSES
     kinds = set()
     for sender, receiver, m in trace.crossed:

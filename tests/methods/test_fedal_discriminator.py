@@ -7,8 +7,9 @@ from math import log
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
+import torch
 from logit_problems import CLASSES, PARTIES, PUBLIC
 
 from edge_sdk.methods import discriminator, distillation
