@@ -112,6 +112,8 @@ class Store:
             raise
 
     def prepare(self, durability: str) -> None:
+        # The directory is this process's alone (desk.py), so SQLite need not look at each commit who else is there.
+        self.db.execute("pragma locking_mode = exclusive")
         found = self.db.execute("pragma user_version").fetchone()[0]
         if found not in (0, FORMAT):
             raise UsageError(f"{self.path}: store of format {found}, this version reads {FORMAT}")
