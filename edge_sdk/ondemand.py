@@ -20,7 +20,7 @@ from edge_sdk.parties import shapes
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
 """Of the zoo, for data sets; tables get an MLP."""
 
-SPLIT_NETWORKS = {"esr": "split-esr", "mnist": "split-images"}
+SPLIT_NETWORKS = {"mnist": "split-images"}
 """Of those that do not ship."""
 
 INPUTS = {"mnist": (1, 28, 28), "esr": (1, 178)}
@@ -59,11 +59,34 @@ def sized(shape: Sequence[int], cohort: Cohort) -> list[str]:
     return ["--input", ",".join(map(str, shape)), "--classes", str(len(cohort.classes))]
 
 
-def check_fit(path: Path, cohort: Cohort) -> None:
-    """Raises UsageError if these samples cannot be given to this model, or it knows fewer classes."""
+def bundles_for(
+    data: str, named: Sequence[Path], cohort: Cohort, seed: int, say: Callable[[str], None], several: bool
+) -> tuple[Path, ...]:
+    """One bundle for all devices or, where models may differ, those among which they are dealt out.
+
+    Raises:
+        UsageError: one does not fit, or there are several for a method that trains one model.
+    """
+    if not several:
+        if len(named) > 1:
+            raise UsageError(f"--bundle is named {len(named)} times: this method trains one model on all devices")
+        return (bundle_for(data, named[0] if named else None, cohort, seed, say),)
+    found = tuple(path.resolve() for path in named) or (bundle_for(data, None, cohort, seed, say),)
+    for path in found:
+        check_fit(path, cohort, exactly=True)
+    return found
+
+
+def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
+    """Raises UsageError if these samples cannot be given to this model, or it knows fewer classes.
+
+    Args:
+        exactly: it may not know more classes either.
+    """
     bundle = read_bundle(path)
     found, known = shapes(bundle), int(bundle.manifest["classes"])
-    if not fits(cohort.shapes, found, cohort.reshape) or known < len(cohort.classes):
+    enough = known == len(cohort.classes) if exactly else known >= len(cohort.classes)
+    if not fits(cohort.shapes, found, cohort.reshape) or not enough:
         wanted = f"{spoken(cohort.shapes)} and {len(cohort.classes)}"
         raise UsageError(f"{path}: input {spoken(found)} and classes {known}; these data need {wanted}")
 

@@ -21,6 +21,18 @@ class LastHidden(nn.Module):
         return self.cell(x)[0][:, -1]
 
 
+class Power(nn.Module):
+    """Steps x 1 -> log of the mean power behind each of some filters, as R. T. Schirrmeister et al., 2017, have it."""
+
+    def __init__(self, filters: int, width: int) -> None:
+        super().__init__()
+        self.filters = nn.Conv1d(1, filters, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.filters(x.transpose(1, 2))
+        return torch.log((y * y).mean(2) + 0.01)
+
+
 class Planes(nn.Module):
     """One-channel image part -> embedding: two convolutions."""
 
@@ -36,8 +48,8 @@ class Planes(nn.Module):
 
 def tables(name: str, features: int) -> tuple[SplitNet, SplitSpec]:
     """A patient's measurements, so many at the hospital and as many at devices; 2 classes."""
-    towers = {k: nn.Sequential(nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, 8)) for k in PARTIES}
-    head = nn.Sequential(nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    towers = {k: nn.Sequential(nn.Linear(features, 8), nn.Tanh()) for k in PARTIES}
+    head = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
     return SplitNet(towers, head), SplitSpec(name, dict.fromkeys(PARTIES, (features,)), PARTIES, 2)
 
 
@@ -57,6 +69,12 @@ def eeg() -> tuple[SplitNet, SplitSpec]:
     return net, SplitSpec("split-eeg", {"hospital": (89, 1), "device": (89, 1)}, PARTIES, 5)
 
 
+def esr() -> tuple[SplitNet, SplitSpec]:
+    """The same by filters: small, and trained in hundreds of steps."""
+    net = SplitNet({"hospital": Power(16, 15), "device": Power(16, 15)}, nn.Linear(32, 5))
+    return net, SplitSpec("split-esr", {"hospital": (89, 1), "device": (89, 1)}, PARTIES, 5)
+
+
 def vitals() -> tuple[SplitNet, SplitSpec]:
     """48 hours of 76 vital signs, 38 at the hospital and 38 at devices; in-hospital mortality."""
     net = SplitNet({"hospital": LastHidden(38, 32), "device": LastHidden(38, 32)}, nn.Linear(64, 2))
@@ -74,6 +92,7 @@ SPLIT_ZOO = {
     "split-breast-cancer": breast_cancer,
     "split-tabular": tabular,
     "split-eeg": eeg,
+    "split-esr": esr,
     "split-vitals": vitals,
     "split-images": images,
 }
