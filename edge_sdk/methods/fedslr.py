@@ -21,6 +21,8 @@ Leaves the device: w_i, summed by its hospital, and scores as sums. Never: p_i, 
 Kind of upload: mirrored. The aggregator's mean of gamma assumes that gamma_i has moved if and only if w_i was counted.
 So a device keeps `gamma` and `tried`, and each question says which upload of each receiver was counted last. A hospital
 asks all that it has drawn with one message, so these read each other's names and rounds.
+A node whose disk was lost remembers another round than it is told, and says so. Nobody knows its gamma_i any more, so
+the mean cannot be mended: a new era begins, in which gamma is zero everywhere, as in the first round; w stays.
 When few answer: S_t is those that were counted. Nobody: the same w again, with a new draw.
 """
 
@@ -121,17 +123,24 @@ class Global:
         model: w_t; factors where they are smaller.
         round: t, global.
         pick: how many devices of the receiving hospital take part.
-        counted: receiver -> the last round in which its upload entered w.
+        counted: receiver -> the last round of this era in which its upload entered w.
+        era: how often gamma has begun at zero again.
     """
 
     model: Packed
     round: int
     pick: int
     counted: Mapping[str, int]
+    era: int = 0
 
     def check(self, layout: Layout) -> None:
-        if self.round < 0 or self.pick < 0:
-            raise ValueError(f"round {self.round}, {self.pick} devices: both are 0 or more")
+        if min(self.round, self.pick, self.era) < 0:
+            raise ValueError(f"round {self.round}, {self.pick} devices, era {self.era}: all are 0 or more")
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """Up, in place of an upload: what this node remembers is not what the aggregator's mean of gamma was made of."""
 
 
 # Equations ------------------------------------------------------------------------------------------------------
@@ -172,20 +181,42 @@ def aggregate(env: Env, w: Vector, w_mean: Vector, gamma_mean: Vector) -> Packed
     return server_step(terms, env.layout, w_mean - s.eta_g * gamma_mean, at=w, step=s.eta_g)
 
 
+# What was counted -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Past:
+    """What a node remembers of its uploads in an era.
+
+    Attributes:
+        era: which.
+        round: of its last upload, or -1.
+        counted: the round of the last one of which it knows that it entered w, or -1.
+    """
+
+    era: int = 0
+    round: int = -1
+    counted: int = -1
+
+
+def recalled(past: Past, me: str, m: Global) -> Past | None:
+    """What this node remembers now that it has been told what was counted; None: something else than it is told."""
+    past, told = past if past.era == m.era else Past(m.era), m.counted.get(me, -1)
+    return replace(past, counted=told) if told in (past.round, past.counted) else None
+
+
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Device:
     """Attributes:
-    gamma: as the aggregator's mean has it, if the upload of `round` was not counted.
+    gamma: as the aggregator's mean has it, if the last upload was not counted.
     p: the personal component.
-    tried: gamma, if the upload of `round` was counted.
-    round: the global round in which this device last took part.
+    tried: gamma, if that upload was counted.
+    past: the global round in which this device last took part, and what became of it.
     """
 
     gamma: Theta
     p: Theta
     tried: Theta
-    round: int = -1
+    past: Past = field(default_factory=Past)
 
 
 def device_start(env: Env) -> Step:
@@ -203,26 +234,38 @@ def without_norms(env: Env) -> Vector:
 
 def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
     m: Global = gather.expected(sender, message, Global)
-    gamma = s.tried if m.counted.get(env.me, -1) == s.round else s.gamma
-    w = lowrank.unpack(env.layout, m.model)
+    past = recalled(s.past, env.me, m)
+    if past is None:
+        return s, [Send(UP, Forgotten())]
+    gamma, w = auxiliary(s, past), lowrank.unpack(env.layout, m.model)
     w_local, loss = local_phase(env, m.round, w, gamma)
     tried = update_auxiliary(gamma, w, w_local, env.settings.eta_g)
     upload = Sum(w_local, 1.0, 1, training_scores(env, loss, {"global": w, "personal": w + s.p}))
-    return Device(gamma, local_fusion(env, m.round, w, s.p), tried, m.round), [Send(UP, upload)]
+    p = local_fusion(env, m.round, w, s.p)
+    return Device(gamma, p, tried, replace(past, round=m.round)), [Send(UP, upload)]
+
+
+def auxiliary(s: Device, past: Past) -> Vector:
+    """gamma_i as the aggregator's mean has it."""
+    if past.era != s.past.era:
+        return np.zeros_like(s.gamma)
+    return s.tried if past.counted == s.past.round else s.gamma
 
 
 # Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Hospital:
     """Attributes:
-    round: of the latest question.
+    past: the round of the latest question, and what became of the sums.
     tally: the uploads of that round.
-    counted: device -> the last round in which its upload entered w.
+    counted: device -> the last round of this era in which its upload entered w.
+    forgotten: a node has lost its memory, this one or a device.
     """
 
-    round: int = -1
+    past: Past = field(default_factory=Past)
     tally: Tally | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
+    forgotten: bool = False
 
 
 def hospital_start(env: Env) -> Step:
@@ -231,22 +274,29 @@ def hospital_start(env: Env) -> Step:
 
 def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
     if sender != UP:
+        if isinstance(message, Forgotten):
+            return replace(s, forgotten=True), []
         return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
     m: Global = gather.expected(sender, message, Global)
-    counted = confirmed(s, m.counted.get(env.me, -1))
+    past = recalled(s.past, env.me, m)
+    if past is None:
+        return Hospital(s.past, None, s.counted, forgotten=True), [Send((), m)]
+    counted = confirmed(s, past)
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
-    return Hospital(m.round, None, counted), [Send(chosen, question)]
+    return Hospital(replace(past, round=m.round), None, counted), [Send(chosen, question)]
 
 
-def confirmed(s: Hospital, last: int) -> Mapping[str, int]:
+def confirmed(s: Hospital, past: Past) -> Mapping[str, int]:
     """A device's upload counts only if its hospital's sum counted too."""
-    heard = s.tally.heard if s.tally is not None and last == s.round else ()
-    return {**s.counted, **dict.fromkeys(heard, s.round)}
+    if past.era != s.past.era:
+        return {}
+    heard = s.tally.heard if s.tally is not None and past.counted == s.past.round else ()
+    return {**s.counted, **dict.fromkeys(heard, s.past.round)}
 
 
 def hospital_close(env: Env, s: Hospital) -> Step:
-    return s, [Send(UP, gather.answer(s.tally, env.theta0))]
+    return s, [Send(UP, Forgotten() if s.forgotten else gather.answer(s.tally, env.theta0))]
 
 
 # Aggregator -----------------------------------------------------------------------------------------------------
@@ -257,7 +307,9 @@ class Aggregator:
     gamma_mean: mean of gamma_i over all devices.
     round: t.
     tally: the uploads of this round.
-    counted: hospital -> the last round in which its sum entered w.
+    counted: hospital -> the last round of this era in which its sum entered w.
+    era: how often gamma has begun at zero again.
+    forgotten: a node has lost its memory.
     """
 
     model: Packed
@@ -265,6 +317,8 @@ class Aggregator:
     round: int = 0
     tally: Tally | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
+    era: int = 0
+    forgotten: bool = False
 
 
 def aggregator_start(env: Env) -> Step:
@@ -280,10 +334,12 @@ def questions(env: Env, s: Aggregator) -> list[Send]:
 
 
 def question(s: Aggregator, hospital: str, devices: int) -> Global:
-    return Global(s.model, s.round, devices, {h: r for h, r in s.counted.items() if h == hospital})
+    return Global(s.model, s.round, devices, {h: r for h, r in s.counted.items() if h == hospital}, s.era)
 
 
 def aggregator_receive(env: Env, s: Aggregator, sender: str, message: object) -> Step:
+    if isinstance(message, Forgotten):
+        return replace(s, forgotten=True), []
     return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
 
 
@@ -294,7 +350,9 @@ def aggregator_close(env: Env, s: Aggregator) -> Step:
 
 
 def step(env: Env, s: Aggregator) -> Aggregator:
-    """Nobody answered: the same model again, with a new draw."""
+    """Nobody answered: the same model again, with a new draw. Nor does a round count that begins an era."""
+    if s.forgotten:
+        return Aggregator(s.model, np.zeros_like(s.gamma_mean), s.round + 1, era=s.era + 1)
     if s.tally is None:
         return replace(s, round=s.round + 1)
     uploads, w = gather.total(s.tally, env.theta0), lowrank.unpack(env.layout, s.model)
@@ -302,7 +360,7 @@ def step(env: Env, s: Aggregator) -> Aggregator:
     share = uploads.count / env.devices
     gamma_mean = update_auxiliary(s.gamma_mean, w, w_mean, env.settings.eta_g, share)
     counted = {**s.counted, **dict.fromkeys(s.tally.heard, s.round)}
-    return Aggregator(aggregate(env, w, w_mean, gamma_mean), gamma_mean, s.round + 1, None, counted)
+    return Aggregator(aggregate(env, w, w_mean, gamma_mean), gamma_mean, s.round + 1, None, counted, s.era)
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
@@ -326,7 +384,7 @@ FEDSLR = Method(
     device=Role(device_start, device_receive, unchanged, Device),
     hospital=Role(hospital_start, hospital_receive, hospital_close, Hospital),
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, Aggregator),
-    messages=(Global, Sum, Nobody),
+    messages=(Global, Sum, Nobody, Forgotten),
     settings=Settings,
     env=Env,
     show=show,

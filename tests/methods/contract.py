@@ -137,17 +137,18 @@ def late_answers_change_nothing(method, settings):
 
 
 def an_interrupted_round_is_dropped(method, settings):
-    """A hospital that is asked anew before it has closed answers as one that was asked only now."""
+    """A hospital that is asked anew before it has closed answers as one that nobody had answered yet."""
     heard = recorded_hospital_calls(method, settings)
     role, answers = method.hospital, []
-    for questions in (heard["questions"][:2], heard["questions"][1:2]):
-        env = heard["env"]
+    (first, second), (early, late), env = heard["questions"][:2], heard["answers"][:2], heard["env"]
+    for interrupted in (True, False):
         s, _ = role.start(env)
-        for question, (sender, answer) in zip(questions, heard["answers"], strict=False):
-            s, _ = role.receive(env, s, UP, question)
-            s, _ = role.receive(env, s, sender, answer)
+        s, _ = role.receive(env, s, UP, first)
+        if interrupted:
+            s, _ = role.receive(env, s, *early)
+        s, _ = role.receive(env, s, UP, second)
+        s, _ = role.receive(env, s, *late)
         answers.append(fingerprint(role.close(env, s)[1]))
-        heard["answers"] = heard["answers"][1:]
     assert answers[0] == answers[1], "what was gathered before an interruption was counted after it"
 
 

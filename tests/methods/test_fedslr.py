@@ -113,7 +113,7 @@ def test_without_the_acknowledgement_the_fixed_point_is_lost():
     """Why gamma is mirrored: a device that believes that all its uploads count spoils the mean of gamma for ever."""
 
     def believing(env, s, sender, m):
-        return fedslr.device_receive(env, s, sender, replace(m, counted={env.me: s.round}))
+        return fedslr.device_receive(env, s, sender, replace(m, counted={env.me: s.past.round}))
 
     method = replace(FEDSLR, device=replace(FEDSLR.device, receive=believing))
     net, trace = play(method, FULL_BATCH, 60, weather=Weather(drop=0.15), policies=HASTY)
@@ -176,6 +176,49 @@ def test_golden_full():
     assert np.allclose(path[-1], LIMIT, atol=1e-8)
     for d in H:
         assert np.allclose(state(net, d).tried, H[d] * (np.array(LIMIT) - B[d]), atol=1e-7)
+
+
+def losing_its_memory(node, at, recalls=True):
+    """FedSLR in which the disk of a node is replaced before the question of round `at`."""
+
+    def once(start, receive):
+        lost = []
+
+        def forgetful(env, s, sender, m):
+            if env.me == node and sender == "up" and m.round == at and not lost:
+                lost.append(s)
+                s, m = start(env)[0], m if recalls else replace(m, counted={})
+            return receive(env, s, sender, m)
+
+        return forgetful
+
+    device = replace(FEDSLR.device, receive=once(fedslr.device_start, fedslr.device_receive))
+    hospital = replace(FEDSLR.hospital, receive=once(fedslr.hospital_start, fedslr.hospital_receive))
+    return replace(FEDSLR, device=device, hospital=hospital)
+
+
+@pytest.mark.parametrize("node", ["d1", "h"])
+@pytest.mark.parametrize("at", [1, 7])
+def test_a_replaced_disk_leaves_no_trace_in_the_mean_of_gamma(node, at):
+    path, net = toy(losing_its_memory(node, at), EXACT, 400, exact=True)
+    s = state(net, "aggregator")
+    assert s.era == 1
+    assert np.allclose(s.gamma_mean, np.mean([state(net, d).tried for d in H], axis=0), atol=1e-12)
+    assert np.allclose(path[at], path[at - 1], atol=0)  # the round in which it came out
+    assert np.allclose(path[-1], LIMIT, atol=1e-8)
+
+
+def test_without_a_new_era_a_replaced_device_moves_the_fixed_point():
+    path, _ = toy(losing_its_memory("d1", 7, recalls=False), EXACT, 400, exact=True)
+    assert np.abs(path[-1] - LIMIT).max() > 1e-2
+
+
+def test_a_replaced_aggregator_begins_an_era():
+    """It counts from round 0 again, and its hospitals and devices do not believe it."""
+    past = fedslr.Past(era=0, round=12, counted=11)
+    asked = fedslr.Global(lowrank.dense(TOY, np.zeros(4)), 0, 2, {})
+    assert fedslr.recalled(past, "h", asked) is None
+    assert fedslr.recalled(past, "h", replace(asked, era=1)) == fedslr.Past(era=1)
 
 
 def test_golden_first_answers():
