@@ -1,0 +1,103 @@
+"""From the [private] table of an aggregator's settings to its regulariser. Nothing here is ever sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aggregator.crd import Crd, CrdOptions
+from aggregator.graph import Graph
+from aggregator.pretrained import Outputs, as_vector, loaded, named, said_of
+from aggregator.regulariser import Distilled, KdOptions, Loss, SquaredDistance, Stateless, kd
+from edge_sdk.bundle import Bundle
+from edge_sdk.errors import UsageError
+from edge_sdk.private import Private
+from edge_sdk.settings import from_mapping
+
+HEADS = 33  # purpose of randomness
+
+Regulariser = SquaredDistance | Distilled
+
+
+def regulariser_of(private: Private, bundle: Bundle, seed: int, device: str) -> Regulariser | None:
+    """What a [private] table says; None where lambda is 0, and then no file is opened.
+
+    Raises:
+        UsageError: a file cannot be used, or does not fit the devices' model.
+    """
+    if private.weight == 0:
+        return None
+    assert private.model is not None  # Private.check_files
+    if private.regulariser == "l2":
+        if private.options:
+            raise UsageError(f"options of regulariser l2: it has none, not {', '.join(private.options)}")
+        return SquaredDistance(private.weight, as_vector(private.model, bundle.layout))
+    student = Graph(bundle, device)
+    x, y = data_of(private, bundle, device)
+    teacher = said_of(loaded(private, device), private.features, x, private.batch)
+    with torch.no_grad():
+        width = student(student.constant(bundle.theta0), x[:1])[0].shape[1]
+    loss = loss_of(private, teacher, y, width, seed)
+    return Distilled(
+        student, teacher, loss, x, y, weight=private.weight, batch=private.batch, every=private.every, seed=seed
+    )
+
+
+def loss_of(private: Private, teacher: Outputs, y: Tensor | None, width: int, seed: int) -> Loss:
+    if private.regulariser == "crd":
+        options = from_mapping(CrdOptions, private.options, "options of regulariser crd")
+        return Crd(options, teacher, y, width, seed + HEADS)
+    if private.regulariser == "kd":
+        return kd(from_mapping(KdOptions, private.options, "options of regulariser kd"))
+    function, options_ = named(private.regulariser), private.options
+    return Stateless(lambda batch: function(batch, **options_))
+
+
+def data_of(private: Private, bundle: Bundle, device: str) -> tuple[Tensor, Tensor | None]:
+    assert private.data is not None  # Private.check_files
+    arrays = opened(private.data)
+    shape = tuple(bundle.manifest["inputs"][0]["shape"])
+    x = arrays.get("x")
+    if x is None or x.shape[1:] != shape or x.dtype != np.float32 or len(x) < 2:
+        found = "missing" if x is None else f"{x.dtype} {x.shape}"
+        raise UsageError(
+            f"{private.data}: x is {found}, the devices' model takes float32 (N, {', '.join(map(str, shape))})"
+        )
+    if not np.isfinite(x).all():
+        raise UsageError(f"{private.data}: x has a value that is not finite")
+    y = arrays.get("y")
+    if y is not None and (len(y) != len(x) or not np.issubdtype(y.dtype, np.integer)):
+        raise UsageError(f"{private.data}: y is {y.dtype} {y.shape}, expected {len(x)} integers")
+    return torch.from_numpy(x).to(device), None if y is None else torch.from_numpy(y.astype(np.int64)).to(device)
+
+
+def opened(path: Path) -> Mapping[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: no NPZ file that can be read: {error}") from error
+
+
+def given(env: type, regulariser: Regulariser | None) -> dict[str, Any]:
+    """The fields of an env through which a method is given a regulariser.
+
+    Raises:
+        UsageError: the method has no room for it, or for what it must remember.
+    """
+    if regulariser is None:
+        return {}
+    room, memory = {f.name for f in fields(env)}, regulariser.first()
+    if {"regulariser", "memory"} <= room:
+        return {"regulariser": regulariser, "memory": memory}
+    if "smooth_grad" not in room:
+        raise UsageError("private: this method's aggregator has no room for a regulariser")
+    if len(memory):
+        raise UsageError("private: this method does not keep what the regulariser learns; heads = 'frozen' would do")
+    return {"smooth_grad": lambda theta: regulariser(theta, 0, memory).gradient}
