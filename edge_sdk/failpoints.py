@@ -1,5 +1,7 @@
 """Where a node can be made to die, for the kill matrix: AUSCULT_FAIL="committed:3" kills it there the third time.
 
+With "committed:3:stop" it stands still there until it is told to go on, so that something else can be killed.
+
 Costs a comparison where the variable is not set. The names are the steps of the protocol, in their order.
 """
 
@@ -23,14 +25,14 @@ POINTS = {
     "told": "the application was told, the store does not know it",
 }
 
-_point, _, _count = os.environ.get("AUSCULT_FAIL", "").partition(":")
+_point, _count, _what = (os.environ.get("AUSCULT_FAIL", "") + "::").split(":")[:3]
 _left = int(_count or 1)
 
 
 def reach(point: str) -> None:
-    """Die here, if it was asked for."""
+    """Die or stop here, if it was asked for."""
     global _left
     if point == _point:
         _left -= 1
         if _left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSTOP if _what == "stop" else signal.SIGKILL)

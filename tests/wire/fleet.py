@@ -75,6 +75,14 @@ class Fleet:
         del self.processes[name]
         return True
 
+    def stands_still(self, name: str) -> bool:
+        """Whether it has stopped itself."""
+        pid = self.processes[name].pid
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
+
+    def go_on(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGCONT)
+
     def stop_all(self) -> None:
         for process in self.processes.values():
             process.terminate()

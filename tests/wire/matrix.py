@@ -1,9 +1,11 @@
-"""The kill matrix: every tier dies at every step of the protocol, on each broker, with either durability.
+"""The kill matrix: every tier dies at every step of the protocol, and the broker while a tier is at that step.
+
+On each broker, with either durability.
 
     python -m tests.wire.matrix [--rounds 1] [--seed 7]
 
 Prints a table with a count per cell: how often a node died there and the run went on with everything counted once. A
-dot: that tier has no such step. The broker is killed between the cells.
+dot: that tier has no such step.
 """
 
 from __future__ import annotations
@@ -21,12 +23,26 @@ from tests.wire.fleet import Fleet, eventually
 
 TREE = {"agg": ["h"], "h": ["a", "b"]}
 VICTIMS = {"aggregator": "agg", "hospital": "h", "device": "a"}
-Cell = tuple[str, str]  # tier, point
+Cell = tuple[str, str, str]  # who dies, while which tier is at which point
 
 
 def cells() -> list[Cell]:
     """All that there are: only the aggregator tells its application anything."""
-    return [(tier, point) for tier in VICTIMS for point in POINTS if point != "told" or tier == "aggregator"]
+    steps = [(tier, point) for tier in VICTIMS for point in POINTS if point != "told" or tier == "aggregator"]
+    return [(victim, tier, point) for tier, point in steps for victim in (tier, "broker")]
+
+
+def kill_broker_at(fleet: Fleet, broker: LocalBroker, tier: str, point: str, nth: int) -> None:
+    """The broker dies while that node stands there, and all go on for two rounds."""
+    name = VICTIMS[tier]
+    fleet.kill(name)
+    fleet.start(name, fail=f"{point}:{nth}:stop")
+    eventually(lambda: fleet.stands_still(name))
+    broker.kill()
+    broker.start()
+    fleet.go_on(name)
+    reached = fleet.rounds()
+    eventually(lambda: fleet.rounds() >= reached + 2)
 
 
 def kill_at(fleet: Fleet, tier: str, point: str, nth: int) -> None:
@@ -48,12 +64,12 @@ def play(base: Path, broker: LocalBroker, wanted: list[Cell], dice: random.Rando
     try:
         fleet.start_all()
         eventually(lambda: fleet.rounds() >= 2)
-        for tier, point in wanted:
-            kill_at(fleet, tier, point, dice.randint(1, 4))
-            survived[tier, point] += 1
-            if dice.random() < 0.2:
-                broker.kill()
-                broker.start()
+        for victim, tier, point in wanted:
+            if victim == "broker":
+                kill_broker_at(fleet, broker, tier, point, dice.randint(1, 4))
+            else:
+                kill_at(fleet, tier, point, dice.randint(1, 4))
+            survived[victim, tier, point] += 1
         reached = fleet.rounds()
         eventually(lambda: fleet.rounds() >= reached + 2)
         fleet.stop_all()
@@ -81,11 +97,12 @@ def main() -> None:
                 columns[label] = play(Path(base), broker, wanted, dice, durability=durability)
             broker.__exit__(None, None, None)
             print(f"{label}: {columns[label].total()} kills", file=sys.stderr, flush=True)
-    print(f"{'':28}" + "".join(f"{label:>18}" for label in columns))
-    for tier in VICTIMS:
-        for point in POINTS:
-            row = "".join(f"{found[tier, point] or '.':>18}" for found in columns.values())
-            print(f"{tier + ' ' + point:28}{row}")
+    print(f"{'':38}" + "".join(f"{label:>18}" for label in columns))
+    for victim in (*VICTIMS, "broker"):
+        for tier in VICTIMS if victim == "broker" else [victim]:
+            for point in POINTS:
+                row = "".join(f"{found[victim, tier, point] or '.':>18}" for found in columns.values())
+                print(f"{victim if victim == tier else f'broker, {tier} at'} {point}".ljust(38) + row)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_sdk import topics
-from edge_sdk.broker import LocalBroker, Mosquitto
+from edge_sdk.broker import LocalBroker
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.frames import Message, pack
 from edge_sdk.mqtt import Connection, Tls, broker_at
@@ -18,9 +20,9 @@ from edge_sdk.run import Run
 from edge_sdk.runtime import Runtime
 from edge_sdk.store import DiskError, Store
 from tests.wire import roles
-from tests.wire.conftest import missing
 from tests.wire.fleet import eventually
 from tests.wire.live import Live, Net, playing
+from tests.wire.strict import StrictBroker
 
 
 def test_two_tiers(tmp_path: Path, broker: LocalBroker) -> None:
@@ -388,9 +390,7 @@ def test_a_half_open_link_is_given_up(tmp_path: Path, quick: LocalBroker, monkey
 
 def test_the_brokers_limits_are_kept(tmp_path: Path) -> None:
     """It takes two unacknowledged messages and packets of 100 KB, and throws out who sends more."""
-    if missing("mosquitto"):
-        pytest.skip(missing("mosquitto"))
-    with Mosquitto(settings="max_inflight_messages 2\nmax_packet_size 100000") as strict:
+    with StrictBroker(receive_maximum=2, packet=100_000) as strict:
         net = Net(tmp_path, strict.url, version=5)
         names = ("a", "b", "c", "d")
         devices = [net.device(n, "agg") for n in names]
@@ -400,3 +400,23 @@ def test_the_brokers_limits_are_kept(tmp_path: Path) -> None:
             assert devices[0].above and devices[0].above.connection is connection
             assert connection.packet == 100_000 and connection.window == 2
             assert devices[0].counters["chunks_out.agg"] >= 4 * 5
+        assert strict.violations == []
+        assert strict.most == 2 and strict.connections == 5
+
+
+def test_a_client_that_does_not_count_is_thrown_out() -> None:
+    """The strict broker is strict."""
+    with StrictBroker(receive_maximum=2, packet=1000) as strict:
+        for count, size, why in [(8, 10, "3 publishes unacknowledged"), (1, 2000, "packet of 2007 bytes")]:
+            client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5, reconnect_on_failure=False)
+            connected, gone = threading.Event(), threading.Event()
+            client.on_connect = lambda *_, e=connected: e.set()  # type: ignore[misc]
+            client.on_disconnect = lambda *_, e=gone: e.set()  # type: ignore[misc]
+            client.connect("127.0.0.1", strict.port)
+            client.loop_start()
+            assert connected.wait(10)
+            for _ in range(count):
+                client.publish("topic", bytes(size), qos=1)
+            assert gone.wait(10)
+            client.loop_stop()
+            assert strict.violations.pop() == why
