@@ -407,7 +407,7 @@ def test_the_brokers_limits_are_kept(tmp_path: Path) -> None:
 def test_a_client_that_does_not_count_is_thrown_out() -> None:
     """The strict broker is strict."""
     with StrictBroker(receive_maximum=2, packet=1000) as strict:
-        for count, size, why in [(8, 10, "3 publishes unacknowledged"), (1, 2000, "packet of 2007 bytes")]:
+        for count, size, why in [(8, 10, "3 publishes unacknowledged"), (1, 2000, "packet of 2010 bytes")]:
             client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5, reconnect_on_failure=False)
             connected, gone = threading.Event(), threading.Event()
             client.on_connect = lambda *_, e=connected: e.set()  # type: ignore[misc]
