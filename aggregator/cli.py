@@ -12,8 +12,10 @@ import torch
 
 from aggregator.server import Aggregator
 from edge_sdk import lowrank
+from edge_sdk.assembly import method_of
 from edge_sdk.errors import UsageError
 from edge_sdk.lowrank import Packed
+from edge_sdk.public import read_public
 from edge_sdk.run import Run
 from edge_sdk.serve import serve, write_json
 from edge_sdk.services import AggregatorFile
@@ -44,7 +46,8 @@ def aggregator_of(file: AggregatorFile) -> Aggregator:
     from edge_sdk.bundle import read_bundle
 
     table = dataclasses.asdict(file.run)
-    run = Run(**table, bundle=read_bundle(file.bundle).sha256)
+    public = "" if file.public is None else read_public(file.public).sha256
+    run = Run(**table, bundle=read_bundle(file.bundle).sha256, public=public)
     return Aggregator(
         file.name,
         broker=file.broker,
@@ -72,7 +75,9 @@ def result(aggregator: Aggregator, seconds: float) -> dict[str, Any]:
 
 
 def described_model(aggregator: Aggregator) -> dict[str, Any]:
-    """Size of the final model, and the rank of each layer that has a matrix form."""
+    """Size of the final model, and the rank of each layer that has a matrix form. Devices may have their own: 0."""
+    if method_of(aggregator.job).models_differ:
+        return {"parameters": 0, "parameters_sent": 0, "ranks": {}, "full_ranks": {}}
     layout, packed = aggregator.bundle.layout, getattr(aggregator.newest, "model", None)
     if not isinstance(packed, Packed):
         return {"parameters": layout.size, "parameters_sent": layout.size, "ranks": {}, "full_ranks": {}}

@@ -24,7 +24,7 @@ import numpy as np
 
 from aggregator.kernels import kernels_for
 from edge_sdk import lowrank
-from edge_sdk.assembly import assembly, method_of, place, settings_of
+from edge_sdk.assembly import assembly, check_bundle, method_of, place, settings_of
 from edge_sdk.bundle import read_bundle
 from edge_sdk.classification import areas
 from edge_sdk.errors import UsageError
@@ -33,6 +33,7 @@ from edge_sdk.method import Place
 from edge_sdk.methods.evaluation import Finished
 from edge_sdk.methods.hsgd_plan import Planned
 from edge_sdk.methods.reports import Progress, Report
+from edge_sdk.outputs import check_public
 from edge_sdk.parties import divides, split_of
 from edge_sdk.report import accuracies, loss, percent
 from edge_sdk.run import Run, checked_name
@@ -111,8 +112,9 @@ class Aggregator:
         self.runtime.stop()
 
     def assemble(self, run: Run) -> Assembly:
-        if run.bundle != self.bundle.sha256:
-            raise UsageError(f"run {run.id} is for bundle {run.bundle[:12]}, the file is {self.bundle.sha256[:12]}")
+        manifest = self.bundle.manifest
+        check_bundle(run, manifest["name"], self.bundle.sha256, manifest["classes"], "this aggregator")
+        check_public(run)
         method = method_of(run)
         given = kernels_for(method.env, self.device)
         if divides(run, self.bundle):
@@ -148,8 +150,10 @@ class Aggregator:
         return method_of(self.job).show(self.place, self.node_state())
 
     def save_model(self) -> None:
-        """The newest global model, in place of the one before."""
+        """The newest global model, in place of the one before; nothing where there is none."""
         layout, self.newest = self.bundle.layout, self.shown()
+        if method_of(self.job).models_differ:
+            return
         theta = method_of(self.job).models(self.place, None, self.newest)["global"]
         arrays = {slot.name: layout.view(theta, slot) for slot in layout.slots}
         part = self.directory / "model.npz.part"

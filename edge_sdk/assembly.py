@@ -6,7 +6,7 @@ The only place where the pure methods meet the things that they are given (kerne
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf
 from typing import Any
 
@@ -52,9 +52,24 @@ def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> Place:
     method = method_of(run)
     if method.splits and "split" not in given:
         raise UsageError(unsplit(run))
+    if "classes" in {f.name for f in fields(method.env)}:
+        given["classes"] = len(run.classes)
     return method.env(
         seed=run.seed, rounds=run.rounds, layout=layout, theta0=theta0, settings=settings_of(run), **given
     )
+
+
+def check_bundle(run: Run, name: str, sha256: str, classes: int, whose: str) -> None:
+    """Whether a node's bundle is one for this run: the one that it names, or any that tells its classes apart.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if not method_of(run).models_differ:
+        if run.bundle != sha256:
+            raise UsageError(f"run {run.id} is for bundle {run.bundle[:12]}, {whose} has {sha256[:12]}")
+    elif classes != len(run.classes):
+        raise UsageError(f"run {run.id} has {len(run.classes)} classes, {whose} has {name} with {classes}")
 
 
 def unsplit(run: Run) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from edge_sdk.method import Place
+from edge_sdk.methods.fedal import alone
+from edge_sdk.methods.fedal_settings import Env
 from edge_sdk.methods.local import Training, batches, descend
 from edge_sdk.vectors import Vector
 
@@ -12,11 +14,13 @@ ALONE = 9
 
 def local_only(env: Place) -> Vector:
     """Mini-batch SGD on the own samples from the initial model: as many epochs, the same batches' size, step sizes and
-    weight decay as the local phases of a whole run, but nobody else's knowledge.
+    weight decay as the local phases of a whole run, but nobody else's knowledge. FedAL's devices: their local stages.
 
     Returns:
         theta, (n,), after rounds x local_epochs epochs.
     """
+    if isinstance(env, Env):
+        return alone(env)
     settings = env.settings if isinstance(env.settings, Training) else Training()
     theta = env.theta0.copy()
     assert env.grad_fn is not None

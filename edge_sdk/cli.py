@@ -113,7 +113,8 @@ def add_replay(commands: Any) -> None:
     command.add_argument("--insecure", action="store_true", help="plain text may leave this machine, to that broker")
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
-    command.add_argument("--bundle", type=Path, help="compiled model (default: the one that fits)")
+    model = "compiled model (default: the one that fits); may be repeated where devices may have different ones"
+    command.add_argument("--bundle", type=Path, action="append", default=[], help=model)
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
     command.add_argument("--no-local-only", action="store_true", help="do not train the local-only baseline")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
@@ -135,10 +136,12 @@ def add_data_options(command: argparse.ArgumentParser) -> None:
     dealt.add_argument("--deal", help="iid, classes=K, dirichlet=A or mixed, the data set's own (mixed)")
     dealt.add_argument("--samples", type=int, help="most that a device trains on; 0: its whole share (0)")
     dealt.add_argument("--judge", help="own or global: test samples of a device's own labels, or all (own)")
+    dealt.add_argument("--public", type=int, help="inputs that all devices know (1000, for methods that need some)")
     dealt.add_argument("--tests", type=int, help="most test samples that a device is judged on; 0: all (0)")
 
 
-DATA_OPTIONS = ("held_out", "label", "window", "stride", "gap", "devices", "deal", "samples", "judge", "tests")
+TRACE_OPTIONS = ("held_out", "label", "window", "stride", "gap")
+DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
 
 
 def do_replay(options: argparse.Namespace) -> None:
@@ -157,7 +160,7 @@ def do_replay(options: argparse.Namespace) -> None:
         options={key: found for key in DATA_OPTIONS if (found := getattr(options, key)) is not None},
         evaluate_every=options.evaluate_every,
         local_only=not options.no_local_only,
-        bundle=options.bundle,
+        bundle=tuple(options.bundle),
         settings=dict(parse_assignment(text) for text in options.set),
     )
     show = sys.stderr if options.json else sys.stdout

@@ -26,6 +26,7 @@ from edge_sdk.traces.synth import MARK
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
 Tables = Mapping[str, Mapping[str, Any]]
+Wanted = Callable[[str], Shapes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ class Dealing:
         judge: "own": each device is judged on test samples of its own label mix; "global": each on all of them.
         tests: most of the test samples that a device is judged on; 0: all.
         held_out: share of the samples that is kept for judging, where the data set does not say itself what is.
+        public: training samples that nobody gets: all devices know their inputs, and no labels. 0: none.
     """
 
     devices: int = 4
@@ -58,12 +60,15 @@ class Dealing:
     judge: str = "own"
     tests: int = 0
     held_out: float = 0.2
+    public: int = 0
 
     def __post_init__(self) -> None:
         if self.devices < 1:
             raise UsageError(f"--devices {self.devices}: at least 1 for each hospital")
         if self.samples < 0 or self.tests < 0:
             raise UsageError(f"--samples {self.samples} --tests {self.tests}: how many at most, or 0 for all")
+        if self.public < 0:
+            raise UsageError(f"--public {self.public}: how many, or 0 for none")
         if self.judge not in ("own", "global"):
             raise UsageError(f"--judge {self.judge}: own or global")
 
@@ -77,7 +82,9 @@ class Cohort:
     shapes: of a sample, by the names of a bundle's inputs: "x", or "x.hospital" and "x.device" for a split model.
     reshape: a sample may be given to the model in another shape of the same size.
     generated: not measured on anybody.
-    tables: (directory, shapes that the model wants) -> node -> its [data] table; writes the files that it names there.
+    tables: (directory, node -> shapes that its model wants) -> node -> its [data] table; writes the files that it
+        names there.
+    public: inputs that all devices know; None: there are none.
     """
 
     said: str
@@ -86,7 +93,8 @@ class Cohort:
     shapes: Shapes
     reshape: bool
     generated: bool
-    tables: Callable[[Path, Shapes], Tables]
+    tables: Callable[[Path, Wanted], Tables]
+    public: Floats | None = None
 
 
 def cohort(data: str, hospitals: int, seed: int, options: Mapping[str, Any], splits: bool = False) -> Cohort:
@@ -155,16 +163,33 @@ def dealt_out(spec: str, hospitals: int, seed: int, how: Dealing, splits: bool =
     train, test = datasets.held_out(table, how.held_out, seed)
     table = datasets.standardised(table, train, DATASETS[table.name].together)
     held = held_by(table, splits)
+    common, train = apart(train, how.public, seed)
     parts = parts_of(table, train, test, hospitals, seed, how)
     tree = {hospital: tuple(devices) for hospital, devices in parts.items()}
 
-    def tables(directory: Path, shapes: Shapes) -> Tables:
-        shaped = {key: x.reshape(len(x), *shapes[key]) for key, x in held.items()}
-        return written(directory, shaped, table, parts)
+    def tables(directory: Path, wanted: Wanted) -> Tables:
+        return written(directory, lambda node: shaped(held, wanted(node)), table, parts)
 
     said = f"{sum(map(len, tree.values()))} devices in {len(tree)} hospitals, {spoken(parts)}"
     shapes = {key: x.shape[1:] for key, x in held.items()}
-    return Cohort(said, tree, table.classes, shapes, True, table.truth is not None, tables)
+    public = table.x[common] if len(common) else None
+    return Cohort(said, tree, table.classes, shapes, True, table.truth is not None, tables, public)
+
+
+def apart(train: Rows, count: int, seed: int) -> tuple[Rows, Rows]:
+    """Some rows that everybody may see, and those that remain.
+
+    Raises:
+        UsageError: none would remain.
+    """
+    if count >= len(train):
+        raise UsageError(f"--public {count}: there are {len(train)} training samples, and some are to be trained on")
+    order = np.random.default_rng([seed, 9]).permutation(len(train))
+    return train[np.sort(order[:count])], train[np.sort(order[count:])]
+
+
+def shaped(held: Mapping[str, Floats], shapes: Shapes) -> dict[str, Floats]:
+    return {key: x.reshape(len(x), *shapes[key]) for key, x in held.items()}
 
 
 def held_by(table: Table, splits: bool) -> dict[str, Floats]:
@@ -209,16 +234,21 @@ def between(counts: list[int]) -> str:
 
 
 def written(
-    directory: Path, held: Mapping[str, Floats], table: Table, parts: Mapping[str, Mapping[str, Part]]
+    directory: Path,
+    held_by: Callable[[str], Mapping[str, Floats]],
+    table: Table,
+    parts: Mapping[str, Mapping[str, Part]],
 ) -> dict[str, dict[str, Any]]:
     """A file for each holder of data: a device's samples, and a hospital's part of them where they are divided."""
     found: dict[str, dict[str, Any]] = {}
     for hospital, devices in parts.items():
         for device, part in devices.items():
+            held = held_by(device)
             x = held.get("x.device", held.get("x"))
             assert x is not None
             train, judged = (labelled(x[rows], table.y[rows], table.classes) for rows in (part.train, part.held_out))
             found[device] = {"samples": store(directory / f"{device}.npz", train, judged).resolve()}
+        held = held_by(hospital)
         if "x.hospital" in held:
             patients = patients_of(held["x.hospital"], table, devices)
             found[hospital] = {"samples": store_patients(directory / f"{hospital}.npz", patients).resolve()}

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk import classification, keepsake, parties
-from edge_sdk.assembly import assembly, class_codes, place
+from edge_sdk import classification, keepsake, outputs, parties
+from edge_sdk.assembly import assembly, check_bundle, class_codes, place
 from edge_sdk.errors import UsageError
 from edge_sdk.method import Place
 from edge_sdk.methods.evaluation import Finished, Scores
 from edge_sdk.methods.reports import Models
 from edge_sdk.model import Model
+from edge_sdk.public import read_public
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
 from edge_sdk.samples import Samples
@@ -39,8 +40,9 @@ class Device:
         name: unique in its hospital; also its MQTT client id.
         hospital: name of the hospital that it belongs to.
         broker: URL of the hospital's broker, `mqtts://host[:port]`, or `mqtt://` on this machine.
-        bundle: file with the compiled model; must be the one that the run names.
+        bundle: file with the compiled model; must be the one that the run names, unless the method's models differ.
         directory: where it keeps its state; the personal component lives only here.
+        public: file of the public inputs that the run names, if it names any; see `edge_sdk.public`.
         threads: of onnxruntime.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.Wire`.
         on_event: called with what the run tells this device (scores, models, the end), on the network's thread.
@@ -58,6 +60,7 @@ class Device:
         bundle: str | Path,
         directory: str | Path,
         threads: int = 1,
+        public: str | Path | None = None,
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
@@ -67,6 +70,7 @@ class Device:
         self.train: Samples | None = None
         self.held_out: Samples | None = None
         self.directory = Path(directory)
+        self.public = None if public is None else read_public(public)
         self.current: Run | None = None
         self.kept = keepsake.Keepsake()
         self.log = log or logging.getLogger(f"auscult.{name}")
@@ -125,8 +129,7 @@ class Device:
 
     def assemble(self, run: Run) -> Assembly:
         """What this device brings into a run: its samples, behind functions of theta."""
-        if run.bundle != self.model.sha256:
-            raise UsageError(f"run {run.id} is for bundle {run.bundle[:12]}, this device has {self.model.sha256[:12]}")
+        check_bundle(run, self.model.name, self.model.sha256, self.model.classes, "this device")
         self.current = run
         self.kept = keepsake.load(self.keepsake_path(run))
         if self.kept.finished:
@@ -140,8 +143,27 @@ class Device:
         if parties.divides(run, self.model.bundle) and isinstance(self.model, SplitModel):
             return place(run, self.model.layout, self.model.theta0, **self.part(self.model, run))
         x, y = train.x, self.codes(train, run)
-        grad_fn = self.model.grad_fn(x, y, cancel=self.runtime.cancelled if cancellable else None)
-        return place(run, self.model.layout, self.model.theta0, grad_fn=grad_fn, samples=len(x), **self.judges(run))
+        cancel = self.runtime.cancelled if cancellable else None
+        given: dict[str, Any] = {"grad_fn": self.model.grad_fn(x, y, cancel=cancel), "samples": len(x)}
+        if outputs.exchanged(run):
+            given |= outputs.device_kernels(self.model, x, y, self.public_inputs(run), cancel)
+        return place(run, self.model.layout, self.model.theta0, **given, **self.judges(run))
+
+    def public_inputs(self, run: Run) -> npt.NDArray[np.float32]:
+        """The inputs that all devices of the run have.
+
+        Raises:
+            UsageError: this one has none, or others.
+        """
+        if self.public is None:
+            raise UsageError(
+                f"device {self.name}: method {run.method} compares outputs on public inputs: name their file"
+            )
+        if self.public.sha256 != run.public:
+            known, own = run.public[:12] or "none", self.public.sha256[:12]
+            raise UsageError(f"run {run.id} is for public inputs {known}, device {self.name} has {own}")
+        outputs.check_enough(run, len(self.public.x))
+        return self.public.shaped(self.model.input_shape, f"device {self.name}")
 
     def part(self, model: SplitModel, run: Run) -> dict[str, Any]:
         """What this device brings into the training of a split model: its own features, and labels."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk import parties
-from edge_sdk.assembly import assembly, class_codes, place
+from edge_sdk.assembly import assembly, check_bundle, class_codes, place
 from edge_sdk.bundle import read_bundle
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.evaluation import Finished
@@ -94,10 +94,8 @@ class Hospital:
         self.runtime.stop()
 
     def assemble(self, run: Run) -> Assembly:
-        if run.bundle != self.bundle.sha256:
-            raise UsageError(
-                f"run {run.id} is for bundle {run.bundle[:12]}, this hospital has {self.bundle.sha256[:12]}"
-            )
+        manifest = self.bundle.manifest
+        check_bundle(run, manifest["name"], self.bundle.sha256, manifest["classes"], "this hospital")
         given: dict[str, Any] = {"sizes": dict.fromkeys(self.devices, 1)}
         if parties.divides(run, self.bundle) and self.model is not None:
             given |= self.part(self.model, run)

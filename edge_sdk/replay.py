@@ -16,14 +16,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edge_sdk import datasets
 from edge_sdk.assembly import method_of, settings_of
 from edge_sdk.broker import EmbeddedBroker
 from edge_sdk.bundle import read_bundle
 from edge_sdk.cohort import Cohort, Tables, cohort
 from edge_sdk.errors import UsageError
 from edge_sdk.fleet import Fleet, FleetError, write_toml
-from edge_sdk.ondemand import bundle_for
+from edge_sdk.ondemand import bundles_for
+from edge_sdk.outputs import check_enough, exchanged
 from edge_sdk.parties import shapes
+from edge_sdk.public import store_public
 from edge_sdk.run import Run
 from edge_sdk.wire import Wire
 
@@ -39,6 +42,7 @@ class Replay:
     Attributes:
         data: a folder of traces, or NAME[:PATH] of a data set.
         options: of the data: fields of `cohort.Cutting` for traces, of `cohort.Dealing` for a data set.
+        bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
     """
 
     data: str | Path
@@ -52,7 +56,7 @@ class Replay:
     options: Mapping[str, Any] = field(default_factory=dict)
     evaluate_every: int = 0
     local_only: bool = True
-    bundle: Path | None = None
+    bundle: tuple[Path, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,20 +83,21 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
         UsageError: something named cannot be used. FleetError: a process has failed.
     """
     began = time.monotonic()
-    everybody = cohort(str(job.data), job.hospitals, job.seed, job.options, splits(job))
+    everybody = cohort(str(job.data), job.hospitals, job.seed, with_public(job), splits(job))
     say(everybody.said)
     run = checked_run(job, everybody)
-    bundle = bundle_for(str(job.data), job.bundle, everybody, job.seed, say)
+    check_enough(run, 0 if everybody.public is None else len(everybody.public))
+    several = method_of(run).models_differ
+    bundles = bundles_for(str(job.data), job.bundle, everybody, job.seed, say, several)
     job.out.mkdir(parents=True, exist_ok=True)
-    bundle = kept(bundle, job.out)
-    tables = everybody.tables(job.out / "data", shapes(read_bundle(bundle)))
+    given = parts(job, everybody, kept(bundles, job.out))
     with contextlib.ExitStack() as stack:
         url = job.broker
         if url == "embedded":
             url = stack.enter_context(EmbeddedBroker()).url
             say(f"embedded broker at {url}")
         fleet = stack.enter_context(Fleet(job.out / "logs"))
-        start_all(job, fleet, run, everybody, tables, bundle, url)
+        start_all(job, fleet, run, everybody, given, url)
         lines = follow(job, fleet, progress)
         alone = job.local_only and not splits(job)
         say("the last round is over; each device finds out what it would have reached alone" if alone else "")
@@ -125,30 +130,70 @@ def splits(job: Replay) -> bool:
     return method_of(Run(id="replay", method=job.method)).splits
 
 
-def kept(bundle: Path, out: Path) -> Path:
-    """A copy beside the results: they stay explainable, and nobody changes the file under a run."""
-    copy = out / "model.bundle"
-    if bundle != copy.resolve():
-        shutil.copyfile(bundle, copy)
-    return copy.resolve()
+PUBLIC = 1000
+"""Public inputs of a data set, where the method needs some: as many as FedAL's paper has, or a fifth of the samples."""
 
 
-def start_all(job: Replay, fleet: Fleet, run: Run, everybody: Cohort, tables: Tables, bundle: Path, url: str) -> None:
+def with_public(job: Replay) -> Mapping[str, Any]:
+    """The options of the data; a method that compares outputs has public inputs without asking."""
+    if not exchanged(Run(id="replay", method=job.method)) or "public" in job.options or Path(job.data).is_dir():
+        return job.options
+    return {**job.options, "public": min(PUBLIC, len(datasets.load(str(job.data))) // 5)}
+
+
+def kept(bundles: tuple[Path, ...], out: Path) -> tuple[Path, ...]:
+    """Copies beside the results: they stay explainable, and nobody changes the files under a run."""
+    names = ["model.bundle"] if len(bundles) == 1 else [f"model-{i + 1}.bundle" for i in range(len(bundles))]
+    copies = tuple(out / name for name in names)
+    for bundle, copy in zip(bundles, copies, strict=True):
+        if bundle != copy.resolve():
+            shutil.copyfile(bundle, copy)
+    return tuple(copy.resolve() for copy in copies)
+
+
+@dataclass(frozen=True)
+class Given:
+    """Attributes:
+    bundles: node -> its bundle: devices in turns, the others the first.
+    tables: node -> its [data] table.
+    public: file of the public inputs.
+    """
+
+    bundles: Mapping[str, Path]
+    tables: Tables
+    public: Path | None
+
+
+def parts(job: Replay, everybody: Cohort, bundles: tuple[Path, ...]) -> Given:
+    """What each node brings along, in files."""
+    devices = [d for some in everybody.tree.values() for d in some]
+    own = {h: bundles[0] for h in everybody.tree} | {d: bundles[i % len(bundles)] for i, d in enumerate(devices)}
+    found = {path: shapes(read_bundle(path)) for path in bundles}
+    tables, public = everybody.tables(job.out / "data", lambda node: found[own[node]]), None
+    if everybody.public is not None:
+        public = store_public(job.out / "data" / "public.npz", everybody.public).resolve()
+    return Given(own, tables, public)
+
+
+def start_all(job: Replay, fleet: Fleet, run: Run, everybody: Cohort, given: Given, url: str) -> None:
     """Settings files for everybody, then the processes, from the top down."""
-    config, common = job.out / "config", {"broker": url, "bundle": bundle, "wire": {"insecure": job.insecure}}
-    told = {key: value for key, value in asdict(run).items() if key != "bundle"}
+    config, common = job.out / "config", {"broker": url, "wire": {"insecure": job.insecure}}
+    tables, public = given.tables, {} if given.public is None else {"public": given.public}
+    told = {key: value for key, value in asdict(run).items() if key not in ("bundle", "public")}
     hospitals = {name: len(devices) for name, devices in everybody.tree.items()}
-    table = {"name": "cloud", **common, "directory": "../aggregator", "hospitals": hospitals, "run": told}
+    first = {**common, "bundle": given.bundles[next(iter(hospitals))]}
+    table = {"name": "cloud", **first, **public, "directory": "../aggregator", "hospitals": hospitals, "run": told}
     fleet.start("aggregator", ["aggregator", "--once", write_toml(config / "aggregator.toml", table)])
     for name, devices in everybody.tree.items():
-        table = {"name": name, "aggregator": "cloud", **common, "directory": f"../{name}", "devices": devices}
+        table = {"name": name, "aggregator": "cloud", **first, "directory": f"../{name}", "devices": devices}
         table |= {"data": tables[name]} if name in tables else {}
         fleet.start(name, ["hospital", "--once", write_toml(config / f"{name}.toml", table)])
     files = []
     for hospital, devices in everybody.tree.items():
         for name in devices:
-            table = {"name": name, "hospital": hospital, **common, "directory": f"../devices/{name}"}
-            table |= {"local_only": job.local_only and not splits(job), "data": tables[name]}
+            table = {"name": name, "hospital": hospital, **common, **public, "directory": f"../devices/{name}"}
+            table |= {"bundle": given.bundles[name], "data": tables[name]}
+            table |= {"local_only": job.local_only and not splits(job)}
             files.append(write_toml(config / f"{name}.toml", table))
     apart = len(files) <= DEVICES_APART
     shares = [[f] for f in files] if apart else [files[i::DEVICES_APART] for i in range(DEVICES_APART)]
@@ -200,7 +245,8 @@ def collected(job: Replay, everybody: Cohort, lines: list[Line], url: str, secon
     devices = [json.loads((job.out / "devices" / name / "result.json").read_text()) for name in names]
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in everybody.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
-    for name in ("metrics.jsonl", "model.npz"):
+    files = [name for name in ("metrics.jsonl", "model.npz") if (job.out / "aggregator" / name).exists()]
+    for name in files:
         shutil.copyfile(job.out / "aggregator" / name, job.out / name)
     kinds = {key for d in devices for key in d["accuracy"]}
     return {
@@ -218,7 +264,7 @@ def collected(job: Replay, everybody: Cohort, lines: list[Line], url: str, secon
         "seconds": round(seconds, 1),
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
         "density": mean([d["density"] for d in devices if d["density"] is not None]),
-        "model": {"file": str(job.out / "model.npz"), **top["model"]},
+        "model": {"file": str(job.out / "model.npz") if "model.npz" in files else "", **top["model"]},
         "settings": dict(job.settings),
         "broker": "embedded" if job.broker == "embedded" else url,
         "curve": lines,

@@ -72,7 +72,10 @@ def summary(result: Result) -> str:
     model, full = result["model"], result["model"]["full_ranks"]
     lines = [f"bytes    {hop.replace('_to_', ' -> '):24} {size(count):>10}" for hop, count in result["bytes"].items()]
     lines += [f"AUC      {kind:24} {area:>10.3f}" for kind, area in result["auc"].items()]
-    lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]
+    if model["parameters"]:
+        lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]
+    else:
+        lines += ["model    each device's own; outputs travel, not parameters"]
     if model["ranks"]:
         lines += [f"rank     {', '.join(f'{name} {rank}/{full[name]}' for name, rank in model['ranks'].items())}"]
     if result["density"] is not None:

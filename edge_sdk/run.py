@@ -24,7 +24,8 @@ class Run:
         settings: hyper-parameters of the method that differ from their defaults.
         rounds: global rounds.
         seed: of everything random.
-        bundle: sha256 (hex) of the bundle that every device must have.
+        bundle: sha256 (hex) of the bundle that every device must have, unless the method's models differ.
+        public: sha256 (hex) of the file of public inputs that every device must have; "": there are none.
         classes: label names in the order of the model's outputs.
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         deadline: seconds after which a hospital goes on without the devices that have not answered.
@@ -39,6 +40,7 @@ class Run:
     classes: tuple[str, ...] = ()
     evaluate_every: int = 0
     deadline: float = inf
+    public: str = ""
 
     def __post_init__(self) -> None:
         checked_name(self.id, "run id")

@@ -145,6 +145,7 @@ class DeviceService:
             bundle=self.file.bundle,
             directory=self.file.directory,
             threads=self.file.threads,
+            public=self.file.public,
             wire=self.file.wire,
         )
         self.device.train_on(train, held_out)

@@ -19,6 +19,7 @@ class DeviceFile:
 
     Attributes:
         local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
+        public: file of public inputs, for a method that compares outputs; the run names it by its content.
     """
 
     name: str
@@ -29,6 +30,7 @@ class DeviceFile:
     data: Cut | Stored
     threads: int = 1
     local_only: bool = False
+    public: Path | None = None
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -38,6 +40,8 @@ class DeviceFile:
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")
         existing(self.bundle, "bundle")
+        if self.public is not None:
+            existing(self.public, "public")
         if isinstance(self.data, Stored):
             existing(self.data.samples, "data.samples")
         else:
@@ -101,6 +105,7 @@ class AggregatorFile:
         hospitals: name -> number of its devices.
         deadline: seconds a round may take; its hospitals' own deadline is `run.deadline`.
         device: of the torch kernels: "auto", "cpu" or "cuda".
+        public: file of public inputs, which all devices must have; for a method that compares outputs.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
@@ -115,12 +120,15 @@ class AggregatorFile:
     wait_for: int | None = None
     device: str = "auto"
     threads: int = 1
+    public: Path | None = None
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
         self.wire.check(self.broker)
         existing(self.bundle, "bundle")
+        if self.public is not None:
+            existing(self.public, "public")
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")
         check_count(self.wait_for, len(self.hospitals), "wait_for", "hospitals")

@@ -227,6 +227,15 @@ def with_average(env: Env, s: Device, m: Average) -> Device:
     return replace(s, theta=m.model.astype(s.theta.dtype))
 
 
+def alone(env: Env) -> Vector:
+    """The local stages of a whole run without any exchange, and with nothing to remember: cross entropy only."""
+    plain = replace(env, settings=replace(env.settings, lf_local=0.0, measure=0))
+    s: Device = device_start(plain)[0]
+    for round in range(env.rounds):
+        s = local_stage(plain, s, round)
+    return s.theta
+
+
 def answered(env: Env, s: Device, then: str) -> Step:
     """What the question wants."""
     if then == LOGITS:
