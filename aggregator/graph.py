@@ -5,6 +5,7 @@ one, from the one file that everybody has. onnxruntime on a device and this agre
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 MAX_POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 AVERAGE_POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 LINEAR = ("Gemm", "MatMul")
+CASTS = {onnx.TensorProto.INT64: torch.int64, onnx.TensorProto.INT32: torch.int32, onnx.TensorProto.BOOL: torch.bool}
+"""To numbers of which there is one kind; floats stay of the kind that this graph has."""
 
 
 # Operators ------------------------------------------------------------------------------------------------------
@@ -169,6 +172,18 @@ OPERATORS: Mapping[str, Operator] = {
     "HardSigmoid": lambda v, a: (a.get("alpha", 0.2) * v[0] + a.get("beta", 0.5)).clamp(0, 1),
     "HardSwish": elementwise(F.hardswish),
     "Mish": elementwise(F.mish),
+    "Where": elementwise(torch.where),
+    "Greater": elementwise(torch.gt),
+    "GreaterOrEqual": elementwise(torch.ge),
+    "Less": elementwise(torch.lt),
+    "LessOrEqual": elementwise(torch.le),
+    "Equal": elementwise(torch.eq),
+    "Not": elementwise(torch.logical_not),
+    "And": elementwise(torch.logical_and),
+    "Or": elementwise(torch.logical_or),
+    "Max": lambda v, a: reduce(torch.maximum, v),
+    "Min": lambda v, a: reduce(torch.minimum, v),
+    "Cast": lambda v, a: v[0].to(CASTS[a["to"]]) if a["to"] in CASTS else v[0],
 }
 
 

@@ -55,6 +55,26 @@ def named(path: str) -> Any:
     return getattr(found, name)
 
 
+def built(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """A module of a named class, or one of the zoo.
+
+    Raises:
+        UsageError: there is none of that name, or it does not take these arguments.
+    """
+    try:
+        if ":" in architecture:
+            module = named(architecture)(**arguments)
+        else:
+            module = importlib.import_module("models.zoo").ZOO[architecture].build(**arguments)
+    except KeyError as error:
+        raise UsageError(f"{architecture!r}: no such model in the zoo; one's own is FILE.py:NAME") from error
+    except (ImportError, TypeError, RuntimeError, ValueError, IndexError) as error:
+        raise UsageError(f"{architecture} with {dict(arguments)}: {error}") from error
+    if not isinstance(module, nn.Module):
+        raise UsageError(f"{architecture}: makes a {type(module).__name__}, expected a torch module")
+    return module
+
+
 def from_file(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
@@ -112,11 +132,10 @@ def loaded(private: Private, device: str) -> nn.Module:
     path = private.architecture or str(more.get("architecture", ""))
     if not path:
         raise UsageError(f"{private.model}: does not say its architecture; name it as FILE.py:NAME")
-    arguments = {**dict(more.get("arguments", {})), **private.arguments}
+    module = built(path, {**dict(more.get("arguments", {})), **private.arguments})
     try:
-        module = named(path)(**arguments)
         module.load_state_dict(tensors)
-    except (TypeError, RuntimeError, ValueError) as error:
+    except RuntimeError as error:
         raise UsageError(f"{private.model} as {path}: {str(error)[:500]}") from error
     return module.to(device).eval().requires_grad_(False)
 

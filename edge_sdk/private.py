@@ -27,13 +27,15 @@ class Private:
             (contrastive distillation of features), "kd" (of softened outputs), or one's own as FILE.py:NAME or
             package.module:NAME, a function of an `aggregator.regulariser.Batch`.
         model: a torch checkpoint.
-        architecture: the class of its module, FILE.py:NAME or package.module:NAME, where the checkpoint does not say.
+        architecture: of its module: FILE.py:NAME or package.module:NAME of a class, or one of the zoo, where the
+            checkpoint does not say it.
         arguments: to build that class with.
         features: name of the layer whose input are the features; "": the last linear one.
         data: NPZ file with x (N, *input) and, for regularisers that want them, y (N,): what the models are compared on.
         every: "pass": R_h is the mean over one pass of the data; "batch": over one batch, another in each round.
         batch: samples at once.
         options: of the regulariser.
+        reserved: the first so many training samples of a data set are the aggregator's: a replay gives them to nobody.
     """
 
     weight: float
@@ -46,6 +48,7 @@ class Private:
     every: str = "pass"
     batch: int = 128
     options: dict[str, Any] = field(default_factory=dict)
+    reserved: int = 0
 
     def __post_init__(self) -> None:
         if not (isfinite(self.weight) and self.weight >= 0):
@@ -57,6 +60,8 @@ class Private:
             raise UsageError(f"every = {self.every!r}: pass or batch")
         if self.batch < 2:
             raise UsageError(f"batch = {self.batch}: at least 2, so that a sample has others to differ from")
+        if self.reserved < 0:
+            raise UsageError(f"reserved = {self.reserved}: how many samples, or 0 for none")
         if self.weight:
             self.check_files()
 

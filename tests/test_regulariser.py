@@ -317,7 +317,7 @@ def test_methods_are_given_what_they_have_room_for(bundle, tmp_path):
         ({"architecture": ""}, "does not say its architecture"),
         ({"architecture": f"{__file__}:Nobody"}, "has no Nobody"),
         ({"architecture": "nowhere:Net"}, "No module named"),
-        ({"architecture": "Net"}, "expected FILE.py:NAME"),
+        ({"architecture": "Net"}, "no such model in the zoo"),
         ({"arguments": {"width": 9}}, "size mismatch"),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edge_sdk.datasets import clinical, files
 from edge_sdk.datasets.partition import alike, dealt, diverse, mixed, shares, some
-from edge_sdk.datasets.table import Floats, Table, Vertical, held_out, standardised
+from edge_sdk.datasets.table import Floats, Table, Vertical, held_out, reserved, standardised
 from edge_sdk.errors import UsageError
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "load",
     "mixed",
     "prepared",
+    "reserved",
     "shares",
     "some",
     "standardised",

@@ -75,6 +75,18 @@ def held_out(table: Table, share: float = 0.2, seed: int = 0, by: str = "source"
     return np.flatnonzero(~test), np.flatnonzero(test)
 
 
+def reserved(table: Table, count: int) -> Rows:
+    """The first samples, which are an aggregator's own where it has some; whatever the seed, no device is given them.
+
+    Raises:
+        UsageError: none would remain.
+    """
+    rows = np.arange(len(table)) if table.test is None else np.flatnonzero(~table.test)
+    if not 0 <= count < len(rows):
+        raise UsageError(f"{count} samples for the aggregator: {table.name} has {len(rows)}, and some are for devices")
+    return rows[:count]
+
+
 def standardised(table: Table, train: Rows, together: bool = False) -> Table:
     """Mean 0 and deviation 1 over the training rows: feature by feature, or all `together` (signals, images)."""
     axes = None if together else 0
