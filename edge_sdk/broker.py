@@ -34,7 +34,7 @@ def watch():
 threading.Thread(target=watch, daemon=True).start()
 from amqtt.broker import Broker
 async def main():
-    config = {"listeners": {"default": {"type": "tcp", "bind": sys.argv[1]}},
+    config = {"listeners": {"default": {"type": sys.argv[2], "bind": sys.argv[1]}},
               "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}}
     await Broker(config).start()
     await asyncio.Event().wait()
@@ -117,17 +117,26 @@ class LocalBroker:
 class EmbeddedBroker(LocalBroker):
     """amqtt. Speaks MQTT 3.1.1; good for a demo and for tests, not for a hospital.
 
+    Args:
+        port: to listen on; None: a free one.
+        web: over websockets.
+
     Raises:
         UsageError: amqtt is not installed.
     """
 
-    def __init__(self, port: int | None = None):
+    def __init__(self, port: int | None = None, web: bool = False):
+        self.web = web
         if importlib.util.find_spec("amqtt") is None:
             raise UsageError("the embedded broker needs amqtt: pip install 'auscult[replay]', or name a broker by URL")
         super().__init__(port)
 
     def command(self, port: int) -> Sequence[str]:
-        return [sys.executable, "-c", AMQTT, f"{HOST}:{port}"]
+        return [sys.executable, "-c", AMQTT, f"{HOST}:{port}", "ws" if self.web else "tcp"]
+
+    @property
+    def url(self) -> str:
+        return f"{'ws' if self.web else 'mqtt'}://{HOST}:{self.port}"
 
 
 class Mosquitto(LocalBroker):

@@ -26,7 +26,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from edge_sdk.errors import UsageError
 from edge_sdk.stream import Stream
 
-PORT, TLS_PORT = 1883, 8883
+SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
+"""And their ports. The last two are for networks that let only the web through."""
+PATH = "/mqtt"  # of a web address that names none
 BURST = 256  # packets read at once
 WINDOW = 20  # unacknowledged messages where the broker does not say how many it takes (MQTT 3.1.1)
 PACKET = 256 * 1024 * 1024 - 1  # the largest that MQTT has
@@ -41,16 +43,18 @@ LOOKS_APART = 0.1  # seconds
 
 @dataclass(frozen=True)
 class Broker:
-    """Where a broker is, and as whom to go there."""
+    """Where a broker is, and as whom to go there. `path`: over a websocket, there."""
 
     host: str
-    port: int = PORT
+    port: int = SCHEMES["mqtt"]
     user: str | None = None
     password: str | None = None
     tls: bool = False
+    path: str = ""
 
     def __str__(self) -> str:
-        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
+        scheme = "ws" if self.path else "mqtt"
+        return f"{scheme}{'s' if self.tls else ''}://{self.host}:{self.port}{self.path}"
 
 
 @dataclass(frozen=True)
@@ -80,22 +84,25 @@ class Tls:
 
 
 def broker_at(url: str) -> Broker:
-    """The broker of `mqtt://[user:password@]host[:port]`, or of `mqtts://` for TLS.
+    """The broker of `mqtt://[user:password@]host[:port]`, `mqtts://` for TLS, or over a websocket `wss://host[/path]`.
 
     Raises:
         UsageError: it is no such address.
     """
-    wrong = UsageError(f"broker = {url!r}, expected mqtt://[user:password@]host[:port], or mqtts:// for TLS")
+    wrong = UsageError(
+        f"broker = {url!r}, expected mqtt://[user:password@]host[:port], mqtts:// for TLS, or wss://host[:port][/path]"
+    )
     try:
         parts = urlsplit(url)
-        tls = parts.scheme == "mqtts"
-        port = parts.port or (TLS_PORT if tls else PORT)
-    except ValueError:
+        port = parts.port or SCHEMES[parts.scheme]
+    except (ValueError, KeyError):
         raise wrong from None
-    if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.path not in ("", "/") or parts.query:
+    web = parts.scheme in ("ws", "wss")
+    if not parts.hostname or parts.query or parts.fragment or not (web or parts.path in ("", "/")):
         raise wrong
     user, password = (None if v is None else unquote(v) for v in (parts.username, parts.password))
-    return Broker(parts.hostname, port, user, password, tls)
+    path = (PATH if parts.path in ("", "/") else parts.path) if web else ""
+    return Broker(parts.hostname, port, user, password, parts.scheme in ("mqtts", "wss"), path)
 
 
 @dataclass(frozen=True)
@@ -115,10 +122,17 @@ class Client(paho.Client):
 
     stream: Stream | None = None
 
-    def _create_socket(self) -> Any:
-        sock: Any = super()._create_socket()
+    def _create_socket_connection(self) -> Any:
+        sock = super()._create_socket_connection()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.stream = Stream(sock)
+        return sock if self._ssl else self.over(sock)
+
+    def _ssl_wrap_socket(self, tcp_sock: socket.socket) -> Any:
+        return self.over(super()._ssl_wrap_socket(tcp_sock))
+
+    def over(self, sock: socket.socket) -> Stream:
+        """paho's websocket loses its place when it may send only a part, so there the stream takes everything."""
+        self.stream = Stream(sock, greedy=self._transport == "websockets")
         return self.stream
 
 
@@ -164,7 +178,10 @@ class Connection:
             clean_session=True if version == 4 else None,  # of MQTT 5 it is the default
             protocol=paho.MQTTv311 if version == 4 else paho.MQTTv5,
             reconnect_on_failure=False,
+            transport="websockets" if self.broker.path else "tcp",
         )
+        if self.broker.path:
+            client.ws_set_options(self.broker.path)
         client.max_inflight_messages_set(0)  # ours is `room`
         client.on_connect, client.on_subscribe, client.on_publish = self.on_connect, self.on_subscribe, self.on_publish
         client.on_message, client.on_disconnect = self.on_message, self.on_disconnect

@@ -64,7 +64,7 @@ class Runtime:
         backoff: between attempts to connect.
         rto: seconds until a message is repeated for the first time.
         largest_chunk: bytes that travel together at most; what is larger goes in pieces.
-        tls: certificates, for a broker at mqtts://.
+        tls: certificates, for a broker at mqtts:// or wss://.
         log: where to write.
     """
 
@@ -115,7 +115,7 @@ class Runtime:
         self.reopen_at = inf
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.waker: socket.socket | None = None
-        self.tls = (tls or Tls()).context() if "mqtts:" in broker + str(upstream) else None
+        self.tls = (tls or Tls()).context() if any(broker_at(url).tls for url in {broker, upstream or broker}) else None
         self.below, self.above = self.links(broker, upstream or broker)
         self.mail = Mail(name, parent, self.below, self.above, self.counters, self.log)
         self.all_links = self.mail.links

@@ -21,14 +21,17 @@ class Stream:
 
     Small pieces that are sent wait for `flush`, or go with the next large one. The order is that of the calls.
 
+    Args:
+        greedy: takes all that it is given to send, and keeps what the system does not take yet.
+
     Attributes:
         dry: the system has no more bytes to be read, as far as is known; set to False to look again.
         moved: when bytes last went in or out, by time.monotonic().
         bytes_in, bytes_out: how many have; with TLS, before encryption.
     """
 
-    def __init__(self, sock: socket.socket):
-        self.sock, self.plain = sock, not isinstance(sock, ssl.SSLSocket)
+    def __init__(self, sock: socket.socket, greedy: bool = False):
+        self.sock, self.plain, self.greedy = sock, not isinstance(sock, ssl.SSLSocket), greedy
         self.buffer = bytearray(READ)
         self.view, self.start, self.end = memoryview(self.buffer), 0, 0
         self.out = bytearray()
@@ -46,6 +49,14 @@ class Stream:
     def setblocking(self, flag: bool) -> None:
         self.sock.setblocking(flag)
 
+    def settimeout(self, seconds: float | None) -> None:
+        self.sock.settimeout(seconds)
+
+    @property
+    def blocking(self) -> bool:
+        """As at first, while paho shakes hands."""
+        return self.sock.gettimeout() != 0
+
     # -- in
 
     def recv(self, size: int) -> bytes:
@@ -55,7 +66,7 @@ class Stream:
             BlockingIOError: nothing is there. OSError: the connection is broken.
         """
         if not self.held:
-            if self.dry:
+            if self.dry and not self.blocking:
                 raise BlockingIOError
             if size >= READ:
                 return self.direct(size)
@@ -98,7 +109,7 @@ class Stream:
         Raises:
             BlockingIOError: none, now. OSError: the connection is broken.
         """
-        if len(data) < SMALL:
+        if len(data) < SMALL or self.greedy:
             self.out += data
             if len(self.out) >= ENOUGH:
                 self.flush()

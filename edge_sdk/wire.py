@@ -67,8 +67,8 @@ class Wire:
         broker = broker_at(url)
         if not (broker.tls or self.insecure or is_this_machine(broker.host)):
             raise UsageError(
-                f"broker = {url!r}: plain text would leave this machine; use mqtts:// (auscult provision makes the "
-                "certificates), or say insecure = true under [wire] where the network is trusted"
+                f"broker = {url!r}: plain text would leave this machine; use mqtts:// or wss:// (auscult provision "
+                "makes the certificates), or say insecure = true under [wire] where the network is trusted"
             )
 
 

@@ -10,7 +10,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_sdk import topics
-from edge_sdk.broker import LocalBroker
+from edge_sdk.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.frames import Message, pack
 from edge_sdk.mqtt import Connection, Tls, broker_at
@@ -20,6 +20,7 @@ from edge_sdk.run import Run
 from edge_sdk.runtime import Runtime
 from edge_sdk.store import DiskError, Store
 from tests.wire import roles
+from tests.wire.conftest import missing
 from tests.wire.fleet import eventually
 from tests.wire.live import Live, Net, playing
 from tests.wire.strict import StrictBroker
@@ -46,10 +47,26 @@ def test_three_tiers_with_a_broker_each(tmp_path: Path, broker: LocalBroker, qui
     assert net.told[-1][1] == roles.Done(5, 2, 20.0)
 
 
-def test_mqtt_5(tmp_path: Path, quick: LocalBroker) -> None:
-    net = Net(tmp_path, quick.url, version=5)
-    with playing(net.aggregator("a", rounds=3), net.device("a", "agg")):
-        eventually(lambda: net.rounds == 3)
+def test_mqtt_5(tmp_path: Path) -> None:
+    """amqtt speaks 3.1.1 only."""
+    if missing("mosquitto"):
+        pytest.skip(missing("mosquitto"))
+    with Mosquitto() as five:
+        net = Net(tmp_path, five.url, version=5)
+        hospital, device = net.hospital("h", "a"), net.device("a", "h", worker=True)
+        with playing(net.aggregator("h", rounds=3, size=100_000), hospital, device):
+            eventually(lambda: net.rounds == 3)
+
+
+@pytest.mark.parametrize("size", [4, 100_000], ids=["whole", "in pieces"])
+def test_websockets(tmp_path: Path, size: int) -> None:
+    if missing("amqtt"):
+        pytest.skip(missing("amqtt"))
+    with EmbeddedBroker(web=True) as web:
+        assert web.url.startswith("ws://")
+        net = Net(tmp_path, web.url)
+        with playing(net.aggregator("a", "b", rounds=3, size=size), net.device("a", "agg"), net.device("b", "agg")):
+            eventually(lambda: net.rounds == 3)
 
 
 def test_the_order_of_coming_does_not_matter(tmp_path: Path, quick: LocalBroker) -> None:
