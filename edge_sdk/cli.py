@@ -56,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     add_services(commands)
     add_replay(commands)
     add_bundle(commands)
+    add_pretrain(commands)
     add_traces(commands)
     add_provision(commands)
     add_doctor(commands)
@@ -115,6 +116,8 @@ def add_replay(commands: Any) -> None:
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
     model = "compiled model (default: the one that fits); may be repeated where devices may have different ones"
     command.add_argument("--bundle", type=Path, action="append", default=[], help=model)
+    private = "TOML, what `auscult pretrain` has written: a pretrained model that the aggregator keeps to itself"
+    command.add_argument("--private", type=Path, metavar="FILE", help=private)
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
     command.add_argument("--no-local-only", action="store_true", help="do not train the local-only baseline")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
@@ -125,6 +128,8 @@ def add_replay(commands: Any) -> None:
 def add_data_options(command: argparse.ArgumentParser) -> None:
     """What is not given is left to the kind of data; see `cohort.Cutting` and `cohort.Dealing`."""
     command.add_argument("--held-out", type=float, help="share kept for judging (0.3 of traces, 0.2 of data sets)")
+    known = "inputs that all devices know, of nobody's own (1000, or 256 windows of traces, for methods that need some)"
+    command.add_argument("--public", type=int, help=known)
     traces = command.add_argument_group("a folder of traces")
     traces.add_argument("--label", help="name of the label column (activity)")
     traces.add_argument("--window", type=int, help="samples (64)")
@@ -136,7 +141,6 @@ def add_data_options(command: argparse.ArgumentParser) -> None:
     dealt.add_argument("--deal", help="iid, classes=K, dirichlet=A or mixed, the data set's own (mixed)")
     dealt.add_argument("--samples", type=int, help="most that a device trains on; 0: its whole share (0)")
     dealt.add_argument("--judge", help="own or global: test samples of a device's own labels, or all (own)")
-    dealt.add_argument("--public", type=int, help="inputs that all devices know (1000, for methods that need some)")
     dealt.add_argument("--tests", type=int, help="most test samples that a device is judged on; 0: all (0)")
 
 
@@ -145,8 +149,9 @@ DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", 
 
 
 def do_replay(options: argparse.Namespace) -> None:
+    from edge_sdk.private import Private
     from edge_sdk.replay import Replay, replay
-    from edge_sdk.settings import parse_assignment
+    from edge_sdk.settings import parse_assignment, read_toml
 
     job = Replay(
         data=options.data,
@@ -162,6 +167,7 @@ def do_replay(options: argparse.Namespace) -> None:
         local_only=not options.no_local_only,
         bundle=tuple(options.bundle),
         settings=dict(parse_assignment(text) for text in options.set),
+        private=None if options.private is None else read_toml(options.private, Private),
     )
     show = sys.stderr if options.json else sys.stdout
     result = replay(job, Progress(show), lambda text: print(text, file=show, flush=True) if text else None)
@@ -216,6 +222,17 @@ def add_bundle(commands: Any) -> None:
 def do_compile(options: argparse.Namespace) -> int:
     """The compiler reads its own arguments, so that only it loads torch."""
     return int(extra("models.cli").main(["compile", *options.rest]))
+
+
+def add_pretrain(commands: Any) -> None:
+    words = "train a model that an aggregator keeps to itself, on samples that no device is given"
+    command = commands.add_parser("pretrain", help=words, add_help=False)
+    command.add_argument("rest", nargs=argparse.REMAINDER)
+    command.set_defaults(do=do_pretrain)
+
+
+def do_pretrain(options: argparse.Namespace) -> int:
+    return int(extra("aggregator.pretrain").main(options.rest))
 
 
 # Provisioning ---------------------------------------------------------------------------------------------------

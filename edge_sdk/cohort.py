@@ -20,7 +20,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.patients import Patients, store_patients
 from edge_sdk.run import checked_name
 from edge_sdk.samples import labelled, store
-from edge_sdk.traces import Trace, load_folder
+from edge_sdk.traces import Trace, load_folder, windows
 from edge_sdk.traces.synth import MARK
 
 Shape = tuple[int, ...]
@@ -31,13 +31,23 @@ Wanted = Callable[[str], Shapes]
 
 @dataclass(frozen=True, kw_only=True)
 class Cutting:
-    """How traces become samples; see `samples.Cut`."""
+    """How traces become samples; see `samples.Cut`.
+
+    Attributes:
+        public: windows whose inputs, without labels, all devices know. They are of persons who are no devices. 0: none.
+    """
 
     label: str = "activity"
     window: int = 64
     stride: int = 32
     gap: float = 0.5
     held_out: float = 0.3
+    public: int = 0
+    reserved: int = 0
+
+    def __post_init__(self) -> None:
+        if self.public < 0:
+            raise UsageError(f"--public {self.public}: how many, or 0 for none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +62,7 @@ class Dealing:
         tests: most of the test samples that a device is judged on; 0: all.
         held_out: share of the samples that is kept for judging, where the data set does not say itself what is.
         public: training samples that nobody gets: all devices know their inputs, and no labels. 0: none.
+        reserved: the first training samples, which nobody gets either: the aggregator's own. 0: none.
     """
 
     devices: int = 4
@@ -110,7 +121,7 @@ def cohort(data: str, hospitals: int, seed: int, options: Mapping[str, Any], spl
     if Path(data).is_dir():
         if splits:
             raise UsageError(f"{data}: {WHOLE}")
-        return recorded(Path(data), hospitals, Cutting(**fitting(Cutting, options, "a data set", data)))
+        return recorded(Path(data), hospitals, seed, Cutting(**fitting(Cutting, options, "a data set", data)))
     if data.partition(":")[0] not in DATASETS:
         raise UsageError(f"{data}: neither a folder of traces nor a data set, NAME[:PATH] of {', '.join(DATASETS)}")
     return dealt_out(data, hospitals, seed, Dealing(**fitting(Dealing, options, "a folder of traces", data)), splits)
@@ -131,9 +142,9 @@ def fitting(kind: type, options: Mapping[str, Any], other: str, data: str) -> Ma
 
 
 # Traces ---------------------------------------------------------------------------------------------------------
-def recorded(folder: Path, hospitals: int, how: Cutting) -> Cohort:
-    """One device for each trace."""
-    traces = load_folder(folder, label=how.label)
+def recorded(folder: Path, hospitals: int, seed: int, how: Cutting) -> Cohort:
+    """One device for each trace, but for those whose windows are public."""
+    traces, public = donated(load_folder(folder, label=how.label), seed, how)
     names = [checked_name(t.name, "device name (from the file's)") for t in traces]
     tree = {f"hospital-{h + 1}": tuple(sorted(names)[h::hospitals]) for h in range(min(hospitals, len(names)))}
     first = traces[0]
@@ -141,11 +152,30 @@ def recorded(folder: Path, hospitals: int, how: Cutting) -> Cohort:
     said = f"{len(traces)} devices in {len(tree)} hospitals, {kinds}"
     shapes = {"x": (len(first.channels), how.window)}
     generated = (folder / MARK).is_file()  # these traces say so of themselves
-    return Cohort(said, tree, first.classes, shapes, False, generated, lambda *_: cuts(folder, traces, how))
+    return Cohort(said, tree, first.classes, shapes, False, generated, lambda *_: cuts(folder, traces, how), public)
+
+
+def donated(traces: tuple[Trace, ...], seed: int, how: Cutting) -> tuple[tuple[Trace, ...], Floats | None]:
+    """The traces that remain, and windows of the others, which are drawn until there are enough.
+
+    Raises:
+        UsageError: no trace would remain.
+    """
+    random, left, parts = np.random.default_rng([seed, 10]), list(traces), list[Floats]()
+    while sum(map(len, parts)) < how.public:
+        if len(left) < 2:
+            raise UsageError(f"--public {how.public}: the windows of {len(traces)} traces are not enough")
+        donor = left.pop(int(random.integers(len(left))))
+        parts.append(windows(donor, window=how.window, stride=how.stride, gap=how.gap).x)
+    if not parts:
+        return traces, None
+    found = np.concatenate(parts)
+    return tuple(left), found[np.sort(random.permutation(len(found))[: how.public])]
 
 
 def cuts(folder: Path, traces: tuple[Trace, ...], how: Cutting) -> Tables:
-    return {t.name: {"trace": (folder / f"{t.name}.csv").resolve(), **vars(how)} for t in traces}
+    cutting = {key: value for key, value in vars(how).items() if key != "public"}
+    return {t.name: {"trace": (folder / f"{t.name}.csv").resolve(), **cutting} for t in traces}
 
 
 # Data sets ------------------------------------------------------------------------------------------------------
@@ -163,6 +193,8 @@ def dealt_out(spec: str, hospitals: int, seed: int, how: Dealing, splits: bool =
     train, test = datasets.held_out(table, how.held_out, seed)
     table = datasets.standardised(table, train, DATASETS[table.name].together)
     held = held_by(table, splits)
+    own = datasets.reserved(table, how.reserved)
+    train, test = np.setdiff1d(train, own), np.setdiff1d(test, own)
     common, train = apart(train, how.public, seed)
     parts = parts_of(table, train, test, hospitals, seed, how)
     tree = {hospital: tuple(devices) for hospital, devices in parts.items()}

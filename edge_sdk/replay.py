@@ -26,6 +26,7 @@ from edge_sdk.fleet import Fleet, FleetError, write_toml
 from edge_sdk.ondemand import bundles_for
 from edge_sdk.outputs import check_enough, exchanged
 from edge_sdk.parties import shapes
+from edge_sdk.private import Private, private_table, takes_private
 from edge_sdk.public import store_public
 from edge_sdk.run import Run
 from edge_sdk.wire import Wire
@@ -43,6 +44,7 @@ class Replay:
         data: a folder of traces, or NAME[:PATH] of a data set.
         options: of the data: fields of `cohort.Cutting` for traces, of `cohort.Dealing` for a data set.
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
+        private: what the aggregator keeps to itself; its samples go to no device.
     """
 
     data: str | Path
@@ -58,6 +60,7 @@ class Replay:
     local_only: bool = True
     bundle: tuple[Path, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    private: Private | None = None
 
     def __post_init__(self) -> None:
         if self.hospitals < 1:
@@ -83,7 +86,7 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
         UsageError: something named cannot be used. FleetError: a process has failed.
     """
     began = time.monotonic()
-    everybody = cohort(str(job.data), job.hospitals, job.seed, with_public(job), splits(job))
+    everybody = cohort(str(job.data), job.hospitals, job.seed, with_private(job), splits(job))
     say(everybody.said)
     run = checked_run(job, everybody)
     check_enough(run, 0 if everybody.public is None else len(everybody.public))
@@ -122,6 +125,8 @@ def checked_run(job: Replay, everybody: Cohort) -> Run:
         evaluate_every=job.evaluate_every,
     )
     settings_of(run)
+    if job.private is not None and not takes_private(method_of(run).env):
+        raise UsageError(f"--private: the aggregator of {job.method} has no use for a pretrained model")
     return run
 
 
@@ -130,15 +135,24 @@ def splits(job: Replay) -> bool:
     return method_of(Run(id="replay", method=job.method)).splits
 
 
-PUBLIC = 1000
-"""Public inputs of a data set, where the method needs some: as many as FedAL's paper has, or a fifth of the samples."""
+PUBLIC, PUBLIC_WINDOWS = 1000, 256
+"""Public inputs where the method needs some: of a data set as many as FedAL's paper has, or a fifth of the samples; of
+traces so many windows."""
 
 
 def with_public(job: Replay) -> Mapping[str, Any]:
     """The options of the data; a method that compares outputs has public inputs without asking."""
-    if not exchanged(Run(id="replay", method=job.method)) or "public" in job.options or Path(job.data).is_dir():
+    if not exchanged(Run(id="replay", method=job.method)) or "public" in job.options:
         return job.options
+    if Path(job.data).is_dir():
+        return {**job.options, "public": PUBLIC_WINDOWS}
     return {**job.options, "public": min(PUBLIC, len(datasets.load(str(job.data))) // 5)}
+
+
+def with_private(job: Replay) -> Mapping[str, Any]:
+    """The options of the data; what is the aggregator's own is dealt to nobody."""
+    options = with_public(job)
+    return options if job.private is None or not job.private.reserved else {**options, "reserved": job.private.reserved}
 
 
 def kept(bundles: tuple[Path, ...], out: Path) -> tuple[Path, ...]:
@@ -183,6 +197,7 @@ def start_all(job: Replay, fleet: Fleet, run: Run, everybody: Cohort, given: Giv
     hospitals = {name: len(devices) for name, devices in everybody.tree.items()}
     first = {**common, "bundle": given.bundles[next(iter(hospitals))]}
     table = {"name": "cloud", **first, **public, "directory": "../aggregator", "hospitals": hospitals, "run": told}
+    table |= {} if job.private is None else {"private": private_table(job.private)}
     fleet.start("aggregator", ["aggregator", "--once", write_toml(config / "aggregator.toml", table)])
     for name, devices in everybody.tree.items():
         table = {"name": name, "aggregator": "cloud", **first, "directory": f"../{name}", "devices": devices}

@@ -9,13 +9,14 @@ import pytest
 
 from edge_sdk import outputs
 from edge_sdk.assembly import check_bundle
-from edge_sdk.cohort import apart
+from edge_sdk.cohort import apart, cohort
 from edge_sdk.device import Device
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model import Model
 from edge_sdk.public import read_public, store_public
 from edge_sdk.run import Run
 from edge_sdk.samples import Samples
+from edge_sdk.traces.synth import write_traces
 
 WRIST = Path(__file__).parent.parent / "models" / "bundles" / "wrist.bundle"
 RNG = np.random.default_rng(0)
@@ -112,3 +113,16 @@ def test_public_samples_are_nobodys(tmp_path: Path) -> None:
     assert common.tolist() != apart(train, 30, seed=2)[0].tolist()
     with pytest.raises(UsageError, match="--public 100"):
         apart(train, 100, seed=1)
+
+
+def test_windows_of_persons_who_are_no_devices_are_public(tmp_path: Path) -> None:
+    write_traces(tmp_path, devices=4, seed=1, minutes=2.0)
+    found = cohort(str(tmp_path), 2, 3, {"public": 40})
+    assert found.public is not None and found.public.shape == (40, 3, 64)
+    devices = sorted(d for some in found.tree.values() for d in some)
+    assert 1 <= len(devices) < 4
+    tables = found.tables(tmp_path / "data", lambda node: {})
+    assert sorted(tables) == devices and "public" not in tables[devices[0]]
+    assert cohort(str(tmp_path), 2, 3, {}).public is None
+    with pytest.raises(UsageError, match="windows of 4 traces are not enough"):
+        cohort(str(tmp_path), 2, 3, {"public": 100_000})
