@@ -17,7 +17,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.lowrank import Packed
 from edge_sdk.public import read_public
 from edge_sdk.run import Run
-from edge_sdk.serve import serve, write_json
+from edge_sdk.serve import counted, serve, traffic, write_json
 from edge_sdk.services import AggregatorFile
 from edge_sdk.settings import read_toml
 from hardware.probe import peak_memory_mb
@@ -37,7 +37,11 @@ def serve_aggregator(path: Path, once: bool) -> None:
     shutil.copyfile(path, file.directory / "run.toml")
     torch.set_num_threads(file.threads)
     began = time.monotonic()
-    serve([aggregator], once=True, ports=[file.wire.metrics_port])
+
+    def note() -> None:
+        write_json(file.directory / "ledger.json", ledger(aggregator))
+
+    serve([aggregator], once=True, meanwhile=note, ports=[file.wire.metrics_port])
     if aggregator.finished.is_set():
         write_json(file.directory / "result.json", result(aggregator, time.monotonic() - began))
 
@@ -59,8 +63,15 @@ def aggregator_of(file: AggregatorFile) -> Aggregator:
         quorum=file.quorum,
         wait_for=file.wait_for,
         device=file.device,
+        private=file.private,
         wire=file.wire,
     )
+
+
+def ledger(aggregator: Aggregator) -> dict[str, Any]:
+    """What has crossed the aggregator's lines so far."""
+    down = {hospital: traffic(aggregator.runtime.counters, hospital) for hospital in aggregator.hospitals}
+    return {"aggregator": aggregator.name, "down": down, **counted(aggregator.runtime)}
 
 
 def result(aggregator: Aggregator, seconds: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,15 @@ from aggregator.crd import Crd, CrdOptions
 from aggregator.graph import Graph
 from aggregator.pretrained import Outputs, as_vector, loaded, named, said_of
 from aggregator.regulariser import Distilled, KdOptions, Loss, SquaredDistance, Stateless, kd
+from edge_sdk.assembly import method_of, settings_of
 from edge_sdk.bundle import Bundle
 from edge_sdk.errors import UsageError
+from edge_sdk.methods import augfl
+from edge_sdk.methods.augfl_settings import largest_curvature
 from edge_sdk.private import Private
+from edge_sdk.run import Run
 from edge_sdk.settings import from_mapping
+from edge_sdk.vectors import Vector
 
 HEADS = 33  # purpose of randomness
 
@@ -101,3 +106,21 @@ def given(env: type, regulariser: Regulariser | None) -> dict[str, Any]:
     if len(memory):
         raise UsageError("private: this method does not keep what the regulariser learns; heads = 'frozen' would do")
     return {"smooth_grad": lambda theta: regulariser(theta, 0, memory).gradient}
+
+
+def warnings_of(run: Run, sizes: Mapping[str, int], regulariser: Regulariser | None, theta0: Vector) -> Sequence[str]:
+    """What the method warns of; AugFL's step must also suit the curvature of the regulariser, which only this node
+    knows."""
+    settings = settings_of(run)
+    if regulariser is None or not isinstance(settings, augfl.Settings):
+        return method_of(run).warnings(settings, sizes)
+    return augfl.warnings(settings, sizes, pull=curvature(regulariser, theta0))
+
+
+def curvature(regulariser: Regulariser, theta0: Vector) -> float:
+    """lambda mu_r at the first model: known for a squared distance, else estimated on one batch."""
+    if isinstance(regulariser, SquaredDistance):
+        return 2 * regulariser.weight
+    memory = regulariser.first()
+    rows = regulariser.batches(0)[0]
+    return largest_curvature(lambda theta: regulariser.pull(theta, 0, memory, [rows]).gradient, theta0, steps=8)

@@ -6,7 +6,7 @@ mean over the data and differentiates it. The pretrained model is frozen, so wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -129,11 +129,12 @@ class Distilled:
             self.latest = key, round, self.pull(theta, round, memory)
         return self.latest[2]
 
-    def pull(self, theta: Vector, round: int, memory: Vector) -> Pull:
+    def pull(self, theta: Vector, round: int, memory: Vector, chosen: Sequence[np.ndarray] | None = None) -> Pull:
+        """`chosen`: rows of each batch, where it is not those of the round."""
         at = torch.tensor(theta).to(self.student.device, self.student.dtype)
         held = torch.tensor(memory).to(at)
-        chosen, total, gradient, value = self.batches(round), 0, torch.zeros_like(at), 0.0
-        for i, rows in enumerate(chosen):
+        total, gradient, value = 0, torch.zeros_like(at), 0.0
+        for i, rows in enumerate(chosen or self.batches(round)):
             one, slope, held = self.step(at, held, rows, np.random.default_rng([self.seed, round, NEGATIVES, i]))
             total, value, gradient = total + len(rows), value + len(rows) * one, gradient + len(rows) * slope
         scale = self.weight / total

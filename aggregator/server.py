@@ -4,6 +4,7 @@ What it writes in its directory:
     run.toml        the run as it was started
     metrics.jsonl   one JSON object a line: rounds, evaluations, the end; each once, whatever is killed when
     model.npz       the newest global model, one array for each parameter, by its name
+    ledger.json     bytes from and to each hospital, and all counters, while it runs
     result.json     what it came to: the model's size and ranks, bytes, seconds, memory
 """
 
@@ -22,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.kernels import kernels_for
+from aggregator.kernels import device_of, kernels_for
+from aggregator.private import given, regulariser_of, warnings_of
 from edge_sdk import lowrank
-from edge_sdk.assembly import assembly, check_bundle, method_of, place, settings_of
+from edge_sdk.assembly import assembly, check_bundle, method_of, place
 from edge_sdk.bundle import read_bundle
 from edge_sdk.classification import areas
 from edge_sdk.errors import UsageError
@@ -35,6 +37,7 @@ from edge_sdk.methods.hsgd_plan import Planned
 from edge_sdk.methods.reports import Progress, Report
 from edge_sdk.outputs import check_public
 from edge_sdk.parties import divides, split_of
+from edge_sdk.private import Private
 from edge_sdk.report import accuracies, loss, percent
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
@@ -56,6 +59,7 @@ class Aggregator:
         quorum: hospitals without which a round does not end.
         wait_for: hospitals that must be ready before the run starts; None: all.
         device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
+        private: a pretrained model and what it is for; never sent.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.Wire`.
     """
 
@@ -72,6 +76,7 @@ class Aggregator:
         quorum: int = 1,
         wait_for: int | None = None,
         device: str = "auto",
+        private: Private | None = None,
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
@@ -84,9 +89,11 @@ class Aggregator:
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log = log or logging.getLogger(f"auscult.{name}")
+        regulariser = private and regulariser_of(private, self.bundle, run.seed, device_of(device))
+        self.own = given(method_of(run).env, regulariser)
         start = self.assemble(run)
         start.role.start(start.env)  # pure: what it finds wrong with the settings is said now
-        for warning in method_of(run).warnings(settings_of(run), self.hospitals):
+        for warning in warnings_of(run, self.hospitals, regulariser, self.bundle.theta0):
             self.log.warning("%s: %s", name, warning)
         self.metrics = Metrics(self.directory / "metrics.jsonl")
         self.finished = threading.Event()
@@ -116,10 +123,10 @@ class Aggregator:
         check_bundle(run, manifest["name"], self.bundle.sha256, manifest["classes"], "this aggregator")
         check_public(run)
         method = method_of(run)
-        given = kernels_for(method.env, self.device)
+        parts = {**kernels_for(method.env, self.device), **self.own}
         if divides(run, self.bundle):
-            given["split"] = split_of(SplitModel(self.bundle, check=False))
-        self.place: Place = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **given)
+            parts["split"] = split_of(SplitModel(self.bundle, check=False))
+        self.place: Place = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **parts)
         return assembly(run, "aggregator", self.place, self.deadline, self.quorum)
 
     def told(self, number: int, message: Any) -> None:

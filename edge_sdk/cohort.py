@@ -43,7 +43,6 @@ class Cutting:
     gap: float = 0.5
     held_out: float = 0.3
     public: int = 0
-    reserved: int = 0
 
     def __post_init__(self) -> None:
         if self.public < 0:
@@ -72,6 +71,7 @@ class Dealing:
     tests: int = 0
     held_out: float = 0.2
     public: int = 0
+    reserved: int = 0
 
     def __post_init__(self) -> None:
         if self.devices < 1:

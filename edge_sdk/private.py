@@ -7,7 +7,7 @@ nothing in it is in any message.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -74,3 +74,13 @@ class Private:
                 raise UsageError(f"{key} is missing: regulariser {self.regulariser!r} needs it")
             if not path.is_file():
                 raise UsageError(f"{key} = {str(path)!r}: there is no such file")
+
+
+def private_table(private: Private) -> dict[str, Any]:
+    """As it stands in a settings file, wherever that is."""
+    return {key: value.resolve() if isinstance(value, Path) else value for key, value in asdict(private).items()}
+
+
+def takes_private(env: type) -> bool:
+    """Whether the aggregator of a method with this env has room for a regulariser."""
+    return bool({"regulariser", "smooth_grad"} & {f.name for f in fields(env)})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
+from edge_sdk.private import Private
 from edge_sdk.run import checked_name
 from edge_sdk.samples import Cut, Stored
 from edge_sdk.wire import Wire
@@ -106,6 +107,7 @@ class AggregatorFile:
         deadline: seconds a round may take; its hospitals' own deadline is `run.deadline`.
         device: of the torch kernels: "auto", "cpu" or "cuda".
         public: file of public inputs, which all devices must have; for a method that compares outputs.
+        private: a pretrained model and what it is for; never sent.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
@@ -121,6 +123,7 @@ class AggregatorFile:
     device: str = "auto"
     threads: int = 1
     public: Path | None = None
+    private: Private | None = None
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:

@@ -139,20 +139,20 @@ def warnings(s: Settings, sizes: Mapping[str, int], pull: float = 0.0) -> list[s
         found.append(f"participation = {s.participation}: the theorem covers rounds in which all devices take part")
     if s.penalty != "none":
         found.append(f"penalty = {s.penalty!r}: the theorem covers smooth terms")
-    if s.smoothness is None:
-        return found
-    if s.delta_power <= 1 and s.hvp == "central":
+    if s.smoothness is not None and s.delta_power <= 1 and s.hvp == "central":
         found.append(f"delta_power = {s.delta_power}: the theorem asks for a summable schedule, above 1")
     return found + step_warnings(s, sum(n - kept_out(n, s.unseen) for n in sizes.values()), pull)
 
 
 def step_warnings(s: Settings, devices: int, pull: float) -> list[str]:
-    assert s.smoothness is not None  # or there is nothing to check
-    nu = meta_smoothness(s.alpha, s.smoothness, s.gradient_bound, s.hessian_lipschitz)
+    """Of the sum of rho; and of Assumption 5, where the smoothness of the devices' losses is known."""
     rho, total = min([s.rho, *s.rhos.values()]), s.rho * max(0, devices - len(s.rhos)) + sum(s.rhos.values())
-    there = margins(rho, 1 / devices, nu, devices, pull)
-    asked = {"(21)": there.local, "(22)": there.shared, "(23)": there.simple}
-    found = [f"rho = {rho}: Assumption 5, eq. {name}, misses 0 by {-m:.3g}" for name, m in asked.items() if not m > 0]
+    found, nu = list[str](), 0.0
+    if s.smoothness is not None:
+        nu = meta_smoothness(s.alpha, s.smoothness, s.gradient_bound, s.hessian_lipschitz)
+        there = margins(rho, 1 / devices, nu, devices, pull)
+        asked = {"(21)": there.local, "(22)": there.shared, "(23)": there.simple}
+        found = [f"rho = {rho}: Assumption 5, eq. {n}, misses 0 by {-m:.3g}" for n, m in asked.items() if not m > 0]
     if total <= least_rho_sum(nu, pull):
         found.append(f"the sum of rho is {total:.3g}: below {least_rho_sum(nu, pull):.3g} iterates may grow")
     return found
