@@ -7,23 +7,25 @@ inputs that all devices have; a discriminator at the aggregator makes them alike
     Algorithm 1                                                     here
     local stage     tau steps on CE + r_loc, (14) (15)              local_stage
     transfer stage  tau exchanges, each:
-      (a) f_n on the common batch P^{t,i}, up                       answered, public_rows
-      (b) an ascent step of the discriminator, (13)                 taught
+      (a) f_n on the common batch P^{t,i}, up                       public_rows, with_logits
+      (b) an ascent step of the discriminator, (13)                 fedal_server.taught
       (c) fbar, the mean of all logits                              distillation.mean_of
-      (d) g_n at the new w and the old f_n, (19)                    feedbacks
+      (d) g_n at the new w and the old f_n, (19)                    fedal_server.played
       (e) fbar for all and g_n for its device alone, down           Consensus, Feedback
-      (f) a step on KL + U_n + r_glo, (16) (17)                     transfer_stage
+      (f) a step on KL + U_n + r_glo, (16) (17)                     transfer_stage, transfer_cotangent
 
 A round is tau + 1 closes of the aggregator: the last answer carries no logits, only that the device is done.
 
-Where the paper contradicts itself or is silent: the target leaves the device itself out, rebuilt from the broadcast
-(2.5 of its text has all); one optimiser for both stages; batches without replacement, independent of each other; g_n is
-each input's own derivative, so the device divides by B. Step (f) goes through the outputs that were sent.
+Where the paper contradicts itself or is silent: the target leaves the device itself out, as in (5), rebuilt from the
+broadcast (the printed algorithm has the mean of all: `target`); one optimiser for both stages; batches without
+replacement, independent of each other; g_n is each input's own derivative, so the device divides by B. Step (f) goes
+through the outputs that were sent. Initial models are the bundles', or such of each device's own (`start`).
 Variants are weights, see `fedal_settings.VARIANTS`: FedMD, FedMD-LF, FedMD-AL, FedAL; FedDF and FedDF-AL also average
 parameters within equal architectures (`averaging`), which takes another exchange of models.
 
 Leaves the device: logits on public inputs, and scores as sums; with `averaging` also |D_n| theta_n, summed by its
-hospital. Leaves the hospital: these logits under numbers in place of names. Never: inputs, labels, architecture.
+hospital, and a fingerprint of its architecture. Leaves the hospital: these logits under numbers in place of names.
+Never: inputs, labels, names; without `averaging` no parameter and no architecture.
 Kind of upload: memoryless. Who misses an exchange sits out until the next local stage; the mean and the discriminator
 are of those who answered. One alone: there is nothing to learn from, so no step. Nobody: the round is over.
 """
@@ -66,7 +68,7 @@ from edge_sdk.methods.fedal_server import (
     hospital_receive,
     hospital_start,
 )
-from edge_sdk.methods.fedal_settings import LOCAL, PUBLIC, Env, Inputs, Rows, Settings, warnings
+from edge_sdk.methods.fedal_settings import LOCAL, PUBLIC, START, Env, Inputs, Rows, Settings, warnings
 from edge_sdk.methods.gather import Nobody
 from edge_sdk.methods.local import gradient as loss_gradient
 from edge_sdk.methods.memory import Memory, empty, optimiser, remembered
@@ -158,7 +160,17 @@ class Device:
 
 
 def device_start(env: Env) -> Step:
-    return Device(env.theta0, empty(env.theta0), *nothing(env.theta0)), []
+    theta = env.theta0 if env.settings.start == "bundle" else shuffled(env)
+    return Device(theta, empty(theta), *nothing(theta)), []
+
+
+def shuffled(env: Env) -> Vector:
+    """A start of one's own: the entries of each tensor of theta0 in another order, as likely where they were drawn
+    independently of each other."""
+    random, theta = env.random(0, START), env.theta0.copy()
+    for slot in env.layout.slots:
+        theta[slot.span] = random.permutation(theta[slot.span])
+    return theta
 
 
 def nothing(theta: Vector) -> tuple[Floats, Floats]:

@@ -21,7 +21,8 @@ from edge_sdk.vectors import Vector
 
 TARGETS = ("others", "all")
 AVERAGING = ("none", "after_local", "after_transfer")
-LOCAL, PUBLIC, DISCRIMINATOR = 1, 2, 3  # purposes of randomness
+STARTS = ("bundle", "own")
+LOCAL, PUBLIC, DISCRIMINATOR, START = 1, 2, 3, 4  # purposes of randomness
 
 Rows = npt.NDArray[np.intp]
 
@@ -45,6 +46,8 @@ class Settings:
         lf_skip_first: no less-forgetting in the first local stage, which has nothing worth remembering.
         clip: longest feedback g_n(x) for one input; 0: any.
         widths: of the discriminator's hidden layers.
+        start: theta_n^{0,0}: the parameters of the "bundle", or each device's "own" of the same law: right where the
+            bundle's are random, wrong where they are trained.
         averaging: parameters are averaged within equal architectures: "none", "after_local" (FedDF) or
             "after_transfer". Only then does a model leave its device.
         measure: rounds between measurements of forgetting (own and held-out accuracy around each stage); 0: none.
@@ -71,6 +74,7 @@ class Settings:
     lf_skip_first: bool = False
     clip: float = 0.0
     widths: tuple[int, ...] = (32, 256)
+    start: str = "bundle"
     averaging: str = "none"
     measure: int = 0
 
@@ -80,6 +84,7 @@ class Settings:
         one_of(self, KINDS, "optimiser", "optimiser_d")
         one_of(self, TARGETS, "target")
         one_of(self, AVERAGING, "averaging")
+        one_of(self, STARTS, "start")
         for key in ("tau", "batch", "public_batch"):
             if getattr(self, key) < 1:
                 raise UsageError(f"{key} = {getattr(self, key)}: at least 1")
@@ -161,6 +166,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
     """Settings that run, but do nothing, or what the paper does not cover."""
     said = []
+    if settings.averaging != "none" and settings.start == "own":
+        said.append('averaging with start = "own": the first average is of models that have nothing in common')
     if settings.tau == 1 and (settings.lf_local or settings.lf_transfer):
         said.append("tau = 1: the less-forgetting terms are zero where each stage begins, so they do nothing")
     if not settings.kd and not settings.al:

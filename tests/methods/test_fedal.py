@@ -22,9 +22,10 @@ from edge_sdk.methods import discriminator, distillation, fedal, fedal_server
 from edge_sdk.methods.evaluation import Models, Progress, Report, evaluated
 from edge_sdk.methods.fedal import FEDAL, public_rows, transfer_cotangent
 from edge_sdk.methods.fedal_messages import Consensus, Feedback, Local, Outputs, Parcel, Settled, Share
-from edge_sdk.methods.fedal_settings import DISCRIMINATOR, VARIANTS, Settings
+from edge_sdk.methods.fedal_settings import DISCRIMINATOR, VARIANTS, Env, Settings
 from edge_sdk.methods.gather import Nobody
 from edge_sdk.settings import from_mapping
+from edge_sdk.vectors import layout_of
 
 SMALL = Settings(tau=3, eta_l=0.05, eta_d=0.02, batch=16, public_batch=8, widths=(7, 6), optimiser="sgd",
                  optimiser_d="sgd")  # fmt: skip
@@ -373,6 +374,17 @@ def test_evaluation_judges_the_models_where_a_round_ends():
         assert np.array_equal(kept.models["personal"], state(net, d).theta)
 
 
+def test_a_start_of_ones_own_has_the_same_entries_tensor_by_tensor():
+    layout = layout_of(("a", (4, 3), "linear"), ("b", (5,), "bias"))
+    theta0 = np.arange(17.0)
+    common = dict(layout=layout, theta0=theta0, settings=replace(SMALL, start="own"), seed=3)
+    first, second = (FEDAL.device.start(Env(me=d, **common))[0].theta for d in ("d0", "d1"))
+    for theta in (first, second):
+        assert sorted(theta[:12]) == list(range(12)) and sorted(theta[12:]) == list(range(12, 17))
+    assert not np.array_equal(first, second) and not np.array_equal(first, theta0)
+    assert FEDAL.device.start(Env(me="d0", **{**common, "settings": SMALL}))[0].theta is theta0
+
+
 def test_learning_from_others_helps():
     alone = replace(SMALL, kd=0.0, al=0.0, **NO_LF)
     reached = {}
@@ -391,6 +403,7 @@ def test_a_device_that_has_lost_its_state_sits_out():
 
 
 BAD_SETTINGS = [dict(tau=0), dict(temperature_d=0.5), dict(kd=-1.0), dict(target="some"), dict(averaging="often"),
+    dict(start="somewhere"),
                 dict(optimiser="newton"), dict(decay_l=0.0), dict(public_batch=0), dict(widths=(0,))]  # fmt: skip
 
 
