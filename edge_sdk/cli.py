@@ -138,7 +138,7 @@ def add_data_options(command: argparse.ArgumentParser) -> None:
     names = "breast-cancer, tabular, esr:PATH, mnist:PATH, cifar10:PATH"
     dealt = command.add_argument_group(f"a data set: {names}")
     dealt.add_argument("--devices", type=int, help="of each hospital (4)")
-    dealt.add_argument("--deal", help="iid, classes=K, dirichlet=A or mixed, the data set's own (mixed)")
+    dealt.add_argument("--deal", help="iid, classes=K, dirichlet=A, mixes=A or mixed, the data set's own (mixed)")
     dealt.add_argument("--samples", type=int, help="most that a device trains on; 0: its whole share (0)")
     dealt.add_argument("--judge", help="own or global: test samples of a device's own labels, or all (own)")
     dealt.add_argument("--tests", type=int, help="most test samples that a device is judged on; 0: all (0)")

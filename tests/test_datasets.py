@@ -196,7 +196,7 @@ def test_divisions_of_nothing_are_refused():
 LABELS = np.arange(600) % 6
 
 
-@pytest.mark.parametrize("rule", ["iid", "classes=2", "dirichlet=0.3", "mixed"])
+@pytest.mark.parametrize("rule", ["iid", "classes=2", "dirichlet=0.3", "mixes=0.3", "mixed"])
 def test_every_rule_deals_each_sample_at_most_once(rule):
     shared = datasets.shares(LABELS, rule, 3, 4, 0.5, seed=2)
     assert [len(devices) for devices in shared] == [4, 4, 4]
@@ -213,6 +213,20 @@ def test_rules_mean_what_they_say():
     assert kinds("classes=2") == [2] * 12
     assert min(kinds("iid")) == min(kinds("mixed")) == 6
     assert np.mean(kinds("dirichlet=0.1")) < np.mean(kinds("dirichlet=1000")) == 6
+
+
+def test_mixes_are_of_one_size_and_closer_to_uniform_the_larger_alpha_is():
+    """FedAL's split: a draw of Dir(alpha) over the labels for each device, without replacement."""
+
+    def apart(alpha):
+        parts = [r for devices in datasets.shares(LABELS, f"mixes={alpha}", 2, 4, 0.0, seed=1) for r in devices]
+        assert {len(rows) for rows in parts} == {75} and len(np.unique(np.concatenate(parts))) == 600
+        return np.mean([np.abs(np.bincount(LABELS[rows], minlength=6) / 75 - 1 / 6).sum() for rows in parts])
+
+    distances = [apart(alpha) for alpha in (0.1, 1, 5, 1000)]
+    assert distances == sorted(distances, reverse=True) and distances[-1] < 0.25 * distances[0]
+    left_over = datasets.shares(LABELS, "mixes=1", 1, 7, 0.0)[0]
+    assert {len(rows) for rows in left_over} == {85}
 
 
 def test_a_device_is_judged_on_its_own_mix():

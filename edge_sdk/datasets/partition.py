@@ -93,7 +93,10 @@ def dealt(rows: Rows, devices: int) -> list[Rows]:
 
 
 # By rule --------------------------------------------------------------------------------------------------------
-RULES = "iid, classes=K (labels of a device), dirichlet=A (concentration), mixed (the data set's own mix of a hospital)"
+RULES = (
+    "iid, classes=K (labels of a device), dirichlet=A (each label's shares), mixes=A (each device's shares of labels), "
+    "mixed (the data set's own mix of a hospital)"
+)
 
 
 def shares(y: Labels, rule: str, hospitals: int, devices: int, majority: float, seed: int = 0) -> list[list[Rows]]:
@@ -123,6 +126,8 @@ def shares(y: Labels, rule: str, hospitals: int, devices: int, majority: float, 
         parts = diverse(y, hospitals * devices, int(numbered(rule, value)), seed)
     elif name == "dirichlet":
         parts = concentrated(y, hospitals * devices, numbered(rule, value), seed)
+    elif name == "mixes":
+        parts = mixes(y, hospitals * devices, numbered(rule, value), seed)
     else:
         raise UsageError(f"deal = {rule!r}: one of {RULES}")
     if empty := sum(not len(part) for part in parts):
@@ -159,6 +164,24 @@ def concentrated(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[R
     for part in parts:
         if not part:
             part.append(max(parts, key=len).pop())
+    return [np.sort(np.array(rows, np.int64)) for rows in parts]
+
+
+def mixes(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[Rows]:
+    """Each device has a label mix of its own, a draw of Dir(alpha), as in FedAL's experiments; all are of one size.
+
+    Devices take one sample each in turns. Where a label has run out, the others keep their proportions. What does not
+    divide is left over.
+    """
+    random, stock = np.random.default_rng([seed, 11]), stocks(y, seed)
+    labels = list(stock)
+    shares = random.dirichlet(np.full(len(labels), alpha), size=devices)
+    parts: list[list[int]] = [[] for _ in range(devices)]
+    for draw in random.random((len(y) // devices, devices)):
+        for part, share, u in zip(parts, shares, draw, strict=True):
+            left = np.array([len(stock[c]) > 0 for c in labels])
+            weight = np.cumsum(np.maximum(share, np.finfo(float).tiny) * left)
+            part.append(stock[labels[int(np.searchsorted(weight, u * weight[-1], side="right"))]].pop())
     return [np.sort(np.array(rows, np.int64)) for rows in parts]
 
 
