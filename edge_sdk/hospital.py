@@ -38,6 +38,7 @@ class Hospital:
         devices: names of all its devices, here or not.
         wait_for: devices that must be here before it reports itself ready; None: all.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.Wire`.
+        upstream_wire: of which the certificates are for the aggregator's broker; None: those of `wire`.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Hospital:
         upstream: str | None = None,
         wait_for: int | None = None,
         wire: Wire = DEFAULTS,
+        upstream_wire: Wire | None = None,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -61,6 +63,8 @@ class Hospital:
         self.model = SplitModel(self.bundle) if parties.is_split(self.bundle) else None
         self.patients: Patients | None = None
         self.finished = threading.Event()
+        if upstream_wire is not None:
+            upstream_wire.check(upstream or broker)
         self.runtime = Runtime(
             name,
             parent=checked_name(aggregator, "aggregator"),
@@ -73,7 +77,8 @@ class Hospital:
             wait_for=wait_for,
             worker=self.model is not None,  # it computes
             log=log or logging.getLogger(f"auscult.{name}"),
-            **wire.options(broker, upstream),
+            upstream_tls=(upstream_wire or wire).tls,
+            **wire.options(broker, None if upstream_wire else upstream),
         )
 
     def train_on(self, patients: Patients) -> None:

@@ -40,6 +40,7 @@ LONGEST_NAP = 60.0  # seconds
 LOOK = 0.25  # seconds between two looks at `until`
 BIRTHS_APART = (1.0, 60.0)  # seconds between repetitions of an unanswered birth: the first, the longest
 DISK = 1.0  # seconds to wait after a commit that failed
+REPORTS_APART = 60.0  # seconds between two lines of counters in the log
 
 
 class Runtime:
@@ -65,6 +66,7 @@ class Runtime:
         rto: seconds until a message is repeated for the first time.
         largest_chunk: bytes that travel together at most; what is larger goes in pieces.
         tls: certificates, for a broker at mqtts:// or wss://.
+        upstream_tls: those for the parent's broker, where that has another authority.
         log: where to write.
     """
 
@@ -90,6 +92,7 @@ class Runtime:
         rto: float = 2.0,
         largest_chunk: int = LARGEST,
         tls: Tls | None = None,
+        upstream_tls: Tls | None = None,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children)
@@ -114,8 +117,11 @@ class Runtime:
         self.announced = False
         self.reopen_at = inf
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
+        self.reported: tuple[float, dict[str, int]] = (time.monotonic(), {})  # when, and what the log said then
         self.waker: socket.socket | None = None
-        self.tls = (tls or Tls()).context() if any(broker_at(url).tls for url in {broker, upstream or broker}) else None
+        theirs = upstream_tls or tls
+        trusted = {upstream or broker: theirs, broker: tls}  # one broker for both: tls
+        self.tls = {url: (by or Tls()).context() for url, by in trusted.items() if broker_at(url).tls}
         self.below, self.above = self.links(broker, upstream or broker)
         self.mail = Mail(name, parent, self.below, self.above, self.counters, self.log)
         self.all_links = self.mail.links
@@ -138,7 +144,8 @@ class Runtime:
             session = self.sessions[link] = random.getrandbits(62)
             topic, gone = self.birth_topics(link)[0], Birth(self.name, self.epoch, session, gone=True)
             will = Will(topic, pack(gone))
-            return Connection(broker, self.name, subscriptions, will, self.keepalive, self.version, self.tls)
+            tls = self.tls.get(url)
+            return Connection(broker, self.name, subscriptions, will, self.keepalive, self.version, tls)
 
         link = Link(connect, self.wake, self.backoff, self.log)
         return link
@@ -254,6 +261,16 @@ class Runtime:
         self.renew(now)
         self.save(now)
         self.send(now)
+        if now >= self.reported[0] + REPORTS_APART:
+            self.report(now)
+
+    def report(self, now: float) -> None:
+        """What has been counted, as a line in the log, where that has changed."""
+        totals = self.counters.totals()
+        if totals != self.reported[1]:
+            gauges = {name: f"{value:g}" for name, value in self.gauges().items() if value}
+            self.log.info("%s: counters: %s", self.name, " ".join(f"{k}={v}" for k, v in {**totals, **gauges}.items()))
+        self.reported = now, totals
 
     def wait(self, patience: float) -> bool:
         """Until something comes or is due; whether another thread has woken us."""
@@ -573,6 +590,7 @@ class Runtime:
         self.births.clear()
         self.send(time.monotonic())
         self.say_goodbye()
+        self.report(time.monotonic())
         self.leave()
 
     def say_goodbye(self) -> None:

@@ -182,6 +182,7 @@ class DeviceService:
             "cpu_seconds": round(cpu_seconds(), 2),
             "seconds": round(time.monotonic() - self.began, 2),
             "bytes": traffic(device.runtime.counters, self.file.hospital),
+            **counted(device.runtime),
         }
 
     def local_accuracy(self) -> float:
@@ -224,6 +225,7 @@ def serve_hospital(path: Path, once: bool) -> None:
         devices=file.devices,
         wait_for=file.wait_for,
         wire=file.wire,
+        upstream_wire=file.upstream_wire,
     )
     if file.data is not None:
         hospital.train_on(patients_of(file.data.samples))
@@ -242,8 +244,13 @@ def hospital_ledger(hospital: Hospital, file: HospitalFile) -> dict[str, Any]:
         "up": traffic(counters, file.aggregator),
         "down": {device: traffic(counters, device) for device in file.devices},
         "peak_memory_mb": round(peak_memory_mb(), 1),
-        "counters": counters.totals(),
+        **counted(hospital.runtime),
     }
+
+
+def counted(runtime: Runtime) -> dict[str, Any]:
+    """What a node has counted, and how things stand there, for a ledger."""
+    return {"counters": runtime.counters.totals(), "gauges": runtime.gauges()}
 
 
 def traffic(counters: Mapping[str, int], peer: str) -> dict[str, int]:

@@ -55,6 +55,8 @@ class HospitalFile:
 
     Attributes:
         data: what it holds of its devices' patients, for a split model; see `edge_sdk.patients.patients_of`.
+        wire: how it talks.
+        upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
 
     name: str
@@ -67,12 +69,13 @@ class HospitalFile:
     wait_for: int | None = None
     data: Stored | None = None
     wire: Wire = field(default_factory=Wire)
+    upstream_wire: Wire | None = None
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
         checked_name(self.aggregator, "aggregator")
-        for url in (self.broker, self.upstream or self.broker):
-            self.wire.check(url)
+        self.wire.check(self.broker)
+        (self.upstream_wire or self.wire).check(self.upstream or self.broker)
         existing(self.bundle, "bundle")
         if self.data is not None:
             existing(self.data.samples, "data.samples")

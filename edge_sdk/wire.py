@@ -61,7 +61,11 @@ class Wire:
         found: dict[str, Any] = {"version": self.version, "durability": self.durability, "keepalive": self.keepalive}
         if self.largest_chunk is not None:
             found["largest_chunk"] = self.largest_chunk
-        return {**found, "tls": Tls(self.ca, self.certificate, self.key)}
+        return {**found, "tls": self.tls}
+
+    @property
+    def tls(self) -> Tls:
+        return Tls(self.ca, self.certificate, self.key)
 
     def check(self, url: str) -> None:
         broker = broker_at(url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +17,10 @@ import pytest
 
 from edge_sdk.broker import Mosquitto, find_mosquitto
 from edge_sdk.fleet import write_toml
+from edge_sdk.provision import provision
 from edge_sdk.traces import load_folder
 from edge_sdk.traces.synth import write_traces
+from tests.wire.test_tls import Provisioned
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
@@ -79,21 +82,30 @@ def broker() -> Iterator[str]:
 
 
 def terminals(directory: Path, traces: Path, url: str) -> Terminals:
-    directory.mkdir()
-    common = {"broker": url, "bundle": BUNDLE}
-    loaded = load_folder(traces)
-    run = {"id": "by-hand", "method": "fedslr", "rounds": ROUNDS, "seed": 1, "classes": list(loaded[0].classes)}
-    cloud = {"name": "cloud", **common, "directory": "cloud", "hospitals": {"north": 2}, "run": run}
-    north = {"name": "north", "aggregator": "cloud", **common, "directory": "north", "devices": ["d1", "d2"]}
-    write_toml(directory / "cloud.toml", cloud)
-    write_toml(directory / "north.toml", north)
-    for name, trace in zip(("d1", "d2"), sorted(traces.glob("*.csv")), strict=True):
-        table = {"name": name, "hospital": "north", **common, "directory": name, "data": {"trace": trace}}
-        write_toml(directory / f"{name}.toml", table)
-    made = Terminals(directory)
+    made = written(directory, traces, url, url)
     for name in ("cloud", "north", "d1", "d2"):
         made.start(name)
     return made
+
+
+def written(directory: Path, traces: Path, url: str, upstream: str, **wires: dict[str, object]) -> Terminals:
+    """The settings files. `wires`: the [wire] table of each node, and of the hospital's line up as `north_up`."""
+    directory.mkdir()
+
+    def common(name: str) -> dict[str, object]:
+        table = {"broker": upstream if name == "cloud" else url, "bundle": BUNDLE, "directory": name, "name": name}
+        return table | ({"wire": wires[name]} if name in wires else {})
+
+    loaded = load_folder(traces)
+    run = {"id": "by-hand", "method": "fedslr", "rounds": ROUNDS, "seed": 1, "classes": list(loaded[0].classes)}
+    cloud = {**common("cloud"), "hospitals": {"north": 2}, "run": run}
+    north = {**common("north"), "aggregator": "cloud", "devices": ["d1", "d2"], "upstream": upstream}
+    north |= {"upstream_wire": wires["north_up"]} if "north_up" in wires else {}
+    write_toml(directory / "cloud.toml", cloud)
+    write_toml(directory / "north.toml", north)
+    for name, trace in zip(("d1", "d2"), sorted(traces.glob("*.csv")), strict=True):
+        write_toml(directory / f"{name}.toml", {**common(name), "hospital": "north", "data": {"trace": trace}})
+    return Terminals(directory)
 
 
 def test_killing_and_restarting_each_tier_changes_nothing(tmp_path: Path, traces: Path, broker: str) -> None:
@@ -110,6 +122,29 @@ def test_killing_and_restarting_each_tier_changes_nothing(tmp_path: Path, traces
     disturbed.wait_for_the_end()
     assert disturbed.rounds() == list(range(1, ROUNDS + 1))
     assert disturbed.model() == quiet.model()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_all_tiers_over_tls_with_an_authority_at_each_broker(tmp_path: Path, traces: Path) -> None:
+    """As a hospital would have it: two brokers as `auscult provision` sets them up, and certificates for everybody."""
+
+    def papers(site: Path, name: str) -> dict[str, object]:
+        return {"ca": site / "ca.crt", "certificate": site / f"{name}.crt", "key": site / f"{name}.key"}
+
+    above, below = tmp_path / "above", tmp_path / "below"
+    provision(above, "cloud", "127.0.0.1", ["north"])
+    provision(below, "north", "127.0.0.1", ["d1", "d2"])
+    with Provisioned(above) as top, Provisioned(below) as bottom:
+        wires = {"cloud": papers(above, "cloud"), "north_up": papers(above, "north")}
+        wires |= {name: papers(below, name) for name in ("north", "d1", "d2")}
+        made = written(tmp_path / "run", traces, bottom.tls_url, top.tls_url, **wires)
+        for name in ("cloud", "north", "d1", "d2"):
+            made.start(name)
+        made.wait_for_the_end()
+    assert made.rounds() == list(range(1, ROUNDS + 1))
+    ledger = json.loads((made.directory / "cloud" / "ledger.json").read_text())
+    assert ledger["down"]["north"]["received"] > 0 and ledger["counters"]["commits"] > ROUNDS
+    assert "counters: bytes_in=" in (made.directory / "north.log").read_text()
 
 
 def test_a_device_with_another_bundle_is_told_why(tmp_path: Path, traces: Path, broker: str) -> None:

@@ -47,6 +47,10 @@ class Provisioned(Mosquitto):
         start = list(super().command(port))
         return [*start[:-1], str(self.files / "mosquitto.conf")]
 
+    @property
+    def tls_url(self) -> str:
+        return f"mqtts://127.0.0.1:{self.port}"
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -57,7 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     files = tmp_path_factory.mktemp("site")
     provision(files, "h", "127.0.0.1", ["a", "b"])
     with Provisioned(files) as broker:
-        yield Site(files, f"mqtts://127.0.0.1:{broker.port}")
+        yield Site(files, broker.tls_url)
 
 
 def test_a_hospital_and_its_devices_over_tls(tmp_path: Path, site: Site) -> None:
