@@ -4,10 +4,10 @@
 
 The paper's arrangement: 80 % of the samples in 10 groups, 76 % of each group of two labels, one sample for each device,
 2 % of them in an iteration, P = Q = 1, one step size for all; held out are single samples, as in the paper. The roles
-are those of the product, with the kernels of a compiled split model, over the network in memory. Bytes are of one group:
-"paper" by the paper's own formula (19), "all hops" by the ledger of every message; compressed messages count with their
-true size, indices included, in the latter. In TDCD the groups' raw data are brought together first, which both count.
-"HSGD 4" is HSGD with P = Q = 4.
+are those of the product, with the kernels of a compiled split model, over the network in memory. Bytes are of one
+group: "paper" by the paper's own formula (19), "all hops" by the ledger of every message; compressed messages count
+with their true size, indices included, in the latter. In TDCD the groups' raw data are brought together first, which
+both count. "HSGD 4" is HSGD with P = Q = 4.
 """
 
 from __future__ import annotations
