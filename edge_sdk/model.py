@@ -177,6 +177,28 @@ class Model:
         out, grad = self.run("vjp", {"theta": self.parameters(theta), "x": x, "cotangent": pulled}, buffers)[:2]
         return out, grad
 
+    def features_vjp(
+        self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None
+    ) -> tuple[Floats, Floats]:
+        """The features for x, and the gradient (n,) of sum(features * cotangent)."""
+        x, width = self.samples(x), self.features_shape
+        pulled = floats("cotangent", cotangent, (len(x), *width))
+        feeds = {"theta": self.parameters(theta), "x": x, "cotangent": pulled}
+        out, grad = self.run("features_vjp", feeds, buffers)[:2]
+        return out, grad
+
+    @property
+    def features_shape(self) -> tuple[int, ...]:
+        """Of one sample's features.
+
+        Raises:
+            UsageError: the bundle names no layer for them.
+        """
+        graphs = self.bundle.manifest["graphs"]
+        if "features_vjp" not in graphs:
+            raise UsageError(f"{self.name} offers no features; compile it with --features LAYER")
+        return tuple(graphs["features_vjp"]["outputs"][0]["shape"][1:])
+
     # -- data bound to the model -----------------------------------------------------------------------------------
 
     def grad_fn(self, x: Array, y: Array, cancel: Cancel | None = None) -> GradFn:

@@ -89,6 +89,7 @@ def make_graphs(source: Source, spec: Spec) -> dict[str, Target]:
     }
     if spec.features:
         graphs["features"] = targets.features(source, spec.features)
+        graphs["features_vjp"] = targets.features_vjp(source, spec.features)
     named = sorted({s.group for s in source.parameters} - {""})
     wanted = spec.partial if spec.partial is not None else (named if len(named) > 1 else [])
     return graphs | {f"loss_grad@{group}": targets.loss_grad(source, spec.loss, [group]) for group in wanted}

@@ -2,6 +2,7 @@
 
     predict      theta, x               -> output
     features     theta, x               -> the value that a named layer returns
+    features_vjp theta, x, cotangent    -> that value, and the gradient of its product with the cotangent
     loss_grad    theta, x, y, weights   -> loss, grad            (`loss_grad@<group>`: grad of one group's parameters)
     vjp          theta, x, cotangent    -> output, grad of sum(output * cotangent)
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from models.arrange import arrange
 from models.batch_norm import use_batch_statistics
 from models.blocked import use_blocked_layout
 from models.errors import CompileError
@@ -62,7 +64,12 @@ class Source:
         self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
         flat_inputs(self._graph, vectors, self.buffers)
-        rewrite(self._graph)
+        self._exported = copy.deepcopy(self._graph)
+        rewrite(self._graph, self.output)
+
+    def exported(self) -> Graph:
+        """The graph as it was exported: every value of the module is there."""
+        return copy.deepcopy(self._exported)
 
     def in_blocks(self) -> Source | None:
         """The same module with convolutions in the blocked layout; None where there are none that fit."""
@@ -133,6 +140,7 @@ def loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) ->
     grad = flat_gradient(g, {source.output: seed}, slots)
     g.op("Identity", value, shape=(), output="loss")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
+    arrange(g, ["loss", "grad", *more])
     return Target(g, ["loss", "grad", *more], slots)
 
 
@@ -142,19 +150,36 @@ def vjp(source: Source) -> Target:
     g.input("cotangent", g.shape(source.output))
     grad = flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
+    arrange(g, [source.output, "grad", *more])
     return Target(g, [source.output, "grad", *more], source.parameters)
 
 
 def features(source: Source, layer: str) -> Target:
     """What the layer with this path returns."""
     g = source.begin()
+    last = returned(g, layer)
+    g.op("Identity", last, shape=g.shape(last), output="features")
+    return Target(g, ["features"])
+
+
+def features_vjp(source: Source, layer: str) -> Target:
+    """Pull a cotangent on what the layer returns back to theta."""
+    g, more = source.begin_training()
+    last = returned(g, layer)
+    g.input("cotangent", g.shape(last))
+    grad = flat_gradient(g, {last: "cotangent"}, source.parameters)
+    g.op("Identity", last, shape=g.shape(last), output="features")
+    g.op("Identity", grad, shape=g.shape(grad), output="grad")
+    return Target(g, ["features", "grad", *more], source.parameters)
+
+
+def returned(g: Graph, layer: str) -> str:
+    """The value that the layer with this path returns."""
     inside = [n for n in g.nodes if n.where == layer or n.where.startswith(layer + ".")]
     if not inside:
         paths = sorted({n.where for n in g.nodes if n.where})
         raise CompileError(f"features: no layer {layer!r} in the graph; there are {', '.join(paths)}")
-    last = inside[-1].outputs[0]
-    g.op("Identity", last, shape=g.shape(last), output="features")
-    return Target(g, ["features"])
+    return str(inside[-1].outputs[0])
 
 
 def chosen(slots: Sequence[Slot], groups: Sequence[str] | None) -> list[Slot]:

@@ -86,6 +86,15 @@ def test_features_of_a_named_layer():
     model = compiled(net, input=(6,), features="1")
     x = batch_of((9, 6))
     np.testing.assert_allclose(model.features(model.theta0, x), net[:2](torch.from_numpy(x)).detach(), atol=1e-6)
+    cotangent = batch_of((9, 4))
+    out, grad = model.features_vjp(model.theta0, x, cotangent)
+    (net[:2](torch.from_numpy(x)) * torch.from_numpy(cotangent)).sum().backward()
+    expected = np.concatenate([np.zeros(p.numel()) if p.grad is None else p.grad.ravel() for p in net.parameters()])
+    np.testing.assert_allclose(out, model.features(model.theta0, x), atol=1e-6)
+    np.testing.assert_allclose(grad, expected, atol=1e-5)
+    assert model.features_shape == (4,)
+    with pytest.raises(UsageError, match="offers no features"):
+        _ = compiled(net, input=(6,)).features_shape
 
 
 def test_groups_by_prefix_and_their_gradients():
