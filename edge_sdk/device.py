@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk import classification, keepsake, outputs, parties
-from edge_sdk.assembly import assembly, check_bundle, class_codes, place
+from edge_sdk.assembly import assembly, check_bundle, class_codes, place, settings_of
 from edge_sdk.errors import UsageError
 from edge_sdk.method import Place
 from edge_sdk.methods.evaluation import Finished, Scores
@@ -146,7 +146,8 @@ class Device:
         cancel = self.runtime.cancelled if cancellable else None
         given: dict[str, Any] = {"grad_fn": self.model.grad_fn(x, y, cancel=cancel), "samples": len(x)}
         if outputs.exchanged(run):
-            given |= outputs.device_kernels(self.model, x, y, self.public_inputs(run), cancel)
+            width = settings_of(run).features
+            given |= outputs.device_kernels(self.model, x, y, self.public_inputs(run), cancel, width)
         return place(run, self.model.layout, self.model.theta0, **given, **self.judges(run))
 
     def public_inputs(self, run: Run) -> npt.NDArray[np.float32]:

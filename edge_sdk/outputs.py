@@ -38,23 +38,24 @@ def check_enough(run: Run, count: int) -> None:
         raise UsageError(f"{count} public inputs, a batch of {run.method} has public_batch = {batch}")
 
 
-def inputs(model: Model, x: Array, cancel: Cancel | None = None) -> Inputs:
-    """x (N, ...) behind a model. `cancel` is asked before every step.
+def inputs(model: Model, x: Array, cancel: Cancel | None = None, features: bool = False) -> Inputs:
+    """x (N, ...) behind a model. `cancel` is asked before every step. `features`: those in place of logits.
 
     Raises (the functions):
         Cancelled: `cancel()` was true.
     """
     x = model.samples(x)
+    forward, vjp = (model.features, model.features_vjp) if features else (model.predict, model.vjp)
 
     def logits(theta: Vector, rows: Rows) -> Array:
         asked(cancel)
-        return model.predict(theta, x[rows])
+        return forward(theta, x[rows])
 
     def pull(theta: Vector, rows: Rows, cotangent: Array) -> Vector:
         total = np.zeros(model.layout.size, np.float32)
         for some in model.batches(np.arange(len(rows))):
             asked(cancel)
-            total += model.vjp(theta, x[rows[some]], cotangent[some].astype(np.float32))[1]
+            total += vjp(theta, x[rows[some]], cotangent[some].astype(np.float32))[1]
         return total
 
     return Inputs(len(x), logits, pull)
@@ -65,11 +66,13 @@ def asked(cancel: Cancel | None) -> None:
         raise Cancelled("training was given up before a step")
 
 
-def device_kernels(model: Model, x: Array, y: Array, public: Array, cancel: Cancel | None = None) -> dict[str, Any]:
+def device_kernels(
+    model: Model, x: Array, y: Array, public: Array, cancel: Cancel | None = None, features: int = 0
+) -> dict[str, Any]:
     """Fields of fedal.Env for a device.
 
     Args:
-        x, y: its training samples. public: the public inputs, in the model's shape.
+        x, y: its training samples. public: the public inputs, in the model's shape. features: the setting.
 
     Raises:
         UsageError: the model has no logits, or other outputs in training than in use.
@@ -78,10 +81,12 @@ def device_kernels(model: Model, x: Array, y: Array, public: Array, cancel: Canc
         raise UsageError(f"{model.name}: its loss is {model.loss}; outputs are compared between classifiers")
     if model.bundle.manifest["norm"] == "batch":
         raise UsageError(f"{model.name}: it normalises with each batch; compile it with --norm frozen, or GroupNorm")
+    if features and model.features_shape != (features,):
+        raise UsageError(f"{model.name}: features of shape {model.features_shape}, the run exchanges {features}")
     return {
         "private": inputs(model, x, cancel),
         "labels": y,
-        "public": inputs(model, public, cancel),
+        "public": inputs(model, public, cancel, features > 0),
         "architecture": architecture(model),
     }
 

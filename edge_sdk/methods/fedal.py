@@ -125,8 +125,7 @@ def transfer_cotangent(settings: Settings, f: Floats, reference: Floats | None, 
     terms: list[Floats] = []
     if settings.kd and m.mean is not None:
         target = m.mean if settings.target == "all" else distillation.of_others(m.mean, m.count, f)
-        q = distillation.softmax(target, settings.temperature_kd)
-        terms.append(settings.kd * distillation.divergence_gradient(q, f, settings.temperature_kd))
+        terms.append(settings.kd * distance_gradient(settings, target, f))
     if settings.al and m.gradient is not None:
         g = distillation.clipped(m.gradient, settings.clip) if settings.clip else m.gradient
         terms.append(settings.al * g)
@@ -134,6 +133,14 @@ def transfer_cotangent(settings: Settings, f: Floats, reference: Floats | None, 
         q = distillation.softmax(reference, settings.memory_temperature)
         terms.append(settings.lf_transfer * distillation.divergence_gradient(q, f, settings.memory_temperature))
     return np.asarray(sum(terms[1:], terms[0]), f.dtype) if terms else None
+
+
+def distance_gradient(settings: Settings, target: Floats, f: Floats) -> Floats:
+    """Of K(consensus, own), (16); of features, of their mean squared distance."""
+    if settings.features:
+        return np.asarray(2 * (f - target) / f.shape[1])
+    q = distillation.softmax(target, settings.temperature_kd)
+    return distillation.divergence_gradient(q, f, settings.temperature_kd)
 
 
 # Device ---------------------------------------------------------------------------------------------------------

@@ -106,8 +106,8 @@ def gathered(env: Env, s: Hospital, sender: str, message: object) -> Hospital:
 
 
 def check_logits(env: Env, sender: str, shape: tuple[int, ...]) -> None:
-    if shape != (env.settings.public_batch, env.classes):
-        expected = f"{env.settings.public_batch} inputs and {env.classes} classes"
+    expected = env.settings.public_batch, env.settings.width(env.classes)
+    if shape != expected:
         raise PeerError(f"{sender} sent logits of shape {shape}, expected {expected}")
 
 
@@ -290,8 +290,10 @@ def watched(env: Env, f: Stack) -> dict[str, float]:
     payoff: calU, between `floor` (-log of their number: they are alike) and 0. caught: how often the discriminator is
     right. gap: zeta_n, how far a device's probabilities are from the mean.
     """
-    gap = distillation.gaps(f.astype(np.float64), env.settings.temperature_kd).sum() if len(f) > 1 else 0.0
-    return {"exchanged": float(len(f)), "gap": float(gap)}
+    found = {"exchanged": float(len(f))}
+    if len(f) > 1 and not env.settings.features:
+        found["gap"] = float(distillation.gaps(f.astype(np.float64), env.settings.temperature_kd).sum())
+    return found
 
 
 def added(sums: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:

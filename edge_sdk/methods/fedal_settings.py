@@ -48,6 +48,8 @@ class Settings:
         widths: of the discriminator's hidden layers.
         start: theta_n^{0,0}: the parameters of the "bundle", or each device's "own" of the same law: right where the
             bundle's are random, wrong where they are trained.
+        features: FedProto on public inputs: the width of the features that are exchanged in place of logits, and drawn
+            together by their mean squared distance; all devices have as many. Its paper's tau is 1. 0: logits.
         averaging: parameters are averaged within equal architectures: "none", "after_local" (FedDF) or
             "after_transfer". Only then does a model leave its device.
         measure: rounds between measurements of forgetting (own and held-out accuracy around each stage); 0: none.
@@ -75,12 +77,15 @@ class Settings:
     clip: float = 0.0
     widths: tuple[int, ...] = (32, 256)
     start: str = "bundle"
+    features: int = 0
     averaging: str = "none"
     measure: int = 0
 
     def __post_init__(self) -> None:
         above_zero(self, "eta_l", "eta_d")
-        zero_or_more(self, "kd", "al", "lf_local", "lf_transfer", "clip", "measure")
+        zero_or_more(self, "kd", "al", "lf_local", "lf_transfer", "clip", "measure", "features")
+        if self.features and (self.al or self.lf_local or self.lf_transfer):
+            raise UsageError("features: these terms compare probabilities; set al, lf_local and lf_transfer to 0")
         one_of(self, KINDS, "optimiser", "optimiser_d")
         one_of(self, TARGETS, "target")
         one_of(self, AVERAGING, "averaging")
@@ -102,6 +107,10 @@ class Settings:
     def memory_temperature(self) -> float:
         """E of the less-forgetting terms."""
         return self.temperature_kd if self.temperature_lf is None else self.temperature_lf
+
+    def width(self, classes: int) -> int:
+        """Of what is exchanged for one public input."""
+        return self.features or classes
 
     def eta(self, round: int) -> float:
         """eta_l^t."""
@@ -134,7 +143,8 @@ class Env(Place):
     Attributes:
         classes: K.
         private, labels: device: its own inputs behind its model, and their classes (samples,).
-        public: device: the public inputs behind its model; the same inputs in the same order on all devices.
+        public: device: the public inputs behind its model; the same inputs in the same order on all devices. With the
+            setting `features`, "logits" are what its model thinks of them one layer before.
         architecture: device: equal where parameters may be averaged.
         discriminator: aggregator: its kernels, in numpy or on a GPU.
     """

@@ -16,12 +16,12 @@ def tensor(x):
     return torch.tensor(np.asarray(x), dtype=torch.float64)
 
 
-def net(party, theta, x):
-    """Logits of a device's tanh layers."""
-    widths, z, at = party.net.widths, tensor(x), 0
+def net(party, theta, x, features=False):
+    """Logits of a device's tanh layers, or what enters the last one."""
+    widths, z, at = party.net.widths[: -1 if features else None], tensor(x), 0
     for i, (a, b) in enumerate(pairwise(widths)):
         z = z @ theta[at : at + a * b].reshape(b, a).T + theta[at + a * b : at + (a + 1) * b]
-        z = torch.tanh(z) if i + 2 < len(widths) else z
+        z = torch.tanh(z) if i + 2 < len(widths) or features else z
         at += (a + 1) * b
     return z
 
@@ -114,7 +114,7 @@ class Run:
 
     def exchange(self, t, i, here, stepping):
         s, x = self.s, self.public[common(t, i, self.s, len(self.public))]
-        f = {n: net(self.parties[n], self.theta[n], x) for n in here}
+        f = {n: net(self.parties[n], self.theta[n], x, s.features > 0) for n in here}
         sent, there = {n: f[n].detach() for n in here}, [n in here for n in self.names]
         before = self.w.detach().clone()
         if s.al and len(here) > 1:
@@ -140,6 +140,8 @@ class Run:
         among = here if s.target == "all" else [m for m in here if m != n]
         if s.kd:
             consensus = sum(sent[m] for m in among) / len(among)
+            if s.features:
+                return s.kd * F.mse_loss(f[n], consensus)
             loss = loss + s.kd * kl(torch.softmax(consensus / s.temperature_kd, 1), f[n], s.temperature_kd)
         if s.al:
             loss = loss + s.al * self.payoff(w, f[n], n, there)

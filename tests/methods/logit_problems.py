@@ -55,7 +55,29 @@ class Net:
         rest = np.zeros(len(theta) - self.size)
         return np.concatenate([*parts, rest]).astype(theta.dtype)
 
-    def inputs(self, x):
+    def features(self, theta, x):
+        """What enters the last layer."""
+        return self.activations(theta, x)[-2].astype(theta.dtype)
+
+    def features_pull(self, theta, x, cotangent):
+        """Gradient of sum(features * cotangent)."""
+        below, last = Net(self.hidden[:-1]), (self.hidden[-1] + 1) * CLASSES
+        inner = cotangent * (1 - self.features(theta, x) ** 2)
+        kept, back, parts = self.activations(theta, x), inner, []
+        for i, (w, _) in reversed(list(enumerate(self.layers(theta)))[: len(below.hidden) + 1]):
+            parts = [(back.T @ kept[i]).ravel(), back.sum(0), *parts]
+            back = (back @ w) * (1 - kept[i] ** 2)
+        return np.concatenate([*parts, np.zeros(last)]).astype(theta.dtype)
+
+    def inputs(self, x, features=False):
+        if features:
+            forward, pull = self.features, self.features_pull
+            return Inputs(
+                len(x), lambda theta, rows: forward(theta, x[rows]), lambda theta, rows, c: pull(theta, x[rows], c)
+            )
+        return self.logit_inputs(x)
+
+    def logit_inputs(self, x):
         return Inputs(
             len(x), lambda theta, rows: self.logits(theta, x[rows]), lambda theta, rows, c: self.pull(theta, x[rows], c)
         )
@@ -108,7 +130,7 @@ TEST_X = RNG.normal(size=(50, FEATURES))
 TEST_Y = (TEST_X @ TEACHER).argmax(1)
 
 
-def given(party, dtype, public=PUBLIC):
+def given(party, dtype, public=PUBLIC, features=False):
     """Fields of a device's env."""
     net, x = party.net, party.x.astype(dtype)
     return dict(
@@ -116,7 +138,7 @@ def given(party, dtype, public=PUBLIC):
         grad_fn=net.grad_fn(x, party.y),
         private=net.inputs(x),
         labels=party.y,
-        public=net.inputs(public.astype(dtype)),
+        public=net.inputs(public.astype(dtype), features),
         score=net.score(TEST_X.astype(dtype), TEST_Y),
         architecture=str(net.hidden),
     )
@@ -128,7 +150,9 @@ def envs_of(settings, rounds, parties=PARTIES, dtype=np.float64, **more):
     envs |= {h: Env(**common, sizes=dict.fromkeys(ds, 1), theta0=np.zeros(1, dtype)) for h, ds in problems.TREE.items()}
     for d, p in parties.items():
         layout = layout_of(("all", (len(p.theta0),), "other"))
-        envs[d] = Env(**common, layout=layout, theta0=p.theta0.astype(dtype), **given(p, dtype))
+        envs[d] = Env(
+            **common, layout=layout, theta0=p.theta0.astype(dtype), **given(p, dtype, features=settings.features > 0)
+        )
     return envs
 
 

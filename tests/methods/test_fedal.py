@@ -80,6 +80,18 @@ def test_equals_the_literal_algorithm(s):
     assert [m.round for m in told(trace, Progress)] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("target", ["others", "all"])
+def test_fedproto_on_public_inputs(target):
+    """Features of one width in place of logits, from nets of different depth."""
+    s = replace(SMALL, al=0.0, **NO_LF, features=4, target=target)
+    parties = {d: drawn(i, (Net((4,)), Net((3, 4)))[i % 2]) for i, d in enumerate(DEVICES)}
+    net, trace = play(s, 3, parties=parties)
+    assert difference(net, literal(s, 3, parties=parties).play(3)) < 1e-12
+    assert {m.logits.shape for _, _, m in trace.crossed if isinstance(m, Outputs)} == {(8, 4)}
+    with pytest.raises(UsageError, match="compare probabilities"):
+        Settings(features=4)
+
+
 @pytest.mark.parametrize("s", [SMALL, replace(SMALL, fresh_optimiser=True)], ids=["carried", "fresh"])
 def test_equals_the_literal_algorithm_with_adam(s):
     """Looser: where a gradient is nearly zero, Adam turns its rounding into a step."""
