@@ -70,7 +70,9 @@ def test_a_device_checks_what_the_run_names(tmp_path: Path) -> None:
     run = Run(id="r", method="fedal", classes=CLASSES, public=sha)
     env = device(tmp_path, path).env(run)
     assert env.public.count == 70 and env.classes == 14 and env.private.count == 70
+    fedproto = {"features": 64, "al": 0, "lf_local": 0, "lf_transfer": 0}
     for bad, other, said in (
+        (Run(id="r", method="fedal", classes=CLASSES, public=sha, settings=fedproto), path, "offers no features"),
         (run, None, "name their file"),
         (Run(id="r", method="fedal", classes=CLASSES, public="0" * 64), path, "public inputs 000000000000"),
         (Run(id="r", method="fedal", classes=CLASSES), path, "public inputs none"),
