@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from edge_sdk.method import Place
+from edge_sdk.methods import fedbcd
 from edge_sdk.methods.fedal import alone
 from edge_sdk.methods.fedal_settings import Env
-from edge_sdk.methods.local import Training, batches, descend
+from edge_sdk.methods.local import Training, batches, descend, gradient
 from edge_sdk.vectors import Vector
 
 ALONE = 9
@@ -14,13 +15,16 @@ ALONE = 9
 
 def local_only(env: Place) -> Vector:
     """Mini-batch SGD on the own samples from the initial model: as many epochs, the same batches' size, step sizes and
-    weight decay as the local phases of a whole run, but nobody else's knowledge. FedAL's devices: their local stages.
+    weight decay as the local phases of a whole run, but nobody else's knowledge. FedAL's devices: their local stages;
+    FedBCD's: their steps without the penalty.
 
     Returns:
         theta, (n,), after rounds x local_epochs epochs.
     """
     if isinstance(env, Env):
         return alone(env)
+    if isinstance(env, fedbcd.Env):
+        return unpulled(env)
     settings = env.settings if isinstance(env.settings, Training) else Training()
     theta = env.theta0.copy()
     assert env.grad_fn is not None
@@ -28,3 +32,13 @@ def local_only(env: Place) -> Vector:
         steps = batches(env.random(round, ALONE), env.samples, settings.batch, settings.local_epochs)
         descend(env.grad_fn, theta, steps, settings.eta(round), damp=settings.weight_decay)
     return theta
+
+
+def unpulled(env: fedbcd.Env) -> Vector:
+    """Eq. (4) of FedBCD on g_i alone, round after round, with the same draws of K and of batches."""
+    start = fedbcd.common_start(env)
+    x, before = start, start
+    for round in range(env.rounds):
+        steps = fedbcd.minibatches(env, env.settings, round, fedbcd.local_steps(env, env.settings, round))
+        x, before, _ = fedbcd.edge_update(gradient(env), env.settings, x, before, steps)
+    return x

@@ -6,7 +6,9 @@ Networks from Decentralized Data", AISTATS 2017.
     ClientUpdate: E epochs of mini-batch SGD                    client_update
     w_{t+1} = sum over S_t of n_k / n w_k                       average
 
-With `proximal` it is FedProx (Li et al., MLSys 2020): clients minimise f_k(w) + proximal/2 ||w - w_t||^2.
+With `proximal` it is FedProx (Li et al., MLSys 2020): clients minimise f_k(w) + proximal/2 ||w - w_t||^2. With
+`momentum` and `draw_epochs` too it is FedProx as FedBCD's experiments have it: FedBCD's own accelerated steps, from
+v = v_prev = w, for a number of epochs that is drawn.
 With a penalty it is one of the two alternatives that FedSLR's appendix A argues against: `server_penalty` is GPGD (one
 proximal step after averaging), `local_penalty` is LPGD (one after every local step).
 
@@ -24,7 +26,7 @@ from edge_sdk.lowrank import Packed
 from edge_sdk.method import UP, Method, Place, Role, Send, Step, unchanged
 from edge_sdk.methods import draw, gather
 from edge_sdk.methods.gather import Nobody, Sum, Tally
-from edge_sdk.methods.local import Training, batches, descend, gradient, local_prox, one_of, zero_or_more
+from edge_sdk.methods.local import Training, accelerate, batches, descend, gradient, local_prox, one_of, zero_or_more
 from edge_sdk.methods.reports import progress, training_scores
 from edge_sdk.methods.server import PENALTIES, ServerTerms, Svt, penalty, server_step
 from edge_sdk.vectors import Layout, Vector
@@ -39,6 +41,8 @@ class Settings(Training):
     Attributes:
         weighting: of the mean: "samples" (n_k, as in the paper) or "uniform" (as FedSLR's comparisons have it).
         proximal: FedProx's mu; 0: FedAvg.
+        momentum: weight of the last two iterates of a local phase (Nesterov); 0: there is none.
+        draw_epochs: the epochs of each device and round are uniform on 1..local_epochs.
         lam: weight of the penalties below.
         server_penalty: "nuclear" or "l1" after averaging, with the local step size; "none".
         local_penalty: "nuclear" or "l1" after each local step; "none".
@@ -47,6 +51,8 @@ class Settings(Training):
 
     weighting: str = "samples"
     proximal: float = 0.0
+    momentum: float = 0.0
+    draw_epochs: bool = False
     lam: float = 0.0
     server_penalty: str = "none"
     local_penalty: str = "none"
@@ -57,6 +63,10 @@ class Settings(Training):
         zero_or_more(self, "proximal", "lam", "fine_tune_epochs")
         one_of(self, ("samples", "uniform"), "weighting")
         one_of(self, PENALTIES, "server_penalty", "local_penalty")
+        if not 0 <= self.momentum <= 1:
+            raise UsageError(f"momentum = {self.momentum}: it lies between 0 and 1")
+        if self.momentum and self.local_penalty != "none":
+            raise UsageError(f"momentum = {self.momentum} with local_penalty = {self.local_penalty!r}: one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +105,15 @@ def client_update(env: Env, round: int, w: Vector, epochs: int, purpose: int) ->
         w_k, and the mean loss of the batches (None where there was no batch).
     """
     s, v = env.settings, w.copy()
-    steps = batches(env.random(round, purpose), env.samples, s.batch, epochs)
-    pull = s.proximal * w if s.proximal else None
+    random = env.random(round, purpose)
+    if s.draw_epochs and purpose == TRAINING:
+        epochs = int(random.integers(1, epochs + 1))
+    steps = batches(random, env.samples, s.batch, epochs)
+    pull, damp = s.proximal * w if s.proximal else None, s.weight_decay + s.proximal
+    if s.momentum:
+        return v, accelerate(gradient(env), v, steps, s.eta(round), s.momentum, damp=damp, pull=pull)
     shrink = local_prox(s.local_penalty, env.layout, v, s.lam * s.eta(round))
-    loss = descend(gradient(env), v, steps, s.eta(round), damp=s.weight_decay + s.proximal, pull=pull, prox=shrink)
+    loss = descend(gradient(env), v, steps, s.eta(round), damp=damp, pull=pull, prox=shrink)
     return v, loss
 
 

@@ -144,6 +144,37 @@ def descend(
     return losses / count if count else None
 
 
+def accelerate(
+    grad_fn: Gradient,
+    v: Vector,
+    steps: Iterator[Indices],
+    eta: float,
+    momentum: float,
+    *,
+    damp: float = 0.0,
+    pull: Vector | None = None,
+) -> float | None:
+    """a <- v + momentum * (v - v of before); v <- a - eta * (grad f(a; batch) + damp * a - pull), in place, per batch.
+
+    Args: and Returns: as of `descend`; the first step has no momentum.
+    """
+    before, ahead, losses, count = v.copy(), np.empty_like(v), 0.0, 0
+    push = None if pull is None else eta * pull
+    for indices in steps:
+        np.subtract(v, before, out=ahead)
+        ahead *= momentum
+        ahead += v
+        loss, gradient = grad_fn(ahead, indices)
+        losses, count = losses + loss, count + 1
+        before[...] = v
+        np.multiply(ahead, 1 - eta * damp, out=v)
+        np.multiply(gradient, eta, out=ahead)
+        v -= ahead
+        if push is not None:
+            v += push
+    return losses / count if count else None
+
+
 def local_prox(kind: str, layout: Layout, like: Vector, threshold: float) -> InPlace | None:
     """v <- prox_{threshold * R}(v), for `descend`: R = "l1" of all parameters, or "nuclear" norms of all layers."""
     if kind == "none":

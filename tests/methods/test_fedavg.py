@@ -115,7 +115,10 @@ def test_without_fine_tuning_there_is_only_the_global_model():
 
 @pytest.mark.parametrize(
     "key, value",
-    [("proximal", -1.0), ("lam", -1.0), ("fine_tune_epochs", -1), ("weighting", "size"), ("server_penalty", "x")],
+    [
+        *[("proximal", -1.0), ("momentum", 1.5), ("lam", -1.0), ("fine_tune_epochs", -1)],
+        *[("weighting", "size"), ("server_penalty", "x")],
+    ],
 )
 def test_settings_are_checked(key, value):
     with pytest.raises(UsageError, match=key):

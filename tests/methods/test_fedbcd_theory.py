@@ -282,6 +282,22 @@ def test_reductions_to_fedavg_and_fedprox(mu):
     assert off(fedbcd.cloud_step(z, total, 0.5), 1.5 * x) < 1e-15  # eta_z times the sum of gamma_i is 1: their mean
 
 
+@pytest.mark.parametrize("mu", [0.0, 5.0])
+def test_fedprox_with_the_accelerated_solver(mu):
+    """FedProx as in the experiments: eq. (4) from x = x_prev = z, K epochs of K uniform on 1..K_x."""
+    (H, b), z = quadratics()[0], np.array([0.3, -0.2, 0.1])
+    s = replace(EXACT, zeta=0.9, eta_x=0.02)
+    known = fedavg.Settings(eta_l=0.02, decay=1.0, weight_decay=0.0, batch=0, local_epochs=5, proximal=mu)
+    env = fedavg.Env(me="d", settings=replace(known, momentum=0.9), grad_fn=grad_of(H, b), samples=9)
+    w, loss = fedavg.client_update(env, 0, z, 4, fedavg.TRAINING)
+    x, _, ours = fedbcd.edge_update(grad_of(H, b), s, z, z, [None] * 4, z if mu else None, mu)
+    assert off(x, w) < 1e-15 and np.isclose(loss, ours)
+    drawn = replace(env, settings=replace(env.settings, draw_epochs=True))
+    found = {fedavg.client_update(drawn, round, z, 5, fedavg.TRAINING)[0].tobytes() for round in range(60)}
+    paths = {fedavg.client_update(env, 0, z, k, fedavg.TRAINING)[0].tobytes() for k in range(1, 6)}
+    assert found == paths
+
+
 # Where the paper's eta_z = 0.5 diverges -------------------------------------------------------------------------
 SIZES_10 = {f"h{n}": 10 for n in range(10)}
 PAPER = dict(eta_x=0.005, zeta=0.9, unit="step", batch=0)
