@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from queue import SimpleQueue
 from typing import Any, Literal, Protocol
 
@@ -62,13 +63,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Parcel:
-    """One encoded message for one peer or several. `up`: for the parent."""
+    """One encoded message for one peer or several. `up`: for the parent. `lasts`: seconds, see `method.Send`."""
 
     to: tuple[str, ...]
     number: int
     asks: bool
     up: bool
     body: bytes
+    lasts: float = inf
 
 
 @dataclass(frozen=True)
@@ -132,13 +134,13 @@ def outcome(assembly: Assembly, task: Task, done: Effects) -> Outcome:
 
 def parcels(done: Effects, encode: Callable[[Any], bytes]) -> tuple[Parcel, ...]:
     """The envelopes for peers, those with the same message together: it is encoded once."""
-    groups: dict[tuple[int, int, bool, bool], list[Envelope]] = {}
+    groups: dict[tuple[int, int, bool, bool, float], list[Envelope]] = {}
     for e in done.out:
         if e.to != e.sender:
-            groups.setdefault((id(e.message), e.number, e.asks, e.to == done.node.parent), []).append(e)
+            groups.setdefault((id(e.message), e.number, e.asks, e.to == done.node.parent, e.lasts), []).append(e)
     return tuple(
-        Parcel(tuple(e.to for e in group), number, asks, up, encode(group[0].message))
-        for (_, number, asks, up), group in groups.items()
+        Parcel(tuple(e.to for e in group), number, asks, up, encode(group[0].message), lasts)
+        for (_, number, asks, up, lasts), group in groups.items()
     )
 
 

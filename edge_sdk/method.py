@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 from zlib import crc32
 
@@ -36,12 +37,14 @@ class Send:
     Attributes:
         to: UP, DOWN, ME, OUT, the name of one child, or the names of several (encoded once; may be nobody).
         message: a frozen dataclass that the method declares in `Method.messages` (for OUT: any object).
-        answer: downward only: every receiver owes exactly one message in return.
+        answer: downward only: every receiver owes exactly one message in return. Without it this is a notice.
+        lasts: of a notice: seconds after which it is not worth sending any more.
     """
 
     to: str | tuple[str, ...]
     message: Any
     answer: bool = True
+    lasts: float = inf
 
 
 Step = tuple[Any, Sequence[Send]]

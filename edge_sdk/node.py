@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from edge_sdk import round as rounds
@@ -24,6 +25,7 @@ class Envelope:
     Attributes:
         number: downward: the sender's question; upward: the question that this answers.
         asks: downward: the receiver owes an answer.
+        lasts: seconds for which it is worth sending.
     """
 
     sender: str
@@ -31,6 +33,7 @@ class Envelope:
     number: int
     message: Any
     asks: bool = False
+    lasts: float = inf
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,11 @@ def post(node: Node, sends: Sequence[Send], now: float) -> Effects:
         below = rounds.ask(node.record.below, debtors, any(s.answer for s in down), now)
         node = with_record(node, below=below)
     number = node.record.below.number
-    out = [Envelope(node.name, c, number, s.message, s.answer) for s in down for c in receivers(node, s.to)]
+    out = [
+        Envelope(node.name, c, number, s.message, s.answer, inf if s.answer else s.lasts)
+        for s in down
+        for c in receivers(node, s.to)
+    ]
     if node.parent is not None:
         out += [Envelope(node.name, node.parent, node.record.above, s.message) for s in sends if s.to == UP]
     node = with_record(node, last={**node.record.last, **{e.to: e for e in out}})

@@ -28,6 +28,8 @@ class Out:
         chunk: bytes that travel together.
         file: holds the body.
         fresh: nothing of it has been sent.
+        notice: nobody owes or is owed an answer by it. expires: by time.time().
+        size: of the body, in bytes.
     """
 
     seq: int
@@ -40,6 +42,9 @@ class Out:
     digest: bytes = b""
     file: str | None = None
     fresh: bool = True
+    notice: bool = False
+    expires: float = inf
+    size: int = 0
     asked: set[str] = field(default_factory=set)
 
     @property
@@ -81,6 +86,7 @@ class Outbox:
         self.seq = max(self.seq, sent.seq + 1)
         out = Out(sent.seq, sent.number, sent.asks, sent.receivers, body, set(sent.pending))
         out.chunk, out.digest, out.file = sent.chunk, sent.digest, sent.file
+        out.notice, out.expires, out.size = sent.notice, sent.expires, sent.size
         self.outs[out.seq] = out
         for dst in out.pending:
             self.pending.setdefault(dst, {})[out.seq] = None
@@ -141,6 +147,26 @@ class Outbox:
 
     def waiting(self, dst: str) -> list[Out]:
         return [self.outs[seq] for seq in self.pending.get(dst, ())]
+
+    @property
+    def bytes(self) -> int:
+        """Of all bodies that are kept."""
+        return sum(out.size for out in self.outs.values())
+
+    def outdated(self, now: float) -> list[Out]:
+        """Notices that are not worth sending any more. `now`: time.time()."""
+        return [out for out in self.outs.values() if now >= out.expires]
+
+    def oldest_notices(self, excess: float) -> list[Out]:
+        """As many notices, from the oldest on, as make up for `excess` bytes; fewer where there are not so many."""
+        found: list[Out] = []
+        for out in self.outs.values():
+            if excess <= 0:
+                break
+            if out.notice:
+                found.append(out)
+                excess -= out.size
+        return found
 
     def lowest(self, receivers: Iterable[str]) -> int:
         """`lo` of a frame: below it all of these receivers have acknowledged everything."""
@@ -206,6 +232,10 @@ class Outbox:
         before = self.waits.get(dst)
         if before is None or before.patience < patience:
             self.waits[dst] = Wait(now + self.rto * patience, 0, patience)
+
+    def expiry(self) -> float:
+        """When the next notice expires, by time.time()."""
+        return min((out.expires for out in self.outs.values()), default=inf)
 
     def timer(self) -> float:
         return min((w.until for w in self.waits.values()), default=inf)

@@ -40,6 +40,7 @@ LONGEST_NAP = 60.0  # seconds
 LOOK = 0.25  # seconds between two looks at `until`
 BIRTHS_APART = (1.0, 60.0)  # seconds between repetitions of an unanswered birth: the first, the longest
 DISK = 1.0  # seconds to wait after a commit that failed
+OUTBOX = 256 * 1024 * 1024  # bytes
 REPORTS_APART = 60.0  # seconds between two lines of counters in the log
 
 
@@ -64,6 +65,7 @@ class Runtime:
         settle: seconds for which a restarted parent waits for its children.
         backoff: between attempts to connect.
         rto: seconds until a message is repeated for the first time.
+        outbox_bytes: that messages may take up on the disk before notices are given up (see session.py).
         largest_chunk: bytes that travel together at most; what is larger goes in pieces.
         tls: certificates, for a broker at mqtts:// or wss://.
         upstream_tls: those for the parent's broker, where that has another authority.
@@ -90,6 +92,7 @@ class Runtime:
         settle: float = 10.0,
         backoff: Backoff | None = None,
         rto: float = 2.0,
+        outbox_bytes: float = OUTBOX,
         largest_chunk: int = LARGEST,
         tls: Tls | None = None,
         upstream_tls: Tls | None = None,
@@ -104,7 +107,7 @@ class Runtime:
         self.directory, self.durability = Path(directory), durability
         self.run_given, self.assemble, self.told = run, assemble, told
         self.keepalive, self.version, self.backoff = keepalive, version, backoff or Backoff()
-        self.habits = Habits(worker, len(children) if wait_for is None else wait_for, settle, rto)
+        self.habits = Habits(worker, len(children) if wait_for is None else wait_for, settle, rto, outbox_bytes)
         self.log = log or logging.getLogger("auscult.node")
         self.counters, self.presence = Counters(), Presence(children)
         self.largest_chunk = largest_chunk
@@ -190,6 +193,7 @@ class Runtime:
         found["unacknowledged_publishes"] = sum(len(c.flying) for link in links if (c := link.connection))
         found["round_trip_seconds"] = max((c.trip for link in links if (c := link.connection)), default=0.0)
         if session is not None:
+            found["outbox_bytes"] = session.outbox.bytes
             found["jobs_waiting"] = len(session.jobs)
             found["messages_unacknowledged"] = sum(len(seqs) for seqs in list(session.outbox.pending.values()))
             found["transfers_out"] = len(session.sender.bodies)

@@ -48,12 +48,15 @@ class Habits:
         wait_for: children that must be here before the role starts.
         settle: seconds that a restarted node waits for them, before it goes on without.
         rto: seconds until the first repetition of a message.
+        outbox_bytes: of bodies in the outbox; above that the oldest notices go. Questions and answers never do: of
+            these there is at most one for each peer.
     """
 
     worker: bool = True
     wait_for: int = 0
     settle: float = 10.0
     rto: float = 2.0
+    outbox_bytes: float = inf
 
 
 @dataclass
@@ -238,6 +241,7 @@ class Session:
                 self.apply(outcome)
             if not self.worker:
                 self.work()
+            self.bound_outbox()
             self.tidy(now)
             if self.node.record is not before:
                 self.save_record()
@@ -362,7 +366,9 @@ class Session:
 
     def send(self, parcel: Parcel) -> None:
         seq, size = self.outbox.seq, len(parcel.body)
-        sent = Sent(seq, parcel.number, parcel.asks, parcel.to, frozenset(parcel.to), self.chunk)
+        sent = Sent(seq, parcel.number, parcel.asks, parcel.to, frozenset(parcel.to), self.chunk, size=size)
+        if not (parcel.asks or parcel.up):
+            sent = changed(sent, notice=True, expires=time.time() + parcel.lasts)
         if size > self.chunk:
             sent = changed(sent, digest=digest(parcel.body))
         if size > INLINE:
@@ -387,6 +393,19 @@ class Session:
                 self.sender.acked(dst, out.seq)
                 self.drop_sent(self.outbox.give_up(out, dst))
 
+    def bound_outbox(self) -> None:
+        """Give up notices that have expired, and the oldest ones where there is too much."""
+        for why, outs in (
+            ("expired", self.outbox.outdated(time.time())),
+            ("dropped", self.outbox.oldest_notices(self.outbox.bytes - self.habits.outbox_bytes)),
+        ):
+            for out in outs:
+                for dst in sorted(out.pending):
+                    self.counters.count(f"{why}.{dst}")
+                    self.store.drop_deliveries([(out.seq, dst)])
+                    self.sender.acked(dst, out.seq)
+                    self.drop_sent(self.outbox.give_up(out, dst))
+
     def drop_sent(self, outs: Sequence[Out]) -> None:
         """Forget messages. Their files go after the commit."""
         self.store.drop_sent(out.seq for out in outs)
@@ -395,7 +414,8 @@ class Session:
             self.sender.drop(out.seq)
 
     def is_untidy(self, now: float) -> bool:
-        return now >= self.tidy_at or (self.counters.dirty and now >= self.count_at)
+        expired = time.time() >= self.outbox.expiry()
+        return now >= self.tidy_at or (self.counters.dirty and now >= self.count_at) or expired
 
     def tidy(self, now: float, all: bool = False) -> None:
         """Delete what is done. A crash before costs a duplicate that is dropped."""
@@ -459,7 +479,7 @@ class Session:
         settle = self.opened + self.habits.settle if self.restarted and not self.settled else inf
         count = self.count_at if self.counters.dirty else inf
         end = min(self.tidy_at, self.outbox.timer(), self.ack_at, settle, count)
-        return min(end - now, self.until_tick())
+        return min(end - now, self.outbox.expiry() - time.time(), self.until_tick())
 
     def until_tick(self) -> float:
         if self.busy or not self.settled:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from secrets import randbits
 
@@ -21,7 +22,7 @@ from edge_sdk.failpoints import reach
 from edge_sdk.files import Files
 from edge_sdk.frames import Buffer
 
-FORMAT = 1
+FORMAT = 2
 DiskError = sqlite3.Error
 """What a full or broken disk raises."""
 
@@ -36,7 +37,7 @@ create table if not exists peer(name text primary key, epoch int, floor int) wit
 create table if not exists inbox(src text, seq int, primary key(src, seq)) without rowid;
 -- a message is kept until everybody has acknowledged it and, if it was a question, been asked another one
 create table if not exists outbox(seq integer primary key, number int, asks int, receivers blob, body blob, file text,
-    chunk int, digest blob);
+    chunk int, digest blob, notice int, expires real, size int);
 -- who has not acknowledged it yet; an answer has one receiver and no row here: it is deleted when it is acknowledged
 create table if not exists deliver(seq int, dst text, primary key(seq, dst)) without rowid;
 -- received and acknowledged, not yet worked on
@@ -71,6 +72,9 @@ class Sent:
         chunk: bytes that travel together; a body that is larger is sent in pieces.
         digest: of a body that is sent in pieces.
         file: holds the body, where it is not in the row.
+        notice: nobody owes or is owed an answer by it.
+        expires: when it is not worth sending any more, by time.time().
+        size: of the body, in bytes.
     """
 
     seq: int
@@ -81,6 +85,9 @@ class Sent:
     chunk: int = 0
     digest: bytes = b""
     file: str | None = None
+    notice: bool = False
+    expires: float = inf
+    size: int = 0
 
 
 class Store:
@@ -193,12 +200,14 @@ class Store:
         pending: dict[int, set[str]] = {}
         for seq, dst in self.db.execute("select seq, dst from deliver"):
             pending.setdefault(seq, set()).add(dst)
-        rows = self.db.execute("select seq, number, asks, receivers, chunk, digest, file from outbox order by seq")
+        columns = "seq, number, asks, receivers, chunk, digest, file, notice, expires, size"
+        rows = self.db.execute(f"select {columns} from outbox order by seq")
         found = []
-        for seq, number, asks, packed, *more in rows:
+        for seq, number, asks, packed, chunk, digest, file, notice, expires, size in rows:
             names = tuple(msgpack.unpackb(packed))
             waiting = names if is_answer(bool(asks), names) else pending.get(seq, ())
-            found.append(Sent(seq, number, bool(asks), names, frozenset(waiting), *more))
+            about = Sent(seq, number, bool(asks), names, frozenset(waiting), chunk, digest, file)
+            found.append(replace(about, notice=bool(notice), expires=expires, size=size))
         return found
 
     def body(self, seq: int) -> Buffer:
@@ -209,10 +218,11 @@ class Store:
         """A large body is beside the database before the row is in it, so that a row always finds its file."""
         row = [sent.seq, sent.number, sent.asks, msgpack.packb(sent.receivers)]
         row += [None if sent.file else body, sent.file, sent.chunk, sent.digest]
+        row += [sent.notice, sent.expires, len(body)]
         if sent.file:
             self.files.write(sent.file, body)
             reach("file")
-        self.db.execute("insert into outbox values(?, ?, ?, ?, ?, ?, ?, ?)", row)
+        self.db.execute("insert into outbox values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         if not is_answer(sent.asks, sent.receivers):
             self.db.executemany("insert into deliver values(?, ?)", [(sent.seq, dst) for dst in sent.pending])
         self.put("seq", sent.seq + 1)

@@ -20,6 +20,8 @@ class Wire:
     durability: "normal": what was saved survives the death of the process; "full": a power cut too.
     keepalive: seconds of silence after which the broker is pinged.
     largest_chunk: bytes of a large body that travel together at most; None: 1 MB, or what the broker allows.
+    outbox_bytes: that messages on their way may take up on the disk; above that the oldest notices are given up, never
+        a question or an answer. None: 256 MB.
     ca, certificate, key: files for a broker at mqtts://: who may sign for it, and what this node proves itself with.
     insecure: mqtt:// (plain text) may leave this machine.
     metrics_port: of this machine, where Prometheus finds /metrics; None: none.
@@ -29,6 +31,7 @@ class Wire:
     durability: str = "normal"
     keepalive: int = 30
     largest_chunk: int | None = None
+    outbox_bytes: int | None = None
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
@@ -44,6 +47,8 @@ class Wire:
             raise UsageError(f"keepalive = {self.keepalive}, at least 1 second")
         if self.largest_chunk is not None and self.largest_chunk < SMALLEST_CHUNK:
             raise UsageError(f"largest_chunk = {self.largest_chunk}, at least {SMALLEST_CHUNK} bytes")
+        if self.outbox_bytes is not None and self.outbox_bytes < 0:
+            raise UsageError(f"outbox_bytes = {self.outbox_bytes}, at least 0")
         if (self.certificate is None) != (self.key is None):
             raise UsageError("certificate and key: a certificate needs its key, and a key its certificate")
         if self.metrics_port is not None and not 0 <= self.metrics_port < 65536:
@@ -61,6 +66,8 @@ class Wire:
         found: dict[str, Any] = {"version": self.version, "durability": self.durability, "keepalive": self.keepalive}
         if self.largest_chunk is not None:
             found["largest_chunk"] = self.largest_chunk
+        if self.outbox_bytes is not None:
+            found["outbox_bytes"] = self.outbox_bytes
         return {**found, "tls": self.tls}
 
     @property
