@@ -75,7 +75,7 @@ def summary(result: Result) -> str:
     if model["parameters"]:
         lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]
     else:
-        lines += ["model    each device's own; outputs travel, not parameters"]
+        lines += ["model    each device's own"]
     if model["ranks"]:
         lines += [f"rank     {', '.join(f'{name} {rank}/{full[name]}' for name, rank in model['ranks'].items())}"]
     if result["density"] is not None:

@@ -287,8 +287,8 @@ def taught(env: Env, s: Aggregator, f: Floats, who: Labels, there: Mask) -> Aggr
 def watched(env: Env, f: Stack) -> dict[str, float]:
     """For the metrics, as sums over the devices of an exchange, of which there are `exchanged`.
 
-    payoff: calU, between `floor` (-log of their number: they are alike) and 0. caught: how often the discriminator is
-    right. gap: zeta_n, how far a device's probabilities are from the mean.
+    payoff: calU; of the best discriminator between `floor`, -log of their number (they are alike), and 0. caught: how
+    often the discriminator is right. gap: zeta_n, how far a device's probabilities are from the mean.
     """
     found = {"exchanged": float(len(f))}
     if len(f) > 1 and not env.settings.features:
