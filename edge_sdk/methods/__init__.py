@@ -10,9 +10,10 @@ from edge_sdk.methods.fedal import FEDAL
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbcd import FEDBCD, FEDBCD_I
 from edge_sdk.methods.fedslr import FEDSLR
+from edge_sdk.methods.fedslr_consensus import FEDSLR_B
 from edge_sdk.methods.hsgd import HSGD
 from edge_sdk.methods.perfedavg import PERFEDAVG
 
 METHODS: Mapping[str, Method] = {
-    method.name: method for method in (FEDSLR, FEDAVG, FEDBCD, FEDBCD_I, HSGD, FEDAL, AUGFL, PERFEDAVG)
+    method.name: method for method in (FEDSLR, FEDSLR_B, FEDAVG, FEDBCD, FEDBCD_I, HSGD, FEDAL, AUGFL, PERFEDAVG)
 }

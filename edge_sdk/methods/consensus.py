@@ -277,12 +277,30 @@ def disagreement(s: Coordinator) -> dict[str, float]:
     return {"disagreement": float(sum(np.square(m - mean).sum() for m in z)), "hospitals": float(len(z))}
 
 
-def coordinator(first: Callable[[Any], Packed], cloud: Callable[[Any], Cloud]) -> Role:
+def moved(s: Coordinator, sends: list[Send], model: Packed) -> tuple[Coordinator, list[Send]]:
+    """The same sends with another model in place of the common one."""
+    if model is s.model:
+        return s, sends
+    told = [
+        replace(send, message=replace(send.message, model=model))
+        if isinstance(send.message, Mixed) and send.message.model is s.model
+        else send
+        for send in sends
+    ]
+    return replace(s, model=model), told
+
+
+def coordinator(
+    first: Callable[[Any], Packed],
+    cloud: Callable[[Any], Cloud],
+    after: Callable[[Any, Packed], Packed] = lambda env, mixed: mixed,
+) -> Role:
     """The aggregator's role around any such hospitals.
 
     Args:
         first: env -> the common start.
         cloud: env -> how they mix.
+        after: (env, mixed model) -> that after a step of the aggregator's own, where the graph is complete.
     """
 
     def start(env: Any) -> Step:
@@ -298,6 +316,7 @@ def coordinator(first: Callable[[Any], Packed], cloud: Callable[[Any], Cloud]) -
     def close(env: Any, s: Coordinator) -> Step:
         told = progress(s)
         s, sends = mix(env, s, cloud(env))
+        s, sends = moved(s, sends, after(env, s.model))
         return s, [told, *([] if s.round >= env.rounds else sends)]
 
     return Role(start, receive, close, Coordinator)

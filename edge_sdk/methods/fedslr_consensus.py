@@ -1,0 +1,165 @@
+"""FedSLR in every hospital, and FedBCD's consensus between the hospitals.
+
+Each hospital is FedSLR's aggregator (fedslr.py) for its own devices: it has a low-rank model and a mean of gamma, and
+makes the proximal step. The aggregator mixes the models of the first B hospitals that are ready (consensus.py), and may
+make a forward-backward step of its own on the mean,
+
+    w = prox_{cloud_step * lam ||.||_*}(mean - cloud_step * grad R(mean)),
+
+where R is what only the aggregator knows (`smooth_grad`: AugFL's regulariser, outputs of other devices). So a slow
+hospital holds nobody up, and its devices are personalised against the common model all the same.
+
+Leaves the device: w_i, to its hospital. Leaves the hospital: its model, and scores as sums. Never: p_i, gamma_i.
+When few answer: as in FedSLR within a hospital, as in first-B between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from edge_sdk import lowrank
+from edge_sdk.errors import UsageError
+from edge_sdk.lowrank import Packed
+from edge_sdk.method import Method, Role, Send, Step
+from edge_sdk.methods import consensus, fedslr, gather
+from edge_sdk.methods.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
+from edge_sdk.methods.fedslr import FEDSLR, Global
+from edge_sdk.methods.local import one_of, zero_or_more
+from edge_sdk.methods.server import ServerTerms, penalty, server_step
+from edge_sdk.round import Policy
+
+SYNC, FIRST_B, RIGOROUS = "sync", "first-b", "rigorous"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(fedslr.Settings):
+    """Hyper-parameters of FedSLR, and:
+
+    Attributes:
+        cloud: "sync": all hospitals mix; "first-b": the first ones, the others join when they are ready; "rigorous":
+            the first ones, the others go on alone.
+        ready: B.
+        cloud_step: of the aggregator's own step; 0: it only mixes.
+    """
+
+    cloud: str = SYNC
+    ready: int = 0
+    cloud_step: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, (SYNC, FIRST_B, RIGOROUS), "cloud")
+        zero_or_more(self, "cloud_step")
+        if self.cloud != SYNC and self.ready < 1:
+            raise UsageError(f"ready = {self.ready} with cloud = {self.cloud!r}: so many hospitals mix, at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(fedslr.Env):
+    """What a node is given. `smooth_grad`: aggregator: gradient of R, theta -> (n,)."""
+
+    settings: Settings = field(default_factory=Settings)
+
+
+# Hospital -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Center(fedslr.Aggregator):
+    """FedSLR's aggregator in a hospital. `answers`, `scores`: of the phase that is over."""
+
+    answers: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
+def center_start(env: Env) -> Step:
+    return Center(**vars(fedslr.aggregator_start(env)[0])), []
+
+
+def center_close(env: Env, s: Center) -> Step:
+    # what only the aggregator knows is not known here
+    plain = replace(env, smooth_grad=None)
+    after = fedslr.step(plain, s)
+    count, scores = (0, {}) if s.tally is None else (s.tally.count, gather.scores(s.tally))
+    return Center(**{**vars(after), "answers": count, "scores": scores}), []
+
+
+def ready(env: Env, s: Center) -> Ready:
+    return Ready(lowrank.unpack(env.layout, s.model), None, s.answers, s.scores)
+
+
+def take(env: Env, s: Center, mixed: Packed | None, round: int, step: float) -> Center:
+    """The global round counts for the step sizes. What an interrupted phase had gathered is dropped."""
+    return replace(s, model=s.model if mixed is None else mixed, round=max(s.round, round), tally=None)
+
+
+def ask(env: Env, s: Center) -> list[Send]:
+    """One message for all that are drawn."""
+    chosen = tuple(str(send.to) for send in fedslr.questions(env, s) if isinstance(send.to, str))
+    counted = {device: round for device, round in s.counted.items() if device in chosen}
+    return [Send(chosen, Global(s.model, s.round, 1, counted, s.era))]
+
+
+INSIDE = Role(center_start, fedslr.aggregator_receive, center_close, Center)
+
+
+# Aggregator -----------------------------------------------------------------------------------------------------
+def first(env: Env) -> Packed:
+    return lowrank.dense(env.layout, env.theta0)
+
+
+def cloud(env: Env) -> Cloud:
+    return Cloud(step=0.0, rigorous=env.settings.cloud == RIGOROUS)
+
+
+def own_step(env: Env, mixed: Packed) -> Packed:
+    """The forward-backward step on the mean of the models."""
+    s = env.settings
+    if s.cloud_step == 0:
+        return mixed
+    mean = lowrank.unpack(env.layout, mixed)
+    terms = ServerTerms(env.smooth_grad, penalty(s.global_penalty, s.lam, env.svt))
+    return server_step(terms, env.layout, mean, at=mean, step=s.cloud_step)
+
+
+def policies(
+    s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
+) -> dict[str, Policy]:
+    """As FedBCD's: see fedbcd_settings.policies."""
+    if s.cloud != SYNC and evaluate_every:
+        raise UsageError(
+            f"evaluate_every = {evaluate_every} with cloud = {s.cloud!r}: an evaluation of all devices would interrupt "
+            "hospitals at work; expected 0 (at the end only)"
+        )
+    need = None if s.cloud == SYNC else s.ready
+    return {
+        "aggregator": Policy(need=need, quorum=1, deadline=deadline, keep_late=s.cloud == FIRST_B),
+        "hospital": Policy(deadline=hospital_deadline),
+        "device": Policy(),
+    }
+
+
+def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
+    said = list(fedslr.warnings(settings))
+    if settings.cloud != SYNC and settings.ready > len(sizes):
+        said.append(f"ready = {settings.ready}: there are {len(sizes)} hospitals, so no round will be over")
+    return said
+
+
+# For evaluation -------------------------------------------------------------------------------------------------
+def show(env: Env, s: Coordinator) -> Global:
+    return Global(s.model, s.round, 0, {})
+
+
+FEDSLR_B = Method(
+    name="fedslr-b",
+    device=FEDSLR.device,
+    hospital=consensus.around(INSIDE, Pieces(ready, take, ask)),
+    aggregator=consensus.coordinator(first, cloud, own_step),
+    messages=(*FEDSLR.messages, Mixed, Isolated, Ready),
+    settings=Settings,
+    env=Env,
+    show=show,
+    models=FEDSLR.models,
+    policies=policies,
+    warnings=warnings,
+)
