@@ -47,17 +47,17 @@ def regulariser_of(private: Private, bundle: Bundle, seed: int, device: str) -> 
     x, y = data_of(private, bundle, device)
     teacher = said_of(loaded(private, device), private.features, x, private.batch)
     with torch.no_grad():
-        width = student(student.constant(bundle.theta0), x[:1])[0].shape[1]
-    loss = loss_of(private, teacher, y, width, seed)
+        features = student(student.constant(bundle.theta0), x[: private.batch])[0]
+    loss = loss_of(private, teacher, y, features, seed)
     return Distilled(
         student, teacher, loss, x, y, weight=private.weight, batch=private.batch, every=private.every, seed=seed
     )
 
 
-def loss_of(private: Private, teacher: Outputs, y: Tensor | None, width: int, seed: int) -> Loss:
+def loss_of(private: Private, teacher: Outputs, y: Tensor | None, student: Tensor, seed: int) -> Loss:
     if private.regulariser == "crd":
         options = from_mapping(CrdOptions, private.options, "options of regulariser crd")
-        return Crd(options, teacher, y, width, seed + HEADS)
+        return Crd(options, teacher, y, student, seed + HEADS)
     if private.regulariser == "kd":
         return kd(from_mapping(KdOptions, private.options, "options of regulariser kd"))
     function, options_ = named(private.regulariser), private.options
@@ -123,4 +123,4 @@ def curvature(regulariser: Regulariser, theta0: Vector) -> float:
         return 2 * regulariser.weight
     memory = regulariser.first()
     rows = regulariser.batches(0)[0]
-    return largest_curvature(lambda theta: regulariser.pull(theta, 0, memory, [rows]).gradient, theta0, steps=8)
+    return abs(largest_curvature(lambda theta: regulariser.pull(theta, 0, memory, [rows]).gradient, theta0, steps=8))

@@ -227,12 +227,14 @@ def do_compile(options: argparse.Namespace) -> int:
 def add_pretrain(commands: Any) -> None:
     words = "train a model that an aggregator keeps to itself, on samples that no device is given"
     command = commands.add_parser("pretrain", help=words, add_help=False)
+    command.add_argument("-h", "--help", action="store_true")
     command.add_argument("rest", nargs=argparse.REMAINDER)
     command.set_defaults(do=do_pretrain)
 
 
 def do_pretrain(options: argparse.Namespace) -> int:
-    return int(extra("aggregator.pretrain").main(options.rest))
+    """The tool reads its own arguments, so that only it loads torch."""
+    return int(extra("aggregator.pretrain").main(["--help"] if options.help else options.rest))
 
 
 # Provisioning ---------------------------------------------------------------------------------------------------

@@ -68,19 +68,20 @@ def distilled(bundle, teacher, loss, every="pass", weight=0.7, batch=8):
     student = Graph(bundle, dtype=torch.float64)
     x, y = torch.tensor(X, dtype=torch.float64), torch.tensor(LABELS)
     said = said_of(teacher.double(), "", x, 8)
-    made = loss(said, y) if callable(loss) else loss
+    first = student(student.constant(bundle.theta0), x[:8])[0]
+    made = loss(said, y, first) if callable(loss) else loss
     return Distilled(student, said, made, x, y, weight=weight, batch=batch, every=every, seed=3)
 
 
 def crd_of(**options):
-    return lambda said, y: Crd(CrdOptions(**options), said, y, STUDENT, 5)
+    return lambda said, y, first: Crd(CrdOptions(**options), said, y, first, 5)
 
 
 LOSSES = {
-    "crd, frozen heads": crd_of(heads="frozen", dim=3, tau=0.5),
+    "crd, frozen heads": crd_of(heads="frozen", dim=3, tau=0.5, constant="data"),
     "crd, trained heads": crd_of(heads="trained", dim=3, tau=0.5),
     "crd, other classes": crd_of(heads="frozen", dim=3, tau=0.5, others="class"),
-    "crd, bank": crd_of(heads="frozen", dim=3, tau=0.5, negatives="bank", count=15),
+    "crd, bank": crd_of(heads="frozen", dim=3, tau=0.5, negatives="bank", count=15, constant="data"),
     "crd, bank, trained": crd_of(heads="trained", dim=3, tau=0.5, negatives="bank", count=15, others="class"),
     "kd": kd(KdOptions(temperature=2.0)),
     "own": Stateless(lambda batch: (batch.student.logits - batch.teacher.logits).square().mean()),
@@ -105,7 +106,7 @@ def unit(x):
 def test_contrast_is_as_the_paper_prints_it():
     rng = np.random.default_rng(3)
     c, s = unit(rng.normal(size=(7, 4))), unit(rng.normal(size=(7, 4)))
-    found = in_batch(torch.tensor(c), torch.tensor(s), None, 0.3, 50)
+    found = in_batch(torch.tensor(c), torch.tensor(s), None, 0.3, 1 / 50)
     assert abs(found.item() - literal_crd(c, s, 0.3, 50)) < 1e-10
 
 
@@ -114,12 +115,12 @@ def test_its_derivatives_are_those_of_the_logits():
     rng = np.random.default_rng(4)
     c = torch.tensor(unit(rng.normal(size=(5, 4))))
     s = torch.tensor(unit(rng.normal(size=(5, 4))), requires_grad=True)
-    (slope,) = torch.autograd.grad(in_batch(c, s, None, 0.3, 50), s)
+    (slope,) = torch.autograd.grad(in_batch(c, s, None, 0.3, 1 / 50), s)
     u = (c @ s.T / 0.3).detach().numpy()
     h = 1 / (1 + np.exp(-(u - np.log(4 / 50))))
     du = (h - np.eye(5)) / 5
     assert np.abs(slope.numpy() - du.T @ c.numpy() / 0.3).max() < 1e-12
-    assert torch.isfinite(in_batch(c, -c, None, 1e-4, 50))
+    assert torch.isfinite(in_batch(c, -c, None, 1e-4, 1 / 50))
 
 
 def test_a_pass_is_the_mean_over_all_samples(bundle, teacher):
@@ -131,6 +132,20 @@ def test_a_pass_is_the_mean_over_all_samples(bundle, teacher):
         c, s = r.teacher.features.numpy(), r.student(torch.tensor(theta), r.x)[0].numpy()
     wanted = literal_crd(unit(c @ head_c[0].T + head_c[1]), unit(s @ head_s[0].T + head_s[1]), 0.5, SAMPLES)
     assert abs(r(theta, 0, r.first()).value - 0.7 * wanted) < 1e-10
+
+
+def test_the_other_constant_begins_at_one_in_n_plus_1(bundle, teacher):
+    """N mean(e^u) in place of N / |D_s|: then h is 1 / (N + 1) where e^u is its mean."""
+    r = distilled(bundle, teacher, crd_of(heads="frozen", dim=3, tau=0.5), batch=8)
+    head_c, head_s = (tuple(p.numpy() for p in h) for h in heads(r.loss.frozen, 3))
+    s = r.student(torch.tensor(bundle.theta0.astype(np.float64)), r.x)[0].numpy()
+    c, s = unit(r.teacher.features.numpy() @ head_c[0].T + head_c[1]), unit(s @ head_s[0].T + head_s[1])
+    e = np.exp(c[:8] @ s[:8].T / 0.5)
+    mean = e[~np.eye(8, dtype=bool)].mean()
+    assert abs(r.loss.unit - mean) < 1e-12
+    assert abs(mean / (mean + 7 * r.loss.unit) - 1 / 8) < 1e-12
+    assert abs(in_batch(torch.tensor(c[:8]), torch.tensor(s[:8]), None, 0.5, mean)
+               - literal_crd(c[:8], s[:8], 0.5, 1 / mean)) < 1e-10  # fmt: skip
 
 
 def heads(vector, dim):
@@ -252,8 +267,9 @@ def test_float32_agrees_with_float64(bundle, teacher, tmp_path):
     options = {"dim": 3, "tau": 0.5, "heads": "frozen"}
     single = private.regulariser_of(files(tmp_path, teacher, options=options), bundle, 3, "cpu")
     teacher64 = said_of(teacher.double(), "", torch.tensor(X, dtype=torch.float64), 8)
-    loss = Crd(CrdOptions(**options), teacher64, None, STUDENT, 3 + private.HEADS)
-    x = torch.tensor(X, dtype=torch.float64)
+    x, student = torch.tensor(X, dtype=torch.float64), Graph(bundle, dtype=torch.float64)
+    first = student(student.constant(bundle.theta0), x[:8])[0]
+    loss = Crd(CrdOptions(**options), teacher64, None, first, 3 + private.HEADS)
     double = Distilled(Graph(bundle, dtype=torch.float64), teacher64, loss, x, None, weight=0.7, batch=8, seed=3)
     one, two = single(bundle.theta0, 0, single.first()), double(bundle.theta0.astype(np.float64), 0, double.first())
     assert abs(one.value - two.value) < 1e-5 and np.abs(one.gradient - two.gradient).max() < 1e-5
