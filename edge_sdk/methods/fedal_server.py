@@ -66,12 +66,12 @@ def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Ste
     m = gather.expected(sender, message, Local, Consensus, Averages)
     if isinstance(m, Local):
         return Hospital(m.then), [Send(DOWN, m)]
-    asks = feedback_to(env, m) if isinstance(m, Consensus) else averages_to(env, s, m)
+    asks = feedback_to(env, m) if isinstance(m, Consensus) else averages_to(s, m)
     return Hospital(m.then), asks or [Send((), m)]
 
 
 def feedback_to(env: Env, m: Consensus) -> list[Send]:
-    """To each device that was in the exchange, and to nobody else."""
+    """To each device that was in the exchange, and to nobody else. Who has just answered may be gone for a moment."""
     names = sorted(env.sizes)
     if m.slots and m.slots[-1] >= len(names):
         raise PeerError(f"feedback for device {m.slots[-1]}, there are {len(names)}")
@@ -79,13 +79,12 @@ def feedback_to(env: Env, m: Consensus) -> list[Send]:
     for i, slot in enumerate(m.slots):
         own = None if m.gradients is None else m.gradients[i]
         told = Feedback(m.round, m.exchange, m.count, m.mean, own, m.then)
-        sends += [Send(names[slot], told)] * (names[slot] in env.here)
+        sends.append(Send(names[slot], told))
     return sends
 
 
-def averages_to(env: Env, s: Hospital, m: Averages) -> list[Send]:
-    who = [(d, a) for d, a in sorted(s.architectures.items()) if d in env.here]
-    return [Send(d, Average(m.round, m.models.get(a), m.then)) for d, a in who]
+def averages_to(s: Hospital, m: Averages) -> list[Send]:
+    return [Send(d, Average(m.round, m.models.get(a), m.then)) for d, a in sorted(s.architectures.items())]
 
 
 def gathered(env: Env, s: Hospital, sender: str, message: object) -> Hospital:
@@ -240,15 +239,14 @@ def exchanged(env: Env, s: Aggregator) -> Step:
     mean = distillation.mean_of(f) if env.settings.kd else None
     last = s.exchange + 1 == env.settings.tau
     end = MODEL if env.settings.averaging == "after_transfer" else SETTLED
-    then, sends, at = end if last else LOGITS, [], 0
+    then, sends, at = end if last else LOGITS, list[Send](), 0
     for h in sorted(s.parcels):
         slots = s.parcels[h].slots
         own = None if gradients is None else gradients[at : at + len(slots)]
-        told = Consensus(s.round, s.exchange, len(f), mean, slots, own, then)
-        sends += [Send(h, told)] * (h in env.here)
+        sends.append(Send(h, Consensus(s.round, s.exchange, len(f), mean, slots, own, then)))
         at += len(slots)
     after = replace(s, exchange=s.exchange + 1, wanted=then, parcels={}, shares={}, settled=None)
-    return after, sends or [Send((), Local(s.round, then))]
+    return after, sends
 
 
 def rows_of(env: Env, s: Aggregator) -> tuple[Stack, Labels]:
@@ -308,6 +306,6 @@ def averaged(env: Env, s: Aggregator) -> Step:
             mean = gather.total(tally, np.zeros(0))  # in double precision, rounded once
             models[architecture] = (mean.total / mean.weight).astype(env.theta0.dtype)
     then = LOGITS if env.settings.averaging == "after_local" else SETTLED
-    hospitals = sorted({h for tally in s.shares.values() for h in tally.heard} & {*env.here})
+    hospitals = sorted({h for tally in s.shares.values() for h in tally.heard})
     after = replace(s, wanted=then, parcels={}, shares={}, settled=None)
     return after, [Send(tuple(hospitals), Averages(s.round, models, then))]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 
 import torch
 
+from edge_sdk.broker import EmbeddedBroker
 from edge_sdk.bundle import read_bundle
+from edge_sdk.fleet import Fleet
+from edge_sdk.keepsake import load
 from models.compile import compile_module
 from models.spec import Spec
 from models.zoo.dense import MLP
@@ -46,17 +51,27 @@ def arguments(bundles: list[Path], out: Path) -> list[object]:
     return [*fixed, *(word for path in bundles for word in ("--bundle", path))]
 
 
-def test_devices_with_different_bundles(bundles: list[Path], tmp_path: Path) -> None:
-    out = tmp_path / "out"
+@pytest.fixture(scope="module")
+def played(bundles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A whole run: its directory, and what it printed."""
+    out = tmp_path_factory.mktemp("played") / "out"
     settings = ("--set", "eta_l=0.005", "--set", "public_batch=16", "--set", "measure=3", "--evaluate-every", 2)
     done = auscult("replay", "breast-cancer", *arguments(bundles, out), "--rounds", 6, "--public", 60, *settings)
-    found: dict[str, Any] = json.loads(done.stdout)
+    return out, json.loads(done.stdout)
+
+
+def models_in(out: Path) -> dict[str, bytes]:
+    """Device -> the model that it has kept."""
+    return {path.parent.name: load(path).models["personal"].tobytes() for path in out.glob("devices/*/replay-*.npz")}
+
+
+def test_devices_with_different_bundles(bundles: list[Path], played: tuple[Path, dict[str, Any]]) -> None:
+    out, found = played
     assert set(found["accuracy"]) == {"local", "personalised"} and found["accuracy"]["personalised"] > 0.85
     assert found["model"]["file"] == "" and not (out / "model.npz").exists()
     sizes = [read_bundle(path).layout.size for path in bundles]
     for i, device in enumerate(("h1-1", "h1-2", "h2-1", "h2-2")):
-        with np.load(next((out / "devices" / device).glob("replay-*.npz"))) as kept:
-            assert sizes[i % 2] in {kept[name].size for name in kept.files}
+        assert len(models_in(out)[device]) == 4 * sizes[i % 2]
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     rounds = [line for line in lines if line["kind"] == "round"]
     assert [line["round"] for line in rounds] == [1, 2, 3, 4, 5, 6]
@@ -67,6 +82,49 @@ def test_devices_with_different_bundles(bundles: list[Path], tmp_path: Path) -> 
     with np.load(out / "data" / "public.npz") as public, np.load(out / "data" / "h1-1.npz") as mine:
         assert public.files == ["x"] and public["x"].shape == (60, 30)
         assert not {row.tobytes() for row in public["x"]} & {row.tobytes() for row in mine["x"]}
+
+
+def test_kill_9_of_the_aggregator_changes_no_bit(played: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """The discriminator and its optimiser go on where they were saved."""
+    before, _ = played
+    out = tmp_path / "out"
+    with EmbeddedBroker() as broker, Fleet(out / "logs") as fleet:
+        commands = configured(before, out, broker.url)
+        for name, command in commands.items():
+            fleet.start(name, command)
+        for rounds in (1, 3):
+            wait_for_rounds(out, rounds, fleet)
+            fleet.running["aggregator"].kill()
+            fleet.running["aggregator"].wait()
+            fleet.start("aggregator", commands["aggregator"])
+        assert fleet.wait(120) == []
+        fleet.check()
+    assert models_in(out) == models_in(before) and len(models_in(out)) == 4
+    lines = [json.loads(line) for line in (out / "aggregator" / "metrics.jsonl").read_text().splitlines()]
+    expected = [json.loads(line) for line in (before / "metrics.jsonl").read_text().splitlines()]
+    assert [line.get("sums") for line in lines] == [line.get("sums") for line in expected]
+
+
+def configured(before: Path, out: Path, url: str) -> dict[str, list[str | Path]]:
+    """The same settings files for another directory and broker: node -> its command."""
+    commands: dict[str, list[str | Path]] = {}
+    old = re.compile(r"mqtt://127\.0\.0\.1:\d+")
+    (out / "config").mkdir(parents=True)
+    for path in sorted((before / "config").glob("*.toml")):
+        copy = out / "config" / path.name
+        copy.write_text(old.sub(url, path.read_text()).replace("local_only = true", "local_only = false"))
+        tier = path.stem if path.stem == "aggregator" else "hospital" if path.stem.startswith("hos") else "device"
+        commands[path.stem] = [tier, "--once", copy]
+    return commands
+
+
+def wait_for_rounds(out: Path, rounds: int, fleet: Fleet) -> None:
+    path = out / "aggregator" / "metrics.jsonl"
+    until = time.monotonic() + 120
+    while not path.exists() or path.read_text().count('"kind": "round"') < rounds:
+        fleet.check()
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_what_travels_is_small(bundles: list[Path], tmp_path: Path) -> None:
