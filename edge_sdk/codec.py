@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.bodies import ALIGN, PADDING, Array, Fault, Reader, Writer
-from edge_sdk.composites import declared, named
+from edge_sdk.composites import declared, named, written_name
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.schema import Schema
 from edge_sdk.vectors import Layout
@@ -96,7 +96,7 @@ class Codec:
         Raises:
             DecodeError: the bytes are not as declared, not complete, too many, or not what is expected.
         """
-        known = self._roots if expect is None else {expect.__name__: self._root(expect)}
+        known = self._roots if expect is None else {written_name(expect): self._root(expect)}
         try:
             view = memoryview(data).cast("B")
             raw, reader = open_message(view, self._limit, self._finite)
@@ -108,7 +108,7 @@ class Codec:
             raise DecodeError(str(fault)) from fault
 
     def _root(self, cls: type) -> Any:
-        if (coder := self._roots.get(cls.__name__)) is None or coder.types != (cls,):
+        if (coder := self._roots.get(written_name(cls))) is None or coder.types != (cls,):
             raise UsageError(f"expect = {cls.__name__}, which is none of {', '.join(self._roots)}")
         return coder
 

@@ -19,9 +19,14 @@ Step = tuple[str, Encode, Decode, bool]
 """Of one field: its name, how to write and read it, and whether it must be there (it has no default)."""
 
 
+def written_name(cls: type) -> str:
+    """How a dataclass is called in bytes: by its name, or `written_as` where two that are needed together share it."""
+    return str(cls.__dict__.get("written_as", getattr(cls, "__name__", "")))
+
+
 def dataclass_coder(cls: type, steps: list[Step], layout: Layout | None) -> Coder:
     """[name, fields in order]. An older peer's message may lack fields at the end that have defaults."""
-    name, construct = cls.__name__, constructor(cls, layout)
+    name, construct = written_name(cls), constructor(cls, layout)
 
     def encode(value: Any, writer: Writer) -> list[Any]:
         if type(value) is not cls:
@@ -110,7 +115,7 @@ def union(members: tuple[Coder, ...], where: str) -> Coder:
 
 def declared(value: Any, known: Mapping[str, Coder]) -> Coder:
     """The coder of a dataclass that is to be written."""
-    coder = known.get(type(value).__name__)
+    coder = known.get(written_name(type(value)))
     if coder is None or coder.types != (type(value),):
         raise Fault(f"type {type(value).__name__} is not declared", f"declared: {', '.join(known)}")
     return coder

@@ -145,6 +145,7 @@ class Method:
         forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
         scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
         models_differ: every device has a bundle of its own; there is no global model, and no message has theta's size.
+        companions: devices with other bundles than the one that the run names may take part with their outputs.
         rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
     """
 
@@ -164,6 +165,7 @@ class Method:
     scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
     models_differ: bool = False
     rounds_over: Callable[[Any], int] | None = None
+    companions: bool = False
 
 
 def unchanged(env: Any, state: Any) -> Step:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from edge_sdk.arrays import FLOAT, Tensor
 from edge_sdk.coders import SCALARS, Coder, mapping, names, record, sequence, tensor
-from edge_sdk.composites import Step, anything, dataclass_coder, union
+from edge_sdk.composites import Step, anything, dataclass_coder, union, written_name
 from edge_sdk.errors import UsageError
 from edge_sdk.vectors import Layout
 
@@ -53,18 +53,16 @@ class Schema:
         self.roots: dict[str, Coder] = {}
         self._any = anything(self.roots)
         for root in roots:
-            self.roots[getattr(root, "__name__", "")] = self._dataclass(root, "roots")
+            self.roots[written_name(root)] = self._dataclass(root, "roots")
 
     def _dataclass(self, cls: type, where: str) -> Coder:
         if known := self._coders.get(cls):
             return known
         if not (isinstance(cls, type) and is_dataclass(cls) and cls.__dataclass_params__.frozen):  # type: ignore[attr-defined]
             raise UsageError(f"{where}: {cls!r} is no frozen dataclass")
-        other = self._names.setdefault(cls.__name__, cls)
+        other = self._names.setdefault(name := written_name(cls), cls)
         if other is not cls:
-            raise UsageError(
-                f"{where}: two classes are named {cls.__name__}, of {other.__module__} and {cls.__module__}"
-            )
+            raise UsageError(f"{where}: two classes are named {name}, of {other.__module__} and {cls.__module__}")
         steps: list[Step] = []
         self._coders[cls] = coder = dataclass_coder(cls, steps, self._layout)  # before its fields, which may name it
         steps += self._steps(cls)

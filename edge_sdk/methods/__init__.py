@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from edge_sdk.method import Method
 from edge_sdk.methods.augfl import AUGFL
+from edge_sdk.methods.companions import FEDSLR_B_FEDAL, FEDSLR_FEDAL
 from edge_sdk.methods.fedal import FEDAL
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbcd import FEDBCD, FEDBCD_I
@@ -14,6 +15,7 @@ from edge_sdk.methods.fedslr_consensus import FEDSLR_B
 from edge_sdk.methods.hsgd import HSGD
 from edge_sdk.methods.perfedavg import PERFEDAVG
 
+COMBINED = (FEDSLR_B, FEDSLR_FEDAL, FEDSLR_B_FEDAL)
 METHODS: Mapping[str, Method] = {
-    method.name: method for method in (FEDSLR, FEDSLR_B, FEDAVG, FEDBCD, FEDBCD_I, HSGD, FEDAL, AUGFL, PERFEDAVG)
+    method.name: method for method in (FEDSLR, FEDAVG, FEDBCD, FEDBCD_I, HSGD, FEDAL, AUGFL, PERFEDAVG, *COMBINED)
 }

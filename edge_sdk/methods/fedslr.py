@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -213,6 +214,8 @@ class Device:
     past: the global round in which this device last took part, and what became of it.
     """
 
+    written_as: ClassVar[str] = "FedslrDevice"
+
     gamma: Theta
     p: Theta
     tried: Theta
@@ -261,6 +264,8 @@ class Hospital:
     counted: device -> the last round of this era in which its upload entered w.
     forgotten: a node has lost its memory, this one or a device.
     """
+
+    written_as: ClassVar[str] = "FedslrHospital"
 
     past: Past = field(default_factory=Past)
     tally: Tally | None = None
@@ -311,6 +316,8 @@ class Aggregator:
     era: how often gamma has begun at zero again.
     forgotten: a node has lost its memory.
     """
+
+    written_as: ClassVar[str] = "FedslrAggregator"
 
     model: Packed
     gamma_mean: Theta

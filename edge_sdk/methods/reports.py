@@ -2,7 +2,8 @@
 
 global_accuracy / devices      unweighted mean over devices of their own accuracies, as the papers report it
 global_correct / samples       accuracy over all held-out samples
-unseen_correct / unseen_samples   the same for a model that only some devices have (unseen_accuracy / unseen_devices)
+unseen_correct / unseen_samples   the same for a model that only some devices have (unseen_accuracy / unseen_devices);
+                               so for "companion"
 loss / devices of a Progress   mean training loss of the devices that took part
 """
 
@@ -17,6 +18,7 @@ from edge_sdk.methods import gather
 from edge_sdk.methods.gather import Tally
 from edge_sdk.vectors import Vector
 
+COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
 
@@ -77,9 +79,9 @@ def judge(env: Place, models: Mapping[str, Vector]) -> dict[str, float]:
         if not found["samples"] > 0:
             return {}
         sums |= {f"{name}_{key}": float(value) for key, value in found.items() if key != "samples"}
-        sums |= {"samples": float(found["samples"]), "devices": 1.0}
+        sums |= {"samples": float(found["samples"]), "devices": 1.0} if name != COMPANION else {}
         if "correct" in found:
             sums[f"{name}_accuracy"] = found["correct"] / found["samples"]
-        if name == UNSEEN:
-            sums |= {"unseen_samples": sums["samples"], "unseen_devices": 1.0}
+        if name in (UNSEEN, COMPANION):
+            sums |= {f"{name}_samples": float(found["samples"]), f"{name}_devices": 1.0}
     return sums

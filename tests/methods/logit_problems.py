@@ -171,3 +171,19 @@ def with_logits(envs):
         dtype = envs[d].theta0.dtype
         envs[d] = replace(envs[d], **given(drawn(i, Net((4,))), dtype))
     return {name: replace(env, classes=CLASSES) for name, env in envs.items()}
+
+
+COMPANIONS = {"h0": ("d1",), "h1": ("d4",)}
+
+
+def with_companions(envs):
+    """d1 and d4 are classifiers, the others train the shared model, whose first entries are one too."""
+    names = [d for devices in COMPANIONS.values() for d in devices]
+    for i, d in enumerate(names):
+        envs[d] = replace(envs[d], apart=True, **given(drawn(i, Net((4,))), envs[d].theta0.dtype))
+    for h, devices in COMPANIONS.items():
+        envs[h] = replace(envs[h], companions=devices)
+    public = Net((2,)).inputs(PUBLIC.astype(envs["aggregator"].theta0.dtype))
+    counts = {h: len(devices) for h, devices in COMPANIONS.items()}
+    envs["aggregator"] = replace(envs["aggregator"], public=public, counts=counts)
+    return {name: replace(env, classes=CLASSES) for name, env in envs.items()}

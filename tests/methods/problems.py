@@ -61,6 +61,8 @@ def envs_of(method: Method, settings, rounds: int, dtype=np.float64, **given) ->
     envs |= {h: method.env(**common, sizes=dict.fromkeys(devices, 1)) for h, devices in TREE.items()}
     for d, problem in PROBLEMS.items():
         envs[d] = method.env(**common, grad_fn=problem, samples=len(problem.b), score=problem.score)
+    if hasattr(method.env, "companions"):
+        return logit_problems.with_companions(envs)
     if hasattr(method.env, "public"):
         return logit_problems.with_logits(envs)
     return split_problems.with_split(envs) if hasattr(method.env, "split") else envs
