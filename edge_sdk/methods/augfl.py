@@ -23,7 +23,7 @@ sums. Never leaves the aggregator: theta_p, its data and features, lambda, R_h. 
 Kind of upload: replaceable. Who is not asked, or is silent, counts with its latest upload, as in asynchronous ADMM. And
 mirrored: y_i moves if and only if its upload was counted, so a device keeps `y` and `tried`, and each question tells
 which upload of its receiver was counted last.
-Nobody answers: the same model again. A device whose numbers are no longer finite says nothing.
+Nobody answers: the same model again. A device whose training has diverged says that it has nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from edge_sdk.methods.augfl_sums import (
     Held,
     Sums,
     Upload,
+    has_diverged,
     summed_scores,
     total_of,
     u_of,
@@ -60,6 +61,10 @@ from edge_sdk.methods.server import ServerTerms, Svt, penalty, server_step
 from edge_sdk.vectors import Vector
 
 __all__ = ["AUGFL", "Env", "Global", "Pull", "Regulariser", "Settings", "Sums", "Upload", "warnings"]
+
+
+SUMMAND = 2.0**-16
+"""Share of the largest number that a device may send: so many of them can be added up."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
         y = np.zeros_like(theta)
     theta_i = primal(theta, y, g, weight, rho)
     after = dual(theta, y, theta_i, rho) if env.settings.dual else y
-    if not (np.isfinite(theta_i).all() and np.isfinite(after).all()):
+    if has_diverged(theta_i, after, share=SUMMAND):
         return s, [Send(UP, Nobody())]
     scores = training_scores(env, loss, {"global": theta}) | residuals(theta_i - theta, after - y)
     return Device(y, after, m.round), [Send(UP, upload(env, theta_i, after, rho, scores))]

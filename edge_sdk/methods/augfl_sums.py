@@ -119,10 +119,15 @@ class Sums:
 
 
 def checked(scores: Mapping[str, float], *vectors: Vector | None) -> None:
-    if not all((np.abs(v) <= LARGEST).all() for v in vectors if v is not None):
+    if has_diverged(*vectors):
         raise ValueError(f"a number that is not finite or above {LARGEST:.0f}: the sender's training diverged")
     if bad := [name for name, value in scores.items() if not abs(value) <= LARGEST]:
         raise ValueError(f"score {bad[0]!r} = {scores[bad[0]]} is not finite or above {LARGEST:.0f}")
+
+
+def has_diverged(*vectors: Vector | None, share: float = 1.0) -> bool:
+    """Whether any is beyond what may be sent, or that share of it: then its owner says that it has nothing."""
+    return not all((np.abs(v) <= share * LARGEST).all() for v in vectors if v is not None)
 
 
 # What counts of a child -----------------------------------------------------------------------------------------

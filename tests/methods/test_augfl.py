@@ -176,6 +176,20 @@ def test_nobody_is_there_for_a_while():
     assert np.array_equal(path[1], THETA0) and not np.array_equal(path[-1], THETA0)
 
 
+def test_a_device_that_diverges_does_not_hold_up_the_others():
+    wild = replace(SMOOTH["d2"], support=Steep(), query=Steep())
+    _, trace, path = play({**SMOOTH, "d2": wild}, BASIC, 8)
+    assert {m.devices for m in told(trace, Progress)} == {5} and np.isfinite(path[-1]).all()
+
+
+class Steep:
+    def __call__(self, x):
+        return 0.0
+
+    def gradient(self, x):
+        return 1e30 * x
+
+
 def test_a_device_with_one_sample_cannot_take_part():
     clients = {**SMOOTH, "d4": replace(SMOOTH["d4"], samples=1)}
     _, trace, path = play(clients, BASIC, 8)
