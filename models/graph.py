@@ -115,6 +115,12 @@ class Graph:
 
     # -- nodes ---------------------------------------------------------------------------------------------------
 
+    def take_nodes(self) -> list[Node]:
+        """All nodes, to be appended again one by one: none is there, so none is found instead of a new one."""
+        nodes, self.nodes, self.makers = self.nodes, [], {}
+        self._known = {k: v for k, v in self._known.items() if k[0] == "constant"}
+        return nodes
+
     def op(
         self, kind: str, *inputs: str, shape: Shape | None = None, output: str = "", domain: str = "", **attributes: Any
     ) -> str:

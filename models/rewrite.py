@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from models.arrange import arrange
 from models.graph import Batch, Block, Graph, Node
 from models.rules.normalise import group_norm_adjoints
 
 
-def rewrite(g: Graph) -> None:
-    """Apply all rewrites, in place."""
+def rewrite(g: Graph, keep: Collection[str]) -> None:
+    """Apply all rewrites, in place; the values `keep` keep their names."""
+    arrange(g, keep, under=True)
     unit_norms_to_layer_norm(g)
     fuse_group_norms(g)
 

@@ -64,12 +64,22 @@ class Source:
         self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
         flat_inputs(self._graph, vectors, self.buffers)
-        self._exported = copy.deepcopy(self._graph)
-        rewrite(self._graph, self.output)
+        self._exported = self._graph
+        self._graph = self._rewritten()
 
-    def exported(self) -> Graph:
-        """The graph as it was exported: every value of the module is there."""
-        return copy.deepcopy(self._exported)
+    def _rewritten(self, *values: str) -> Graph:
+        """The exported graph as it runs fast, with these of its values still in it."""
+        g = copy.deepcopy(self._exported)
+        named = {"p." + s.name for s in self.parameters} | {"b." + s.name for s in self.buffers}
+        rewrite(g, named | {self.output, *values})
+        return g
+
+    def returning(self, layer: str) -> tuple[Source, str]:
+        """The same module, and the name of the value that the layer with this path returns."""
+        value = returned(self._exported, layer)
+        other = copy.copy(self)
+        other._graph = self._rewritten(value)
+        return other, value
 
     def in_blocks(self) -> Source | None:
         """The same module with convolutions in the blocked layout; None where there are none that fit."""
@@ -156,20 +166,21 @@ def vjp(source: Source) -> Target:
 
 def features(source: Source, layer: str) -> Target:
     """What the layer with this path returns."""
+    source, last = source.returning(layer)
     g = source.begin()
-    last = returned(g, layer)
     g.op("Identity", last, shape=g.shape(last), output="features")
     return Target(g, ["features"])
 
 
 def features_vjp(source: Source, layer: str) -> Target:
     """Pull a cotangent on what the layer returns back to theta."""
+    source, last = source.returning(layer)
     g, more = source.begin_training()
-    last = returned(g, layer)
     g.input("cotangent", g.shape(last))
     grad = flat_gradient(g, {last: "cotangent"}, source.parameters)
     g.op("Identity", last, shape=g.shape(last), output="features")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
+    arrange(g, ["features", "grad", *more])
     return Target(g, ["features", "grad", *more], source.parameters)
 
 

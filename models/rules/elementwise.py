@@ -11,6 +11,8 @@ from models.errors import UnsupportedPattern
 from models.graph import Graph, Node
 from models.rules.table import Adjoints, Want, rule
 
+LARGEST = 3e38  # in float32: only a subnormal y is less than 1 after it
+
 
 @rule("Add")
 def add(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
@@ -101,7 +103,12 @@ def absolute(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
 
 @rule("Relu")
 def relu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    return (g.mul(gy, g.compare("Greater", n.outputs[0], g.scalar(0))),)
+    return (g.mul(gy, positive(g, n.outputs[0])),)
+
+
+def positive(g: Graph, y: str) -> str:
+    """1 where y > 0, else 0, for y >= 0: min(1, y times the largest number), which is one pass instead of two."""
+    return g.unary("HardSigmoid", y, alpha=LARGEST, beta=0.0)
 
 
 @rule("LeakyRelu")

@@ -1,10 +1,12 @@
 """The weight adjoint of a convolution, gw[o, c, k] = sum over b, p of gy[b, o, p] x[b, c, at(p, k)].
 
-Four ways to write it, fastest first where they apply (measured on onnxruntime's CPU kernels):
-    pointwise    kernel 1: one matrix product per sample
+Three ways to write it, fastest first where they apply (measured on onnxruntime's CPU kernels):
+    pointwise    kernel 1: no columns
     shifted      3x3, stride 1, padding 1: shift gy sideways and x up and down, three products give all nine taps
-    columns      everything else: gather at(p, k) as columns, then one matrix product per sample
+    columns      everything else: gather at(p, k) as columns
                  - by a constant one-hot depthwise Conv where that is quicker, by slices elsewhere
+The product is one per sample, summed after, or one for the whole batch after exchanging batch and channels: the first
+copies a weight per sample, the second copies the images (`many_weights` says which is less).
 """
 
 from __future__ import annotations
@@ -21,16 +23,25 @@ if TYPE_CHECKING:
 
 # from this many channels on, a one-hot Conv builds 2-D columns faster than slices do
 CHANNELS_FOR_ONE_HOT = 16
+# from this many input channels on, shifting both sides beats nine columns per channel
+CHANNELS_FOR_SHIFTS = 8
 # from this width on, shifting by Pad is faster than by a multiplication with a mask
 WIDE = 64
 
 
 def write(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) -> str:
     """gw of shape `sw` (out, in / groups, *kernel)."""
-    if geo.group == 1 and geo.dense and geo.kernel == (3, 3) and geo.pads == [1, 1, 1, 1]:
+    dense_3x3 = geo.group == 1 and geo.dense and geo.kernel == (3, 3) and geo.pads == [1, 1, 1, 1]
+    if dense_3x3 and int(sw[1]) >= CHANNELS_FOR_SHIFTS:
         return shifted(g, x, gy, sw)
     cols = columns(g, later(g, x, gy), geo, g.shape(gy)[2:])
     return product_with_columns(g, cols, gy, geo.group, sw)
+
+
+def many_weights(outputs: Dim, columns: Dim, positions: Dim) -> bool:
+    """Whether a weight per sample is more to write than images and columns are to exchange axes."""
+    o, c, p = int(outputs), int(columns), int(positions)
+    return o * c >= (o + c) * p
 
 
 def later(g: Graph, x: str, gy: str) -> str:
@@ -48,6 +59,11 @@ def product_with_columns(g: Graph, cols: str, gy: str, group: int, sw: Shape) ->
     """cols (B, C, K, P) and gy (B, O, *out) -> gw."""
     batch, channels, taps, positions = g.shape(cols)
     out = sw[0]
+    if group == 1 and many_weights(out, channels * taps, positions):
+        merged = product((batch, positions))
+        left = g.reshape(g.transpose(g.reshape(gy, (batch, out, positions)), [1, 0, 2]), (out, merged))
+        right = g.reshape(g.transpose(cols, [1, 2, 0, 3]), (channels * taps, merged))
+        return g.reshape(g.gemm(left, right, tb=True), sw)
     if group == out == channels:  # depthwise: K x P times P x 1 for every channel
         per_sample = g.matmul(cols, g.reshape(gy, (batch, out, positions, 1)))
     else:
@@ -103,23 +119,26 @@ def sliced_columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
 def shifted(g: Graph, x: str, gy: str, sw: Shape) -> str:
     """3x3, stride 1, padding 1 on planes of H x W = P.
 
-    Tap (kh, kw) needs gy[h, w] x[h + kh - 1, w + kw - 1]. Shifting gy by kw - 1 sideways and x by kh - 1
-    upwards, both on
-    flat planes, leaves for each kh one product (3 O x P)(P x I): no wasted work, six copies instead of nine.
+    Tap (kh, kw) needs gy[h, w] x[h + kh - 1, w + kw - 1]. Shifting gy by kw - 1 sideways and x by kh - 1 upwards, both
+    on flat planes, leaves for each kh one product (3 O x P)(P x I): no wasted work, six copies instead of nine.
     """
-    _, channels, height, width = g.shape(x)
-    positions, out = height * width, sw[0]
-    sideways = g.concat([plane(g, shift_sideways(g, gy, d), out, positions) for d in (-1, 0, 1)], 1)
-    rows = [plane(g, shift_rows(g, x, d), channels, positions) for d in (1, 0, -1)]
-    taps = [g.sum(g.matmul(sideways, g.swap_last(r)), [0]) for r in rows]  # each (3 O, I): kw, o, i
+    out, channels, height, width = int(sw[0]), int(sw[1]), *g.shape(x)[2:]
+    positions = int(height) * int(width)
+    at_once = many_weights(out, 9 * channels, positions)
+    if at_once:
+        x, gy = (g.transpose(v, [1, 0, 2, 3]) for v in (x, gy))
+
+    def plane(v: str, count: int) -> str:
+        """(B, count, P), or (count, B P) for one product."""
+        batch = quotient(product(g.shape(v)), count * positions)
+        return g.reshape(v, (count, product((batch, positions))) if at_once else (batch, count, positions))
+
+    sideways = g.concat([plane(shift_sideways(g, gy, d), out) for d in (-1, 0, 1)], 0 if at_once else 1)
+    rows = [plane(shift_rows(g, x, d), channels) for d in (1, 0, -1)]
+    products = [g.matmul(sideways, g.swap_last(r)) for r in rows]
+    taps = products if at_once else [g.sum(p, [0]) for p in products]  # each (3 O, I): kw, o, i
     stacked = g.reshape(g.concat([g.reshape(t, (1, 3 * out, channels)) for t in taps], 0), (9, out * channels))
     return g.reshape(g.transpose(stacked, [1, 0]), sw)
-
-
-def plane(g: Graph, v: str, channels: int, positions: int) -> str:
-    """Any shape with the same elements -> (B, channels, positions)."""
-    samples = quotient(product(g.shape(v)), channels * positions)
-    return g.reshape(v, (samples, channels, positions))
 
 
 def quotient(size: Dim, by: int) -> Dim:

@@ -1,0 +1,85 @@
+"""Reshapes and transposes as views: the same values, with one transpose at most, and none around attention."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from torch import nn
+
+from models.arrange import arrange
+from models.compile import example
+from models.export import export_forward
+from models.gate import DataInput
+from models.graph import Batch, Graph
+from models.layout import parameter_slots
+from models.proto import needed, to_model
+from models.reference import run
+from models.targets import Source
+from models.views import reshaped, transposed, whole
+
+SHAPES = [(2, 3, 4, 5), (6, 20), (2, 12, 5), (24, 5), (1, 2, 3, 1, 20), (120,), (8, 15), (2, 60), (10, 12)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_chain_is_one_transpose_at_most_and_gives_the_same_values(seed):
+    rng, g = np.random.default_rng(seed), Graph()
+    x, value = g.input("x", (2, 3, 4, 5)), rng.standard_normal((2, 3, 4, 5))
+    feeds = {"x": value}
+    for _ in range(int(rng.integers(2, 6))):
+        if rng.random() < 0.5:
+            perm = rng.permutation(value.ndim).tolist()
+            value, x = value.transpose(perm), g.op("Transpose", x, perm=perm, shape=value.transpose(perm).shape)
+        else:
+            shape = SHAPES[rng.integers(len(SHAPES))]
+            value, x = value.reshape(shape), g.op("Reshape", x, g.ints(shape), shape=shape)
+    g.op("Neg", x, shape=value.shape, output="y")
+    before = sum(n.op == "Transpose" for n in g.nodes)
+    arrange(g, ["y"])
+    np.testing.assert_array_equal(run(to_model(g, ["y"], double=True), feeds)["y"], -value)
+    assert sum(n.op == "Transpose" for n in needed(g, ["y"])) <= max(before, 1)
+
+
+def test_a_transpose_and_its_inverse_are_nothing():
+    v = whole("x", (Batch(), 32, 64))
+    there = reshaped(transposed(v, [1, 0, 2]), (32, Batch(4), 16))
+    back = transposed(reshaped(there, (32, Batch(), 64)), [1, 0, 2])
+    assert back.flat == list(back.order)
+    assert back.shape() == (Batch(), 32, 64)
+
+
+def test_an_axis_that_cannot_be_cut_is_refused():
+    v = transposed(whole("x", (4, 6)), [1, 0])
+    assert reshaped(v, (4, 6)) is None  # 6 = 4 x 1.5
+    assert reshaped(v, (3, 8)).shape() == (3, 8)
+
+
+def test_values_to_keep_are_written_under_their_names():
+    g = Graph()
+    x = g.input("x", (2, 3))
+    g.op("Transpose", x, perm=[1, 0], shape=(3, 2), output="turned")
+    g.op("Transpose", "turned", perm=[1, 0], shape=(2, 3), output="y")
+    arrange(g, {"turned", "y"})
+    value = np.arange(6.0).reshape(2, 3)
+    got = run(to_model(g, ["turned", "y"], double=True), {"x": value})
+    np.testing.assert_array_equal(got["turned"], value.T)
+    np.testing.assert_array_equal(got["y"], value)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0].mean(1)
+
+
+def test_attention_needs_no_transpose_but_those_of_its_heads():
+    """Query, key and value are split into heads, and joined again at the end."""
+    net = Attention().eval()
+    slots = parameter_slots(net)
+    forward = export_forward(net, slots, ["x"], [example(DataInput("x", (8, 16)))])
+    g = Source(forward, {"theta": slots}).begin()
+    moved = [n for n in needed(g, ["logits"]) if n.op == "Transpose" and isinstance(g.shape(n.inputs[0])[0], Batch)]
+    assert len(moved) == 4
+    assert not [n for n in g.nodes if n.op == "MatMul" and len(g.shape(n.inputs[1])) == 2]
