@@ -59,6 +59,8 @@ def aggregator_of(file: AggregatorFile) -> Aggregator:
         directory=file.directory,
         run=run,
         hospitals=file.hospitals,
+        companions=file.companions,
+        public=file.public,
         deadline=file.deadline,
         quorum=file.quorum,
         wait_for=file.wait_for,

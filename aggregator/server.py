@@ -27,7 +27,7 @@ from aggregator.kernels import device_of, kernels_for
 from aggregator.private import given, regulariser_of, warnings_of
 from edge_sdk import lowrank
 from edge_sdk.assembly import assembly, check_bundle, method_of, place
-from edge_sdk.bundle import read_bundle
+from edge_sdk.bundle import Bundle, read_bundle
 from edge_sdk.classification import areas
 from edge_sdk.errors import UsageError
 from edge_sdk.lowrank import Packed
@@ -35,9 +35,11 @@ from edge_sdk.method import Place
 from edge_sdk.methods.evaluation import Finished
 from edge_sdk.methods.hsgd_plan import Planned
 from edge_sdk.methods.reports import Progress, Report
-from edge_sdk.outputs import check_public
+from edge_sdk.model import Model
+from edge_sdk.outputs import check_public, inputs
 from edge_sdk.parties import divides, split_of
 from edge_sdk.private import Private
+from edge_sdk.public import read_public
 from edge_sdk.report import accuracies, loss, percent
 from edge_sdk.run import Run, checked_name
 from edge_sdk.runtime import Assembly, Runtime
@@ -55,6 +57,8 @@ class Aggregator:
         directory: where it keeps its state and writes its results.
         run: the training job.
         hospitals: name -> number of its devices (M, the number of all devices, is their sum).
+        companions: name -> how many of these take part with outputs only, in a run that has such.
+        public: file of the public inputs, for such a run.
         deadline: seconds after which a round ends with the hospitals that have answered.
         quorum: hospitals without which a round does not end.
         wait_for: hospitals that must be ready before the run starts; None: all.
@@ -72,6 +76,8 @@ class Aggregator:
         directory: str | Path,
         run: Run,
         hospitals: Mapping[str, int],
+        companions: Mapping[str, int] | None = None,
+        public: Path | None = None,
         deadline: float,
         quorum: int = 1,
         wait_for: int | None = None,
@@ -91,6 +97,8 @@ class Aggregator:
         self.log = log or logging.getLogger(f"auscult.{name}")
         regulariser = private and regulariser_of(private, self.bundle, run.seed, device_of(device))
         self.own = given(method_of(run).env, regulariser)
+        if method_of(run).companions:
+            self.own |= beside(self.bundle, self.hospitals, companions or {}, public)
         start = self.assemble(run)
         start.role.start(start.env)  # pure: what it finds wrong with the settings is said now
         for warning in warnings_of(run, self.hospitals, regulariser, self.bundle.theta0):
@@ -180,6 +188,21 @@ def sentence(line: Mapping[str, Any]) -> str:
         words.append(f"loss {mean:.4f}")
     words += [f"{name} {percent(value)}" for name, value in accuracies(line["sums"]).items()]
     return ", ".join(words)
+
+
+def beside(
+    bundle: Bundle, hospitals: Mapping[str, int], companions: Mapping[str, int], public: Path | None
+) -> dict[str, Any]:
+    """What the aggregator is given to let its model take part among devices of other architectures."""
+    for name, count in companions.items():
+        if not 0 <= count < hospitals.get(name, 0):
+            devices = hospitals.get(name, 0)
+            raise UsageError(f"companions.{name} = {count}: less than the {devices} devices of that hospital")
+    if public is None:
+        raise UsageError("public: companions compare outputs on public inputs; name their file")
+    model = Model(bundle)
+    x = read_public(public).shaped(model.input_shape, "the aggregator")
+    return {"counts": dict(companions), "public": inputs(model, x)}
 
 
 class Metrics:

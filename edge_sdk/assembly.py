@@ -59,13 +59,18 @@ def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> Place:
     )
 
 
+DEVICE = "this device"
+
+
 def check_bundle(run: Run, name: str, sha256: str, classes: int, whose: str) -> None:
-    """Whether a node's bundle is one for this run: the one that it names, or any that tells its classes apart.
+    """Whether a node's bundle is one for this run: the one that it names, or any that tells its classes apart, where
+    devices may have others.
 
     Raises:
         UsageError: it is not.
     """
-    if not method_of(run).models_differ:
+    method = method_of(run)
+    if not (method.models_differ or (method.companions and whose == DEVICE)):
         if run.bundle != sha256:
             raise UsageError(f"run {run.id} is for bundle {run.bundle[:12]}, {whose} has {sha256[:12]}")
     elif classes != len(run.classes):

@@ -151,7 +151,7 @@ DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", 
 def do_replay(options: argparse.Namespace) -> None:
     from edge_sdk.private import Private
     from edge_sdk.replay import Replay, replay
-    from edge_sdk.settings import parse_assignment, read_toml
+    from edge_sdk.settings import assigned, read_toml
 
     job = Replay(
         data=options.data,
@@ -166,7 +166,7 @@ def do_replay(options: argparse.Namespace) -> None:
         evaluate_every=options.evaluate_every,
         local_only=not options.no_local_only,
         bundle=tuple(options.bundle),
-        settings=dict(parse_assignment(text) for text in options.set),
+        settings=assigned(options.set),
         private=None if options.private is None else read_toml(options.private, Private),
     )
     show = sys.stderr if options.json else sys.stdout

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk import classification, keepsake, outputs, parties
-from edge_sdk.assembly import assembly, check_bundle, class_codes, place, settings_of
+from edge_sdk.assembly import DEVICE, assembly, check_bundle, class_codes, method_of, place, settings_of
 from edge_sdk.errors import UsageError
 from edge_sdk.method import Place
 from edge_sdk.methods.evaluation import Finished, Scores
@@ -129,7 +129,7 @@ class Device:
 
     def assemble(self, run: Run) -> Assembly:
         """What this device brings into a run: its samples, behind functions of theta."""
-        check_bundle(run, self.model.name, self.model.sha256, self.model.classes, "this device")
+        check_bundle(run, self.model.name, self.model.sha256, self.model.classes, DEVICE)
         self.current = run
         self.kept = keepsake.load(self.keepsake_path(run))
         if self.kept.finished:
@@ -145,6 +145,10 @@ class Device:
         x, y = train.x, self.codes(train, run)
         cancel = self.runtime.cancelled if cancellable else None
         given: dict[str, Any] = {"grad_fn": self.model.grad_fn(x, y, cancel=cancel), "samples": len(x)}
+        if outputs.is_companion(run, self.model.sha256):
+            given["apart"] = True
+        elif method_of(run).companions:
+            return place(run, self.model.layout, self.model.theta0, **given, **self.judges(run))
         if outputs.exchanged(run):
             width = settings_of(run).features
             given |= outputs.device_kernels(self.model, x, y, self.public_inputs(run), cancel, width)

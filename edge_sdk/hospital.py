@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk import parties
-from edge_sdk.assembly import assembly, check_bundle, class_codes, place
+from edge_sdk.assembly import assembly, check_bundle, class_codes, method_of, place
 from edge_sdk.bundle import read_bundle
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.evaluation import Finished
@@ -36,6 +36,7 @@ class Hospital:
         bundle: file with the compiled model, for the shapes of what devices send.
         directory: where it keeps its state.
         devices: names of all its devices, here or not.
+        companions: those of its devices that take part with outputs only, in a run that has such.
         wait_for: devices that must be here before it reports itself ready; None: all.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.Wire`.
         upstream_wire: of which the certificates are for the aggregator's broker; None: those of `wire`.
@@ -50,6 +51,7 @@ class Hospital:
         bundle: str | Path,
         directory: str | Path,
         devices: Sequence[str],
+        companions: Sequence[str] = (),
         upstream: str | None = None,
         wait_for: int | None = None,
         wire: Wire = DEFAULTS,
@@ -59,6 +61,7 @@ class Hospital:
     ):
         self.name, self.on_event = checked_name(name, "hospital name"), on_event
         self.devices = tuple(checked_name(d, "device name") for d in devices)
+        self.companions = tuple(companions)
         self.bundle = read_bundle(bundle)
         self.model = SplitModel(self.bundle) if parties.is_split(self.bundle) else None
         self.patients: Patients | None = None
@@ -102,6 +105,8 @@ class Hospital:
         manifest = self.bundle.manifest
         check_bundle(run, manifest["name"], self.bundle.sha256, manifest["classes"], "this hospital")
         given: dict[str, Any] = {"sizes": dict.fromkeys(self.devices, 1)}
+        if method_of(run).companions:
+            given["companions"] = self.companions
         if parties.divides(run, self.bundle) and self.model is not None:
             given |= self.part(self.model, run)
         return assembly(run, "hospital", place(run, self.bundle.layout, self.bundle.theta0, **given))

@@ -26,6 +26,11 @@ def exchanged(run: Run) -> bool:
     return "public" in {f.name for f in fields(method_of(run).env)}
 
 
+def is_companion(run: Run, sha256: str) -> bool:
+    """Whether a device with this bundle takes part with its outputs only, beside those that train the run's model."""
+    return method_of(run).companions and sha256 != run.bundle
+
+
 def check_public(run: Run) -> None:
     """Raises UsageError if the run names no public inputs, and its method needs them."""
     if exchanged(run) and not run.public:

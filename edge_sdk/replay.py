@@ -11,7 +11,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
     say(everybody.said)
     run = checked_run(job, everybody)
     check_enough(run, 0 if everybody.public is None else len(everybody.public))
-    several = method_of(run).models_differ
+    several = method_of(run).models_differ or method_of(run).companions
     bundles = bundles_for(str(job.data), job.bundle, everybody, job.seed, say, several)
     job.out.mkdir(parents=True, exist_ok=True)
     given = parts(job, everybody, kept(bundles, job.out))
@@ -116,7 +116,7 @@ def checked_run(job: Replay, everybody: Cohort) -> Run:
     if job.broker != "embedded":
         Wire(insecure=job.insecure).check(job.broker)
     run = Run(
-        id=f"replay-{job.method}-{job.seed}",
+        id=f"replay-{job.method.replace('+', '-')}-{job.seed}",
         method=job.method,
         settings=job.settings,
         rounds=job.rounds,
@@ -169,11 +169,13 @@ def kept(bundles: tuple[Path, ...], out: Path) -> tuple[Path, ...]:
 class Given:
     """Attributes:
     bundles: node -> its bundle: devices in turns, the others the first.
+    companions: hospital -> those of its devices whose bundle is another than the first.
     tables: node -> its [data] table.
     public: file of the public inputs.
     """
 
     bundles: Mapping[str, Path]
+    companions: Mapping[str, Sequence[str]]
     tables: Tables
     public: Path | None
 
@@ -182,11 +184,14 @@ def parts(job: Replay, everybody: Cohort, bundles: tuple[Path, ...]) -> Given:
     """What each node brings along, in files."""
     devices = [d for some in everybody.tree.values() for d in some]
     own = {h: bundles[0] for h in everybody.tree} | {d: bundles[i % len(bundles)] for i, d in enumerate(devices)}
-    found = {path: shapes(read_bundle(path)) for path in bundles}
+    read = {path: read_bundle(path) for path in bundles}
+    found, run = {path: shapes(bundle) for path, bundle in read.items()}, read[bundles[0]].sha256
+    apart = {h: [d for d in some if read[own[d]].sha256 != run] for h, some in everybody.tree.items()}
     tables, public = everybody.tables(job.out / "data", lambda node: found[own[node]]), None
     if everybody.public is not None:
         public = store_public(job.out / "data" / "public.npz", everybody.public).resolve()
-    return Given(own, tables, public)
+    beside = method_of(Run(id="replay", method=job.method)).companions
+    return Given(own, apart if beside else {}, tables, public)
 
 
 def start_all(job: Replay, fleet: Fleet, run: Run, everybody: Cohort, given: Given, url: str) -> None:
@@ -197,11 +202,13 @@ def start_all(job: Replay, fleet: Fleet, run: Run, everybody: Cohort, given: Giv
     hospitals = {name: len(devices) for name, devices in everybody.tree.items()}
     first = {**common, "bundle": given.bundles[next(iter(hospitals))]}
     table = {"name": "cloud", **first, **public, "directory": "../aggregator", "hospitals": hospitals, "run": told}
+    table |= {"companions": {h: len(some) for h, some in given.companions.items()}} if given.companions else {}
     table |= {} if job.private is None else {"private": private_table(job.private)}
     fleet.start("aggregator", ["aggregator", "--once", write_toml(config / "aggregator.toml", table)])
     for name, devices in everybody.tree.items():
         table = {"name": name, "aggregator": "cloud", **first, "directory": f"../{name}", "devices": devices}
         table |= {"data": tables[name]} if name in tables else {}
+        table |= {"companions": given.companions[name]} if given.companions else {}
         fleet.start(name, ["hospital", "--once", write_toml(config / f"{name}.toml", table)])
     files = []
     for hospital, devices in everybody.tree.items():

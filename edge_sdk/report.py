@@ -64,13 +64,16 @@ def columns(device: str, hospital: str, samples: object, held_out: object, class
 
 def shown(accuracy: Mapping[str, float]) -> str:
     widths = {"local": 8, "global": 8, "personalised": 9}
-    return " ".join(percent(accuracy.get(kind), width) for kind, width in widths.items())
+    own = {"personalised": accuracy["companion"], **accuracy} if "companion" in accuracy else accuracy
+    return " ".join(percent(own.get(kind), width) for kind, width in widths.items())
 
 
 def summary(result: Result) -> str:
     """The figures under the table."""
     model, full = result["model"], result["model"]["full_ranks"]
     lines = [f"bytes    {hop.replace('_to_', ' -> '):24} {size(count):>10}" for hop, count in result["bytes"].items()]
+    if "companion" in result["accuracy"]:
+        lines.append(f"companions, mean accuracy {percent(result['accuracy']['companion'], 18)}")
     lines += [f"AUC      {kind:24} {area:>10.3f}" for kind, area in result["auc"].items()]
     if model["parameters"]:
         lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]

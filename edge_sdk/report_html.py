@@ -31,7 +31,8 @@ th:first-child,td:first-child{text-align:left}tr.mean td{font-weight:600;border-
 details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--soft)}
 """
 
-KINDS = {"local": "local only", "global": "global model", "personalised": "personalised"}
+KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", "companion": "companion"}
+"""The last: of a device of another architecture, beside those that train the run's model."""
 HOPS = {
     "device_to_hospital": "device up",
     "hospital_to_device": "device down",
@@ -128,19 +129,20 @@ def per_device_chart(result: Result) -> str:
 
 
 def html_table(result: Result) -> str:
-    head = ["device", "hospital", "samples", "held out", "classes", *KINDS.values(), "density of p", "peak MB", "CPU s"]
-    rows = [device_row(d) for d in result["devices"]]
-    mean = row(["mean", "", "", "", "", *three(result["accuracy"]), percent(result["density"]), "", ""], "mean")
+    kinds = {kind: name for kind, name in KINDS.items() if kind in result["accuracy"] or kind != "companion"}
+    head = ["device", "hospital", "samples", "held out", "classes", *kinds.values(), "density of p", "peak MB", "CPU s"]
+    rows = [device_row(d, kinds) for d in result["devices"]]
+    mean = row(["mean", "", "", "", "", *each(result["accuracy"], kinds), percent(result["density"]), "", ""], "mean")
     return f"<table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{''.join(rows)}{mean}</table>"
 
 
-def device_row(d: Mapping[str, Any]) -> str:
-    cells = [d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], *three(d["accuracy"])]
+def device_row(d: Mapping[str, Any], kinds: Iterable[str]) -> str:
+    cells = [d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], *each(d["accuracy"], kinds)]
     return row([*cells, percent(d["density"]), f"{d['peak_memory_mb']:.0f}", f"{d['cpu_seconds']:.1f}"])
 
 
-def three(accuracy: Mapping[str, float]) -> list[str]:
-    return [percent(accuracy.get(kind)) for kind in KINDS]
+def each(accuracy: Mapping[str, float], kinds: Iterable[str]) -> list[str]:
+    return [percent(accuracy.get(kind)) for kind in kinds]
 
 
 def row(cells: Iterable[Any], kind: str = "") -> str:

@@ -196,9 +196,9 @@ class DeviceService:
 
 def accuracies(sums: Mapping[str, float]) -> dict[str, float]:
     """{"global": ..., "personal": ...} from sums named global_correct, samples and so on."""
-    if not sums.get("samples"):
-        return {}
-    return {n.removesuffix("_correct"): v / sums["samples"] for n, v in sums.items() if n.endswith("_correct")}
+    right = {n.removesuffix("_correct"): v for n, v in sums.items() if n.endswith("_correct")}
+    judged = {name: sums.get(f"{name}_samples", sums.get("samples", 0)) for name in right}
+    return {name: count / judged[name] for name, count in right.items() if judged[name]}
 
 
 def density(models: Mapping[str, Any]) -> float | None:
@@ -223,6 +223,7 @@ def serve_hospital(path: Path, once: bool) -> None:
         bundle=file.bundle,
         directory=file.directory,
         devices=file.devices,
+        companions=file.companions,
         wait_for=file.wait_for,
         wire=file.wire,
         upstream_wire=file.upstream_wire,

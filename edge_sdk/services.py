@@ -55,6 +55,7 @@ class HospitalFile:
 
     Attributes:
         data: what it holds of its devices' patients, for a split model; see `edge_sdk.patients.patients_of`.
+        companions: those of its devices that have another bundle than the run's, and take part with outputs only.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -68,6 +69,7 @@ class HospitalFile:
     upstream: str | None = None
     wait_for: int | None = None
     data: Stored | None = None
+    companions: tuple[str, ...] = ()
     wire: Wire = field(default_factory=Wire)
     upstream_wire: Wire | None = None
 
@@ -82,6 +84,8 @@ class HospitalFile:
         check_count(self.wait_for, len(self.devices), "wait_for", "devices")
         for device in self.devices:
             checked_name(device, "devices")
+        if strangers := sorted({*self.companions} - {*self.devices}):
+            raise UsageError(f"companions: {strangers[0]} is none of the devices")
         if len(set(self.devices)) < len(self.devices):
             twice = next(d for d in self.devices if self.devices.count(d) > 1)
             raise UsageError(f"devices: {twice} is named twice")
@@ -107,6 +111,7 @@ class AggregatorFile:
 
     Attributes:
         hospitals: name -> number of its devices.
+        companions: name -> how many of these have another bundle than the run's, and take part with outputs only.
         deadline: seconds a round may take; its hospitals' own deadline is `run.deadline`.
         device: of the torch kernels: "auto", "cpu" or "cuda".
         public: file of public inputs, which all devices must have; for a method that compares outputs.
@@ -119,6 +124,7 @@ class AggregatorFile:
     bundle: Path
     directory: Path
     hospitals: dict[str, int]
+    companions: dict[str, int] = field(default_factory=dict)
     run: RunTable
     deadline: float = inf
     quorum: int = 1

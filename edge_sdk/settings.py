@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -133,6 +133,21 @@ def said(hint: Any) -> str:
     if dataclasses.is_dataclass(hint) or get_origin(hint) in (dict, Mapping):
         return "a table"
     return NAMES.get(hint, str(hint))
+
+
+def assigned(texts: Iterable[str]) -> dict[str, Any]:
+    """Assignments of the command line as a table; `a.b=1` is in the table `a`."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, value = parse_assignment(text)
+        *tables, last = key.split(".")
+        at = found
+        for table in tables:
+            at = at.setdefault(table, {})
+            if not isinstance(at, dict):
+                raise UsageError(f"--set {text}: {table} is a value already")
+        at[last] = value
+    return found
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
