@@ -39,12 +39,14 @@ class Send:
         message: a frozen dataclass that the method declares in `Method.messages` (for OUT: any object).
         answer: downward only: every receiver owes exactly one message in return. Without it this is a notice.
         lasts: of a notice: seconds after which it is not worth sending any more.
+        all: downward only: the round is over when all that are asked have answered, even if its policy needs fewer.
     """
 
     to: str | tuple[str, ...]
     message: Any
     answer: bool = True
     lasts: float = inf
+    all: bool = False
 
 
 Step = tuple[Any, Sequence[Send]]

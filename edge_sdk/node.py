@@ -153,7 +153,7 @@ def post(node: Node, sends: Sequence[Send], now: float) -> Effects:
     down = [s for s in sends if s.to not in (UP, OUT)]
     if down:
         debtors = [c for s in down if s.answer for c in receivers(node, s.to)]
-        below = rounds.ask(node.record.below, debtors, any(s.answer for s in down), now)
+        below = rounds.ask(node.record.below, debtors, any(s.answer for s in down), now, any(s.all for s in down))
         node = with_record(node, below=below)
     number = node.record.below.number
     out = [

@@ -57,6 +57,7 @@ class Round:
     Attributes:
         number: of this node's latest question.
         owed: child -> number of the question it owes an answer to.
+        all: who has been asked is waited for, all of them, whatever `need` is.
         heard: children whose answers counted since the last close.
         open: answers are being waited for.
         deadline: when to close (or repeat the question), in the caller's clock.
@@ -70,6 +71,7 @@ class Round:
     open: bool = False
     deadline: float = inf
     closes: int = 0
+    all: bool = False
 
 
 def begin(policy: Policy, now: float) -> Round:
@@ -77,14 +79,18 @@ def begin(policy: Policy, now: float) -> Round:
     return Round(policy, deadline=now + policy.idle)
 
 
-def ask(r: Round, children: Iterable[str], waits: bool, now: float) -> Round:
-    """The next question. `children` owe an answer to it; `waits`: an answer was asked for, if only of nobody."""
-    number, late = r.number + 1, r.policy.keep_late
+def ask(r: Round, children: Iterable[str], waits: bool, now: float, all: bool = False) -> Round:
+    """The next question. `children` owe an answer to it; `waits`: an answer was asked for, if only of nobody.
+
+    Args:
+        all: it is over when all of them have answered. Older debts are forgotten, even where late answers count.
+    """
+    number, late = r.number + 1, r.policy.keep_late and not all
     owed = (dict(r.owed) if late else {}) | {c: number for c in children}
     wait = waits or bool(owed)
     deadline = now + (r.policy.deadline if wait else r.policy.idle)
     heard = r.heard if late else frozenset()
-    return changed(r, number=number, owed=owed, heard=heard, open=wait, deadline=deadline)
+    return changed(r, number=number, owed=owed, heard=heard, open=wait, deadline=deadline, all=all)
 
 
 def hear(r: Round, child: str, number: int) -> tuple[Round, str | None]:
@@ -101,7 +107,7 @@ def is_over(r: Round, now: float) -> bool:
     """All answers are in, or the first `need`, or the time is up with a quorum (or with nobody left to wait for)."""
     if not r.open:
         return now >= r.deadline
-    if r.policy.need is not None and len(r.heard) >= r.policy.need:
+    if r.policy.need is not None and not r.all and len(r.heard) >= r.policy.need:
         return True
     quorum = len(r.heard) >= r.policy.quorum
     return (quorum and not r.owed) or (now >= r.deadline and (quorum or not r.owed))

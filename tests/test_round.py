@@ -64,6 +64,16 @@ def test_rigorous_first_b_everybody_is_asked_again():
     assert refusal(r, "c", 1) == "c answers question 1, owed is 2"
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_a_question_to_all_waits_for_all_and_forgets_what_was_owed(late):
+    r = rounds.close(hear(hear(asked(Policy(need=2, keep_late=late)), "a"), "b"), 1.0)
+    r = rounds.ask(r, ("a", "b"), True, 1.0, all=True)
+    assert set(r.owed) == {"a", "b"} and not rounds.is_over(hear(r, "a"), 1.0)
+    r = hear(hear(r, "a"), "b")
+    assert rounds.is_over(r, 1.0)
+    assert not asked(before=rounds.close(r, 2.0)).all
+
+
 def test_over_when_everybody_has_answered():
     r = asked()
     for child in ABC:

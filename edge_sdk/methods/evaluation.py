@@ -1,9 +1,10 @@
 """Evaluation rounds around any barrier method, and the end of a run.
 
 Every so often the model goes to every device, picked or not, and scores come back as sums; the method inside does not
-notice. After its last round (it asks nothing more) all devices are asked once more, then everybody hears that the run
-is over. A node that was away or silent in that last evaluation hears it together with the model, whenever its mail
-reaches it: last words go to all children that there are, here or not.
+notice. An evaluation waits for all that are here, also where a round of the method is over with the first few answers,
+or until the time is up. After its last round (it asks nothing more) all devices are asked once more, then everybody
+hears that the run is over. A node that was away or silent in that last evaluation hears it together with the model,
+whenever its mail reaches it: last words go to all children that there are, here or not.
 
 The aggregator closes a round of the method twice: first to see the new model, which is then evaluated, and again, with
 the state of before, once the scores are in. Roles are pure, so both give the same model, and the second one asks those
@@ -195,8 +196,8 @@ def hospital(method: Method) -> Role:
 def forwarded(method: Method, env: Place, m: Evaluate) -> list[Send]:
     """To all devices, or to each its own."""
     if method.forward is None or not env.here:
-        return [Send(DOWN, m)]
-    return [Send(d, replace(m, shown=method.forward(env, m.shown, d))) for d in env.here]
+        return [Send(DOWN, m, all=True)]
+    return [Send(d, replace(m, shown=method.forward(env, m.shown, d)), all=True) for d in env.here]
 
 
 def aggregator(method: Method, every: int) -> Role:
@@ -215,7 +216,7 @@ def aggregator(method: Method, every: int) -> Role:
             return replace(s, inner=state, round=round), sends
         s = replace(s, round=round, evaluating=True, final=final, sums={}, heard=())
         told = [send for send in sends if send.to == OUT]
-        return s, [*told, Send(DOWN, Evaluate(round, final, method.show(env, state)))]
+        return s, [*told, Send(DOWN, Evaluate(round, final, method.show(env, state)), all=True)]
 
     return wrapped(inner, receive, close)
 
