@@ -106,12 +106,12 @@ class Data:
     test: tuple[Any, Any]
 
 
-def read(path: Path, alpha: float, seed: int, samples: int, tests: int) -> Data:
+def read(path: Path, alpha: float, seed: int, samples: int, tests: int, public: int) -> Data:
     table = datasets.load(f"mnist:{path}")
     train, test = datasets.held_out(table, seed=seed)
     table = datasets.standardised(table, train, together=True)
     x, y = table.x.reshape(-1, *SHAPE), table.y
-    common, train = apart(train, PUBLIC, seed)
+    common, train = apart(train, public, seed)
     shares = datasets.shares(y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
     own = {}
     for i, share in enumerate(rows for devices in shares for rows in devices):
@@ -207,7 +207,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         models = models_of(list(NETWORKS), Path(folder))
         for alpha in options.alphas:
             for seed in range(options.seeds):
-                data = read(options.data, alpha, seed, options.samples, options.tests)
+                data = read(options.data, alpha, seed, options.samples, options.tests, options.public)
                 more = dict(parse_assignment(text) for text in options.set)
                 for name, call in calls(data, models, options.iterations, seed, more).items():
                     if options.only and name not in options.only:
@@ -268,6 +268,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=100, help="steps of each stage (100)")
     parser.add_argument("--samples", type=int, default=600, help="of each device (600); 0: its whole share")
     parser.add_argument("--tests", type=int, default=2000, help="test samples (2000); 0: all")
+    parser.add_argument("--public", type=int, default=PUBLIC, help="public inputs (1000)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all but FedAvg")
     parser.add_argument("--only", nargs="+", help="names of methods")
     parser.add_argument("--json", type=Path, help="write every figure there")
