@@ -26,6 +26,7 @@ from edge_sdk import datasets
 from edge_sdk.errors import UsageError
 from edge_sdk.fleet import write_toml
 from edge_sdk.settings import parse_assignment
+from edge_sdk.traces import load_folder, split, windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +34,10 @@ class Job:
     """What to train, as the command line says it.
 
     Attributes:
-        data: NAME[:PATH] of a data set.
+        data: NAME[:PATH] of a data set, or a folder of traces.
         out: a directory.
-        rows: how many of its first training samples are the aggregator's.
+        rows: how many of the first training samples of a data set are the aggregator's.
+        persons: how many of the last traces of a folder are.
         architecture: a model of the zoo, or FILE.py:NAME of one's own. arguments: to build it with.
         input: shape of a sample, where the model wants another than the data set has.
         weight, regulariser: lambda and what it weighs, for private.toml.
@@ -44,6 +46,7 @@ class Job:
     data: str
     out: Path
     rows: int = 10_000
+    persons: int = 2
     architecture: str = "lenet"
     arguments: dict[str, Any] = field(default_factory=dict)
     input: tuple[int, ...] = ()
@@ -56,7 +59,7 @@ class Job:
     regulariser: str = "crd"
 
     def __post_init__(self) -> None:
-        for key in ("rows", "epochs", "rate", "batch"):
+        for key in ("rows", "persons", "epochs", "rate", "batch"):
             if not getattr(self, key) > 0:
                 raise UsageError(f"--{key} {getattr(self, key)}: above 0")
 
@@ -83,9 +86,10 @@ def pretrain(job: Job, say: Any) -> dict[str, Any]:
     torch.save(found, job.out / "model.pt")
     np.savez(job.out / "data.npz", x=mine[0].numpy(), y=mine[1].numpy())
     table = {"weight": job.weight, "regulariser": job.regulariser, "model": "model.pt", "data": "data.npz"}
-    write_toml(job.out / "private.toml", {**table, "reserved": job.rows})
+    reserved = job.persons if Path(job.data).is_dir() else job.rows
+    write_toml(job.out / "private.toml", {**table, "reserved": reserved})
     parameters = sum(p.numel() for p in module.parameters())
-    return {"accuracy": accuracy, "samples": job.rows, "parameters": parameters, "directory": str(job.out)}
+    return {"accuracy": accuracy, "samples": len(mine[0]), "parameters": parameters, "directory": str(job.out)}
 
 
 Pairs = tuple[Tensor, Tensor]
@@ -93,6 +97,8 @@ Pairs = tuple[Tensor, Tensor]
 
 def samples(job: Job) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     """The aggregator's samples, those that it is judged on, their shape, and the number of classes."""
+    if Path(job.data).is_dir():
+        return recorded(job)
     table = datasets.load(job.data)
     train, test = datasets.held_out(table, seed=job.seed)
     table = datasets.standardised(table, train, datasets.DATASETS[table.name].together)
@@ -103,6 +109,19 @@ def samples(job: Job) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     x, y = torch.from_numpy(table.x.reshape(len(table), *shape)), torch.from_numpy(table.y)
     rest = np.setdiff1d(test, mine)
     return (x[mine], y[mine]), (x[rest], y[rest]), tuple(int(d) for d in shape), len(table.classes)
+
+
+def recorded(job: Job) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
+    """The same of a folder of traces: the last persons are its own, and it is judged on their last recordings."""
+    traces = load_folder(job.data)
+    if job.persons >= len(traces):
+        raise UsageError(f"--persons {job.persons}: there are {len(traces)} traces, and some are for devices")
+    parts = [split(windows(trace)) for trace in traces[-job.persons :]]
+    mine, test = (
+        (np.concatenate([part[i].x for part in parts]), np.concatenate([part[i].y for part in parts])) for i in (0, 1)
+    )
+    tensors = [(torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))) for x, y in (mine, test)]
+    return tensors[0], tensors[1], tuple(mine[0].shape[1:]), len(traces[0].classes)
 
 
 def check(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
@@ -144,9 +163,10 @@ def right(module: nn.Module, x: Tensor, y: Tensor) -> float:
 def parser() -> argparse.ArgumentParser:
     words = "train an aggregator's private model on samples that no device is given"
     p = argparse.ArgumentParser(prog="auscult pretrain", description=words)
-    p.add_argument("data", help="a data set, NAME[:PATH]")
+    p.add_argument("data", help="a data set, NAME[:PATH], or a folder of traces")
     p.add_argument("-o", "--out", type=Path, required=True, help="directory for model.pt, data.npz, private.toml")
     p.add_argument("--rows", type=int, default=10_000, help="its first so many training samples (10000)")
+    p.add_argument("--persons", type=int, default=2, help="of a folder of traces, its last so many (2)")
     p.add_argument("--architecture", default="lenet", help="of the zoo, or FILE.py:NAME (lenet)")
     p.add_argument("--argument", action="append", default=[], metavar="KEY=VALUE", help="to build it with")
     p.add_argument("--input", help="shape of a sample for the model, e.g. 1,28,28")

@@ -35,6 +35,7 @@ class Cutting:
 
     Attributes:
         public: windows whose inputs, without labels, all devices know. They are of persons who are no devices. 0: none.
+        reserved: traces, the last ones by name, of persons who are no devices either: the aggregator's own. 0: none.
     """
 
     label: str = "activity"
@@ -43,6 +44,7 @@ class Cutting:
     gap: float = 0.5
     held_out: float = 0.3
     public: int = 0
+    reserved: int = 0
 
     def __post_init__(self) -> None:
         if self.public < 0:
@@ -144,7 +146,7 @@ def fitting(kind: type, options: Mapping[str, Any], other: str, data: str) -> Ma
 # Traces ---------------------------------------------------------------------------------------------------------
 def recorded(folder: Path, hospitals: int, seed: int, how: Cutting) -> Cohort:
     """One device for each trace, but for those whose windows are public."""
-    traces, public = donated(load_folder(folder, label=how.label), seed, how)
+    traces, public = donated(others(load_folder(folder, label=how.label), how.reserved), seed, how)
     names = [checked_name(t.name, "device name (from the file's)") for t in traces]
     tree = {f"hospital-{h + 1}": tuple(sorted(names)[h::hospitals]) for h in range(min(hospitals, len(names)))}
     first = traces[0]
@@ -153,6 +155,13 @@ def recorded(folder: Path, hospitals: int, seed: int, how: Cutting) -> Cohort:
     shapes = {"x": (len(first.channels), how.window)}
     generated = (folder / MARK).is_file()  # these traces say so of themselves
     return Cohort(said, tree, first.classes, shapes, False, generated, lambda *_: cuts(folder, traces, how), public)
+
+
+def others(traces: tuple[Trace, ...], reserved: int) -> tuple[Trace, ...]:
+    """Without the last ones, which are the aggregator's own."""
+    if reserved >= len(traces):
+        raise UsageError(f"{reserved} of {len(traces)} traces are the aggregator's own, so no device is left")
+    return traces[: len(traces) - reserved]
 
 
 def donated(traces: tuple[Trace, ...], seed: int, how: Cutting) -> tuple[tuple[Trace, ...], Floats | None]:
@@ -174,7 +183,7 @@ def donated(traces: tuple[Trace, ...], seed: int, how: Cutting) -> tuple[tuple[T
 
 
 def cuts(folder: Path, traces: tuple[Trace, ...], how: Cutting) -> Tables:
-    cutting = {key: value for key, value in vars(how).items() if key != "public"}
+    cutting = {key: value for key, value in vars(how).items() if key not in ("public", "reserved")}
     return {t.name: {"trace": (folder / f"{t.name}.csv").resolve(), **cutting} for t in traces}
 
 

@@ -35,7 +35,8 @@ class Private:
         every: "pass": R_h is the mean over one pass of the data; "batch": over one batch, another in each round.
         batch: samples at once.
         options: of the regulariser.
-        reserved: the first so many training samples of a data set are the aggregator's: a replay gives them to nobody.
+        reserved: the first so many training samples of a data set, or the last so many traces of a folder, are the
+            aggregator's: a replay gives them to nobody.
     """
 
     weight: float

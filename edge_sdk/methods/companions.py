@@ -153,6 +153,10 @@ class SharedModel:
     ranks: tuple[int, ...]
     values: Values
 
+    @property
+    def model(self) -> Packed:
+        return Packed(self.ranks, self.values)
+
 
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
@@ -407,12 +411,11 @@ def models_of(base: Method) -> Callable[[Env, Member | None, SharedModel], dict[
 
 def checked(layout: Layout, m: SharedModel) -> Packed:
     """Raises PeerError if it is no model of this layout."""
-    packed = Packed(m.ranks, m.values)
     try:
-        packed.check(layout)
+        m.model.check(layout)
     except ValueError as error:
         raise PeerError(f"the model of round {m.round}: {error}") from None
-    return packed
+    return m.model
 
 
 def with_companions(base: Method, name: str, settings: type[Settings], env: type[Env]) -> Method:
