@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from edge_sdk import node as nodes
 from edge_sdk.changes import changed
-from edge_sdk.errors import Cancelled, PeerError
+from edge_sdk.errors import Cancelled, PeerError, UsageError
 from edge_sdk.failpoints import reach
 from edge_sdk.method import Place, Role
 from edge_sdk.node import Effects, Envelope, Node
@@ -85,6 +85,7 @@ class Outcome:
         refused: the message came too late, twice or from a stranger; `broken`: it could not be read.
         cancelled: the role gave up, because it was asked to.
         failed: the traceback of what the role raised.
+        unusable: why this node cannot take part in the run after all.
     """
 
     task: Task
@@ -96,6 +97,7 @@ class Outcome:
     broken: str = ""
     cancelled: bool = False
     failed: str = ""
+    unusable: str = ""
 
 
 def perform(assembly: Assembly, task: Task) -> Outcome:
@@ -107,6 +109,8 @@ def perform(assembly: Assembly, task: Task) -> Outcome:
         return Outcome(task, broken=str(e))
     except Cancelled:
         return Outcome(task, cancelled=True)
+    except UsageError as e:
+        return Outcome(task, unusable=str(e))
     except Exception:
         return Outcome(task, failed=traceback.format_exc())
     finally:

@@ -544,9 +544,21 @@ class Runtime:
             self.session.commit(now)
         except (DiskError, OSError) as e:
             self.disk_failed(e)
+        if self.session is not None and self.session.unusable:
+            return self.give_up(self.session.unusable)
         if self.session.ready != self.announced:
             self.announced = self.session.ready
             self.announce()
+
+    def give_up(self, why: str) -> None:
+        """The role has found that the run cannot be used here: as if that had been seen when it came."""
+        assert self.session is not None
+        run = self.session.run
+        self.refusal, refused = f"run {run.id}: {why}", encode_run(run)
+        self.log.error("%s: %s", self.name, self.refusal)
+        self.leave()
+        self.refused_run = refused
+        self.announce()
 
     def disk_failed(self, why: Exception) -> None:
         """What was not saved was not acknowledged either, so it comes again."""

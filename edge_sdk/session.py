@@ -72,6 +72,7 @@ class Session:
         stopping: calls in progress are to be given up.
         chunk: bytes that travel together in messages from now on.
         latest: number of the parent's latest question, whether worked on or not.
+        unusable: why this node cannot go on in this run; "" if it can.
         busy: calls given to the worker whose outcome has not been seen; `void`: those of them that change nothing.
     """
 
@@ -92,6 +93,7 @@ class Session:
     stopping: bool = False
     chunk: int = CHUNK
     latest: int = 0
+    unusable: str = ""
     busy: int = 0
     void: int = 0
     settled: bool = False
@@ -300,7 +302,7 @@ class Session:
 
     def next_verb(self) -> Verb | None:
         """The next call to be made, if one may be made now."""
-        if self.busy or not self.settled:
+        if self.busy or not self.settled or self.unusable:
             return None
         record = self.node.record
         if self.jobs and record.started:
@@ -327,6 +329,9 @@ class Session:
             return  # of a parent's question that is void; a child's answer is worked on again
         if outcome.cancelled and self.stopping:
             return  # it is done again after the restart
+        if outcome.unusable:
+            self.unusable, self.stopping = outcome.unusable, True
+            return  # the message is kept: after a restart with what was wrong put right it is worked on
         if job is not None:
             self.jobs.popleft()
             if job.id is not None:

@@ -252,6 +252,26 @@ def test_a_run_that_cannot_be_used_is_reported_to_the_parent(tmp_path: Path, qui
         assert aggregator.here == () and device.current is None
 
 
+@pytest.mark.parametrize("worker", [True, False], ids=["worker", "inline"])
+def test_a_run_that_turns_out_to_be_of_no_use_is_refused_as_well(
+    tmp_path: Path, quick: LocalBroker, worker: bool
+) -> None:
+    """A role may find out only when it works; the node says so, and works on the question once that is put right."""
+
+    def unfit(round: int) -> None:
+        raise UsageError("40 public inputs, a batch has 64")
+
+    net = Net(tmp_path, quick.url)
+    aggregator, device = net.aggregator("a"), net.device("a", "agg", unfit, worker=worker)
+    with playing(aggregator):
+        with playing(device):
+            eventually(lambda: "40 public inputs" in aggregator.presence.refusals.get("a", ""))
+            assert aggregator.here == () and device.session is None and "40 public inputs" in device.refusal
+        with playing(net.device("a", "agg", worker=worker)):
+            eventually(lambda: net.rounds >= 2)
+    assert [done.round for _, done in net.told] == list(range(1, net.rounds + 1))
+
+
 def test_who_leaves_is_not_here(tmp_path: Path, quick: LocalBroker) -> None:
     net = Net(tmp_path, quick.url)
     aggregator = net.aggregator("a")
