@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk import classification
-from edge_sdk.assembly import method_of
+from edge_sdk.assembly import method_of, settings_of
 from edge_sdk.bundle import Bundle, read_bundle
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.compression import Floats
@@ -60,9 +60,21 @@ def divides(run: Run, bundle: Bundle) -> bool:
     splits, name = method_of(run).splits, bundle.manifest["name"]
     if splits and not is_split(bundle):
         raise UsageError(f"method = {run.method!r} trains a split model, and bundle {name} is none")
+    if splits and settings_of(run).columns:
+        check_columns(SplitModel(bundle, check=False))
     if is_split(bundle) and not splits:
         raise UsageError(f"bundle {name} is a split model, and method = {run.method!r} trains a whole one")
     return splits
+
+
+def check_columns(model: SplitModel) -> None:
+    """Raises UsageError if a tower has nothing that says how much each column of its embedding matters."""
+    for tower in (HOSPITAL, DEVICE):
+        if last_bias(model, tower) is None:
+            raise UsageError(
+                f"columns = true: the last layer of {model.name}'s tower {tower} has no bias with an entry for each "
+                "column of its embedding; without columns, the largest entries of each row are kept"
+            )
 
 
 def split_of(model: SplitModel) -> Split:
@@ -80,6 +92,16 @@ def split_of(model: SplitModel) -> Split:
     sizes = (model.group(model.theta0, g).size for g in GROUPS)
     widths = (model.bundle.manifest["split"]["towers"][t]["embedding"] for t in (HOSPITAL, DEVICE))
     return Split(*sizes, *widths)
+
+
+def last_bias(model: SplitModel, tower: str) -> slice | None:
+    """Where in its group the bias of a tower's last layer lies; None: it has none, with an entry for each column of
+    its embedding."""
+    slots = [s for s in model.layout.slots if s.group == tower]
+    width, last = model.bundle.manifest["split"]["towers"][tower]["embedding"], slots[-1]
+    if last.kind != "bias" or last.size != width:
+        return None
+    return slice(last.offset - slots[0].offset, last.offset - slots[0].offset + width)
 
 
 def device_kernels(
@@ -105,7 +127,7 @@ def device_kernels(
         logits = model.party_logits(DEVICE, {HEAD: theta_0, DEVICE: theta_2}, {DEVICE: x}, {HOSPITAL: zeta_1})
         return classification.sums(labels, logits)
 
-    kernels = {"samples": len(y), "h2": h2, "grad_device": grad_device}
+    kernels = {"samples": len(y), "h2": h2, "grad_device": grad_device, "bias": last_bias(model, DEVICE)}
     return kernels | ({"score_held_out": score_held_out} if held_out is not None and len(held_out[1]) else {})
 
 
@@ -136,5 +158,5 @@ def hospital_kernels(
         x, whose = held_out or (x1[:0], {})
         return model.embed(HOSPITAL, theta_1, x[whose.get(device, np.zeros(0, np.intp))])
 
-    kernels = {"rows": rows, "h1": h1, "grad_hospital": grad_hospital}
+    kernels = {"rows": rows, "h1": h1, "grad_hospital": grad_hospital, "bias": last_bias(model, HOSPITAL)}
     return kernels | ({"h1_held_out": h1_held_out} if held_out is not None else {})

@@ -11,8 +11,9 @@ from edge_sdk import classification, parties
 from edge_sdk.bundle import parse
 from edge_sdk.errors import UsageError
 from edge_sdk.loopback import Loopback
+from edge_sdk.methods import compression
 from edge_sdk.methods.evaluation import evaluated
-from edge_sdk.methods.hsgd import HSGD, Settings
+from edge_sdk.methods.hsgd import HSGD, Embedding, Settings
 from edge_sdk.methods.reports import Report
 from edge_sdk.split_model import SplitModel
 from models.split import SplitNet, SplitSpec, compile_split
@@ -98,3 +99,20 @@ def test_a_model_of_other_parties_is_refused():
     other = compiled(module(), {"hospital": ("hospital",), "device": ("device", "head")})
     with pytest.raises(UsageError, match="HSGD needs head, hospital, device"):
         parties.split_of(other)
+
+
+def test_whole_columns_are_kept_by_the_bias_of_the_last_layer(model, data):
+    """Zeta of a round after the first travels as few whole columns; a tower without such a bias is told at once."""
+    for tower, features in SHAPES.items():
+        slots = [s for s in model.layout.slots if s.group == tower]
+        assert parties.last_bias(model, tower) == slice(5 * features[0], 5 * features[0] + 5) and slots[-1].size == 5
+    envs = envs_of(model, data, Settings(eta=0.2, keep=0.4, columns=True), 3)
+    net = Loopback(evaluated(HSGD), TREE, envs, {}, 0)
+    trace = net.run()
+    sent = [m.zeta_2 for sender, _, m in trace.crossed if sender == "d0" and isinstance(m, Embedding)]
+    columns = [(compression.unpack(parcel) != 0).any(0).sum() for parcel in sent]
+    assert columns[0] == 5 and set(columns[1:]) == {2}
+    torch.manual_seed(4)
+    net = SplitNet({k: nn.Sequential(nn.Linear(*v, 5, bias=False)) for k, v in SHAPES.items()}, nn.Linear(10, 3)).eval()
+    with pytest.raises(UsageError, match="tower hospital has no bias"):
+        parties.check_columns(compiled(net, parties.PARTIES))
