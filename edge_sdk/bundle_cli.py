@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import resource
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
-
-import numpy as np
 
 from edge_sdk.bundle import BLOCKED_SUFFIX, Bundle, read_bundle
 from edge_sdk.model import Model
-
-STEPS = 15
+from edge_sdk.step_cost import measure
 
 
 def add_parsers(commands: Any) -> None:
@@ -40,7 +33,7 @@ def do_inspect(options: argparse.Namespace) -> int:
     bundle = read_bundle(options.bundle)
     print(describe(bundle))
     if not options.no_run:
-        print(spoken(measure(Model(bundle))))
+        print(spoken(measure(options.bundle)))
     return 0
 
 
@@ -100,32 +93,9 @@ def parity_line(report: Mapping[str, Any]) -> str:
     return f"parity with autograd when compiled, at most: {errors or 'not recorded'}"
 
 
-def measure(model: Model, batch: int = 32) -> dict[str, float]:
-    """Milliseconds per step on this machine, for one batch of zeros, and the peak memory of this process so far."""
-    feeds: dict[str, Any] = {"theta": model.theta0, "weights": np.full(batch, 1 / batch, np.float32)}
-    feeds["y"] = np.zeros(batch, np.int64) if model.classes else np.zeros((batch, *model.output_shape), np.float32)
-    for i in model.bundle.manifest["inputs"]:
-        feeds[i["name"]] = np.zeros((batch, *i["shape"]), i["dtype"])
-    out = {}
-    for graph in ("predict", "loss_grad"):
-        times = []
-        for _ in range(STEPS):
-            start = time.perf_counter()
-            model.run(graph, feeds, None)
-            times.append(time.perf_counter() - start)
-        out[f"{graph} ms"] = median(times) * 1e3
-    # in kilobytes, on macOS in bytes
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return out | {
-        "batch": batch,
-        "threads": model.threads,
-        "peak MB": peak / (1 << (20 if sys.platform == "darwin" else 10)),
-    }
-
-
 def spoken(measured: Mapping[str, float]) -> str:
     return (
         f"here, batch {measured['batch']:.0f}, {measured['threads']:.0f} thread: "
         f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms, "
-        f"peak memory {measured['peak MB']:.0f} MB"
+        f"peak memory of the process {measured['peak MB']:.0f} MB"
     )

@@ -6,8 +6,9 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
 import torch
@@ -93,7 +94,7 @@ def trace(net: Functional, arguments: tuple) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("B", min=2, max=65536)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
     try:
-        with quiet():
+        with quiet(), one_step_of_recurrences():
             return torch.export.export(net.eval(), arguments, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         raise explained(error) from error
@@ -132,7 +133,7 @@ def module_path(node: torch.fx.Node) -> str:
 
 def to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output: str) -> onnx.ModelProto:
     try:
-        with quiet():
+        with quiet(), one_step_of_recurrences():
             made = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -145,6 +146,32 @@ def to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output
         first = str(error).strip().split("\n")[0][:300]
         raise CompileError(f"torch could not write the module as ONNX: {first}") from error
     return made.model_proto
+
+
+@contextlib.contextmanager
+def one_step_of_recurrences() -> Iterator[None]:
+    """While it traces, torch walks through GRU and LSTM step by step, several times, only to learn their shapes.
+
+    One step, repeated, has the same shapes. The operators themselves are exported whole; if torch ever wrote out the
+    steps instead, the gate would refuse the bundle.
+    """
+    home = torch._decomp.decompositions
+    found = {name: getattr(home, name) for name in ("one_layer_rnn", "one_layer_lstm") if hasattr(home, name)}
+    try:
+        for name, layer in found.items():
+            setattr(home, name, repeated(layer))
+        yield
+    finally:
+        for name, layer in found.items():
+            setattr(home, name, layer)
+
+
+def repeated(layer: Callable[..., Any]) -> Callable[..., Any]:
+    def short(x: torch.Tensor, *rest: Any, **options: Any) -> Any:
+        steps, last = layer(x[:1], *rest, **options)
+        return torch.cat([steps] * len(x), 0), last
+
+    return short
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from models.graph import Shape
 from models.losses import LOSSES
 
 NORMS = ("frozen", "batch")
+MAX_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Spec:
         partial: groups that get a gradient graph of their own; None: all of them, if there are at least two.
         features: path of the layer whose result is offered as features; "" for none.
         blocked: also write the graphs in onnxruntime's blocked layout, for convolutions (used where it works).
-        max_batch: the largest batch that a device puts through at once.
+        max_batch: how many samples a device puts through at once; larger batches go in several steps, with the same
+            result. Fewer need less memory.
     """
 
     name: str
@@ -39,13 +41,15 @@ class Spec:
     partial: Sequence[str] | None = None
     features: str = ""
     blocked: bool = False
-    max_batch: int = 64
+    max_batch: int = MAX_BATCH
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise CompileError(f"loss {self.loss!r}: there are {', '.join(LOSSES)}")
         if self.norm not in NORMS:
             raise CompileError(f"norm {self.norm!r}: there are {', '.join(NORMS)}")
+        if self.max_batch < 1:
+            raise CompileError(f"max_batch = {self.max_batch}: at least 1")
         if not self.input or any(d < 1 for d in self.input):
             raise CompileError(f"input {self.input}: the shape of one sample, without the batch, e.g. 3,64")
 

@@ -30,6 +30,7 @@ from models.losses import LOSSES
 from models.proto import to_model
 from models.reverse import gradient
 from models.rewrite import rewrite
+from models.schedule import gradients_last
 
 
 @dataclass
@@ -151,6 +152,7 @@ def loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) ->
     g.op("Identity", value, shape=(), output="loss")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     arrange(g, ["loss", "grad", *more])
+    gradients_last(g)
     return Target(g, ["loss", "grad", *more], slots)
 
 
@@ -161,6 +163,7 @@ def vjp(source: Source) -> Target:
     grad = flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     arrange(g, [source.output, "grad", *more])
+    gradients_last(g)
     return Target(g, [source.output, "grad", *more], source.parameters)
 
 
@@ -181,6 +184,7 @@ def features_vjp(source: Source, layer: str) -> Target:
     g.op("Identity", last, shape=g.shape(last), output="features")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     arrange(g, ["features", "grad", *more])
+    gradients_last(g)
     return Target(g, ["features", "grad", *more], source.parameters)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from models.spec import MAX_BATCH
 from models.zoo import dense, sequence, vision, wearable
 
 
@@ -16,6 +17,7 @@ class Entry:
     """How to build a model: its class, its input without batch, its number of classes, and options of its own.
 
     `parameters`: how many it has, as published or counted by hand. `norm`: policy for batch normalisation.
+    `max_batch`: samples at once on a device; fewer where activations would need more memory than a small one has.
     """
 
     make: Callable[..., nn.Module]
@@ -24,6 +26,7 @@ class Entry:
     parameters: int
     options: Mapping[str, Any] = field(default_factory=dict)
     norm: str = "frozen"
+    max_batch: int = MAX_BATCH
 
     def build(self, input: tuple[int, ...] | None = None, classes: int | None = None) -> nn.Module:
         return self.make(input=input or self.input, classes=classes or self.classes, **self.options)
@@ -54,7 +57,7 @@ ZOO: dict[str, Entry] = {
         11_173_952,
         {"stem": 64, "widths": (64, 128, 256, 512), "blocks": (2, 2, 2, 2), "norm": "two_groups", "bias": False},
     ),
-    "wrn10-1": Entry(vision.WideResNet, IMAGE, 10, 77_850),
+    "wrn10-1": Entry(vision.WideResNet, IMAGE, 10, 77_850, max_batch=8),
     "wrn10-2": Entry(vision.WideResNet, IMAGE, 10, 303_706, {"width": 2}),
     "wrn16-1": Entry(vision.WideResNet, IMAGE, 10, 175_066, {"depth": 16}),
 }

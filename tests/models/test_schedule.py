@@ -1,0 +1,54 @@
+"""The pieces of the gradient are the last nodes, in the layout's order; what is computed stays the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from models import targets
+from models.compile import compile_module, example
+from models.export import export_forward, one_step_of_recurrences
+from models.gate import DataInput
+from models.layout import parameter_slots
+from models.proto import needed
+from models.spec import Spec
+from models.targets import Source
+
+
+def test_pieces_of_the_gradient_come_last_and_in_order():
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    slots = parameter_slots(net)
+    forward = export_forward(net, slots, ["x"], [example(DataInput("x", (4,)))])
+    target = targets.loss_grad(Source(forward, {"theta": slots}), "cross_entropy")
+    *_, joined, last = needed(target.graph, target.outputs)
+    assert (joined.op, last.outputs) == ("Concat", ["grad"])
+    order = [o for n in needed(target.graph, target.outputs) for o in n.outputs]
+    places = [order.index(piece) for piece in joined.inputs]
+    assert places == sorted(places)
+    assert places == list(range(places[-1] - len(slots) + 1, places[-1] + 1))
+
+
+def test_torch_walks_one_step_of_a_recurrence_and_is_itself_again_after():
+    layer = torch._decomp.decompositions.one_layer_rnn
+    with one_step_of_recurrences():
+        assert torch._decomp.decompositions.one_layer_rnn is not layer
+    assert torch._decomp.decompositions.one_layer_rnn is layer
+
+
+class Long(nn.Module):
+    """A recurrence of 200 steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cell(x)[0][:, -1])
+
+
+def test_long_recurrences_compile_to_one_operator():
+    torch.manual_seed(0)
+    made = compile_module(Long().eval(), Spec("long", (200, 3)))
+    assert made.nodes["loss_grad"] < 200
+    assert np.isfinite(list(made.errors.values())).all()
