@@ -182,9 +182,9 @@ class Runtime:
 
     @property
     def delivered(self) -> bool:
-        """Nothing is waiting to be done, or to be acknowledged by a peer."""
+        """No message is waiting to be worked on, or to be acknowledged by a peer. A device's own clock may tick on."""
         s = self.session
-        return s is None or not (s.busy or s.jobs or any(s.outbox.pending.values()))
+        return s is None or not (s.jobs or any(s.outbox.pending.values()))
 
     def gauges(self) -> dict[str, float]:
         """How things stand, for `metrics`. May be called from any thread; then a figure may be of a moment ago."""

@@ -164,6 +164,8 @@ def device(method: Method) -> Role:
         return inside(method.device, env, s, sender, m)
 
     def close(env: Place, s: Watched) -> Step:
+        if s.final:
+            return s, []  # its last models have been judged and told: a clock of its own moves them no more
         state, sends = method.device.close(env, s.inner)
         return replace(s, inner=state), sends
 

@@ -30,7 +30,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.loopback import Loopback, Weather
 from edge_sdk.method import UP
 from edge_sdk.methods import consensus, fedbcd, gather, mixing
-from edge_sdk.methods.evaluation import Progress, Report, evaluated
+from edge_sdk.methods.evaluation import Models, Progress, Report, evaluated
 from edge_sdk.methods.fedbcd import FEDBCD, FEDBCD_I, OfflineSettings, Settings, policies
 from edge_sdk.methods.fedbcd_settings import cloud_eta
 from edge_sdk.methods.gather import Sum
@@ -329,11 +329,20 @@ def test_offline_training_and_suspension(mode, after_pull, seed):
     assert len(missed) >= 5 and "d0" in contact[missed[-1] + 1]
 
 
-def run_until(settings, rounds, until, seed, weather):
+def run_until(settings, rounds, until, seed, weather, method=FEDBCD_I):
     """Devices' clocks never stop, so the virtual one must."""
     kept = policies(settings, SIZES, 20.0, 10.0)
-    net = Loopback(FEDBCD_I, TREE, envs_of(FEDBCD_I, settings, rounds), kept, seed, weather)
+    net = Loopback(method, TREE, envs_of(method, settings, rounds), kept, seed, weather)
     return net, net.run(until)
+
+
+def test_after_the_end_nobody_trains_by_itself():
+    """What was judged and told last is what the device keeps, however long its clock goes on."""
+    settings = replace(OFFLINE, offline_every=0.5, offline_limit=100)
+    net, trace = run_until(settings, 3, 500.0, 0, Weather(), evaluated(FEDBCD_I))
+    for d in DEVICES:
+        (last,) = [m for n, m in trace.told if n == d and isinstance(m, Models)]
+        assert (net.nodes[d].record.state.inner.x == last.models["personal"]).all()
 
 
 def test_a_round_without_anybody_moves_nothing_in_fedbcd_i():

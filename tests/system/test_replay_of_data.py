@@ -67,6 +67,14 @@ def test_mistakes_are_told_before_anything_starts(data: str, arguments: Any, sai
     assert not (tmp_path / "out" / "logs").exists()
 
 
+def test_devices_with_a_clock_of_their_own_end_with_the_run(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    found = replayed("breast-cancer", out, "--method", "fedbcd-i", "--rounds", 3, "--set", "offline_every=0.1")
+    assert set(found["accuracy"]) == {"local", "global", "personalised"}
+    logs = "".join(path.read_text() for path in (out / "logs").glob("device-*.log"))
+    assert "the run is over" in logs and "have not been acknowledged" not in logs
+
+
 # HSGD -----------------------------------------------------------------------------------------------------------
 def test_breast_cancer_with_hsgd(tmp_path: Path) -> None:
     """Features are divided: each holder has a file of its own, and no features of another in it."""
