@@ -65,7 +65,9 @@ def built(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
         if ":" in architecture:
             module = named(architecture)(**arguments)
         else:
-            module = importlib.import_module("models.zoo").ZOO[architecture].build(**arguments)
+            entry = importlib.import_module("models.zoo").ZOO[architecture]
+            defaults = {"input": entry.input, "classes": entry.classes, **entry.options}
+            module = entry.make(**{**defaults, **arguments})
     except KeyError as error:
         raise UsageError(f"{architecture!r}: no such model in the zoo; one's own is FILE.py:NAME") from error
     except (ImportError, TypeError, RuntimeError, ValueError, IndexError) as error:

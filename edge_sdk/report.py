@@ -74,6 +74,8 @@ def summary(result: Result) -> str:
     lines = [f"bytes    {hop.replace('_to_', ' -> '):24} {size(count):>10}" for hop, count in result["bytes"].items()]
     if "companion" in result["accuracy"]:
         lines.append(f"companions, mean accuracy {percent(result['accuracy']['companion'], 18)}")
+    if "unseen" in result["accuracy"]:
+        lines.append(f"never trained, accuracy  {percent(result['accuracy']['unseen'], 18)}")
     lines += [f"AUC      {kind:24} {area:>10.3f}" for kind, area in result["auc"].items()]
     if model["parameters"]:
         lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]

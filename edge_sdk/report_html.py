@@ -31,8 +31,9 @@ th:first-child,td:first-child{text-align:left}tr.mean td{font-weight:600;border-
 details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--soft)}
 """
 
-KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", "companion": "companion"}
-"""The last: of a device of another architecture, beside those that train the run's model."""
+RARE = {"companion": "companion", "unseen": "never trained"}
+"""Of a device of another architecture, beside those that train the run's model; of one that adapts what others made."""
+KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", **RARE}
 HOPS = {
     "device_to_hospital": "device up",
     "hospital_to_device": "device down",
@@ -129,7 +130,7 @@ def per_device_chart(result: Result) -> str:
 
 
 def html_table(result: Result) -> str:
-    kinds = {kind: name for kind, name in KINDS.items() if kind in result["accuracy"] or kind != "companion"}
+    kinds = {kind: name for kind, name in KINDS.items() if kind in result["accuracy"] or kind not in RARE}
     head = ["device", "hospital", "samples", "held out", "classes", *kinds.values(), "density of p", "peak MB", "CPU s"]
     rows = [device_row(d, kinds) for d in result["devices"]]
     mean = row(["mean", "", "", "", "", *each(result["accuracy"], kinds), percent(result["density"]), "", ""], "mean")

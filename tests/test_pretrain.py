@@ -77,6 +77,12 @@ def test_one_s_own_class(tmp_path, capsys):
     assert private.loaded(settings, "cpu")(torch.zeros(3, 30)).shape == (3, 2)
 
 
+def test_a_model_of_the_zoo_with_arguments(tmp_path):
+    found = pretrain(Job(**{**SMALL, "out": tmp_path, "epochs": 1, "arguments": {"hidden": [5, 3]}}), lambda text: None)
+    assert found["parameters"] == 30 * 5 + 5 + 5 * 3 + 3 + 3 * 2 + 2
+    assert private.loaded(read_toml(tmp_path / "private.toml", Private), "cpu")(torch.zeros(3, 30)).shape == (3, 2)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
