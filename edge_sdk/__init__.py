@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edge_sdk.hospital import Hospital as Hospital
     from edge_sdk.methods import METHODS as METHODS
     from edge_sdk.model import Model as Model
+    from edge_sdk.patients import Patients as Patients
     from edge_sdk.run import Run as Run
     from edge_sdk.samples import Samples as Samples
 
@@ -25,6 +26,7 @@ HOMES = {
     "Hospital": "hospital",
     "METHODS": "methods",
     "Model": "model",
+    "Patients": "patients",
     "PeerError": "errors",
     "Run": "run",
     "Samples": "samples",
@@ -37,6 +39,7 @@ __all__ = [
     "Device",
     "Hospital",
     "Model",
+    "Patients",
     "PeerError",
     "Run",
     "Samples",
