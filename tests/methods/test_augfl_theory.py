@@ -153,6 +153,23 @@ def test_fixed_point_on_quadratics():
     assert np.abs(sum(y.values()) - PULL.gradient(path[-1])).max() < 1e-11
 
 
+def test_the_exact_admm_has_the_same_limit():
+    """Eq. (6) in closed form on quadratics: theta, then theta_i, then y_i; both end where the problem is solved."""
+    w, lam, rho, eye = weights_of(QUADRATIC), 0.4, 1.0, np.eye(N)
+    hessian, linear = {}, {}
+    for d, c in QUADRATIC.items():
+        inner = eye - 0.3 * c.support.a
+        hessian[d] = w[d] * inner @ c.query.a @ inner
+        linear[d] = w[d] * inner @ c.query.a @ (c.query.c - 0.3 * c.support.a @ c.support.c)
+    copies, y = {d: THETA0 for d in w}, {d: np.zeros(N) for d in w}
+    for _ in range(600):
+        pulled = sum(y[d] + rho * copies[d] for d in w) + 2 * lam * THETA_P
+        theta = pulled / (rho * len(w) + 2 * lam)
+        copies = {d: np.linalg.solve(hessian[d] + rho * eye, linear[d] - y[d] + rho * theta) for d in w}
+        y = {d: y[d] + rho * (copies[d] - theta) for d in w}
+    assert np.abs(theta - optimum(QUADRATIC, w, 0.3, lam)).max() < 1e-9
+
+
 def test_stationary_on_a_loss_that_is_not_quadratic():
     """The difference gets ever more exact, so the limit is stationary for the true meta-gradient."""
     s = replace(BASIC, delta_power=2.0)
