@@ -235,14 +235,15 @@ def hospital_close(env: Env, s: Hospital) -> Step:
         return s, [Send(UP, Counted(sum(s.samples.values()), len(s.samples)))]
     if not s.news:
         return s, [Send(UP, Nobody())]
-    held = {**s.held, **{d: counted(env, s, s.asked, d) for d in sorted(s.news)}}
+    theta = lowrank.unpack(env.layout, s.asked.model)
+    held = {**s.held, **{d: counted(env, s, s.asked.round, theta, d) for d in sorted(s.news)}}
     sums = summed_up(env, s, s.asked, held)
     return replace(s, news={}, held=held, answered=s.asked.round), [Send(UP, sums)]
 
 
-def counted(env: Env, s: Hospital, asked: Global, device: str) -> Held:
+def counted(env: Env, s: Hospital, round: int, theta: Vector, device: str) -> Held:
     """What a device has sent, and what it has left out."""
-    m, rho, theta = s.news[device], env.settings.penalty_of(device), lowrank.unpack(env.layout, asked.model)
+    m, rho = s.news[device], env.settings.penalty_of(device)
     u, y = m.u, m.y
     if not env.settings.dual:
         u, y = rho * m.theta if m.theta is not None else u, None
@@ -253,7 +254,7 @@ def counted(env: Env, s: Hospital, asked: Global, device: str) -> Held:
     elif y is not None:
         u = u_of(y, y if is_plain(env, s, device) else before(s, device, theta), theta, rho)
     assert u is not None  # noted() has checked what was sent
-    return Held(u, y, rho, m.samples, asked.round)
+    return Held(u, y, rho, m.samples, round)
 
 
 def is_plain(env: Env, s: Hospital, device: str) -> bool:
