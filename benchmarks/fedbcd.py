@@ -10,7 +10,7 @@ FedAvg and FedProx, the shared model on the same images). Global: of z, or the m
 
 The roles are those of the product, over the network in memory, whose clock is the paper's model of delays: devices ask
 for work after Exp(2), each epoch takes them Exp(1). First-B goes on until its personalised accuracy is what the
-synchronous run reached at its end.
+synchronous run reached at its end. The table of round lengths, simulated and by the paper's theory, is printed below.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from edge_sdk import datasets, lowrank
+from edge_sdk import datasets, latency, lowrank
 from edge_sdk.latency import Delays, Hospitals
 from edge_sdk.loopback import ROOT, Loopback, Weather
 from edge_sdk.methods import METHODS
@@ -218,6 +218,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = measure(options)
     print(table(rows))
+    print(f"\nMean round by clock, of {HOSPITALS} hospitals with {TAKING_PART} devices each, where B are waited for")
+    print(latency.text(latency.table(Hospitals(accepted=TAKING_PART), (1, 2, 3, 5, 7, 10))))
     if options.json:
         options.json.write_text(json.dumps({"options": vars(options), "runs": rows}, default=str, indent=1))
 

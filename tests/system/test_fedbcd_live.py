@@ -1,5 +1,5 @@
-"""First-B over a real broker, with links that are cut, a dead device and a hospital that is away: it lives, and its
-invariants hold.
+"""FedBCD over a real broker. Synchronous: deaths in the middle change nothing. First-B, with links that are cut, a dead
+device and a hospital that is away: it lives, and its invariants hold.
 
 MQTT runs over TCP, which loses no packets; what loss is on a datagram link is here a connection that is reset after
 every few messages.
@@ -8,11 +8,12 @@ every few messages.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ TREE = {h: (f"{h}-1", f"{h}-2") for h in ("north", "south", "east", "west")}
 DEAD, LOST, CUT = "north-2", "east", "south"
 CLASSES = ("malignant", "benign")
 EACH, ROUNDS, BOUND = 12, 50, 0.2
-SETTINGS = {"cloud": "first-b", "ready": 2, "bound": BOUND, "eta_x": 0.02, "batch": 0, "local_steps": 3}
+SETTINGS = {"bound": BOUND, "eta_x": 0.02, "batch": 0, "local_steps": 3}
+Tree = Mapping[str, tuple[str, ...]]
 
 
 @dataclass
@@ -48,19 +50,24 @@ class Nodes:
 
     directory: Path
     bundle: Path
+    tree: Tree
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def write(self, ways: Any) -> None:
+    @property
+    def devices(self) -> list[str]:
+        return [d for devices in self.tree.values() for d in devices]
+
+    def write(self, ways: Mapping[str, str]) -> None:
         """`ways`: hospital -> URL by which it and its devices reach the broker."""
         data = prepared("breast-cancer")[0]
         x = np.concatenate([data.x1, data.x2], 1)
-        for i, name in enumerate(d for devices in TREE.values() for d in devices):
+        for i, name in enumerate(self.devices):
             rows = slice(2 * i * EACH, (2 * i + 1) * EACH), slice((2 * i + 1) * EACH, (2 * i + 2) * EACH)
             path = store(self.directory / f"{name}.npz", *(labelled(x[r], data.y[r], CLASSES) for r in rows))
             hospital = name.partition("-")[0]
             table = {"name": name, "hospital": hospital, "broker": ways[hospital], "data": {"samples": path}}
             self.table(table)
-        for hospital, devices in TREE.items():
+        for hospital, devices in self.tree.items():
             wait = {"wait_for": 1} if DEAD in devices else {}
             self.table({"name": hospital, "aggregator": "cloud", "broker": ways[hospital], "devices": devices, **wait})
 
@@ -68,12 +75,18 @@ class Nodes:
         path = self.directory / f"{table['name']}.toml"
         write_toml(path, {**table, "bundle": self.bundle, "directory": table["name"]})
 
-    def start(self, name: str) -> None:
-        tier = "hospital" if name in TREE else "device"
+    def start(self, name: str, fail: str = "") -> None:
+        tier = "hospital" if name in self.tree else "device"
         with (self.directory / f"{name}.log").open("ab") as log:
             command = [sys.executable, "-m", "edge_sdk.cli", tier, "--once", str(self.directory / f"{name}.toml")]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "AUSCULT_FAIL": fail}
             self.running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+
+    def revive(self, deaths: Mapping[str, list[str]]) -> None:
+        """Start again who has died, to die at the next point that is left for it."""
+        for name, process in self.running.items():
+            if process.poll() == -signal.SIGKILL:
+                self.start(name, deaths[name].pop(0) if deaths.get(name) else "")
 
     def kill(self, name: str) -> None:
         self.running[name].kill()
@@ -91,7 +104,7 @@ class Nodes:
 class Cloud:
     """The aggregator, in this process: who was ready in each of its rounds, with which model, and what came of it."""
 
-    def __init__(self, directory: Path, bundle: Path, broker: str):
+    def __init__(self, nodes: Nodes, broker: str, rounds: int, deadline: float, **settings: Any):
         from aggregator.server import Aggregator
 
         class Recorded(Aggregator):
@@ -108,11 +121,12 @@ class Cloud:
 
         self.rounds: dict[int, Any] = {}
         self.report: Report | None = None
-        told: dict[str, Any] = {"rounds": ROUNDS, "seed": 3, "classes": CLASSES, "settings": SETTINGS}
-        run = Run(id="first-b", method="fedbcd", bundle=read_bundle(bundle).sha256, deadline=20.0, **told)
-        sizes = {name: len(devices) for name, devices in TREE.items()}
-        given: dict[str, Any] = {"broker": broker, "bundle": bundle, "directory": directory}
-        self.node = Recorded("cloud", run=run, hospitals=sizes, deadline=30.0, on_event=self.noted, **given)
+        told: dict[str, Any] = {"rounds": rounds, "seed": 3, "classes": CLASSES, "deadline": deadline / 1.5}
+        settings = {**SETTINGS, **settings}
+        run = Run(id="live", method="fedbcd", bundle=read_bundle(nodes.bundle).sha256, settings=settings, **told)
+        sizes = {name: len(devices) for name, devices in nodes.tree.items()}
+        given: dict[str, Any] = {"broker": broker, "bundle": nodes.bundle, "directory": nodes.directory / "cloud"}
+        self.node = Recorded("cloud", run=run, hospitals=sizes, deadline=deadline, on_event=self.noted, **given)
         self.thread = threading.Thread(target=self.node.run, daemon=True)
         self.thread.start()
 
@@ -136,17 +150,54 @@ def broker() -> Iterator[str]:
         yield running.url
 
 
-def test_first_b_over_links_that_are_cut(tmp_path: Path, broker: str) -> None:
+@pytest.fixture(scope="module")
+def bundle() -> Path:
+    return compiled("mlp", ["--input", "30", "--classes", "2"], 0, print)
+
+
+def finished(nodes: Nodes, url: str, deaths: Mapping[str, list[str]]) -> list[Any]:
+    """The models of all rounds of a synchronous run; nodes die where they are told to and are started again."""
+    nodes.directory.mkdir()
+    nodes.write(dict.fromkeys(nodes.tree, url))
+    cloud = Cloud(nodes, url, 8, float("inf"), participation=1.0)
+    left = {name: list(points) for name, points in deaths.items()}
+
+    def over() -> bool:
+        nodes.revive(left)
+        return cloud.node.finished.is_set()
+
+    try:
+        for name in [*nodes.tree, *nodes.devices]:
+            nodes.start(name, left[name].pop(0) if name in left else "")
+        cloud.wait(nodes, over)
+    finally:
+        nodes.end()
+        cloud.end()
+    assert not any(left.values())
+    return [model for _, (_, model) in sorted(cloud.rounds.items())]
+
+
+def test_deaths_in_the_middle_of_a_synchronous_run_change_nothing(tmp_path: Path, broker: str, bundle: Path) -> None:
+    """To the bit. Each death is within a round, of which a hospital makes three calls and a device one."""
+    tree = {"south": TREE["south"], "west": TREE["west"]}
+    deaths = {"south": ["working:6", "saved:5"], "west": ["worked:8"], "south-1": ["working:4"], "west-2": ["saved:9"]}
+    quiet = finished(Nodes(tmp_path / "quiet", bundle, tree), broker, {})
+    disturbed = finished(Nodes(tmp_path / "disturbed", bundle, tree), broker, deaths)
+    assert len(quiet) == 8 and not np.array_equal(quiet[0], quiet[-1])
+    assert [model.tobytes() for model in disturbed] == [model.tobytes() for model in quiet]
+
+
+def test_first_b_over_links_that_are_cut(tmp_path: Path, broker: str, bundle: Path) -> None:
     host, port = urlsplit(broker).hostname, urlsplit(broker).port
     assert host is not None and port is not None
-    nodes = Nodes(tmp_path, compiled("mlp", ["--input", "30", "--classes", "2"], 0, print))
+    nodes = Nodes(tmp_path, bundle, TREE)
     slow = {"latency": 0.02, "jitter": 0.03}
     with Proxy(host, port, seed=1, **slow) as calm, Proxy(host, port, seed=2, cut=60_000, **slow) as cut:
         ways = {h: f"mqtt://127.0.0.1:{(cut if h == CUT else calm).port}" for h in TREE}
         nodes.write(ways)
-        cloud = Cloud(tmp_path / "cloud", nodes.bundle, broker)
+        cloud = Cloud(nodes, broker, ROUNDS, 30.0, cloud="first-b", ready=2)
         try:
-            for name in [*TREE, *(d for devices in TREE.values() for d in devices if d != DEAD)]:
+            for name in [*TREE, *(d for d in nodes.devices if d != DEAD)]:
                 nodes.start(name)
             cloud.wait(nodes, lambda: len(cloud.rounds) >= 5)
             nodes.kill(LOST)
