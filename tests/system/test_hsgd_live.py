@@ -6,14 +6,7 @@ after every few kilobytes, again and again.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -21,15 +14,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from live_nodes import CLASSES, Cloud, Nodes
 
 from edge_sdk import parties
 from edge_sdk.broker import Mosquitto, find_mosquitto
 from edge_sdk.datasets import Vertical, prepared
-from edge_sdk.fleet import write_toml
-from edge_sdk.methods.reports import Progress
 from edge_sdk.patients import Patients, store_patients
 from edge_sdk.proxy import Proxy
-from edge_sdk.run import Run
 from edge_sdk.samples import labelled, store
 from edge_sdk.split_model import SplitModel
 
@@ -39,7 +30,6 @@ pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is n
 BUNDLE = Path(__file__).parents[2] / "models" / "bundles" / "split-breast-cancer.bundle"
 TREE = {"north": ("a", "b"), "south": ("c", "d")}
 HERE = {"north": ("a",), "south": ("c", "d")}
-CLASSES = ("malignant", "benign")
 EACH = 10
 
 
@@ -60,137 +50,36 @@ def broker() -> Iterator[str]:
         yield running.url
 
 
-@dataclass
-class Nodes:
-    """Hospitals and devices, each a process with its settings file."""
-
-    directory: Path
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    def write(self, data: Mapping[str, Vertical], brokers: Mapping[str, str], **more: Any) -> None:
-        """`brokers`: node -> its way to the broker. `more`: hospital -> other settings."""
-        for hospital, devices in TREE.items():
-            for name in devices:
-                mine = data[name]
-                train = labelled(mine.x2, mine.y, CLASSES)
-                table = {"name": name, "hospital": hospital, "broker": brokers[name], "bundle": BUNDLE}
-                path = store(self.directory / f"{name}.npz", train, labelled(mine.x2[:0], mine.y[:0], CLASSES))
-                self.table(name, table | {"data": {"samples": path}})
-            x1, y = (np.concatenate([getattr(data[d], key) for d in devices]) for key in ("x1", "y"))
-            whose = tuple(d for d in devices for _ in range(EACH))
-            patients = Patients(labelled(x1, y, CLASSES), whose, x1[:0], ())
-            path = store_patients(self.directory / f"{hospital}.npz", patients)
-            table = {"name": hospital, "aggregator": "cloud", "bundle": BUNDLE, "devices": devices}
-            table |= {"broker": brokers[hospital], "data": {"samples": path}, **more.get(hospital, {})}
-            self.table(hospital, table)
-
-    def table(self, name: str, table: Mapping[str, Any]) -> None:
-        write_toml(self.directory / f"{name}.toml", {**table, "directory": name})
-
-    def start(self, name: str, fail: str = "") -> None:
-        tier = "hospital" if name in TREE else "device"
-        with (self.directory / f"{name}.log").open("ab") as log:
-            command = [sys.executable, "-m", "edge_sdk.cli", tier, "--once", str(self.directory / f"{name}.toml")]
-            environment = {**os.environ, "AUSCULT_FAIL": fail, "OMP_NUM_THREADS": "1"}
-            self.running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-
-    def revive(self, deaths: Mapping[str, list[str]]) -> None:
-        """Start again who has died, to die at the next point that is left for it."""
-        for name, process in self.running.items():
-            if process.poll() == -signal.SIGKILL:
-                self.start(name, deaths[name].pop(0) if deaths.get(name) else "")
-
-    def kill(self, name: str) -> None:
-        self.running[name].kill()
-        self.running[name].wait()
-
-    def logs(self) -> str:
-        return "\n".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
-
-    def end(self) -> None:
-        for process in self.running.values():
-            process.kill()
-            process.wait()
-
-
-class Cloud:
-    """The aggregator, in this process, and the global model after each of its rounds."""
-
-    def __init__(self, directory: Path, broker: str, rounds: int, deadline: float, **settings: Any):
-        from aggregator.server import Aggregator
-
-        told: dict[str, Any] = {"rounds": rounds, "seed": 3, "classes": CLASSES, "settings": settings}
-        bundle = SplitModel(BUNDLE, check=False).sha256
-        run = Run(id="hsgd", method="hsgd", bundle=bundle, deadline=deadline / 1.2, **told)
-        self.models: dict[int, Any] = {}
-        self.counts: list[int] = []
-
-        class Recorded(Aggregator):
-            """Keeps what its role makes of each round; what is told comes later, when the model has moved on."""
-
-            def assemble(made, run: Run) -> Any:
-                assembly = super().assemble(run)
-
-                def close(env: Any, state: Any) -> Any:
-                    state, sends = assembly.role.close(env, state)
-                    self.models[state.inner.round] = state.inner.theta
-                    return state, sends
-
-                return replace(assembly, role=replace(assembly.role, close=close))
-
-        self.node = Recorded(
-            "cloud",
-            broker=broker,
-            bundle=BUNDLE,
-            directory=directory,
-            run=run,
-            hospitals={name: len(devices) for name, devices in TREE.items()},
-            deadline=deadline,
-            on_event=self.noted,
+def write(nodes: Nodes, data: Mapping[str, Vertical], brokers: Mapping[str, str], **more: Any) -> None:
+    """`brokers`: node -> its way to the broker. `more`: hospital -> other settings."""
+    nodes.directory.mkdir(exist_ok=True)
+    for hospital, devices in TREE.items():
+        for name in devices:
+            mine = data[name]
+            nobody = labelled(mine.x2[:0], mine.y[:0], CLASSES)
+            path = store(nodes.directory / f"{name}.npz", labelled(mine.x2, mine.y, CLASSES), nobody)
+            nodes.table({"name": name, "hospital": hospital, "broker": brokers[name], "data": {"samples": path}})
+        x1, y = (np.concatenate([getattr(data[d], key) for d in devices]) for key in ("x1", "y"))
+        whose = tuple(d for d in devices for _ in range(EACH))
+        path = store_patients(
+            nodes.directory / f"{hospital}.npz", Patients(labelled(x1, y, CLASSES), whose, x1[:0], ())
         )
-        self.thread = threading.Thread(target=self.node.run, daemon=True)
-        self.thread.start()
-
-    def noted(self, message: Any) -> None:
-        if isinstance(message, Progress):
-            self.counts.append(message.devices)
-
-    @property
-    def path(self) -> list[Any]:
-        return [self.models[round] for round in sorted(self.models)]
-
-    def wait(self, nodes: Nodes, what: Callable[[], bool], seconds: float = 90) -> None:
-        until = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < until, nodes.logs()
-            time.sleep(0.01)
-
-    def end(self) -> None:
-        self.node.stop()
-        self.thread.join()
+        table = {"name": hospital, "aggregator": "cloud", "broker": brokers[hospital], "devices": devices}
+        nodes.table(table | {"data": {"samples": path}, **more.get(hospital, {})})
 
 
-def finished(directory: Path, url: str, data: Mapping[str, Vertical], deaths: Mapping[str, list[str]]) -> list[Any]:
-    """The models of all rounds; nodes die where they are told to and are started again."""
-    directory.mkdir()
-    nodes = Nodes(directory)
-    nodes.write(data, dict.fromkeys([*TREE, *data], url))
-    cloud = Cloud(directory / "cloud", url, rounds=8, deadline=float("inf"), eta=0.3, P=4, Q=2)
-    left = {name: list(points) for name, points in deaths.items()}
+def cloud_of(nodes: Nodes, broker: str, rounds: int, deadline: float, **settings: Any) -> Cloud:
+    told = {"rounds": rounds, "deadline": deadline / 1.2, "settings": settings}
+    return Cloud(nodes, broker, deadline, lambda before, after, env: after.theta, method="hsgd", **told)
 
-    def over() -> bool:
-        nodes.revive(left)
-        return cloud.node.finished.is_set()
 
-    try:
-        for name in (*TREE, *data):
-            nodes.start(name, left[name].pop(0) if name in left else "")
-        cloud.wait(nodes, over)
-    finally:
-        nodes.end()
-        cloud.end()
-    assert cloud.counts == [4] * 8 and not any(left.values())
-    return cloud.path
+def models_of(directory: Path, url: str, data: Mapping[str, Vertical], deaths: Mapping[str, list[str]]) -> list[Any]:
+    nodes = Nodes(directory, BUNDLE, TREE)
+    write(nodes, data, dict.fromkeys([*TREE, *data], url))
+    cloud = cloud_of(nodes, url, 8, float("inf"), eta=0.3, P=4, Q=2)
+    path = cloud.play(deaths)
+    assert cloud.counts == [4] * 8
+    return path
 
 
 def test_a_hospital_that_dies_in_the_middle_changes_nothing(
@@ -201,8 +90,8 @@ def test_a_hospital_that_dies_in_the_middle_changes_nothing(
     Each is within a global round, of which eleven calls of a hospital are made: so the aggregator waits.
     """
     deaths = {"north": ["working:7", "worked:6", "committed:5"], "south": ["saved:9"], "a": ["working:4"]}
-    quiet = finished(tmp_path / "quiet", broker, data, {})
-    disturbed = finished(tmp_path / "disturbed", broker, data, deaths)
+    quiet = models_of(tmp_path / "quiet", broker, data, {})
+    disturbed = models_of(tmp_path / "disturbed", broker, data, deaths)
     assert [theta.tobytes() for theta in disturbed] == [theta.tobytes() for theta in quiet]
     assert not np.array_equal(quiet[0], quiet[-1])
 
@@ -260,23 +149,22 @@ def test_cut_links_a_dead_device_and_a_hospital_that_is_away(
     tmp_path: Path, broker: str, data: Mapping[str, Vertical]
 ) -> None:
     """Every global round is that of the mathematics for those who took part in it, and the run comes to its end."""
-    host, port = urlsplit(broker).hostname, urlsplit(broker).port
-    assert host is not None and port is not None
+    port = urlsplit(broker).port
+    assert port is not None
     bad = {"cut": 9000, "latency": 0.02, "jitter": 0.03}
-    rounds, nodes = 20, Nodes(tmp_path)
-    with Proxy(host, port, seed=1, **bad) as device, Proxy(host, port, seed=2, **bad) as hospital:
+    rounds, nodes = 20, Nodes(tmp_path, BUNDLE, TREE)
+    with Proxy("127.0.0.1", port, seed=1, **bad) as device, Proxy("127.0.0.1", port, seed=2, **bad) as hospital:
         ways = dict.fromkeys([*TREE, *data], broker)
         ways |= {"c": f"mqtt://127.0.0.1:{device.port}", "north": f"mqtt://127.0.0.1:{hospital.port}"}
-        nodes.write(data, ways, north={"wait_for": 1})
-        cloud = Cloud(tmp_path / "cloud", broker, rounds, deadline=3.0, eta=ETA, P=STEPS, Q=STEPS)
+        write(nodes, data, ways, north={"wait_for": 1})
+        cloud = cloud_of(nodes, broker, rounds, 3.0, eta=ETA, P=STEPS, Q=STEPS)
         try:
-            for name in ("north", "south", "a", "c", "d"):  # b is dead
-                nodes.start(name)
-            cloud.wait(nodes, lambda: len(cloud.counts) >= 4)
+            nodes.start_all({}, but="b")  # which is dead
+            cloud.wait(lambda: len(cloud.counts) >= 4)
             nodes.kill("south")
-            cloud.wait(nodes, lambda: len(cloud.counts) >= 9)
+            cloud.wait(lambda: len(cloud.counts) >= 9)
             nodes.start("south")
-            cloud.wait(nodes, cloud.node.finished.is_set)
+            cloud.wait(lambda: cloud.finished)
         finally:
             nodes.end()
             cloud.end()
