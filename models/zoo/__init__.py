@@ -39,7 +39,7 @@ ZOO: dict[str, Entry] = {
     "mlp": Entry(dense.MLP, (561,), 6, 36_358),
     "wrist": Entry(wearable.Wrist, (3, 64), 14, 77_518),
     "signal": Entry(wearable.Signal, (1, 178), 5, 20_293),
-    "separable": Entry(wearable.Separable, (12, 256), 5, 19_365),
+    "separable": Entry(wearable.Separable, (12, 256), 5, 19_365, max_batch=16),
     "gru": Entry(sequence.Recurrent, (32, 12), 5, 4_581, {"cell": "GRU"}),
     "gru2": Entry(sequence.Recurrent, (32, 12), 5, 10_917, {"cell": "GRU", "layers": 2}),
     "lstm": Entry(sequence.Recurrent, (32, 12), 5, 6_053, {"cell": "LSTM"}),
@@ -57,7 +57,7 @@ ZOO: dict[str, Entry] = {
         11_173_952,
         {"stem": 64, "widths": (64, 128, 256, 512), "blocks": (2, 2, 2, 2), "norm": "two_groups", "bias": False},
     ),
-    "wrn10-1": Entry(vision.WideResNet, IMAGE, 10, 77_850, max_batch=8),
+    "wrn10-1": Entry(vision.WideResNet, IMAGE, 10, 77_850, max_batch=5),
     "wrn10-2": Entry(vision.WideResNet, IMAGE, 10, 303_706, {"width": 2}),
     "wrn16-1": Entry(vision.WideResNet, IMAGE, 10, 175_066, {"depth": 16}),
 }

@@ -1,0 +1,101 @@
+"""How far a training graph is from what the machine can do: floors of its step.
+
+python benchmarks/kernels.py BUNDLE BATCH [GRAPH ...]      one JSON object
+
+kernels   milliseconds that onnxruntime spends in the nodes that multiply (convolutions, matrix products, recurrences),
+          in the quickest of the graphs: what would be left if everything else took no time
+peak      milliseconds of the same multiplications at the rate of a product of two matrices of 1024 x 1024: the best
+          rate of any float32 product here, and so a floor for every runtime that multiplies as often
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from math import prod, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from edge_sdk.model import Model
+from edge_sdk.step_cost import zeros
+
+CONVOLUTIONS = ("Conv", "FusedConv", "ConvTranspose")
+PRODUCTS = ("Gemm", "FusedGemm", "MatMul", "FusedMatMul")
+RECURRENCES = ("GRU", "LSTM")
+RUNS = 5
+
+Event = Mapping[str, Any]
+
+
+def profile(model: Model, graph: str, batch: int, folder: Path) -> list[Event]:
+    """What onnxruntime's profiler says about each run of each node that multiplies, over RUNS steps."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.enable_mem_pattern, options.log_severity_level = False, 3
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / graph)
+    part = bytes(model.bundle.parts[f"{graph}.onnx"])
+    session = ort.InferenceSession(part, options, providers=["CPUExecutionProvider"])
+    names, rng = [i.name for i in session.get_inputs()], np.random.default_rng(0)
+    for _ in range(RUNS):
+        for step in model.batches(np.arange(batch)):
+            x = rng.standard_normal((len(step), *model.input_shape)).astype(np.float32)
+            feeds = {**zeros(model, len(step)), "x": x, "buffers": model.buffers0}
+            session.run(None, {n: feeds[n] for n in names})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    known = {*CONVOLUTIONS, *PRODUCTS, *RECURRENCES}
+    return [e for e in events if e["name"].endswith("_kernel_time") and e["args"]["op_name"] in known]
+
+
+def shapes(event: Event, side: str) -> list[list[int]]:
+    return [next(iter(s.values())) for s in event["args"][f"{side}_type_shape"]]
+
+
+def multiplications(event: Event) -> float:
+    """Of a convolution: all taps for every output (of a transposed one: for every input). Of a product: m k n."""
+    op, given, made = event["args"]["op_name"], shapes(event, "input"), shapes(event, "output")[0]
+    if op in RECURRENCES:
+        return 0.0
+    if op in CONVOLUTIONS:
+        return prod(given[0] if op == "ConvTranspose" else made) * prod(given[1][1:])
+    many = prod(made[:-2]) if len(given[1]) > 2 else 1
+    return sqrt(prod(given[0]) * prod(given[1]) * prod(made) / many)
+
+
+def per_step(events: Iterable[Event]) -> tuple[float, float]:
+    """(milliseconds, multiplications) of one step: of each node the quickest run."""
+    runs: dict[tuple[str, str], list[Event]] = {}
+    for e in events:
+        runs.setdefault((e["name"], str(e["args"]["output_type_shape"])), []).append(e)
+    least = [(min(e["dur"] for e in v), multiplications(v[0]), len(v) / RUNS) for v in runs.values()]
+    return sum(us * times for us, _, times in least) / 1e3, sum(count * times for _, count, times in least)
+
+
+def best_rate() -> float:
+    """Multiplications per second of a large product."""
+    a, times = np.ones((1024, 1024), np.float32), []
+    for _ in range(12):
+        start = time.process_time()
+        a @ a
+        times.append(time.process_time() - start)
+    return 1024**3 / min(times)
+
+
+def main() -> int:
+    model, batch = Model(sys.argv[1], check=False, kernels="portable"), int(sys.argv[2])
+    graphs = sys.argv[3:] or ["loss_grad"]
+    with tempfile.TemporaryDirectory() as folder:
+        found = [per_step(profile(model, graph, batch, Path(folder))) for graph in graphs]
+    peak = min(count for _, count in found) / best_rate() * 1e3
+    print(json.dumps({"kernels": min(ms for ms, _ in found), "peak": peak}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
