@@ -147,6 +147,18 @@ def by_what_arrived(s, trace, path):
     return history
 
 
+@pytest.mark.parametrize(("upload", "start"), FORMS)
+def test_the_order_of_arrival_leaves_no_trace(upload, start):
+    """Bit for bit, in float32 as live."""
+    s, ends = replace(BASIC, upload=upload, y_init=start), set()
+    for seed in range(3):
+        net, trace, _ = play(SMOOTH, s, 8, pull=PULL, theta0=THETA0.astype(np.float32), seed=seed,
+                             weather=Weather(delay=(0.1, 9.0)))  # fmt: skip
+        told_ = tuple(m.sums["residual"] for m in told(trace, Progress))
+        ends.add((net.nodes["aggregator"].record.state.model.values.tobytes(), told_))
+    assert len(ends) == 1
+
+
 def test_a_device_that_comes_late_is_counted_from_then_on():
     weather = Weather(away={"d5": [(0, 40)]})
     net, trace, path = play(SMOOTH, BASIC, 40, weather=weather, policies=HASTY)
