@@ -1,6 +1,6 @@
 """FedBCD and FedBCD-I beside FedAvg and FedProx on MNIST, and synchronous beside first-B rounds in simulated time.
 
-    python benchmarks/fedbcd.py ../shared/data/mnist.npz [--seeds 3] [--rounds 40] [--diversity 3 6] [--json FILE]
+    python benchmarks/fedbcd.py ../shared/data/mnist.npz [--seeds 3] [--rounds 40] [--diversity 3 6] [--samples 200]
 
 The paper's arrangement: 10 hospitals of 10 devices, each device holds so many labels only ("diversity"), 3 devices of
 each hospital take part in a round, 1 to 5 epochs on batches of 32, a network of three layers (784, 64, 10). Two things
@@ -41,7 +41,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.model import Model
 from edge_sdk.ondemand import compiled
 
-HOSPITALS, DEVICES, TAKING_PART, SAMPLES, TESTS = 10, 10, 3, 200, 1000
+HOSPITALS, DEVICES, TAKING_PART, TESTS = 10, 10, 3, 1000
 LONGER = 12  # first-B may take so many times the rounds of sync: each is shorter, and fewer hospitals work in it
 OFFLINE = 10.0  # seconds after which a device that nobody has called trains by itself, in FedBCD-I
 
@@ -84,11 +84,11 @@ TREE = {f"h{h}": tuple(f"h{h}-{d}" for d in range(DEVICES)) for h in range(HOSPI
 NAMES = [d for devices in TREE.values() for d in devices]
 
 
-def dealt(path: Path, diversity: int, seed: int) -> Data:
+def dealt(path: Path, diversity: int, samples: int, seed: int) -> Data:
     table = datasets.load(f"mnist:{path}")
     train, test = datasets.held_out(table)
     shares = datasets.shares(table.y[train], f"classes={diversity}", HOSPITALS, DEVICES, 0.0, seed)
-    flat = [train[datasets.some(rows, SAMPLES, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
+    flat = [train[datasets.some(rows, samples, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
     tests = datasets.some(test, TESTS, seed)
     parts = {d: (table.x[rows].reshape(len(rows), -1), table.y[rows]) for d, rows in zip(NAMES, flat, strict=True)}
     labels = {d: np.unique(y) for d, (_, y) in parts.items()}
@@ -171,7 +171,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     model, rows = Model(bundle), []
     for diversity in options.diversity:
         for seed in range(options.seeds):
-            data = dealt(options.data, diversity, seed)
+            data = dealt(options.data, diversity, options.samples, seed)
             for name, scheme in SCHEMES.items():
                 curve = noted(rows, name, diversity, seed, played, model, data, scheme, seed, options.rounds)
                 if scheme.method.startswith("fedbcd"):
@@ -214,6 +214,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=40, help="of the synchronous runs")
     parser.add_argument("--diversity", type=int, nargs="+", default=[3, 6])
+    parser.add_argument("--samples", type=int, default=200, help="of each device; the paper has 600")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = measure(options)
