@@ -13,8 +13,8 @@ tuned     the same against tuned torch
 blocked   device with the optional blocked layout / torch
 kernels   only onnxruntime's kernels for convolutions and matrix products in the better of the two graphs / torch: what
           would be left if everything else took no time
-peak      only the multiplications of these, at the rate of this machine's best large matrix product / torch: what no
-          direct kernel goes below
+peak      the multiplications of these at the rate of a large matrix product on this machine / torch: about the floor
+          of any runtime that multiplies as often
 """
 
 from __future__ import annotations
@@ -88,18 +88,27 @@ def measured(name: str, bundle: str, blocked: bool) -> dict:
     memory = {kind: worker.ask("memory") for kind, worker in workers.items()}
     for worker in workers.values():
         worker.close()
-    return {"ms": {k: min(v) for k, v in times.items()}, "MB": memory, "floor": floors(bundle, blocked)}
+    ms = {k: min(v) for k, v in times.items()}
+    return {"ms": ms, "MB": memory, "floor": floors(bundle, ms)}
 
 
-def floors(bundle: str, blocked: bool) -> dict[str, float]:
+def floors(bundle: str, ms: dict[str, float]) -> dict[str, float]:
     """Milliseconds per step in onnxruntime's products and convolutions alone, and at this machine's peak."""
-    graphs = ["loss_grad", *(["loss_grad+blocked"] if blocked else [])]
-    command = [sys.executable, str(Path(__file__).with_name("kernels.py")), bundle, str(BATCH), *graphs]
+    graphs = {"portable": "loss_grad", "blocked": "loss_grad+blocked"}
+    kinds = [kind for kind in graphs if kind in ms]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("kernels.py")),
+        bundle,
+        str(BATCH),
+        *(graphs[k] for k in kinds),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **ONE_THREAD})
     if done.returncode:
         raise SystemExit(f"{bundle}: the kernels could not be measured: {done.stderr.strip()[-300:]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    found = json.loads(done.stdout.splitlines()[-1])
+    inside = min(ms[kind] * part for kind, part in zip(kinds, found["kernels"], strict=True))
+    return {"kernels": inside, "peak": found["peak"]}
 
 
 COLUMNS = (

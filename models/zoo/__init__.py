@@ -57,7 +57,7 @@ ZOO: dict[str, Entry] = {
         11_173_952,
         {"stem": 64, "widths": (64, 128, 256, 512), "blocks": (2, 2, 2, 2), "norm": "two_groups", "bias": False},
     ),
-    "wrn10-1": Entry(vision.WideResNet, IMAGE, 10, 77_850, max_batch=5),
+    "wrn10-1": Entry(vision.WideResNet, IMAGE, 10, 77_850, max_batch=4),
     "wrn10-2": Entry(vision.WideResNet, IMAGE, 10, 303_706, {"width": 2}),
     "wrn16-1": Entry(vision.WideResNet, IMAGE, 10, 175_066, {"depth": 16}),
 }
