@@ -48,12 +48,12 @@ class Assembly:
     records: Coder
 
 
-Verb = Literal["start", "arrive", "tick"]
+Verb = Literal["start", "arrive", "excuse", "tick"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One call to be made: `job` is what arrives."""
+    """One call to be made. `job`: what arrives; to excuse: whose answer to which question is not waited for."""
 
     verb: Verb
     node: Node
@@ -104,9 +104,10 @@ def perform(assembly: Assembly, task: Task) -> Outcome:
     """Make the call. Raises nothing."""
     reach("working")
     try:
-        return outcome(assembly, task, call(assembly, task))
-    except PeerError as e:
-        return Outcome(task, broken=str(e))
+        try:
+            return outcome(assembly, task, call(assembly, task))
+        except PeerError as e:
+            return without(assembly, task, str(e))
     except Cancelled:
         return Outcome(task, cancelled=True)
     except UsageError as e:
@@ -117,12 +118,23 @@ def perform(assembly: Assembly, task: Task) -> Outcome:
         reach("worked")
 
 
+def without(assembly: Assembly, task: Task, why: str) -> Outcome:
+    """A message that cannot be read, or that no role may send: what a child owes by it is not waited for."""
+    job = task.job
+    if job is None or job.sender in (task.node.parent, task.node.name):
+        return Outcome(task, broken=why)
+    done = nodes.excused(task.node, job.sender, job.number, task.now)
+    return changed(outcome(assembly, task, done), broken=why)
+
+
 def call(assembly: Assembly, task: Task) -> Effects:
     if task.verb == "start":
         return nodes.start(task.node, task.now)
     if task.verb == "tick" or task.job is None:
         return nodes.tick(task.node, task.now)
     job = task.job
+    if task.verb == "excuse":
+        return nodes.excused(task.node, job.sender, job.number, task.now)
     message = assembly.messages.decode(job.body)
     return nodes.arrive(task.node, Envelope(job.sender, task.node.name, job.number, message, job.asks), task.now)
 

@@ -121,6 +121,12 @@ def arrive(node: Node, e: Envelope, now: float) -> Effects:
     return done.then(tick(done.node, now))
 
 
+def excused(node: Node, child: str, number: int, now: float) -> Effects:
+    """The answer of a child has come and is of no use. It will not come again, so it is not waited for any longer."""
+    below = rounds.excuse(node.record.below, child, number)
+    return Effects(node) if below is node.record.below else tick(with_record(node, below=below), now)
+
+
 def tick(node: Node, now: float) -> Effects:
     """Close the round if it is over; repeat the question if it is stuck."""
     done = Effects(node)

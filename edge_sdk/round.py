@@ -103,6 +103,13 @@ def hear(r: Round, child: str, number: int) -> tuple[Round, str | None]:
     return changed(r, owed=owed, heard=r.heard | {child}), None
 
 
+def excuse(r: Round, child: str, number: int) -> Round:
+    """The round without this debt: the answer has come, and cannot be counted."""
+    if r.owed.get(child) != number:
+        return r
+    return changed(r, owed={c: n for c, n in r.owed.items() if c != child})
+
+
 def is_over(r: Round, now: float) -> bool:
     """All answers are in, or the first `need`, or the time is up with a quorum (or with nobody left to wait for)."""
     if not r.open:

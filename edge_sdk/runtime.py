@@ -540,6 +540,8 @@ class Runtime:
         links = [link.connection for link in self.all_links if link.connection is not None]
         self.session.chunk = min((c.chunk for c in links), default=self.session.chunk)
         self.session.chunk = min(self.session.chunk, self.largest_chunk)
+        for child in self.presence.refusals:
+            self.session.excuse(child)
         try:
             self.session.commit(now)
         except (DiskError, OSError) as e:

@@ -116,6 +116,7 @@ class Session:
         self.jobs = deque(self.store.jobs())
         self.latest = max((j.number for j in self.jobs if j.sender == self.parent and j.asks), default=0)
         self.mine: list[Job] = []  # for this node itself, after what it has sent has left
+        self.excuses = deque[Job]()  # children that have refused the run, and the questions that they owe an answer to
         self.told = [(id, self.assembly.records.decode(body)) for id, body in self.store.told()]
         self.done_told: list[int] = []
         self.done_deliveries: list[tuple[int, str]] = []
@@ -224,6 +225,12 @@ class Session:
         self.node = nodes.with_record(self.node, above=0)
         self.save_record()
 
+    def excuse(self, child: str) -> None:
+        """It cannot take part in the run: what it owes is not waited for."""
+        number = self.node.record.below.owed.get(child)
+        if number is not None and not any(excuse.sender == child for excuse in self.excuses):
+            self.excuses.append(Job(child, number, False, b""))
+
     # -- the transaction
 
     def commit(self, now: float) -> None:
@@ -279,7 +286,7 @@ class Session:
 
     def dispatch(self) -> None:
         if self.worker and not self.stopping and (task := self.next_task()):
-            jobs = list(self.jobs)[:BATCH] if task.verb == "arrive" else [None]
+            jobs = list(self.jobs)[:BATCH] if task.verb == "arrive" else [task.job]
             tasks = [changed(task, job=job) for job in jobs]
             self.busy = len(tasks)
             self.worker.tasks.put(tasks)
@@ -305,6 +312,8 @@ class Session:
         if self.busy or not self.settled or self.unusable:
             return None
         record = self.node.record
+        if self.excuses and record.started:
+            return "excuse"
         if self.jobs and record.started:
             return "arrive"
         if time.time() < max(self.pause, record.below.deadline if record.started else 0.0):
@@ -318,7 +327,8 @@ class Session:
         if self.node.here != self.here or self.node.env.me != self.name:
             env = replace(self.node.env, me=self.name, here=self.here)
             self.node = replace(self.node, here=self.here, env=env)
-        return Task(verb, self.node, time.time(), self.jobs[0] if verb == "arrive" else None)
+        waiting = {"arrive": self.jobs, "excuse": self.excuses}.get(verb)
+        return Task(verb, self.node, time.time(), waiting[0] if waiting else None)
 
     def apply(self, outcome: Outcome) -> None:
         """Write what a call came to."""
@@ -332,7 +342,9 @@ class Session:
         if outcome.unusable:
             self.unusable, self.stopping = outcome.unusable, True
             return  # the message is kept: after a restart with what was wrong put right it is worked on
-        if job is not None:
+        if outcome.task.verb == "excuse":
+            self.excuses.popleft()
+        elif job is not None:
             self.jobs.popleft()
             if job.id is not None:
                 self.store.drop_job(job.id)

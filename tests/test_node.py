@@ -172,3 +172,14 @@ def test_randomness_depends_on_run_round_node_and_purpose():
     assert (
         len({draw(1, "d", 3, 1), draw(2, "d", 3, 1), draw(1, "e", 3, 1), draw(1, "d", 4, 1), draw(1, "d", 3, 2)}) == 5
     )
+
+
+def test_an_answer_of_no_use_is_not_waited_for():
+    """It has come and will not come again; whoever else owes is."""
+    node = nodes.arrive(hospital(), question(7), 0.0).node
+    assert nodes.excused(node, "a", 9, 0.0).node == node  # another question's
+    done = nodes.excused(node, "a", 1, 0.0)
+    assert not done.out and done.node.record.below.owed == {"b": 1}
+    done = nodes.arrive(done.node, answer("b", 1), 0.0)
+    assert [(e.to, e.number) for e in done.out] == [("root", 7)]
+    assert lines(done) == ("asked q", "b r", "closed")

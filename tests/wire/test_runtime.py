@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -256,19 +257,21 @@ def test_a_run_that_cannot_be_used_is_reported_to_the_parent(tmp_path: Path, qui
 def test_a_run_that_turns_out_to_be_of_no_use_is_refused_as_well(
     tmp_path: Path, quick: LocalBroker, worker: bool
 ) -> None:
-    """A role may find out only when it works; the node says so, and works on the question once that is put right."""
+    """A role may find out only when it works. The others go on, and it takes part again once that is put right."""
 
     def unfit(round: int) -> None:
         raise UsageError("40 public inputs, a batch has 64")
 
     net = Net(tmp_path, quick.url)
-    aggregator, device = net.aggregator("a"), net.device("a", "agg", unfit, worker=worker)
-    with playing(aggregator):
+    aggregator, other = net.aggregator("a", "b"), net.device("b", "agg", lambda round: time.sleep(0.01), worker=worker)
+    device = net.device("a", "agg", unfit, worker=worker)
+    with playing(aggregator, other):
         with playing(device):
             eventually(lambda: "40 public inputs" in aggregator.presence.refusals.get("a", ""))
-            assert aggregator.here == () and device.session is None and "40 public inputs" in device.refusal
+            assert "a" not in aggregator.here and device.session is None and "40 public inputs" in device.refusal
+            eventually(lambda: net.rounds >= 2)  # nobody waits for it
         with playing(net.device("a", "agg", worker=worker)):
-            eventually(lambda: net.rounds >= 2)
+            eventually(lambda: net.told[-1][1].devices == 2)
     assert [done.round for _, done in net.told] == list(range(1, net.rounds + 1))
 
 
