@@ -11,9 +11,10 @@ from edge_sdk import charts
 from edge_sdk.report import Result, accuracies, loss, percent, size
 
 STYLE = """
-:root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63}
+:root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
+--c3:#8e5bb5;--c4:#b5485d}
 @media(prefers-color-scheme:dark){:root{--fg:#e6edf3;--bg:#11161c;--soft:#93a4b5;--rule:#2b3641;
---c0:#5aa9e6;--c1:#f0a45d;--c2:#5cc994}}
+--c0:#5aa9e6;--c1:#f0a45d;--c2:#5cc994;--c3:#b795d6;--c4:#de8a9a}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:1080px;margin:2rem auto;
 padding:0 1rem}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .4rem}p.lead{color:var(--soft);margin:.2rem 0 1.2rem}
