@@ -39,6 +39,7 @@ FLUSH = 2.0  # seconds to get the last bytes out
 LONGEST_NAP = 60.0  # seconds
 LOOK = 0.25  # seconds between two looks at `until`
 BIRTHS_APART = (1.0, 60.0)  # seconds between repetitions of an unanswered birth: the first, the longest
+NEWS = 0.0, BIRTHS_APART[0]  # of a birth: at once, and then again after that
 DISK = 1.0  # seconds to wait after a commit that failed
 OUTBOX = 256 * 1024 * 1024  # bytes
 REPORTS_APART = 60.0  # seconds between two lines of counters in the log
@@ -325,7 +326,7 @@ class Runtime:
         if link.poll(now):
             self.lost(link)
         if link.came_up():
-            self.births[link] = (now, BIRTHS_APART[0])
+            self.births[link] = NEWS
         return news or full or link.connection is not connection or bool(self.births)
 
     def lost(self, link: Link) -> None:
@@ -451,14 +452,14 @@ class Runtime:
             self.presence.lost_parent()
             self.unreachable(self.parent)
         else:
-            self.births[self.above] = (time.monotonic(), BIRTHS_APART[0])
+            self.births[self.above] = NEWS
 
     def greeted(self, hello: Hello) -> None:
         """The parent's answer to our birth: perhaps with a run, and from now on it can be sent messages."""
         assert self.parent and self.above
         first = self.presence.hello(hello)
-        if self.below is not self.above:
-            self.births.pop(self.above, None)
+        if self.below is not self.above and self.births.get(self.above) != NEWS:
+            self.births.pop(self.above, None)  # it answers an earlier birth: what is new since then has yet to be said
         if hello.body and hello.run != (self.session.run.id if self.session else ""):
             self.offered(hello)
         elif self.session is not None and hello.run == self.session.run.id:
@@ -540,8 +541,8 @@ class Runtime:
         links = [link.connection for link in self.all_links if link.connection is not None]
         self.session.chunk = min((c.chunk for c in links), default=self.session.chunk)
         self.session.chunk = min(self.session.chunk, self.largest_chunk)
-        for child in self.presence.refusals:
-            self.session.excuse(child)
+        for child in self.presence.refusals if self.presence.here else ():
+            self.session.excuse(child)  # but where nobody could answer, rounds of nobody would use up the run
         try:
             self.session.commit(now)
         except (DiskError, OSError) as e:
@@ -572,7 +573,7 @@ class Runtime:
         """Tell parent and children, now, what has changed with us."""
         for link in self.all_links:
             if link.up:
-                self.births[link] = (time.monotonic(), BIRTHS_APART[0])
+                self.births[link] = NEWS
 
     def send(self, now: float) -> None:
         for link, (at, pause) in list(self.births.items()):

@@ -66,7 +66,9 @@ def test_an_axis_is_linear() -> None:
 
 @pytest.mark.parametrize("points", [[(0, 1.0)], [(0, 0.0), (1, 0.0)], [(0, nan), (1, 2.0)], [(0, 1e9), (1, -1e9)]])
 def test_lines_are_svg_whatever_the_data(points: list[tuple[float, float]]) -> None:
-    ET.fromstring(charts.lines({"a & b": points}, "x", "y"))
+    svg = ET.fromstring(charts.lines({"a & b": points}, "x", "y"))
+    drawn = [float(v) for c in svg.iter("circle") for v in (c.attrib["cx"], c.attrib["cy"])]
+    assert len(drawn) == 2 * sum(y == y for _, y in points) and all(0 <= v <= charts.WIDTH for v in drawn)
 
 
 def test_nothing_to_draw() -> None:

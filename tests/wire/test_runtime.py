@@ -275,6 +275,24 @@ def test_a_run_that_turns_out_to_be_of_no_use_is_refused_as_well(
     assert [done.round for _, done in net.told] == list(range(1, net.rounds + 1))
 
 
+def test_a_run_that_nobody_can_take_part_in_waits(tmp_path: Path, quick: LocalBroker) -> None:
+    """Its rounds are not used up by nobody: they are there when what was wrong is put right."""
+
+    def unfit(round: int) -> None:
+        raise UsageError("40 public inputs, a batch has 64")
+
+    net = Net(tmp_path, quick.url)
+    aggregator = net.aggregator("a", "b", rounds=3)
+    with playing(aggregator):
+        with playing(net.device("a", "agg", unfit), net.device("b", "agg", unfit)):
+            eventually(lambda: set(aggregator.presence.refusals) == {"a", "b"})
+            assert net.rounds == 0
+        with playing(net.device("a", "agg"), net.device("b", "agg")):
+            eventually(lambda: net.rounds == 3)
+    assert [done.round for _, done in net.told] == [1, 2, 3]
+    assert all(done.devices > 0 for _, done in net.told)  # whoever refused first was not waited for in the first one
+
+
 def test_who_leaves_is_not_here(tmp_path: Path, quick: LocalBroker) -> None:
     net = Net(tmp_path, quick.url)
     aggregator = net.aggregator("a")
