@@ -46,6 +46,7 @@ ZOO: dict[str, Entry] = {
     "lstm2": Entry(sequence.Recurrent, (32, 12), 5, 14_501, {"cell": "LSTM", "layers": 2}),
     "transformer": Entry(sequence.Transformer, (32, 12), 5, 70_149),
     "lenet": Entry(vision.LeNet, (1, 28, 28), 10, 61_706),
+    "plain": Entry(vision.Plain, IMAGE, 10, 11_162),
     "resnet20": Entry(vision.ResNet, IMAGE, 10, 272_474),
     "resnet20-bn": Entry(vision.ResNet, IMAGE, 10, 272_474, {"norm": "batch"}, norm="batch"),
     "resnet8x4": Entry(vision.ResNet, IMAGE, 10, 1_210_410, {**KD_STAGES, "blocks": (1, 1, 1)}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +31,29 @@ class LeNet(nn.Module):
         side = (input[1] // 2 - 4) // 2
         dense = [nn.Linear(16 * side * side, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)]
         self.head = nn.Sequential(*dense)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x))
+
+
+class Plain(nn.Module):
+    """3x3 convolutions that halve the image each, by their stride or by pooling after them, and one linear layer."""
+
+    def __init__(
+        self,
+        input: tuple[int, ...] = (3, 32, 32),
+        classes: int = 10,
+        widths: Sequence[int] = (8, 16, 32),
+        pool: bool = False,
+    ) -> None:
+        super().__init__()
+        layers, (channels, *sides) = list[nn.Module](), input
+        for width in widths:
+            layers += [nn.Conv2d(channels, width, 3, 1 if pool else 2, 1), nn.ReLU()]
+            layers += [nn.MaxPool2d(2)] if pool else []
+            channels, sides = width, [side // 2 if pool else (side + 1) // 2 for side in sides]
+        self.body = nn.Sequential(*layers, nn.Flatten())
+        self.head = nn.Linear(channels * prod(sides), classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.body(x))

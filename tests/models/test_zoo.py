@@ -9,6 +9,7 @@ from module_check import semantic_error
 from models.layout import parameter_slots
 from models.zoo import ZOO
 from models.zoo.split import SPLIT_ZOO
+from models.zoo.vision import Plain
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -35,6 +36,13 @@ def test_split_models_have_the_published_feature_counts():
     assert {t: v // 48 for t, v in features["split-vitals"].items()} == {"hospital": 38, "device": 38}
 
 
+@pytest.mark.parametrize("side", [8, 9])
+@pytest.mark.parametrize("pool", [False, True])
+def test_a_plain_network_fits_its_linear_layer_to_odd_sides_and_either_way_of_halving(pool, side):
+    net = Plain((2, side, 10), 3, widths=(4, 6), pool=pool)
+    assert net(torch.zeros(5, 2, side, 10)).shape == (5, 3)
+
+
 SMALL = {
     "signal": (1, 16),
     "separable": (2, 16),
@@ -42,6 +50,7 @@ SMALL = {
     "lstm2": (3, 4),
     "transformer": (4, 3),
     "lenet": (1, 12, 12),
+    "plain": (1, 9, 10),
     "wrn10-1": (1, 8, 8),
     "resnet20-bn": (1, 8, 8),
 }
