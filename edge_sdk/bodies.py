@@ -7,6 +7,7 @@ there is none that could overlap, leave a gap or point outside.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -120,7 +121,7 @@ class Writer(Nesting):
             return known[1]
         if self.finite:
             check_finite(array, code)
-        extension = msgpack.ExtType(EXTENSION, msgpack.packb([code, array.shape, len(self.bodies)]))
+        extension = array_extension(code, array.shape, len(self.bodies))
         self._known[id(array)] = (array, extension)
         self.bodies.append(array if array.flags.c_contiguous else array.copy(order="C"))
         return extension
@@ -177,6 +178,12 @@ class Reader(Nesting):
         if padding != PADDING[: end - self.position]:
             raise Fault(f"expected {end - self.position} zeros as padding, got {short(bytes(padding))}")
         self.position = end
+
+
+@lru_cache(256)
+def array_extension(code: int, shape: Shape, index: int) -> msgpack.ExtType:
+    """What `array_header` reads. A node writes the same few shapes again and again."""
+    return msgpack.ExtType(EXTENSION, msgpack.packb([code, shape, index]))
 
 
 def array_header(raw: Any) -> tuple[int, Shape, int] | None:

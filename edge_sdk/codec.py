@@ -116,10 +116,12 @@ class Codec:
 def assemble(header: bytes, bodies: list[Array], limit: int) -> bytes:
     if len(header) > HEADER_LIMIT:
         raise Fault(f"a header of {len(header)} bytes, at most {HEADER_LIMIT} outside of arrays")
-    parts: list[Any] = [_LENGTH.pack(len(header)), header, padding(_LENGTH.size + len(header))]
+    head = _LENGTH.size + len(header)
+    parts: list[Any] = [_LENGTH.pack(len(header)), header, padding(head)]
+    size = head + -head % ALIGN
     for body in bodies:
         parts += body, padding(body.nbytes)
-    size = sum(part.nbytes if isinstance(part, np.ndarray) else len(part) for part in parts)
+        size += body.nbytes + -body.nbytes % ALIGN
     if size > limit:
         raise Fault(f"a message of {size} bytes, at most {limit}")
     return b"".join(parts)

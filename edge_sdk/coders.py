@@ -253,5 +253,7 @@ def fits(dims: tuple[int | str, ...], shape: Shape, sizes: dict[str, int]) -> bo
     """Whether a shape is of these dims; a symbol that is met for the first time gets its size."""
     if len(dims) != len(shape):
         return False
-    fixed = (sizes.setdefault(d, s) if isinstance(d, str) and d != ANY else d for d, s in zip(dims, shape, strict=True))
-    return all(f in (ANY, s) for f, s in zip(fixed, shape, strict=True))
+    for dim, size in zip(dims, shape, strict=True):
+        if dim not in (ANY, size) and (type(dim) is int or sizes.setdefault(str(dim), size) != size):
+            return False
+    return True

@@ -25,10 +25,18 @@ def written_name(cls: type) -> str:
 
 
 def dataclass_coder(cls: type, steps: list[Step], layout: Layout | None) -> Coder:
-    """[name, fields in order]. An older peer's message may lack fields at the end that have defaults."""
+    """[name, fields in order]. An older peer's message may lack fields at the end that have defaults.
+
+    Of a class that says that it is STILL (no arrays in it, and nothing that changes), the latest object is not written
+    anew each time.
+    """
     name, construct = written_name(cls), constructor(cls, layout)
+    still, latest, written = bool(getattr(cls, "STILL", False)), None, list[Any]()
 
     def encode(value: Any, writer: Writer) -> list[Any]:
+        nonlocal latest, written
+        if value is latest is not None:
+            return written
         if type(value) is not cls:
             raise unexpected(name, value)
         writer.enter()
@@ -40,6 +48,8 @@ def dataclass_coder(cls: type, steps: list[Step], layout: Layout | None) -> Code
             fault.path.append(f".{field}")
             raise
         writer.depth -= 1
+        if still:
+            latest, written = value, done
         return done
 
     def decode(raw: Any, reader: Reader) -> Any:
@@ -144,6 +154,8 @@ def anything(roots: Mapping[str, Coder]) -> Coder:
     def encode_compound(value: Any, writer: Writer) -> Any:
         if isinstance(value, tuple):
             return [TUPLE, *items.encode(value, writer)]
+        if is_dataclass(value):
+            return own_sizes(declared(value, roots).encode, value, writer)
         if isinstance(value, frozenset):
             return [SET, *strings.encode(value, writer)]
         if isinstance(value, Mapping):

@@ -20,8 +20,9 @@ class Counters(Counter[str]):
 
     def traffic(self, direction: str, peer: str, size: int) -> None:
         """One payload, `direction` "in" or "out"."""
-        self.count(f"bytes_{direction}.{peer}", size)
-        self.count(f"messages_{direction}.{peer}")
+        self[f"bytes_{direction}.{peer}"] += size
+        self[f"messages_{direction}.{peer}"] += 1
+        self.dirty = True
 
     def restore(self, saved: Mapping[str, int]) -> None:
         """Add what an earlier process had counted."""

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, Protocol
 
 from edge_sdk import node as nodes
-from edge_sdk.changes import changed
+from edge_sdk.changes import changed, record
 from edge_sdk.errors import Cancelled, PeerError, UsageError
 from edge_sdk.failpoints import reach
 from edge_sdk.method import Place, Role
@@ -51,7 +51,7 @@ class Assembly:
 Verb = Literal["start", "arrive", "excuse", "tick"]
 
 
-@dataclass(frozen=True)
+@record
 class Task:
     """One call to be made. `job`: what arrives; to excuse: whose answer to which question is not waited for."""
 
@@ -61,7 +61,7 @@ class Task:
     job: Job | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Parcel:
     """One encoded message for one peer or several. `up`: for the parent. `lasts`: seconds, see `method.Send`."""
 
@@ -73,7 +73,7 @@ class Parcel:
     lasts: float = inf
 
 
-@dataclass(frozen=True)
+@record
 class Outcome:
     """What one call came to.
 
@@ -145,7 +145,7 @@ def outcome(assembly: Assembly, task: Task, done: Effects) -> Outcome:
     encode = assembly.messages.encode
     mine = tuple(Job(e.sender, e.number, e.asks, encode(e.message)) for e in done.out if e.to == e.sender)
     told = tuple((m, assembly.records.encode(m)) for m in done.told)
-    return Outcome(task, slim(done.node), parcels(done, encode), mine, told)
+    return Outcome(task, slim(done.node) if done.out else done.node, parcels(done, encode), mine, told)
 
 
 def parcels(done: Effects, encode: Callable[[Any], bytes]) -> tuple[Parcel, ...]:

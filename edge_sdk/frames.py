@@ -20,11 +20,12 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
+from edge_sdk.changes import record
 from edge_sdk.errors import PeerError
 
 ALIGN = 8  # bytes; so that arrays in a body can be used where they lie
@@ -39,7 +40,7 @@ LARGEST_BODY = 2**32  # bytes
 SMALLEST_CHUNK = 16384  # bytes; with the largest body, a bitmap of 32 KB
 
 
-@dataclass(frozen=True)
+@record
 class Message:
     run: str
     src: str
@@ -52,7 +53,7 @@ class Message:
     body: Buffer = b""
 
 
-@dataclass(frozen=True)
+@record
 class Chunk:
     """`digest`: of all chunks together. `report`: the sender wants to know what has come."""
 
@@ -73,7 +74,7 @@ class Chunk:
     body: Buffer = b""
 
 
-@dataclass(frozen=True)
+@record
 class Offer:
     """A sender that does not know what has come asks. The answer echoes the nonce, so that an old one is no answer."""
 
@@ -92,7 +93,7 @@ class Offer:
     body: Buffer = b""
 
 
-@dataclass(frozen=True)
+@record
 class Held:
     """What has come of one large message: bit i of `bitmap` (little-endian) is chunk i."""
 
@@ -103,7 +104,7 @@ class Held:
     nonce: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class Parts:
     run: str
     src: str
@@ -111,7 +112,7 @@ class Parts:
     body: Buffer = b""
 
 
-@dataclass(frozen=True)
+@record
 class Acks:
     run: str
     src: str
@@ -119,7 +120,7 @@ class Acks:
     body: Buffer = b""
 
 
-@dataclass(frozen=True)
+@record
 class Birth:
     """`run`: the one this node works in, or empty. `refusal`: why it cannot take part, or empty."""
 
@@ -133,7 +134,7 @@ class Birth:
     body: Buffer = b""
 
 
-@dataclass(frozen=True)
+@record
 class Hello:
     """`here`: the child counts as present. The body is the run, unless the child said that it has it."""
 
@@ -167,9 +168,14 @@ def _flag(value: Any) -> bool:
 
 
 def _acks(value: Any) -> tuple[Ack, ...]:
-    if type(value) is not list or any(type(a) is not list or len(a) != 3 for a in value):
+    if type(value) is not list:
         raise PeerError("expected a list of [name, epoch, seq]")
-    return tuple((_text(a[0]), _count(a[1]), _count(a[2])) for a in value)
+    for ack in value:
+        if type(ack) is not list or len(ack) != 3 or type(ack[0]) is not str:
+            raise PeerError("expected a list of [name, epoch, seq]")
+        if not (type(ack[1]) is type(ack[2]) is int and 0 <= ack[1] <= LARGEST and 0 <= ack[2] <= LARGEST):
+            raise PeerError(f"expected a list of [name, epoch, seq], got {ack!r:.80}")
+    return tuple(map(tuple, value))
 
 
 def _digest(value: Any) -> bytes:
@@ -214,13 +220,13 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
 """Kind -> its class and the checks of its header, in the order of the fields."""
 
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}
-NAMES = {frame: tuple(f.name for f in dataclasses.fields(frame))[:-1] for frame in LETTERS}
+HEADERS = {frame: attrgetter(*[f.name for f in dataclasses.fields(frame)][:-1]) for frame in LETTERS}
 
 
 def pack(frame: Frame) -> bytes:
     """The payload of a frame."""
     kind = type(frame)
-    header = msgpack.packb([LETTERS[kind], *(getattr(frame, name) for name in NAMES[kind])], default=plain)
+    header = msgpack.packb((LETTERS[kind], *HEADERS[kind](frame)), default=plain)
     return b"".join((struct.pack("<H", len(header)), header, bytes(-(2 + len(header)) % ALIGN), frame.body))
 
 

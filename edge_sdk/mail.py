@@ -66,12 +66,15 @@ class Mail:
 
     def has_room(self) -> bool:
         """No broker has as many unacknowledged messages of ours as it takes."""
-        connections = [link.connection for link in self.links if link.up]
-        return all(c is not None and c.room > 0 for c in connections)
+        full = [link for link in self.links if link.up and link.connection is not None and link.connection.room <= 0]
+        return not full
 
     def publish_message(self, session: Session, out: Out, dst: str, receivers: Sequence[str]) -> None:
         m = Message(*self.about(session, out, receivers), b"" if out.body is None else out.body)
-        self.publish(*self.address(dst, dst == self.parent), m, 1, dst)
+        link, topic = self.address(dst, dst == self.parent)
+        light = out.fresh and link.connection is not None and link.connection.light
+        out.fresh = False
+        self.publish(link, topic, m, 0 if light else 1, dst)
 
     def about(
         self, session: Session, out: Out, receivers: Sequence[str]

@@ -39,6 +39,7 @@ SHARE = 0.05  # seconds that a chunk may take
 STUCK = 15.0  # seconds after which a connection is given up that neither acknowledges nor takes anything
 SILENCE = 5.0  # seconds a broker may take to accept a connection
 LOOKS_APART = 0.1  # seconds
+VOUCHED = 1.0  # seconds for which one acknowledged publish speaks for the link
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ class Connection:
         self.trip = 0.0  # seconds that the broker took for the latest acknowledgement
         self.window, self.packet = WINDOW, PACKET
         self.since, self.looked = time.monotonic(), 0.0
+        self.vouched = 0.0  # when something was last published that the broker is to acknowledge
         self.ready = False  # the system says that there is something to be read, or that the connection is broken
         self.client = self.make(client, will, version)
         self.stream: Stream | None = None
@@ -269,6 +271,16 @@ class Connection:
         power = 1 << (wanted.bit_length() - 1)
         return max(1, min(power, self.packet - HEADROOM))
 
+    @property
+    def light(self) -> bool:
+        """Whether a message may do without the broker's acknowledgement, which costs as much as the message itself.
+
+        What counts is acknowledged by its receiver. The broker's tells whether the link moves, how fast it is, and what
+        it has room for: so one a second is asked for, and one for every message while any waits to be sent.
+        """
+        waits = self.client.want_write() or (self.stream is not None and self.stream.behind)
+        return not waits and time.monotonic() < self.vouched + VOUCHED
+
     def read(self) -> list[tuple[str, bytes]]:
         """Topic and payload of all that has come. Sets `lost` where the connection is."""
         self.ready = False
@@ -314,7 +326,8 @@ class Connection:
     def publish(self, topic: str, payload: bytes, qos: int) -> None:
         info = self.client.publish(topic, payload, qos)
         if qos:
-            self.flying[info.mid] = time.monotonic(), len(payload)
+            self.vouched = time.monotonic()
+            self.flying[info.mid] = self.vouched, len(payload)
         self.note(info.rc)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk import round as rounds
-from edge_sdk.changes import changed
+from edge_sdk.changes import changed, record
 from edge_sdk.method import DOWN, ME, OUT, UP, Place, Role, Send
 
 
@@ -55,7 +55,7 @@ class Record:
     last: Mapping[str, Envelope] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@record
 class Node:
     """A node at one instant. `here`: children connected now, copied into env.here at every call."""
 
@@ -67,7 +67,7 @@ class Node:
     here: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class Effects:
     """What one call did.
 
@@ -110,15 +110,15 @@ def arrive(node: Node, e: Envelope, now: float) -> Effects:
         if e.number <= node.record.above:
             reason = f"question {e.number} of {e.sender}, now at {node.record.above}"
             return Effects(node, again=repeated_answer(node, e), refused=reason)
-        node, sender = with_record(node, above=e.number), UP
+        below, above, sender = node.record.below, e.number, UP
     else:
         below, why = rounds.hear(node.record.below, e.sender, e.number)
         if why:
             return Effects(node, refused=why)
-        node, sender = with_record(node, below=below), ME if e.sender == node.name else e.sender
+        above, sender = node.record.above, ME if e.sender == node.name else e.sender
     state, sends = node.role.receive(env_of(node), node.record.state, sender, e.message)
-    done = post(with_record(node, state=state), sends, now)
-    return done.then(tick(done.node, now))
+    done = post(with_record(node, below=below, above=above, state=state), sends, now)
+    return done.then(tick(done.node, now)) if now >= rounds.next_look(done.node.record.below) else done
 
 
 def excused(node: Node, child: str, number: int, now: float) -> Effects:
@@ -156,6 +156,8 @@ def left(node: Node, child: str) -> Node:
 
 def post(node: Node, sends: Sequence[Send], now: float) -> Effects:
     """Address and number what a role wants to send. All downward sends of one call are one question."""
+    if not sends:
+        return Effects(node)
     down = [s for s in sends if s.to not in (UP, OUT)]
     if down:
         debtors = [c for s in down if s.answer for c in receivers(node, s.to)]

@@ -77,6 +77,7 @@ class Outbox:
         self.queue: deque[tuple[int, str]] = deque()
         self.queued: set[tuple[int, str]] = set()
         self.waits: dict[str, Wait] = {}
+        self.notices = 0
         self.seq = 1
 
     # -- contents
@@ -88,6 +89,7 @@ class Outbox:
         out.chunk, out.digest, out.file = sent.chunk, sent.digest, sent.file
         out.notice, out.expires, out.size = sent.notice, sent.expires, sent.size
         self.outs[out.seq] = out
+        self.notices += out.notice
         for dst in out.pending:
             self.pending.setdefault(dst, {})[out.seq] = None
         return self.note_question(out) if out.asks else []
@@ -125,6 +127,7 @@ class Outbox:
                 out.body = None  # kept on disk, in case its receiver loses its own
             return []
         del self.outs[out.seq]
+        self.notices -= out.notice
         return [out]
 
     def again(self, dst: str) -> Out | None:
@@ -235,7 +238,7 @@ class Outbox:
 
     def expiry(self) -> float:
         """When the next notice expires, by time.time()."""
-        return min((out.expires for out in self.outs.values()), default=inf)
+        return min((out.expires for out in self.outs.values()), default=inf) if self.notices else inf
 
     def timer(self) -> float:
         return min((w.until for w in self.waits.values()), default=inf)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import ClassVar
 
 from edge_sdk.changes import changed
 from edge_sdk.errors import UsageError
@@ -63,6 +64,8 @@ class Round:
         deadline: when to close (or repeat the question), in the caller's clock.
         closes: how often it has closed.
     """
+
+    STILL: ClassVar[bool] = True
 
     policy: Policy
     number: int = 0
@@ -118,6 +121,11 @@ def is_over(r: Round, now: float) -> bool:
         return True
     quorum = len(r.heard) >= r.policy.quorum
     return (quorum and not r.owed) or (now >= r.deadline and (quorum or not r.owed))
+
+
+def next_look(r: Round) -> float:
+    """From when on `is_over` or `is_stuck`, if nothing else happens."""
+    return -inf if is_over(r, -inf) else r.deadline
 
 
 def is_stuck(r: Round, now: float) -> bool:

@@ -123,6 +123,7 @@ class Runtime:
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.reported: tuple[float, dict[str, int]] = (time.monotonic(), {})  # when, and what the log said then
         self.waker: socket.socket | None = None
+        self.poll_of = list[tuple[int, int]](), select.poll()
         theirs = upstream_tls or tls
         trusted = {upstream or broker: theirs, broker: tls}  # one broker for both: tls
         self.tls = {url: (by or Tls()).context() for url, by in trusted.items() if broker_at(url).tls}
@@ -281,24 +282,31 @@ class Runtime:
         """Until something comes or is due; whether another thread has woken us."""
         if not self.due:
             self.due = time.monotonic() + min(LONGEST_NAP, self.timer())
-        poll = select.poll()
-        poll.register(self.wakened, select.POLLIN)
-        connections = [link.connection for link in self.all_links if link.connection is not None]
-        for connection in connections:
-            connection.flush()
-            if connection.fileno() >= 0:
-                events = select.POLLIN | (select.POLLOUT if connection.wants_write else 0)
-                poll.register(connection, events)
-                patience = 0.0 if connection.pending else patience
-        ready = {number for number, _ in poll.poll(max(0.0, min(patience, self.due - time.monotonic())) * 1000)}
-        for connection in connections:
-            connection.ready = connection.pending or connection.fileno() in ready
-        if self.wakened.fileno() not in ready:
+        wanted, looked = [(self.wakened.fileno(), select.POLLIN)], list[tuple[Connection, int]]()
+        for link in self.all_links:
+            if (connection := link.connection) is not None:
+                connection.flush()
+                looked.append((connection, number := connection.fileno()))
+                if number >= 0:
+                    wanted.append((number, select.POLLIN | (select.POLLOUT if connection.wants_write else 0)))
+                    patience = 0.0 if connection.pending else patience
+        ready = dict(self.polled(wanted).poll(max(0.0, min(patience, self.due - time.monotonic())) * 1000))
+        for connection, number in looked:
+            connection.ready = number in ready or connection.pending
+        if wanted[0][0] not in ready:
             return False
         with suppress(BlockingIOError):
             while self.wakened.recv(4096):
                 pass
         return True
+
+    def polled(self, wanted: list[tuple[int, int]]) -> select.poll:
+        """What waits for these events of these files; most often the same as before."""
+        if wanted != self.poll_of[0]:
+            self.poll_of = wanted, select.poll()
+            for number, events in wanted:
+                self.poll_of[1].register(number, events)
+        return self.poll_of[1]
 
     def timer(self) -> float:
         """Seconds until something is to be done if nothing comes."""
@@ -541,7 +549,7 @@ class Runtime:
         links = [link.connection for link in self.all_links if link.connection is not None]
         self.session.chunk = min((c.chunk for c in links), default=self.session.chunk)
         self.session.chunk = min(self.session.chunk, self.largest_chunk)
-        for child in self.presence.refusals if self.presence.here else ():
+        for child in self.presence.refusals if self.session.here else ():
             self.session.excuse(child)  # but where nobody could answer, rounds of nobody would use up the run
         try:
             self.session.commit(now)

@@ -133,9 +133,9 @@ class Session:
         saved = self.store.record()
         if saved is None:
             return fresh
-        record = replace(self.assembly.records.decode(saved), last=last)
-        policy = replace(record.below, policy=self.assembly.policy)  # may have been changed since
-        return replace(fresh, record=replace(record, below=policy))
+        record = changed(self.assembly.records.decode(saved), last=last)
+        policy = changed(record.below, policy=self.assembly.policy)  # may have been changed since
+        return changed(fresh, record=changed(record, below=policy))
 
     # -- what the network brings
 
@@ -266,7 +266,7 @@ class Session:
         return self.dispatch()
 
     def save_record(self) -> None:
-        self.store.save_record(self.assembly.records.encode(replace(self.node.record, last={})))
+        self.store.save_record(self.assembly.records.encode(changed(self.node.record, last={})))
 
     def take_in(self) -> None:
         took, self.waiting = list(self.waiting.values()), {}
@@ -326,7 +326,7 @@ class Session:
             return None
         if self.node.here != self.here or self.node.env.me != self.name:
             env = replace(self.node.env, me=self.name, here=self.here)
-            self.node = replace(self.node, here=self.here, env=env)
+            self.node = changed(self.node, here=self.here, env=env)
         waiting = {"arrive": self.jobs, "excuse": self.excuses}.get(verb)
         return Task(verb, self.node, time.time(), waiting[0] if waiting else None)
 
@@ -412,6 +412,8 @@ class Session:
 
     def bound_outbox(self) -> None:
         """Give up notices that have expired, and the oldest ones where there is too much."""
+        if not self.outbox.notices:
+            return
         for why, outs in (
             ("expired", self.outbox.outdated(time.time())),
             ("dropped", self.outbox.oldest_notices(self.outbox.bytes - self.habits.outbox_bytes)),

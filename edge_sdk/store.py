@@ -10,13 +10,13 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from secrets import randbits
 
 import msgpack  # type: ignore[import-untyped]
 
+from edge_sdk.changes import changed, record
 from edge_sdk.errors import UsageError
 from edge_sdk.failpoints import reach
 from edge_sdk.files import Files
@@ -51,7 +51,7 @@ create table if not exists quarantine(id integer primary key autoincrement, send
 """
 
 
-@dataclass(frozen=True)
+@record
 class Job:
     """A message that waits for the role. `id`: its row, or None where it was never written. `file`: holds the body."""
 
@@ -63,7 +63,7 @@ class Job:
     file: str | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Sent:
     """An outbox row.
 
@@ -157,7 +157,7 @@ class Store:
         return None if row is None else row[0]
 
     def put(self, key: str, value: bytes | int) -> None:
-        self.db.execute("insert or replace into kv values(?, ?)", (key, value))
+        self.db.execute("insert into kv values(?, ?) on conflict do update set v = excluded.v", (key, value))
 
     def next_seq(self) -> int:
         row = self.db.execute("select v from kv where k = 'seq'").fetchone()
@@ -168,7 +168,8 @@ class Store:
         return None if row is None else row[0]
 
     def save_record(self, record: Buffer) -> None:
-        self.db.execute("insert or replace into record values(1, ?)", (record,))
+        # updated in place: where the size is the same, SQLite writes the same pages again and frees none
+        self.db.execute("insert into record values(1, ?) on conflict do update set v = excluded.v", (record,))
 
     # -- peers and what came from them
 
@@ -207,7 +208,7 @@ class Store:
             names = tuple(msgpack.unpackb(packed))
             waiting = names if is_answer(bool(asks), names) else pending.get(seq, ())
             about = Sent(seq, number, bool(asks), names, frozenset(waiting), chunk, digest, file)
-            found.append(replace(about, notice=bool(notice), expires=expires, size=size))
+            found.append(changed(about, notice=bool(notice), expires=expires, size=size))
         return found
 
     def body(self, seq: int) -> Buffer:
@@ -248,7 +249,7 @@ class Store:
     def save_job(self, job: Job) -> Job:
         sql = "insert into jobs(sender, number, asks, body, file) values(?, ?, ?, ?, ?)"
         row = (job.sender, job.number, job.asks, None if job.file else job.body, job.file)
-        return replace(job, id=self.db.execute(sql, row).lastrowid)
+        return changed(job, id=self.db.execute(sql, row).lastrowid)
 
     def used_files(self) -> set[str]:
         """Files that a row needs."""

@@ -43,6 +43,11 @@ class Stream:
         """Bytes that were read from the system and not by the user."""
         return self.end - self.start
 
+    @property
+    def behind(self) -> bool:
+        """The system does not take what it is given, as fast as that comes."""
+        return len(self.out) >= SMALL
+
     def fileno(self) -> int:
         return self.sock.fileno()
 

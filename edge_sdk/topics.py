@@ -9,8 +9,7 @@ Channel `m` carries messages and acknowledgements, `b` births, hellos and wills.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from edge_sdk.changes import record
 from edge_sdk.errors import PeerError
 
 ROOT = ("auscult", "v1")
@@ -18,7 +17,7 @@ ALL = "all"
 MESSAGES, BIRTHS = "m", "b"
 
 
-@dataclass(frozen=True)
+@record
 class Place:
     """A topic, taken apart. `upward`: from the child to the parent."""
 
