@@ -9,7 +9,7 @@ Verbs take `now` and return `Effects`; the caller (runtime.py, loopback.py) does
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 from typing import Any
 
@@ -18,7 +18,7 @@ from edge_sdk.changes import changed, record
 from edge_sdk.method import DOWN, ME, OUT, UP, Place, Role, Send
 
 
-@dataclass(frozen=True)
+@record
 class Envelope:
     """One message to one peer.
 
@@ -36,7 +36,7 @@ class Envelope:
     lasts: float = inf
 
 
-@dataclass(frozen=True)
+@record
 class Record:
     """What a node remembers, all of it.
 

@@ -58,7 +58,7 @@ class Schema:
     def _dataclass(self, cls: type, where: str) -> Coder:
         if known := self._coders.get(cls):
             return known
-        if not (isinstance(cls, type) and is_dataclass(cls) and cls.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+        if not (isinstance(cls, type) and is_dataclass(cls) and is_frozen(cls)):
             raise UsageError(f"{where}: {cls!r} is no frozen dataclass")
         other = self._names.setdefault(name := written_name(cls), cls)
         if other is not cls:
@@ -135,3 +135,7 @@ def float_name(dtype: npt.DTypeLike) -> str:
 def unsupported(hint: Any, where: str) -> UsageError:
     text = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
     return UsageError(f"{where}: {text} cannot be written; what can: {SUPPORTED}")
+
+
+def is_frozen(cls: Any) -> bool:
+    return bool(cls.__dataclass_params__.frozen or cls.__dict__.get("RECORD"))

@@ -238,20 +238,22 @@ class Session:
         self.settled = self.settled or self.may_settle(now)
         outcomes = self.finished()
         work = not self.worker and self.next_verb() is not None
-        if not (self.waiting or outcomes or work or self.told or self.is_untidy(now)):
-            return self.dispatch()
+        idle = not (self.waiting or outcomes or work or self.told)
+        if idle and not self.is_untidy(now):
+            self.dispatch()
+            return
         before = self.node.record
         took = list(self.waiting.values())
         if took:
             reach("read")
         with self.store.transaction():
+            self.tidy(now)
             self.take_in()
             for outcome in outcomes:
                 self.apply(outcome)
             if not self.worker:
                 self.work()
             self.bound_outbox()
-            self.tidy(now)
             if self.node.record is not before:
                 self.save_record()
         self.counters["commits"] += 1  # not worth a commit of its own
@@ -263,7 +265,9 @@ class Session:
         self.jobs += self.mine
         self.mine = []
         self.tell_all()
-        return self.dispatch()
+        self.dispatch()
+        if idle:
+            self.store.rest()
 
     def save_record(self) -> None:
         self.store.save_record(self.assembly.records.encode(changed(self.node.record, last={})))
@@ -391,10 +395,10 @@ class Session:
         if size > INLINE:
             sent = changed(sent, file=f"{seq}.out")
         self.supersede(sent, parcel.up)
+        self.drop_sent(self.outbox.add(sent, parcel.body))
         self.store.save_sent(sent, parcel.body)
-        body = self.store.files.read(sent.file) if sent.file else parcel.body
-        if done := self.outbox.add(sent, body):
-            self.drop_sent(done)
+        if sent.file:
+            self.outbox.outs[seq].body = self.store.files.read(sent.file)  # from the disk: it need not be in memory
         self.outbox.send(self.outbox.outs[sent.seq], frozenset(self.here))
 
     def supersede(self, sent: Sent, up: bool) -> None:

@@ -22,7 +22,10 @@ from edge_sdk.failpoints import reach
 from edge_sdk.files import Files
 from edge_sdk.frames import Buffer
 
-FORMAT = 2
+FORMAT = 3
+LOG = 10_000  # pages of 4 KB: when these are full, a commit has to wait until they are in their places and synced
+SOON = 1_000_000  # bytes of messages; with so many in the log, an idle node brings them to their places
+RESERVED = 64  # numbers of messages: what is next is saved once for so many
 DiskError = sqlite3.Error
 """What a full or broken disk raises."""
 
@@ -36,8 +39,8 @@ create table if not exists peer(name text primary key, epoch int, floor int) wit
 -- received from the peer's present disk, at or above its floor
 create table if not exists inbox(src text, seq int, primary key(src, seq)) without rowid;
 -- a message is kept until everybody has acknowledged it and, if it was a question, been asked another one
-create table if not exists outbox(seq integer primary key, number int, asks int, receivers blob, body blob, file text,
-    chunk int, digest blob, notice int, expires real, size int);
+create table if not exists outbox(slot integer primary key, seq int, number int, asks int, receivers blob, body blob,
+    file text, chunk int, digest blob, notice int, expires real, size int);
 -- who has not acknowledged it yet; an answer has one receiver and no row here: it is deleted when it is acknowledged
 create table if not exists deliver(seq int, dst text, primary key(seq, dst)) without rowid;
 -- received and acknowledged, not yet worked on
@@ -48,6 +51,11 @@ create table if not exists told(id integer primary key autoincrement, body blob)
 -- what a role could not work on
 create table if not exists quarantine(id integer primary key autoincrement, sender text, number int, asks int,
     body blob, why text, at real);
+"""
+
+WRITE_OVER = """
+update outbox set seq = ?, number = ?, asks = ?, receivers = ?, body = ?, file = ?, chunk = ?, digest = ?, notice = ?,
+    expires = ?, size = ? where slot = ?
 """
 
 
@@ -109,6 +117,9 @@ class Store:
         self.files = Files(path.with_suffix(".bodies"), sync=durability == "full")
         # The loop may be started on another thread than the one that opened the store; it is used by one at a time.
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self.slots: dict[int, int] = {}  # seq -> row in the outbox
+        self.free: list[int] = []  # rows of the outbox whose message is done with
+        self.reserved = self.logged = 0
         try:
             self.prepare(durability)
         except sqlite3.DatabaseError as e:
@@ -126,7 +137,7 @@ class Store:
             raise UsageError(f"{self.path}: store of format {found}, this version reads {FORMAT}")
         self.db.execute("pragma journal_mode = wal")
         self.db.execute(f"pragma synchronous = {durability}")
-        self.db.execute("pragma wal_autocheckpoint = 2000")
+        self.db.execute(f"pragma wal_autocheckpoint = {LOG}")
         self.db.execute("pragma secure_delete = off")  # some builds write zeros over all that is deleted
         self.db.executescript(TABLES)
         self.db.execute(f"pragma user_version = {FORMAT}")
@@ -142,6 +153,7 @@ class Store:
         self.db.execute("begin immediate")
         try:
             yield
+            self.delete_free()
             reach("saved")
             self.db.execute("commit")
             reach("committed")
@@ -149,6 +161,12 @@ class Store:
             if self.db.in_transaction:
                 self.db.execute("rollback")
             raise
+
+    def rest(self) -> None:
+        """Nothing is to be done: a good time for what would keep a commit waiting later."""
+        if self.logged >= SOON:
+            self.db.execute("pragma wal_checkpoint(passive)").fetchall()
+            self.logged = 0
 
     # -- values
 
@@ -160,15 +178,18 @@ class Store:
         self.db.execute("insert into kv values(?, ?) on conflict do update set v = excluded.v", (key, value))
 
     def next_seq(self) -> int:
+        """Above all that were ever used: after a restart, some are left out."""
         row = self.db.execute("select v from kv where k = 'seq'").fetchone()
-        return 1 if row is None else int(row[0])
+        self.reserved = 1 if row is None else int(row[0])
+        return self.reserved
 
     def record(self) -> bytes | None:
         row = self.db.execute("select v from record").fetchone()
         return None if row is None else row[0]
 
     def save_record(self, record: Buffer) -> None:
-        # updated in place: where the size is the same, SQLite writes the same pages again and frees none
+        # in place: where the size is the same, SQLite writes the same pages again and frees none
+        self.logged += len(record)
         self.db.execute("insert into record values(1, ?) on conflict do update set v = excluded.v", (record,))
 
     # -- peers and what came from them
@@ -201,10 +222,11 @@ class Store:
         pending: dict[int, set[str]] = {}
         for seq, dst in self.db.execute("select seq, dst from deliver"):
             pending.setdefault(seq, set()).add(dst)
-        columns = "seq, number, asks, receivers, chunk, digest, file, notice, expires, size"
+        columns = "slot, seq, number, asks, receivers, chunk, digest, file, notice, expires, size"
         rows = self.db.execute(f"select {columns} from outbox order by seq")
         found = []
-        for seq, number, asks, packed, chunk, digest, file, notice, expires, size in rows:
+        for slot, seq, number, asks, packed, chunk, digest, file, notice, expires, size in rows:
+            self.slots[seq] = slot
             names = tuple(msgpack.unpackb(packed))
             waiting = names if is_answer(bool(asks), names) else pending.get(seq, ())
             about = Sent(seq, number, bool(asks), names, frozenset(waiting), chunk, digest, file)
@@ -212,21 +234,35 @@ class Store:
         return found
 
     def body(self, seq: int) -> Buffer:
-        body, file = self.db.execute("select body, file from outbox where seq = ?", (seq,)).fetchone()
+        row = self.db.execute("select body, file from outbox where slot = ?", (self.slots[seq],))
+        body, file = row.fetchone()
         return self.files.read(file) if file else body
 
     def save_sent(self, sent: Sent, body: Buffer) -> None:
-        """A large body is beside the database before the row is in it, so that a row always finds its file."""
+        """A large body is beside the database before the row is in it, so that a row always finds its file.
+
+        The row of a message that is done with is written over, which costs SQLite half of what a deleted and a new row
+        cost.
+        """
         row = [sent.seq, sent.number, sent.asks, msgpack.packb(sent.receivers)]
         row += [None if sent.file else body, sent.file, sent.chunk, sent.digest]
         row += [sent.notice, sent.expires, len(body)]
         if sent.file:
             self.files.write(sent.file, body)
             reach("file")
-        self.db.execute("insert into outbox values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        self.logged += len(body)
+        if self.free:
+            self.slots[sent.seq] = self.free.pop()
+            self.db.execute(WRITE_OVER, (*row, self.slots[sent.seq]))
+        else:
+            slot = self.db.execute("insert into outbox values(null, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid
+            assert slot is not None
+            self.slots[sent.seq] = slot
         if not is_answer(sent.asks, sent.receivers):
             self.db.executemany("insert into deliver values(?, ?)", [(sent.seq, dst) for dst in sent.pending])
-        self.put("seq", sent.seq + 1)
+        if sent.seq >= self.reserved:
+            self.reserved = sent.seq + RESERVED
+            self.put("seq", self.reserved)
 
     def deliver_again(self, seq: int, dst: str) -> None:
         self.db.execute("insert or ignore into deliver values(?, ?)", (seq, dst))
@@ -235,7 +271,13 @@ class Store:
         self.db.executemany("delete from deliver where seq = ? and dst = ?", pairs)
 
     def drop_sent(self, seqs: Iterable[int]) -> None:
-        self.db.executemany("delete from outbox where seq = ?", [(seq,) for seq in seqs])
+        self.free += [slot for seq in seqs if (slot := self.slots.pop(seq, None)) is not None]
+
+    def delete_free(self) -> None:
+        """What this transaction has not written over."""
+        if self.free:
+            self.db.executemany("delete from outbox where slot = ?", [(slot,) for slot in self.free])
+            self.free = []
 
     # -- work
 
