@@ -106,15 +106,18 @@ def add_replay(commands: Any) -> None:
     words = "replay recorded traces, or a data set, through real devices, hospitals, a broker and the aggregator"
     command = commands.add_parser("replay", help=words, description=words)
     command.add_argument("data", help="folder of traces, one CSV file for each device, or a data set, NAME[:PATH]")
-    command.add_argument("--hospitals", type=int, default=3)
-    command.add_argument("--method", default="fedslr")
-    command.add_argument("--rounds", type=int, default=30)
-    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--hospitals", type=int, default=3, help="how many (3)")
+    command.add_argument("--method", default="fedslr", help="(fedslr); a wrong name is answered with those there are")
+    command.add_argument("--rounds", type=int, default=30, help="(30)")
+    command.add_argument("--seed", type=int, default=0, help="of all that is drawn (0)")
     command.add_argument("--broker", default="embedded", help="embedded (default), or mqtt://host[:port]")
     command.add_argument("--insecure", action="store_true", help="plain text may leave this machine, to that broker")
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
-    model = "compiled model (default: the one that fits); may be repeated where devices may have different ones"
+    model = (
+        "compiled model, or a name of the zoo (models/) that is compiled for these data; default: the one that fits; "
+    )
+    model += "may be repeated where devices may have different ones"
     command.add_argument("--bundle", type=Path, action="append", default=[], help=model)
     private = "TOML, what `auscult pretrain` has written: a pretrained model that the aggregator keeps to itself"
     command.add_argument("--private", type=Path, metavar="FILE", help=private)

@@ -34,15 +34,28 @@ def bundle_for(data: str, bundle: Path | None, cohort: Cohort, seed: int, say: C
         UsageError: it does not fit the data, or none can be compiled here.
     """
     if bundle is not None:
-        check_fit(bundle, cohort)
-        return bundle.resolve()
+        path = named_bundle(data, bundle, cohort, seed, say)
+        check_fit(path, cohort)
+        return path
     name = data.partition(":")[0]
     if not cohort.reshape:
         return for_traces(cohort, seed, say)
     if "x" not in cohort.shapes:
         return shipped_bundle(f"split-{name}.bundle") or compiled(SPLIT_NETWORKS[name], [], seed, say)
-    shape = INPUTS.get(name, cohort.shapes["x"])
-    return compiled(NETWORKS.get(name, "mlp"), sized(shape, cohort), seed, say)
+    return compiled(NETWORKS.get(name, "mlp"), sized(input_of(data, cohort), cohort), seed, say)
+
+
+def input_of(data: str, cohort: Cohort) -> Sequence[int]:
+    return INPUTS.get(data.partition(":")[0], cohort.shapes["x"])
+
+
+def named_bundle(data: str, named: Path, cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
+    """A file or, where there is none and a plain word was said, a network of the zoo that is compiled for these data."""
+    if named.exists() or named.suffix or len(named.parts) > 1:
+        return named.resolve()
+    if "x" not in cohort.shapes:
+        raise UsageError(f"--bundle {named}: there is no such file; these data are divided, which needs a split model")
+    return compiled(str(named), sized(input_of(data, cohort), cohort), seed, say)
 
 
 def for_traces(cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
@@ -71,7 +84,9 @@ def bundles_for(
         if len(named) > 1:
             raise UsageError(f"--bundle is named {len(named)} times: this method trains one model on all devices")
         return (bundle_for(data, named[0] if named else None, cohort, seed, say),)
-    found = tuple(path.resolve() for path in named) or (bundle_for(data, None, cohort, seed, say),)
+    found = tuple(named_bundle(data, path, cohort, seed, say) for path in named) or (
+        bundle_for(data, None, cohort, seed, say),
+    )
     for path in found:
         check_fit(path, cohort, exactly=True)
     return found

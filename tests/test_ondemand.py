@@ -57,3 +57,16 @@ def test_a_compiler_that_fails_or_is_missing(compiler: list[list[str]], monkeypa
     monkeypatch.setattr(ondemand, "compiler", lambda: None)
     with pytest.raises(UsageError, match="name one with --bundle"):
         ondemand.compiled("mlp", SIZES, 0, print)
+
+
+def test_a_network_of_the_zoo_can_be_named(compiler: list[list[str]], tmp_path: Path) -> None:
+    cohort = SimpleNamespace(shapes={"x": (784,)}, classes=("a", "b"))
+    ondemand.named_bundle("mnist:x.npz", Path("lenet"), cohort, 7, print)  # type: ignore[arg-type]
+    assert compiler[0][3:-2] == ["compile", "lenet", "--seed", "7", "--input", "1,28,28", "--classes", "2"]
+    mine = tmp_path / "lenet"
+    mine.write_bytes(b"mine")
+    for named in (mine, Path("missing.bundle"), Path("somewhere/lenet")):
+        assert ondemand.named_bundle("mnist:x.npz", named, cohort, 7, print) == named.resolve()  # type: ignore[arg-type]
+    cohort.shapes = {"x.device": (392,), "x.hospital": (392,)}
+    with pytest.raises(UsageError, match="split model"):
+        ondemand.named_bundle("mnist:x.npz", Path("lenet"), cohort, 7, print)  # type: ignore[arg-type]
