@@ -1,14 +1,17 @@
 """AugFL with and without a pretrained model, beside Per-FedAvg and FedAvg, on images of two classes for each device.
 
-    python benchmarks/augfl.py mnist:PATH [--samples 5 10 20] [--rounds 100] [--seeds 3] [--json FILE]
+    python benchmarks/augfl.py mnist:PATH|cifar10:PATH [--samples 5 10 20] [--seeds 3] [--json FILE]
+        [--rounds R] [--rho RHO] [--only METHOD ...]
 
 As in the paper's section VI: 50 devices, each with two random classes and between M and 2 M samples, half of them its
-support set; 40 of them train, 10 do not. The first 10 000 samples are the aggregator's: its model is trained on them.
+support set; 40 of them train, 10 do not. The first training samples are the aggregator's: its model is trained on them.
 What is told is the accuracy of the 10 on their query sets, of the model as it is and after one step on their support
-sets: mean over devices, then mean and standard deviation over seeds. Roles and kernels are the product's, over the
-loopback: no broker, and no time is measured. Smaller than the paper: perceptrons of 64 (devices) and 256 and 128 units
-(aggregator), and R_h on one batch of 128 of the aggregator's samples for each round. alpha, rho and lambda were chosen
-on seed 99, for M = 20, without looking at others.
+sets, and that of the latter on all test samples of a device's two classes, which are many more: mean over devices, then
+mean and standard deviation over seeds. Roles and kernels are the product's, over the loopback: no broker, and no time
+is measured. Smaller than the paper: the networks (see SETUPS), and R_h on one batch of 128 of the aggregator's samples
+for each round. Step sizes and lambda were chosen on seed 99, for M = 20, without looking at others.
+
+FILE is written after each run, and what is in it is not run again.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,57 +45,126 @@ from models.compile import compile_module
 from models.spec import Spec
 from models.zoo import ZOO
 
-DEVICES, TRAINING, HOSPITALS, SERVER = 50, 40, 4, 10_000
+DEVICES, TRAINING, HOSPITALS = 50, 40, 4
 CALM = Weather(repeat=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What depends on the data.
+
+    Attributes:
+        server: how many samples are the aggregator's.
+        flat: images are vectors for both models.
+        small: the devices' model, of the zoo. large, arguments, epochs: the aggregator's, and its training.
+        rounds, alpha, rho: of all meta-learning. weight: lambda. tau: of R_h. rate: of FedAvg's mini-batches.
+        more: how many of the variants are run too, at the largest M.
+    """
+
+    server: int
+    flat: bool
+    small: str
+    large: str
+    arguments: Mapping[str, Any]
+    epochs: int
+    rounds: int
+    alpha: float
+    rho: float
+    weight: float
+    rate: float
+    tau: float = 0.5
+    more: int = 4
+
+    @property
+    def step(self) -> float:
+        """Of the global model: that of AugFL, so that only the method differs."""
+        return 1 / (TRAINING * self.rho)
+
+
+SETUPS = {
+    "mnist": Setup(
+        server=10_000,
+        flat=True,
+        small="mlp",
+        large="mlp",
+        arguments={"hidden": [256, 128]},
+        epochs=8,
+        rounds=100,
+        alpha=0.01,
+        rho=0.25,
+        weight=2.0,
+        rate=0.05,
+    ),
+    "cifar10": Setup(
+        server=7000,
+        flat=False,
+        small="plain",
+        large="plain",
+        arguments={"widths": [32, 64, 128], "pool": True},
+        epochs=10,
+        rounds=120,
+        alpha=0.03,
+        rho=0.25,
+        weight=1.0,
+        rate=0.05,
+        more=3,
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Data:
-    """Attributes: device -> its samples; classes."""
+    """Attributes: device -> its samples; classes. others, truth: the same of test samples of its classes, for those
+    devices that do not train."""
 
     x: Mapping[str, np.ndarray]
     y: Mapping[str, np.ndarray]
+    others: Mapping[str, np.ndarray]
+    truth: Mapping[str, np.ndarray]
 
 
-def dealt(table: datasets.Table, rows: np.ndarray, shape: tuple[int, ...], least: int, seed: int) -> Data:
+def dealt(
+    table: datasets.Table, rows: np.ndarray, test: np.ndarray, shape: tuple[int, ...], least: int, seed: int
+) -> Data:
     """Two random classes for each device, of D_i in [M, 2 M] samples as evenly as it goes; nobody shares a sample."""
     random, y = np.random.default_rng([seed, 50]), table.y[rows]
     stock = {c: random.permutation(rows[y == c]).tolist() for c in range(len(table.classes))}
-    x, labels = {}, {}
+    x, labels, others, truth = {}, {}, {}, {}
     for i in range(DEVICES):
         size, pair = int(random.integers(least, 2 * least + 1)), random.choice(len(stock), 2, replace=False)
         mine = [stock[int(pair[k % 2])].pop() for k in range(size)]
         x[f"d{i:02d}"] = table.x[mine].reshape(size, *shape)
         labels[f"d{i:02d}"] = table.y[mine]
-    return Data(x, labels)
+        if i >= TRAINING:
+            alike = test[np.isin(table.y[test], pair)]
+            others[f"d{i:02d}"], truth[f"d{i:02d}"] = table.x[alike].reshape(-1, *shape), table.y[alike]
+    return Data(x, labels, others, truth)
 
 
 Job = tuple[Method, Any, float]
 """Method, settings, lambda."""
 
-ALPHA, RHO, LAMBDA, TAU = 0.01, 0.25, 2.0, 0.5
-STEP = 1 / (TRAINING * RHO)
-"""Of the global model: that of AugFL, so that only the method differs."""
 
-
-def jobs(samples: int) -> dict[str, Job]:
+def jobs(setup: Setup, samples: int) -> dict[str, Job]:
     """What is compared; all of it at the largest M, the main ones at each."""
-    mini_batches = FedAvg(eta_l=0.05, decay=1.0, weight_decay=0.0, batch=10, local_epochs=1)
-    per, aug = PerFedAvg(alpha=ALPHA, eta_l=STEP), AugFL(alpha=ALPHA, rho=RHO, upload="u")
+    mini_batches = FedAvg(eta_l=setup.rate, decay=1.0, weight_decay=0.0, batch=10, local_epochs=1)
+    per = PerFedAvg(alpha=setup.alpha, eta_l=setup.step)
+    aug = AugFL(alpha=setup.alpha, rho=setup.rho, upload="u")
     main = {
         "FedAvg": (METHODS["fedavg"], mini_batches, 0.0),
         "Per-FedAvg": (METHODS["perfedavg"], per, 0.0),
         "AugFL without model": (METHODS["augfl"], aug, 0.0),
-        "AugFL with model": (METHODS["augfl"], aug, LAMBDA),
+        "AugFL with model": (METHODS["augfl"], aug, setup.weight),
     }
     if samples < 20:
         return main
-    return main | {
-        "FedAvg, one step": (METHODS["fedavg"], replace(mini_batches, eta_l=STEP, batch=0), 0.0),
+    variants = {
+        "FedAvg, one step": (METHODS["fedavg"], replace(mini_batches, eta_l=setup.step, batch=0), 0.0),
+        "distillation only": (METHODS["augfl"], replace(aug, weighting="none"), setup.weight),
         "Per-FedAvg, first order": (METHODS["perfedavg"], replace(per, hvp="none"), 0.0),
         "Per-FedAvg, 4 steps": (METHODS["perfedavg"], replace(per, local_epochs=4), 0.0),
-        "distillation only": (METHODS["augfl"], replace(aug, weighting="none"), LAMBDA),
     }
+    return main | dict(list(variants.items())[: setup.more])
 
 
 def envs_of(
@@ -110,7 +182,9 @@ def envs_of(
     return tree, envs
 
 
-def trained(job: Job, model: Model, data: Data, rounds: int, seed: int, private: Private) -> dict[str, float]:
+def trained(
+    job: Job, model: Model, data: Data, rounds: int, seed: int, private: Private, alpha: float
+) -> dict[str, float]:
     """Accuracies on the devices that did not train."""
     method, settings, weight = job
     pull = regulariser_of(replace(private, weight=weight), model.bundle, seed, "cpu")
@@ -118,72 +192,134 @@ def trained(job: Job, model: Model, data: Data, rounds: int, seed: int, private:
     net = Loopback(method, tree, envs, {}, seed, CALM)
     net.run()
     theta = lowrank.unpack(model.layout, net.nodes["aggregator"].record.state.model)
-    return judged(theta, model, data, envs)
+    return judged(theta, model, data, envs, alpha)
 
 
-def judged(theta: np.ndarray, model: Model, data: Data, envs: Mapping[str, Any]) -> dict[str, float]:
-    """Query accuracy: of theta, and after one step on the support set."""
-    how, found = Meta(alpha=ALPHA), {"global": [], "adapted": []}
+KINDS = {"global": "as it is", "adapted": "after one step", "others": "test samples"}
+
+
+def judged(theta: np.ndarray, model: Model, data: Data, envs: Mapping[str, Any], alpha: float) -> dict[str, float]:
+    """Query accuracy: of theta, and after one step on the support set; that of the latter on test samples."""
+    how, found = Meta(alpha=alpha), {kind: [] for kind in KINDS}
     for d in sorted(data.x)[TRAINING:]:
         support, query = meta.support_and_query(envs[d], how.support)
         phi = meta.adapted(envs[d].grad_fn, how, theta, support)
-        for name, at in (("global", theta), ("adapted", phi)):
-            right = model.predict(at, data.x[d][query]).argmax(1) == data.y[d][query]
-            found[name].append(float(right.mean()))
+        mine, others = (data.x[d][query], data.y[d][query]), (data.others[d], data.truth[d])
+        for kind, at, (x, y) in (("global", theta, mine), ("adapted", phi, mine), ("others", phi, others)):
+            found[kind].append(float((model.predict(at, x).argmax(1) == y).mean()))
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 
-def prepared(spec: str, seed: int, directory: Path) -> tuple[datasets.Table, np.ndarray, Model, Private]:
-    """The data, the rows for devices, their model, and the aggregator's."""
+@dataclass(frozen=True)
+class Prepared:
+    """What does not depend on M. Attributes: rows: for devices. test: for nobody. accuracy: of the private model."""
+
+    table: datasets.Table
+    rows: np.ndarray
+    test: np.ndarray
+    model: Model
+    private: Private
+    accuracy: float
+
+
+def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
     table = datasets.load(spec)
-    train, _ = datasets.held_out(table, seed=seed)
+    train, test = datasets.held_out(table, seed=seed)
     table = datasets.standardised(table, train, datasets.DATASETS[table.name].together)
-    size, classes = int(np.prod(table.x.shape[1:])), len(table.classes)
+    shape = tuple(int(d) for d in table.x.shape[1:])
+    shape, classes = (int(np.prod(shape)),) if setup.flat else shape, len(table.classes)
     torch.manual_seed(seed)
-    net = ZOO["mlp"].build((size,), classes).eval()
-    compile_module(net, Spec("small", (size,), classes)).save(directory / "small.bundle")
-    more = {"input": (size,), "architecture": "mlp", "arguments": {"hidden": [256, 128]}, "epochs": 8}
+    net = ZOO[setup.small].build(shape, classes).eval()
+    compile_module(net, Spec("small", shape, classes)).save(directory / "small.bundle")
+    more: dict[str, Any] = {
+        "input": shape,
+        "architecture": setup.large,
+        "arguments": dict(setup.arguments),
+        "epochs": setup.epochs,
+    }
     found = pretrain(
-        Training(data=spec, out=directory, rows=SERVER, seed=seed, device="cpu", **more), lambda text: None
+        Training(data=spec, out=directory, rows=setup.server, seed=seed, device="cpu", **more), lambda text: None
     )
-    print(
-        f"seed {seed}: the aggregator's model gets {100 * found['accuracy']:.1f}% of the test samples right", flush=True
-    )
-    private = replace(read_toml(directory / "private.toml", Private), every="batch", options={"tau": TAU})
-    rows = np.setdiff1d(train, datasets.reserved(table, SERVER))
-    return table, rows, Model(directory / "small.bundle"), private
+    private = replace(read_toml(directory / "private.toml", Private), every="batch", options={"tau": setup.tau})
+    rows = np.setdiff1d(train, datasets.reserved(table, setup.server))
+    return Prepared(table, rows, test, Model(directory / "small.bundle"), private, found["accuracy"])
+
+
+# Command line ---------------------------------------------------------------------------------------------------
+Found = dict[str, dict[str, dict[str, dict[str, float]]]]
+"""M -> method -> seed -> accuracies."""
 
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     p.add_argument("data", help="mnist:PATH or cifar10:PATH")
     p.add_argument("--samples", type=int, nargs="+", default=[20, 10, 5], help="M")
-    p.add_argument("--rounds", type=int, default=100)
+    p.add_argument("--rounds", type=int, help="100 for MNIST, 120 for CIFAR-10")
+    p.add_argument("--rho", type=float, help="0.25; the step of all meta-learning is 1 / (40 rho)")
+    p.add_argument("--only", nargs="+", metavar="METHOD", help="the names in the table, in place of all")
     p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--json", type=Path)
     options = p.parse_args()
     torch.set_num_threads(1)
-    found: dict[str, dict[str, list[dict[str, float]]]] = {}
+    setup = SETUPS[options.data.partition(":")[0]]
+    setup = replace(setup, rounds=options.rounds or setup.rounds, rho=options.rho or setup.rho)
+    found = before(options.json, setup)
     for seed in range(options.seeds):
-        with tempfile.TemporaryDirectory() as directory:
-            table, rows, model, private = prepared(options.data, seed, Path(directory))
-            for samples in options.samples:
-                data = dealt(table, rows, model.input_shape, samples, seed)
-                for name, job in jobs(samples).items():
-                    one = trained(job, model, data, options.rounds, seed, private)
-                    found.setdefault(f"M = {samples}", {}).setdefault(name, []).append(one)
-                    print(f"seed {seed}  M = {samples:2d}  {name:24} {said([one])}", flush=True)
-    for samples, methods in found.items():
-        print(f"\n{samples}, {options.rounds} rounds, {options.seeds} seeds      as it is       after one step")
-        for name, ones in methods.items():
-            print(f"{name:24} {said(ones)}")
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        wanted = {m: missing(found, setup, m, seed, options.only) for m in options.samples}
+        if any(wanted.values()):
+            one_seed(options.data, setup, seed, wanted, found, options.json)
+    for m in options.samples:
+        print(f"\nM = {m}, {setup.rounds} rounds, {options.seeds} seeds")
+        print(" " * 24 + "  ".join(f"{text:>14}" for text in KINDS.values()))
+        every = found[f"M = {m}"].items()
+        ones = {k: [by[str(i)] for i in range(options.seeds)] for k, by in every if k in (options.only or [k])}
+        for name, of in ones.items():
+            print(f"{name:24}{said(of)}")
+        if not {"AugFL with model", "AugFL without model"} <= set(ones):
+            continue
+        pairs = zip(ones["AugFL with model"], ones["AugFL without model"], strict=True)
+        print(f"{'gain of the model':24}{said([{kind: a[kind] - b[kind] for kind in KINDS} for a, b in pairs])}")
 
 
-def said(ones: list[dict[str, float]]) -> str:
-    columns = ([100 * one[kind] for one in ones] for kind in ("global", "adapted"))
-    return "   ".join(f"{np.mean(c):6.1f} +- {np.std(c, ddof=1) if len(c) > 1 else 0:4.1f}" for c in columns)
+def missing(found: Found, setup: Setup, samples: int, seed: int, only: Sequence[str] | None) -> dict[str, Job]:
+    """What is wanted and has not been run."""
+    done = found.setdefault(f"M = {samples}", {})
+    wanted = {name: job for name, job in jobs(setup, samples).items() if only is None or name in only}
+    return {name: job for name, job in wanted.items() if str(seed) not in done.get(name, {})}
+
+
+def one_seed(
+    spec: str, setup: Setup, seed: int, wanted: Mapping[int, Mapping[str, Job]], found: Found, file: Path | None
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        at = prepared(spec, setup, seed, Path(directory))
+        print(
+            f"seed {seed}: the aggregator's model gets {100 * at.accuracy:.1f}% of the test samples right", flush=True
+        )
+        for samples, some in wanted.items():
+            data = dealt(at.table, at.rows, at.test, at.model.input_shape, samples, seed)
+            for name, job in some.items():
+                one = trained(job, at.model, data, setup.rounds, seed, at.private, setup.alpha)
+                found[f"M = {samples}"].setdefault(name, {})[str(seed)] = one
+                print(f"seed {seed}  M = {samples:2d}  {name:24}{said([one])}", flush=True)
+                if file:
+                    file.write_text(json.dumps({"setup": asdict(setup), "found": found}, indent=1))
+
+
+def before(file: Path | None, setup: Setup) -> Found:
+    """What an interrupted run has left behind."""
+    if file is None or not file.is_file():
+        return {}
+    kept = json.loads(file.read_text())
+    if kept["setup"] != json.loads(json.dumps(asdict(setup))):
+        raise SystemExit(f"{file} is of a run with other settings: name another file")
+    found: Found = kept["found"]
+    return found
+
+
+def said(ones: Sequence[Mapping[str, float]]) -> str:
+    columns = ([100 * one[kind] for one in ones] for kind in KINDS)
+    return "  ".join(f"{np.mean(c):6.1f} +- {np.std(c, ddof=1) if len(c) > 1 else 0:4.1f}" for c in columns)
 
 
 if __name__ == "__main__":
