@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from models.arrange import arrange
+from models.attention import fuse_attention
 from models.graph import Batch, Block, Graph, Node
 from models.rules.normalise import group_norm_adjoints
 
@@ -14,6 +15,7 @@ from models.rules.normalise import group_norm_adjoints
 def rewrite(g: Graph, keep: Collection[str]) -> None:
     """Apply all rewrites, in place; the values `keep` keep their names."""
     arrange(g, keep, under=True)
+    fuse_attention(g, keep)
     unit_norms_to_layer_norm(g)
     fuse_group_norms(g)
 

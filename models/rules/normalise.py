@@ -28,11 +28,32 @@ def layer_norm(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
     n.outputs += [g.fresh("norm") for _ in range(3 - len(n.outputs))]
     mean, rstd = n.outputs[1:3]
     g.shapes[mean] = g.shapes[rstd] = (*shape[:axis], *(1 for _ in axes))
-    xhat = g.mul(g.sub(x, mean), rstd)
-    gx = normalised_adjoint(g, g.mul(gy, scale), xhat, rstd, axes) if want[0] else None
-    gs = g.unbroadcast(g.mul(gy, xhat), g.shape(scale)) if want[1] else None
-    gb = g.unbroadcast(gy, g.shape(n.inputs[2])) if len(n.inputs) > 2 and want[2] else None
+    many, size = product(shape[:axis]), prod(shape[axis:])
+    x, gy, scale = g.reshape(x, (many, size)), g.reshape(gy, (many, size)), g.reshape(scale, (size,))
+    xhat = affine_per_row(g, x, g.reshape(rstd, (many,)), mean=g.reshape(mean, (many,)))
+    slopes = g.mul(gy, xhat)
+    gx = g.reshape(layer_norm_adjoint(g, gy, xhat, slopes, scale, rstd), shape) if want[0] else None
+    gs = g.reshape(g.sum(slopes, [0]), g.shape(n.inputs[1])) if want[1] else None
+    gb = g.reshape(g.sum(gy, [0]), g.shape(n.inputs[2])) if len(n.inputs) > 2 and want[2] else None
     return gx, gs, gb
+
+
+def layer_norm_adjoint(g: Graph, gy: str, xhat: str, slopes: str, scale: str, rstd: str) -> str:
+    """rstd (scale gy - mean(scale gy) - xhat mean(scale gy xhat)); the means are products with a vector."""
+    many, size = g.shape(gy)
+    weights = g.reshape(scale, (size, 1))
+    # scaled behind the Reshape: a product that onnxruntime scales itself is no longer one with a vector, and slower
+    shift, slope = (g.scaled(g.reshape(g.matmul(v, weights), (many,)), -1 / size) for v in (gy, slopes))
+    centred = g.add(g.mul(gy, scale), affine_per_row(g, xhat, slope, shift))
+    return g.mul(centred, g.reshape(rstd, (many, 1)))
+
+
+def affine_per_row(g: Graph, rows: str, slope: str, shift: str = "", mean: str = "") -> str:
+    """slope (row - mean) + shift with one of each per row, as a BatchNormalization with variance 1: one pass."""
+    shape = g.shape(rows)
+    zero, one = (g.filled(shape[0], value, like=rows) for value in (0.0, 1.0))
+    inputs = (g.reshape(rows, (1, *shape)), slope, shift or zero, mean or zero, one)
+    return g.reshape(g.op("BatchNormalization", *inputs, epsilon=0.0, shape=(1, *shape)), shape)
 
 
 @rule("InstanceNormalization")
@@ -106,9 +127,6 @@ def group_sum(g: Graph, sums: str, scale: str, shrink: str, groups: int) -> str:
 
 
 def affine_per_group(g: Graph, xhat: str, b: str, d: str, groups: int, count: int) -> str:
-    """b xhat + d with one (b, d) per sample and group, as a BatchNormalization with mean 0 and variance 1."""
-    many = g.shape(b)[0]
-    zero = g.zeros((many,), like=b)
-    one = g.add(zero, g.scalar(1))
-    rows = g.reshape(xhat, (1, many, count))
-    return g.op("BatchNormalization", rows, b, d, zero, one, epsilon=0.0, shape=(1, many, count))
+    """b xhat + d with one (b, d) per sample and group."""
+    rows = g.reshape(xhat, (g.shape(b)[0], count))
+    return affine_per_row(g, rows, b, d)

@@ -1,8 +1,9 @@
 """The weight adjoint of a convolution, gw[o, c, k] = sum over b, p of gy[b, o, p] x[b, c, at(p, k)].
 
-Three ways to write it, fastest first where they apply (measured on onnxruntime's CPU kernels):
+Four ways to write it (measured on onnxruntime's CPU kernels):
     pointwise    kernel 1: no columns
     shifted      3x3, stride 1, padding 1: shift gy sideways and x up and down, three products give all nine taps
+    by rows      stride 1 in two dimensions: columns of one row of taps at a time, so that they stay in the cache
     columns      everything else: gather at(p, k) as columns
                  - by a constant one-hot depthwise Conv where that is quicker, by slices elsewhere
 The product is one per sample, summed after, or one for the whole batch after exchanging batch and channels: the first
@@ -16,17 +17,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.graph import Batch, Dim, Graph, Shape, product
+from models.graph import Dim, Graph, Shape, product
 
 if TYPE_CHECKING:
     from models.rules.convolution import Geometry
 
-# from this many channels on, a one-hot Conv builds 2-D columns faster than slices do
-CHANNELS_FOR_ONE_HOT = 16
+# from this many channels on, or up to this many taps, a one-hot Conv builds 2-D columns faster than slices do
+CHANNELS_FOR_ONE_HOT, TAPS_FOR_ONE_HOT = 16, 9
 # from this many input channels on, shifting both sides beats nine columns per channel
 CHANNELS_FOR_SHIFTS = 8
-# from this width on, shifting by Pad is faster than by a multiplication with a mask
-WIDE = 64
+# up to this many positions, shifting sideways by masks and Pad is faster than by a one-hot Conv
+FEW_POSITIONS = 256
+# columns that onnxruntime's product packs at once; a product by rows, or turned around, needs as many
+PANEL = 16
 
 
 def write(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) -> str:
@@ -34,6 +37,8 @@ def write(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) -> str:
     dense_3x3 = geo.group == 1 and geo.dense and geo.kernel == (3, 3) and geo.pads == [1, 1, 1, 1]
     if dense_3x3 and int(sw[1]) >= CHANNELS_FOR_SHIFTS:
         return shifted(g, x, gy, sw)
+    if rows_suit(geo, sw, g.shape(gy)):
+        return by_rows(g, later(g, x, gy), gy, geo, sw)
     cols = columns(g, later(g, x, gy), geo, g.shape(gy)[2:])
     return product_with_columns(g, cols, gy, geo.group, sw)
 
@@ -71,8 +76,47 @@ def product_with_columns(g: Graph, cols: str, gy: str, group: int, sw: Shape) ->
         right = g.reshape(cols, (batch, group, channels // group * taps, positions))
         if group == 1:
             left, right = (g.reshape(v, (batch, *g.shape(v)[2:])) for v in (left, right))
+        if packs_less(out // group, channels // group * taps):
+            turned = g.sum(g.matmul(right, g.swap_last(left)), [0])
+            return g.reshape(g.swap_last(turned), sw)
         per_sample = g.matmul(left, g.swap_last(right))
     return g.reshape(g.sum(per_sample, [0]), sw)
+
+
+def packs_less(outputs: Dim, columns: Dim) -> bool:
+    """Whether columns gy' is faster than gy columns': the product copies its second factor."""
+    return PANEL <= int(outputs) <= -(-int(columns) // PANEL) * PANEL
+
+
+def rows_suit(geo: Geometry, sw: Shape, sy: Shape) -> bool:
+    outputs, channels, *kernel = (int(d) for d in sw)
+    plain = geo.group == 1 and len(kernel) == 2 and kernel[0] > 1 and geo.stride == (1, 1)
+    many = many_weights(outputs, channels * prod(kernel), prod(int(d) for d in sy[2:]))
+    return plain and channels * kernel[1] >= PANEL and not many
+
+
+def by_rows(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) -> str:
+    """One product per row of taps, each over the columns of that row."""
+    batch, outputs, height, width = g.shape(gy)
+    channels, (tall, wide) = int(sw[1]), geo.kernel
+    rows = side_columns(g, g.pad(x, [0, 0, *geo.before], [0, 0, *geo.after]), geo, int(width))
+    rows = g.reshape(rows, (batch, channels * wide, *g.shape(rows)[3:]))
+    positions, turned, taps = int(height) * int(width), g.reshape(gy, (batch, outputs, int(height) * int(width))), []
+    for k in range(tall):
+        first = k * geo.dilation[0]
+        seen = g.reshape(g.slice(rows, 2, first, first + int(height)), (batch, channels * wide, positions))
+        summed = g.sum(g.matmul(seen, g.swap_last(turned)), [0])
+        taps.append(g.reshape(summed, (channels, 1, wide, outputs)))
+    return g.reshape(g.transpose(g.reshape(g.concat(taps, 1), (channels * tall * wide, outputs)), [1, 0]), sw)
+
+
+def side_columns(g: Graph, padded: str, geo: Geometry, width: int) -> str:
+    """What each tap of the last axis sees: (B, C, K, ..., width)."""
+    batch, channels, *sizes = g.shape(padded)
+    span = (width - 1) * geo.stride[-1] + 1
+    firsts = [t * geo.dilation[-1] for t in range(geo.kernel[-1])]
+    parts = [g.slice(padded, len(sizes) + 1, f, f + span, geo.stride[-1]) for f in firsts]
+    return g.concat([g.reshape(v, (batch, channels, 1, *sizes[:-1], width)) for v in parts], 2)
 
 
 def columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
@@ -81,8 +125,8 @@ def columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
     taps, positions = prod(geo.kernel), prod(out)
     if taps == 1 and geo.dense and not any(geo.pads):
         return g.reshape(x, (batch, channels, 1, positions))
-    two_dimensional = len(spatial) == 2 and channels >= CHANNELS_FOR_ONE_HOT
-    if two_dimensional or (len(spatial) == 1 and geo.group > 1):
+    few = channels >= CHANNELS_FOR_ONE_HOT or taps <= TAPS_FOR_ONE_HOT
+    if (len(spatial) == 2 and few) or (len(spatial) == 1 and geo.group > 1):
         return one_hot_columns(g, x, geo, out)
     return sliced_columns(g, x, geo, out)
 
@@ -102,18 +146,27 @@ def one_hot_columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
 def sliced_columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
     """Axis by axis, the last one first: a few long copies instead of one short one per tap and row."""
     batch, channels, *spatial = g.shape(x)
-    cols, taps = g.pad(x, [0, 0, *geo.before], [0, 0, *geo.after]), 1
-    for i in reversed(range(len(spatial))):
-        sizes = g.shape(cols)[-len(spatial) :]
-        cols = g.reshape(cols, (batch, channels, taps, *sizes))
-        span = (int(out[i]) - 1) * geo.stride[i] + 1
-        firsts = [t * geo.dilation[i] for t in range(geo.kernel[i])]
-        parts = [g.slice(cols, 3 + i, f, f + span, geo.stride[i]) for f in firsts]
-        left = g.shape(parts[0])[3:]
-        cols = g.concat([g.reshape(v, (batch, channels, 1, taps, *left)) for v in parts], 2)
+    out = tuple(int(d) for d in out)
+    cols = side_columns(g, g.pad(x, [0, 0, *geo.before], [0, 0, *geo.after]), geo, out[-1])
+    taps = geo.kernel[-1]
+    for i in reversed(range(len(spatial) - 1)):
+        sizes = g.shape(cols)[3:]
+        if i:  # the axes before this one lie between the taps and it: put it next to them
+            cols = g.transpose(cols, [0, 1, 2, 3 + i, *(3 + j for j in range(len(spatial)) if j != i)])
+        cols = g.reshape(cols, (batch, channels, taps * int(sizes[i]), *sizes[:i], *sizes[i + 1 :]))
+        index = row_index(geo, i, taps, int(sizes[i]), out[i])
+        cols = g.op("Gather", cols, g.constant(index), axis=2, shape=(batch, channels, len(index), *g.shape(cols)[3:]))
         taps *= geo.kernel[i]
-        cols = g.reshape(cols, (batch, channels, taps, *left))
-    return g.reshape(cols, (batch, channels, taps, prod(int(d) for d in out)))
+        cols = g.reshape(cols, (batch, channels, taps, out[i], *sizes[:i], *sizes[i + 1 :]))
+        if i:
+            cols = g.transpose(cols, [0, 1, 2, *(4 + j for j in range(i)), 3, *range(4 + i, 3 + len(spatial))])
+    return g.reshape(cols, (batch, channels, taps, prod(out)))
+
+
+def row_index(geo: Geometry, axis: int, taps: int, size: int, out: int) -> np.ndarray:
+    """Of rows (taps, size): which one each (tap of this axis, tap of later ones, position) sees."""
+    tap, later_tap, at = np.ogrid[: geo.kernel[axis], :taps, :out]
+    return (later_tap * size + tap * geo.dilation[axis] + at * geo.stride[axis]).reshape(-1).astype(np.int64)
 
 
 def shifted(g: Graph, x: str, gy: str, sw: Shape) -> str:
@@ -124,38 +177,50 @@ def shifted(g: Graph, x: str, gy: str, sw: Shape) -> str:
     """
     out, channels, height, width = int(sw[0]), int(sw[1]), *g.shape(x)[2:]
     positions = int(height) * int(width)
-    at_once = many_weights(out, 9 * channels, positions)
-    if at_once:
-        x, gy = (g.transpose(v, [1, 0, 2, 3]) for v in (x, gy))
-
-    def plane(v: str, count: int) -> str:
-        """(B, count, P), or (count, B P) for one product."""
-        batch = quotient(product(g.shape(v)), count * positions)
-        return g.reshape(v, (count, product((batch, positions))) if at_once else (batch, count, positions))
-
-    sideways = g.concat([plane(shift_sideways(g, gy, d), out) for d in (-1, 0, 1)], 0 if at_once else 1)
-    rows = [plane(shift_rows(g, x, d), channels) for d in (1, 0, -1)]
-    products = [g.matmul(sideways, g.swap_last(r)) for r in rows]
-    taps = products if at_once else [g.sum(p, [0]) for p in products]  # each (3 O, I): kw, o, i
-    stacked = g.reshape(g.concat([g.reshape(t, (1, 3 * out, channels)) for t in taps], 0), (9, out * channels))
-    return g.reshape(g.transpose(stacked, [1, 0]), sw)
+    if many_weights(out, 9 * channels, positions):
+        return shifted_at_once(g, x, gy, sw)
+    batch = g.shape(x)[0]
+    few = positions <= FEW_POSITIONS
+    sideways = g.concat([shift_sideways(g, gy, d) for d in (-1, 0, 1)], 1) if few else all_sideways(g, gy)
+    left = g.reshape(sideways, (batch, 3 * out, positions))
+    rows = [g.reshape(shift_rows(g, x, d), (batch, channels, positions)) for d in (1, 0, -1)]
+    taps = [g.sum(g.matmul(left, g.swap_last(r)), [0]) for r in rows]
+    stacked = g.concat([g.reshape(t, (1, 3 * out, channels)) for t in taps], 0)
+    if few:  # kh, kw, o, i
+        return g.reshape(g.transpose(g.reshape(stacked, (9, out * channels)), [1, 0]), sw)
+    return g.reshape(g.transpose(g.reshape(stacked, (3, out, 3, channels)), [1, 3, 0, 2]), sw)
 
 
-def quotient(size: Dim, by: int) -> Dim:
-    return Batch(size.times // by) if isinstance(size, Batch) else size // by
+def shifted_at_once(g: Graph, x: str, gy: str, sw: Shape) -> str:
+    """The same with one product for the whole batch."""
+    out, channels = int(sw[0]), int(sw[1])
+    x, gy = (g.transpose(v, [1, 0, 2, 3]) for v in (x, gy))
+    merged = product(g.shape(x)[1:])
+    left = g.concat([g.reshape(shift_sideways(g, gy, d), (out, merged)) for d in (-1, 0, 1)], 0)
+    rows = [g.reshape(shift_rows(g, x, d), (channels, merged)) for d in (1, 0, -1)]
+    taps = [g.reshape(g.matmul(left, g.swap_last(r)), (1, 3 * out, channels)) for r in rows]  # each kw, o, i
+    return g.reshape(g.transpose(g.reshape(g.concat(taps, 0), (9, out * channels)), [1, 0]), sw)
+
+
+def all_sideways(g: Graph, v: str) -> str:
+    """v[h, w + 1], v[h, w] and v[h, w - 1] of each channel, zero outside: (B, 3 C, H, W), by a one-hot Conv."""
+    batch, channels, height, width = g.shape(v)
+    one = np.eye(3)[::-1].reshape(3, 1, 1, 3)
+    weight = g.constant(np.tile(one, (int(channels), 1, 1, 1)))
+    return g.op(
+        "Conv", v, weight, pads=[0, 1, 0, 1], group=int(channels), shape=(batch, 3 * int(channels), height, width)
+    )
 
 
 def shift_sideways(g: Graph, v: str, d: int) -> str:
     """v[h, w - d], zero outside. The column that would wrap around is cleared, then the whole is shifted as one row."""
     if d == 0:
         return v
-    _, _, height, width = g.shape(v)
-    if width > WIDE:
-        return g.pad(v, [0, 0, 0, d], [0, 0, 0, -d])
-    mask = np.ones((height, width))
+    shape = g.shape(v)
+    mask = np.ones(shape[2:])
     mask[:, -1 if d > 0 else 0] = 0
     masked = g.mul(v, g.constant(mask))
-    return g.pad(g.reshape(masked, (product(g.shape(v)),)), [d], [-d])
+    return g.reshape(g.pad(g.reshape(masked, (product(shape),)), [d], [-d]), shape)
 
 
 def shift_rows(g: Graph, v: str, d: int) -> str:

@@ -44,7 +44,7 @@ ZOO: dict[str, Entry] = {
     "gru2": Entry(sequence.Recurrent, (32, 12), 5, 10_917, {"cell": "GRU", "layers": 2}),
     "lstm": Entry(sequence.Recurrent, (32, 12), 5, 6_053, {"cell": "LSTM"}),
     "lstm2": Entry(sequence.Recurrent, (32, 12), 5, 14_501, {"cell": "LSTM", "layers": 2}),
-    "transformer": Entry(sequence.Transformer, (32, 12), 5, 70_149),
+    "transformer": Entry(sequence.Transformer, (32, 12), 5, 70_149, max_batch=16),
     "lenet": Entry(vision.LeNet, (1, 28, 28), 10, 61_706),
     "plain": Entry(vision.Plain, IMAGE, 10, 11_162),
     "resnet20": Entry(vision.ResNet, IMAGE, 10, 272_474),

@@ -276,6 +276,12 @@ CONVOLUTIONS_2D = [
     (4, 6, (5, 5), (3, 3), {"group": 2, "pads": [1, 1, 1, 1]}),
     (4, 4, (5, 5), (3, 3), {"group": 4, "pads": [1, 1, 1, 1]}),
     (3, 2, (4, 4), (1, 1), {"strides": [2, 2]}),
+    (8, 2, (4, 5), (3, 3), {"pads": [1, 1, 1, 1]}),  # shifted, by masks
+    (8, 2, (17, 16), (3, 3), {"pads": [1, 1, 1, 1]}),  # shifted, by a one-hot Conv
+    (8, 8, (2, 2), (3, 3), {"pads": [1, 1, 1, 1]}),  # shifted, one product for the batch
+    (6, 3, (9, 8), (3, 3), {"dilations": [2, 1]}),  # by rows
+    (2, 3, (7, 8), (5, 5), {"pads": [2, 1, 0, 2]}),  # columns by slices and Gather
+    (3, 16, (6, 6), (3, 3), {"pads": [1, 1, 1, 1]}),  # columns times gy'
 ]
 
 
