@@ -1,4 +1,4 @@
-"""A bundle at work on stock onnxruntime. The only file that imports it.
+"""A bundle at work on stock onnxruntime (`onnx_session.py`).
 
 Parameters and gradients are flat float32 vectors. Graphs are loaded when they are first used, so a device that only
 predicts never builds the training session.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 from edge_sdk.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.feeds import Array, Floats, floats, integers, losses
+from edge_sdk.onnx_session import Session, check_version
 from edge_sdk.vectors import Layout, Vector
 
 GradFn = Callable[[Vector, Any], tuple[float, Vector]]
@@ -26,11 +26,10 @@ ScoreFn = Callable[[Vector], Mapping[str, float]]
 Cancel = Callable[[], bool]
 
 BLOCK = 16  # channels in a block, in bundles of this format version
-log = logging.getLogger(__name__)
-
-
 FORWARD_BATCH = 64
 """Samples that go through a forward graph at once: larger batches are hardly faster and cost a device its memory."""
+
+log = logging.getLogger(__name__)
 
 
 class Model:
@@ -41,16 +40,13 @@ class Model:
         threads: for onnxruntime. 1 is fastest for small models, and leaves the device usable.
         check: run the golden vectors once, so that a runtime that computes something else is found now. A device that
             only predicts may leave it out: then no training session is ever built.
-        kernels: "auto" takes the bundle's blocked graphs (faster convolutions, operators of onnxruntime's own)
-        where it has
-            them, a probe finds this machine's layout to be theirs, and the golden vectors pass; else the
-            portable ones, and
-            `fallback` and a warning in the log say why. "blocked" insists, "portable" never tries.
+        kernels: "auto" takes the bundle's blocked graphs (faster convolutions, operators of onnxruntime's own) where it
+            has them, a probe finds this machine's layout to be theirs, and the golden vectors pass; else the portable
+            ones, and `fallback` and a warning in the log say why. "blocked" insists, "portable" never tries.
 
     Attributes:
-        kernels: "blocked" or "portable": what is used. fallback: why "auto" did not take blocked graphs; "" if
-        it did, or
-            if the bundle has none.
+        kernels: "blocked" or "portable": what is used.
+        fallback: why "auto" did not take blocked graphs; "" if it did, or if the bundle has none.
 
     Raises:
         BundleError: the bundle is not right, needs another onnxruntime, or fails its self-test here.
@@ -363,72 +359,3 @@ class Model:
                     raise UsageError(f"{self.name} has no graph {graph!r}; it has {', '.join(graphs)}")
                 self._sessions[graph] = Session(graph, bytes(self.bundle.parts[f"{graph}.onnx"]), self.threads)
             return self._sessions[graph]
-
-
-class Session:
-    """One graph on onnxruntime.
-
-    Options, as measured on small devices: extended optimisation (needed by convolutions; "all" adds nothing), arena on
-    (35 % slower without) and one for all sessions of the process (each would keep what it once needed), memory pattern
-    off (a third of the memory), no spinning (a device has other things to do).
-    """
-
-    def __init__(self, graph: str, data: bytes, threads: int) -> None:
-        import onnxruntime as ort  # after check_version: the import itself crashes on some versions and boards
-
-        options = ort.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        options.enable_cpu_mem_arena, options.enable_mem_pattern = True, False
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.use_env_allocators", "1")
-        share_arena()
-        self.graph = graph
-        try:
-            self._session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime's exceptions have no common base
-            raise BundleError(f"onnxruntime {ort.__version__} refuses graph {graph!r}: {first_line(error)}") from error
-        self.inputs: list[str] = [i.name for i in self._session.get_inputs()]
-
-    def run(self, feeds: Mapping[str, Array]) -> list[Any]:
-        try:
-            return list(self._session.run(None, dict(feeds)))
-        except Exception as error:  # likewise
-            raise BundleError(f"onnxruntime failed in graph {self.graph!r}: {first_line(error)}") from error
-
-
-@cache
-def share_arena() -> None:
-    """One arena for the process, made before the first session; if the application has made one, that is shared."""
-    import onnxruntime as ort
-
-    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-    try:
-        ort.create_and_register_allocator(memory, ort.OrtArenaCfg(0, -1, -1, -1))
-    except Exception as error:  # onnxruntime's exceptions have no common base
-        log.info("sessions keep to the arena that is there: %s", first_line(error))
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]
-
-
-def check_version(bundle: Bundle) -> None:
-    """The installed onnxruntime, by its metadata: importing a version that crashes would end the process."""
-    wanted = bundle.manifest["runtime"]["onnxruntime"]
-    try:
-        installed = version("onnxruntime")
-    except PackageNotFoundError:
-        return  # a build under another name: the golden vectors decide
-    if installed in wanted["blocked"]:
-        raise BundleError(
-            f"onnxruntime {installed} is known to fail; install another version, at least {wanted['minimum']}"
-        )
-    if numbers(installed) < numbers(wanted["minimum"]):
-        raise BundleError(f"onnxruntime {installed} is too old for this bundle; install {wanted['minimum']} or newer")
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """1.31.1 -> (1, 31, 1); what is not a number counts as 0."""
-    return tuple(int(t) if t.isdigit() else 0 for t in text.split("+")[0].split("."))

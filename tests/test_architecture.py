@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 OURS = ("edge_sdk", "aggregator", "models", "hardware")
 DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
-ONLY_IN = {"paho": {"edge_sdk.mqtt"}, "onnxruntime": {"edge_sdk.model"}, "sqlite3": {"edge_sdk.store"}}
+ONLY_IN = {"paho": {"edge_sdk.mqtt"}, "onnxruntime": {"edge_sdk.onnx_session"}, "sqlite3": {"edge_sdk.store"}}
 SERVER = DEVICE_BUDGET | {"torch", "onnx", "onnxscript", "onnx_ir", "amqtt", "ml_dtypes"}
 MAY_IMPORT = {
     "hardware": {"hardware"},
