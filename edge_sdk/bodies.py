@@ -24,6 +24,7 @@ EXTENSION = 1  # the only extension type in a header
 ALIGN = 8  # bytes; every body starts at a multiple of it
 AXES = 32  # numpy 1 has no more
 DEPTH = 32  # of values inside values; far above any message, far below Python's own limit
+DIVERGED = "what was computed here has diverged: a smaller step size (a setting of the method) may help"
 PADDING = b"\0" * ALIGN
 
 _TYPES = tuple(np.dtype(name).newbyteorder("<") for name in DTYPES)
@@ -72,9 +73,9 @@ def code_of(array: Array) -> int:
     return _CODES[array.dtype]
 
 
-def check_finite(array: Array, code: int) -> None:
+def check_finite(array: Array, code: int, hint: str = "") -> None:
     if code in _FLOATS and not (finite := np.isfinite(array)).all():
-        raise element_fault("finite numbers", array, finite)
+        raise element_fault("finite numbers", array, finite, hint)
 
 
 def check_bool(array: Array) -> None:
@@ -84,10 +85,10 @@ def check_bool(array: Array) -> None:
         raise element_fault("0 or 1 in every byte of an array of bool", octets, octets <= 1)
 
 
-def element_fault(expected: str, array: Array, good: npt.NDArray[np.bool_]) -> Fault:
+def element_fault(expected: str, array: Array, good: npt.NDArray[np.bool_], hint: str = "") -> Fault:
     """The fault of the first element that is not good."""
     where = tuple(int(i) for i in np.unravel_index(int(np.argmin(good)), array.shape))
-    fault = Fault(f"expected {expected}, got {array[where]}")
+    fault = Fault(f"expected {expected}, got {array[where]}", hint)
     if where:
         fault.path.append(f"[{', '.join(map(str, where))}]")
     return fault
@@ -120,7 +121,7 @@ class Writer(Nesting):
         if known := self._known.get(id(array)):
             return known[1]
         if self.finite:
-            check_finite(array, code)
+            check_finite(array, code, DIVERGED)
         extension = array_extension(code, array.shape, len(self.bodies))
         self._known[id(array)] = (array, extension)
         self.bodies.append(array if array.flags.c_contiguous else array.copy(order="C"))
