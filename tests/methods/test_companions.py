@@ -10,7 +10,7 @@ from problems import DEVICES, LAYOUT, SEED, SIZES, THETA0, TREE, envs_of, play, 
 from edge_sdk import lowrank
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.loopback import Weather
-from edge_sdk.methods import companions, distillation, fedal, fedal_settings, fedslr, gather
+from edge_sdk.methods import companions, distillation, fedal, fedal_settings, fedslr, fedslr_consensus, gather
 from edge_sdk.methods.companions import FEDSLR_B_FEDAL, FEDSLR_FEDAL, Both, ConsensusSettings, Settings, SharedModel
 from edge_sdk.methods.fedal_messages import Outputs, Parcel, Settled
 from edge_sdk.methods.fedslr import FEDSLR
@@ -136,7 +136,7 @@ def test_the_discriminator_pulls_on_the_global_model_too():
 # Tiers ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("seed", range(3))
 def test_consensus_between_hospitals_goes_on_while_one_is_slow(seed):
-    shared = companions.fedslr_consensus.Settings(
+    shared = fedslr_consensus.Settings(
         **{k: v for k, v in vars(SHARED).items() if k != "participation"}, cloud="first-b", ready=2, cloud_step=0.3
     )
     settings = ConsensusSettings(shared=shared, outputs=OUTPUTS, into=0.2)
@@ -187,7 +187,7 @@ def test_settings_are_checked():
     with pytest.raises(UsageError, match="averaging"):
         Settings(outputs=fedal.Settings(averaging="after_local"))
     with pytest.raises(UsageError, match="rigorous"):
-        ConsensusSettings(shared=companions.fedslr_consensus.Settings(cloud="rigorous", ready=1))
+        ConsensusSettings(shared=fedslr_consensus.Settings(cloud="rigorous", ready=1))
     with pytest.raises(UsageError, match="into"):
         Settings(into=-1.0)
 
