@@ -50,7 +50,7 @@ def input_of(data: str, cohort: Cohort) -> Sequence[int]:
 
 
 def named_bundle(data: str, named: Path, cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
-    """A file or, where there is none and a plain word was said, a network of the zoo that is compiled for these data."""
+    """A file or, where there is none and a plain word was said, a network of the zoo, compiled for these data."""
     if named.exists() or named.suffix or len(named.parts) > 1:
         return named.resolve()
     if "x" not in cohort.shapes:
