@@ -35,6 +35,7 @@ CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of 
 ACK_DELAY = 0.02  # seconds in which an acknowledgement may find a message to travel with
 TIDY_DELAY = 0.5  # seconds after which deliveries that are done are deleted, if no other commit comes
 COUNTERS_DELAY = 1.0  # seconds between two savings of the counters
+KEPT = 0.004  # seconds for which answers wait for others, to be saved together
 BATCH = 64  # messages given to the worker at once: their outcomes can share a commit
 PAUSE = 60.0  # seconds until a start or a close that failed is tried again
 
@@ -113,6 +114,9 @@ class Session:
             last |= {d: nodes.Envelope(self.name, d, sent.number, None, sent.asks) for d in sent.receivers}
         self.node = self.saved_node(last)
         self.restarted = self.node.record.started
+        self.saved = self.node.record
+        self.took: list[Message] = []  # in the transaction that is open
+        self.kept = inf  # when that was left open, by time.monotonic()
         self.jobs = deque(self.store.jobs())
         self.latest = max((j.number for j in self.jobs if j.sender == self.parent and j.asks), default=0)
         self.mine: list[Job] = []  # for this node itself, after what it has sent has left
@@ -194,6 +198,7 @@ class Session:
         if not self.inbox.is_new(name, epoch):
             return
         known = name in self.inbox.peers
+        self.end_kept()
         with self.store.transaction():
             self.inbox.renew(name, epoch)
             if known:
@@ -239,14 +244,13 @@ class Session:
         outcomes = self.finished()
         work = not self.worker and self.next_verb() is not None
         idle = not (self.waiting or outcomes or work or self.told)
-        if idle and not self.is_untidy(now):
+        if idle and not self.is_untidy(now) and now < self.kept + KEPT:
             self.dispatch()
             return
-        before = self.node.record
-        took = list(self.waiting.values())
-        if took:
+        if self.waiting:
             reach("read")
-        with self.store.transaction():
+        self.took += self.waiting.values()
+        with self.store.transaction(lambda: self.kept < inf):
             self.tidy(now)
             self.take_in()
             for outcome in outcomes:
@@ -254,22 +258,44 @@ class Session:
             if not self.worker:
                 self.work()
             self.bound_outbox()
-            if self.node.record is not before:
+            self.kept = min(self.kept, now) if self.may_be_kept(now) else inf
+            if self.kept == inf and self.node.record is not self.saved:
                 self.save_record()
+        if self.kept == inf:
+            self.committed()
+        self.dispatch()
+        if idle and self.kept == inf:
+            self.store.rest()
+
+    def may_be_kept(self, now: float) -> bool:
+        """Nothing is to leave, and answers to the same question are to come: they can be saved together."""
+        below = self.node.record.below
+        waits = below.open and below.owed and not self.worker and not self.stopping and now < self.kept + KEPT
+        return bool(waits) and not (self.outbox.queue or self.told or self.mine or self.jobs or self.done_files)
+
+    def end_kept(self) -> None:
+        """Commit what was kept open."""
+        if self.kept < inf:
+            self.kept = inf
+            with self.store.transaction():
+                self.save_record()
+            self.committed()
+
+    def committed(self) -> None:
+        """What follows from a commit."""
         self.counters["commits"] += 1  # not worth a commit of its own
-        for m in took:
+        for m in self.took:
             self.owe_ack(m)
+        self.took = []
         if self.done_files:
             self.store.files.remove(self.done_files)
             self.done_files = []
         self.jobs += self.mine
         self.mine = []
         self.tell_all()
-        self.dispatch()
-        if idle:
-            self.store.rest()
 
     def save_record(self) -> None:
+        self.saved = self.node.record
         self.store.save_record(self.assembly.records.encode(changed(self.node.record, last={})))
 
     def take_in(self) -> None:
@@ -501,7 +527,7 @@ class Session:
             return 0.0
         settle = self.opened + self.habits.settle if self.restarted and not self.settled else inf
         count = self.count_at if self.counters.dirty else inf
-        end = min(self.tidy_at, self.outbox.timer(), self.ack_at, settle, count)
+        end = min(self.tidy_at, self.outbox.timer(), self.ack_at, settle, count, self.kept + KEPT)
         return min(end - now, self.outbox.expiry() - time.time(), self.until_tick())
 
     def until_tick(self) -> float:
@@ -517,6 +543,7 @@ class Session:
         self.stopping = True
         if self.worker is not None:
             self.worker.close(grace)
+        self.end_kept()
         with self.store.transaction():
             for outcome in self.finished():
                 self.apply(outcome)

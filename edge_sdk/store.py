@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -148,11 +148,18 @@ class Store:
         self.db.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing."""
-        self.db.execute("begin immediate")
+    def transaction(self, keep: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """All or nothing, together with what was kept open before.
+
+        Args:
+            keep: asked at the end; the transaction is left open for the next one.
+        """
+        if not self.db.in_transaction:
+            self.db.execute("begin immediate")
         try:
             yield
+            if keep():
+                return
             self.delete_free()
             reach("saved")
             self.db.execute("commit")
