@@ -1,4 +1,4 @@
-"""The pieces of the gradient are the last nodes, in the layout's order; what is computed stays the same."""
+"""The pieces of the gradient are the last nodes, the last layer's at the end; what is computed stays the same."""
 
 from __future__ import annotations
 
@@ -16,17 +16,32 @@ from models.spec import Spec
 from models.targets import Source
 
 
-def test_pieces_of_the_gradient_come_last_and_in_order():
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+class NormFirst(nn.Module):
+    """Named in another order than it runs: the norm last, as in torch's transformer layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.norm = nn.Linear(4, 8), nn.Linear(8, 3), nn.LayerNorm(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.first(self.norm(x))))
+
+
+def test_pieces_of_the_gradient_come_last_and_those_of_the_last_layer_at_the_end():
+    net = NormFirst().eval()
     slots = parameter_slots(net)
     forward = export_forward(net, slots, ["x"], [example(DataInput("x", (4,)))])
     target = targets.loss_grad(Source(forward, {"theta": slots}), "cross_entropy")
     *_, joined, last = needed(target.graph, target.outputs)
     assert (joined.op, last.outputs) == ("Concat", ["grad"])
     order = [o for n in needed(target.graph, target.outputs) for o in n.outputs]
-    places = [order.index(piece) for piece in joined.inputs]
-    assert places == sorted(places)
-    assert places == list(range(places[-1] - len(slots) + 1, places[-1] + 1))
+    places = {s.name.split(".")[0]: [] for s in slots}
+    for slot, piece in zip(slots, joined.inputs, strict=True):
+        places[slot.name.split(".")[0]].append(order.index(piece))
+    assert max(places["norm"]) < min(places["first"])
+    assert max(places["first"]) < min(places["last"])
+    every = sorted(p for layer in places.values() for p in layer)
+    assert every == list(range(every[0], every[0] + len(slots)))
 
 
 def test_torch_walks_one_step_of_a_recurrence_and_is_itself_again_after():
