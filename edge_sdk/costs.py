@@ -12,7 +12,7 @@ from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.compression import PAPER_KEEP
-from edge_sdk.methods.hsgd import Split
+from edge_sdk.methods.hsgd_settings import Split
 
 BYTES = 4
 """Of a number."""

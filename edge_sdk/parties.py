@@ -18,7 +18,7 @@ from edge_sdk.assembly import method_of, settings_of
 from edge_sdk.bundle import Bundle, read_bundle
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.compression import Floats
-from edge_sdk.methods.hsgd import Rows, Split
+from edge_sdk.methods.hsgd_settings import Rows, Split
 from edge_sdk.model import Model
 from edge_sdk.run import Run
 from edge_sdk.split_model import SplitModel
@@ -107,7 +107,7 @@ def last_bias(model: SplitModel, tower: str) -> slice | None:
 def device_kernels(
     model: SplitModel, x2: Array, y: Array, held_out: tuple[Array, Array] | None = None
 ) -> dict[str, Any]:
-    """Fields of hsgd.Env for a device.
+    """Fields of hsgd_settings.Env for a device.
 
     Args:
         x2: (samples, ...), its features. y: (samples,), labels.
@@ -138,7 +138,7 @@ def hospital_kernels(
     rows: Mapping[str, Rows],
     held_out: tuple[Array, Mapping[str, Rows]] | None = None,
 ) -> dict[str, Any]:
-    """Fields of hsgd.Env for a hospital.
+    """Fields of hsgd_settings.Env for a hospital.
 
     Args:
         x1: (samples, ...), its features of all its patients. y: (samples,), labels.

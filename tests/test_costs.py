@@ -11,7 +11,7 @@ import pytest
 from edge_sdk import costs
 from edge_sdk.costs import Links, Traffic, floats, ledger, paper_floats, pooled_floats
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.hsgd import Split
+from edge_sdk.methods.hsgd_settings import Split
 
 SPLIT = Split(s0=1000, s1=300, s2=200, d1=16, d2=8)
 TRAFFIC = Traffic(SPLIT, [(920, 18), (900, 18), (700, 14)])

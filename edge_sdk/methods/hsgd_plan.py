@@ -1,4 +1,4 @@
-"""Settings of HSGD, and what its theory says about P, Q and eta: a bound, three strategies, and their constants.
+"""What the theory of HSGD says about P, Q and eta: a bound, three strategies, and their constants.
 
     Theorem 1      bound, step_limit            S1  relation    Lambda = P / Q for a target of the bound
     eq. (19)       costs.paper_floats           S2  size        P = Q for the least bound times cost
@@ -19,132 +19,8 @@ from math import floor, inf, sqrt
 import numpy as np
 
 from edge_sdk.arrays import Theta
-from edge_sdk.errors import UsageError
-from edge_sdk.method import barriers
-from edge_sdk.methods import compression
-from edge_sdk.methods.compression import Floats, Parcel
-from edge_sdk.methods.local import above_zero, one_of, zero_or_more
-from edge_sdk.round import Policy
+from edge_sdk.methods.hsgd_settings import Plan, Settings
 from edge_sdk.vectors import Vector
-
-STRATEGIES = ("relation", "size", "rate")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """P, Q and eta of one global round; the last before halving."""
-
-    P: int
-    Q: int
-    eta: float
-
-
-# Settings -------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Hyper-parameters.
-
-    Attributes:
-        P: iterations between global averages.
-        Q: iterations between local averages and exchanges; P is a multiple of it.
-        eta: step size, one for all three blocks.
-        halve_every: iterations after which the step size is halved (T_0); 0: never.
-        alpha: share of a group's devices that takes part in an interval.
-        batch: samples of each such device in the mini-batch of an interval; 0: all of them.
-        mu: r = mu / 2 ||.||^2, of theta_1 and theta_2.
-        copies: "group", or "pair": JFL.
-        keep: share of the entries of theta_0, zeta_1 and zeta_2 that travels (7 / 32 in C-HSGD); 1: all.
-        columns: keep whole columns of embeddings, by the last gradient of env.bias; the first exchange is then in full.
-        levels: of a uniform quantiser in place of `keep`, 2 to 256; 0: there is none.
-        strategies: some of "relation" (S1), "size" (S2) and "rate" (S3), applied at global rounds.
-        pretraining: global rounds, the first ones, that only estimate f0, rho and delta; theta then starts anew.
-        pretraining_eta: their step size.
-        f0, rho, delta: where they are known, in place of estimates.
-        target: S1: of the bound.
-        printed: S2 with eta squared, as the paper prints it.
-        iterations: T: the run ends with the global average at or after it; 0: with the run's rounds.
-    """
-
-    P: int = 1
-    Q: int = 1
-    eta: float = 0.01
-    halve_every: int = 0
-    alpha: float = 1.0
-    batch: int = 0
-    mu: float = 0.0
-    copies: str = "group"
-    keep: float = 1.0
-    columns: bool = False
-    levels: int = 0
-    strategies: tuple[str, ...] = ()
-    pretraining: int = 0
-    pretraining_eta: float = 0.001
-    f0: float | None = None
-    rho: float | None = None
-    delta: float | None = None
-    target: float = 1.0
-    printed: bool = False
-    iterations: int = 0
-
-    def __post_init__(self) -> None:
-        if self.Q < 1 or self.P < 1 or self.P % self.Q:
-            raise UsageError(f"P = {self.P}, Q = {self.Q}: P is a multiple of Q, and both are at least 1")
-        zero_or_more(self, "eta", "halve_every", "batch", "mu", "pretraining", "iterations")
-        above_zero(self, "alpha", "keep", "pretraining_eta", "target")
-        for key in ("alpha", "keep"):
-            if getattr(self, key) > 1:
-                raise UsageError(f"{key} = {getattr(self, key)}: a share, above 0 and at most 1")
-        one_of(self, ("group", "pair"), "copies")
-        self.check_compression()
-        self.check_strategies()
-
-    def check_compression(self) -> None:
-        if self.levels and not 2 <= self.levels <= compression.MOST_LEVELS:
-            raise UsageError(f"levels = {self.levels}: 0, or 2 to {compression.MOST_LEVELS}")
-        if self.levels and self.keep < 1:
-            raise UsageError(f"levels = {self.levels} with keep = {self.keep}: one of them")
-        if self.columns and self.keep == 1:
-            raise UsageError("columns = true with keep = 1: all columns are kept, give a share below 1")
-
-    def check_strategies(self) -> None:
-        known = (self.f0, self.rho, self.delta)
-        for key in ("f0", "rho", "delta"):
-            if getattr(self, key) is not None:
-                zero_or_more(self, key)
-        if bad := [s for s in self.strategies if s not in STRATEGIES]:
-            raise UsageError(f"strategies = {bad[0]!r}: some of {', '.join(STRATEGIES)}")
-        if {"relation", "size"} <= {*self.strategies}:
-            raise UsageError("strategies: relation chooses Q for a given P, size makes them equal: one of them")
-        if self.strategies and not self.pretraining and None in known:
-            raise UsageError("strategies need f0, rho and delta, or some rounds of pretraining")
-        if "rate" in self.strategies and self.halve_every:
-            raise UsageError("halve_every with the strategy rate: one of them sets the step size")
-
-    @property
-    def plan(self) -> Plan:
-        return Plan(self.P, self.Q, self.eta)
-
-    def eta_at(self, plan: Plan, t: int) -> float:
-        """The step size of an iteration."""
-        return plan.eta * 0.5 ** (t // self.halve_every) if self.halve_every else plan.eta
-
-    def packed(self, x: Floats, columns: Floats | None = None, first: bool = False) -> Parcel:
-        """The rows of an embedding, for the wire."""
-        return compression.pack(x, 1.0 if first else self.keep, self.levels, columns)
-
-
-def policies(
-    s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
-) -> dict[str, Policy]:
-    """Barriers, where a hospital's deadline is for a global round: the two questions of each interval share it."""
-    intervals = s.P if "relation" in s.strategies else s.P // s.Q
-    barrier = barriers(s, sizes, deadline, hospital_deadline, evaluate_every)
-    return {**barrier, "hospital": Policy(deadline=hospital_deadline / (2 * intervals))}
-
-
-def warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:
-    """Step sizes that Theorem 1 does not cover, where rho is known."""
-    return [] if s.rho is None else step_warnings(s.plan, s.rho)
 
 
 # Theorem 1 ------------------------------------------------------------------------------------------------------
@@ -179,6 +55,11 @@ def step_warnings(plan: Plan, rho: float) -> list[str]:
     """Step sizes that Theorem 1 does not cover; runs converge well beyond them, so they are never refused."""
     limit = step_limit(plan.P, rho)
     return [f"eta = {plan.eta}: Theorem 1 asks for at most 1 / (8 P rho) = {limit:.3g}"] if plan.eta > limit else []
+
+
+def warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:
+    """Step sizes that Theorem 1 does not cover, where rho is known."""
+    return [] if s.rho is None else step_warnings(s.plan, s.rho)
 
 
 def decrease(c: Constants, P: int, Q: int) -> tuple[float, float, float]:

@@ -8,7 +8,8 @@ import numpy as np
 import problems
 
 from edge_sdk.loopback import Loopback, Weather
-from edge_sdk.methods.hsgd import HSGD, Env, Split
+from edge_sdk.methods.hsgd import HSGD
+from edge_sdk.methods.hsgd_settings import Env, Split
 from edge_sdk.vectors import layout_of
 
 

@@ -34,10 +34,12 @@ from edge_sdk import classification, costs
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.loopback import Loopback, Weather
 from edge_sdk.method import DOWN, UP
-from edge_sdk.methods import compression, hsgd, hsgd_plan
+from edge_sdk.methods import compression, hsgd, hsgd_hospital, hsgd_plan
 from edge_sdk.methods.evaluation import evaluated
 from edge_sdk.methods.hsgd import HSGD, Settings
-from edge_sdk.methods.hsgd_plan import Constants, Plan, Planned
+from edge_sdk.methods.hsgd_hospital import GROUP
+from edge_sdk.methods.hsgd_plan import Constants, Planned
+from edge_sdk.methods.hsgd_settings import Plan
 from edge_sdk.methods.reports import Progress, Report
 from edge_sdk.vectors import layout_of
 
@@ -101,7 +103,7 @@ def test_oracle_with_subsets(P, Q, monkeypatch):
         k = seed[0] * (P // Q) + seed[1]
         return (f"d{k % 2}",) if env.me == "h0" else ("d2",)
 
-    monkeypatch.setattr(hsgd, "sample", alternating)
+    monkeypatch.setattr(hsgd_hospital, "sample", alternating)
     net, _ = toy(P, Q)
     assert np.abs(theta(net) - SUBSETS[P, Q]).max() < 1e-10
 
@@ -109,7 +111,7 @@ def test_oracle_with_subsets(P, Q, monkeypatch):
 def test_trace_of_the_oracle():
     """(P, Q) = (4, 2): group models at the ends of intervals, device copies inside them."""
     _, trace = toy(4, 2)
-    copies = np.array([s.copies[hsgd.GROUP] for s in trace.states["h0"]])
+    copies = np.array([s.copies[GROUP] for s in trace.states["h0"]])
     for expected in [(0.3430700684, 0.9873809814), (0.3012742783, 0.9992832546)]:
         assert (np.abs(copies - expected).max(1) < 1e-10).any()
     for device, values in {"d0": (-0.31, -0.2455300030), "d1": (-0.4259375, -0.3472518853)}.items():
@@ -208,8 +210,8 @@ def test_the_hospital_works_while_its_devices_work():
     """ME: the hospital's own steps start when its questions have left, not when the answers are in."""
     _, trace = toy(4, 4, weather=Weather(work={"d0": 10.0}))
     states = [s for s in trace.states["h0"] if s.now.training]
-    assert not states[0].now.moved and states[0].copies[hsgd.GROUP][0] == START[0]
-    assert states[1].now.moved and not states[1].now.heard and states[1].copies[hsgd.GROUP][0] != START[0]
+    assert not states[0].now.moved and states[0].copies[GROUP][0] == START[0]
+    assert states[1].now.moved and not states[1].now.heard and states[1].copies[GROUP][0] != START[0]
 
 
 def test_a_deadline_before_the_hospitals_own_turn_does_not_skip_it():
@@ -223,7 +225,7 @@ def test_a_deadline_before_the_hospitals_own_turn_does_not_skip_it():
     assert [s.to for s in sends] == ["d0", "d1", "me"]
     late, (upload,) = HSGD.hospital.close(env, state)
     moved, _ = HSGD.hospital.receive(env, state, "me", hsgd.OwnSteps())
-    assert late.copies[hsgd.GROUP].tobytes() == moved.copies[hsgd.GROUP].tobytes() and upload.to == UP
+    assert late.copies[GROUP].tobytes() == moved.copies[GROUP].tobytes() and upload.to == UP
     assert upload.message.total[2] == 2 * START[2]  # nobody came back: theta_2 as it was
 
 
@@ -289,7 +291,7 @@ def test_I6_who_is_not_drawn_rests_and_local_averages_leave_the_hospital_alone()
     states = trace.states["h0"]
     ends = [(a, b) for a, b in pairwise(states) if a.now.training and not b.now.training]
     own = [(a, b) for a, b in ends if a.now.moved and a.round == b.round]
-    assert own and all(a.copies[hsgd.GROUP].tobytes() == b.copies[hsgd.GROUP].tobytes() for a, b in own)
+    assert own and all(a.copies[GROUP].tobytes() == b.copies[GROUP].tobytes() for a, b in own)
 
 
 def test_I7_within_an_interval_everything_exchanged_stays():
@@ -481,7 +483,7 @@ def test_top_k_agrees_with_the_literal_algorithm(pairs):
 def test_theta_0_is_compressed_tensor_by_tensor():
     env = envs_of(BIG, NET, THETA0, replace(BASIC, keep=0.5), 1)["h0"]
     sizes = (("weight", (4, 5), "linear"), ("bias", (4,), "bias"), ("towers", (22,), "other"))
-    found = compression.unpack(hsgd.packed_theta_0(replace(env, layout=layout_of(*sizes)), THETA0[:24]))[0]
+    found = compression.unpack(hsgd_hospital.packed_theta_0(replace(env, layout=layout_of(*sizes)), THETA0[:24]))[0]
     assert (found == np.concatenate([literal.top(THETA0[:20], 10), literal.top(THETA0[20:24], 2)])).all()
 
 
@@ -865,13 +867,13 @@ def test_second_moments_are_unbiased_over_the_draws(monkeypatch):
     env = replace(envs_of(data, NET, THETA0, Settings(alpha=0.5), 2)["h0"], me="h0")
     w, a, b = (THETA0[block] for block in NET.split.blocks)
     zeta_2 = {d: NET.h2(b, s.x2) for d, s in data["h0"].items()}
-    s = replace(HSGD.hospital.start(env)[0], now=hsgd.Interval(zeta_2))
+    s = replace(HSGD.hospital.start(env)[0], now=hsgd_hospital.Interval(zeta_2))
     whole, stacked = joined(data["h0"].values()), np.concatenate(list(zeta_2.values()))
     full = NET.hospital(w, a, stacked, whole)[1:]
     found, exact = [], []
     for pair in combinations(data["h0"], 2):
-        monkeypatch.setattr(hsgd, "sample", lambda env, among, *seed, pair=pair: pair)
-        found.append(hsgd.moments(env, s, (w, a), stacked, np.arange(4)))
+        monkeypatch.setattr(hsgd_hospital, "sample", lambda env, among, *seed, pair=pair: pair)
+        found.append(hsgd_hospital.moments(env, s, (w, a), stacked, np.arange(4)))
         some = [d in pair for d in data["h0"]]
         exact.append([(g**2).sum() for g in NET.hospital(w, a, stacked[some], whole[some])[1:]])
     assert np.allclose(np.mean(found, 0), np.mean(exact, 0))
