@@ -116,6 +116,7 @@ class Session:
         self.restarted = self.node.record.started
         self.saved = self.node.record
         self.took: list[Message] = []  # in the transaction that is open
+        self.sent = self.outbox.seq  # below it everything is saved
         self.kept = inf  # when that was left open, by time.monotonic()
         self.jobs = deque(self.store.jobs())
         self.latest = max((j.number for j in self.jobs if j.sender == self.parent and j.asks), default=0)
@@ -268,10 +269,11 @@ class Session:
             self.store.rest()
 
     def may_be_kept(self, now: float) -> bool:
-        """Nothing is to leave, and answers to the same question are to come: they can be saved together."""
+        """Nothing new may leave, and answers to the same question are to come: they can be saved together."""
         below = self.node.record.below
         waits = below.open and below.owed and not self.worker and not self.stopping and now < self.kept + KEPT
-        return bool(waits) and not (self.outbox.queue or self.told or self.mine or self.jobs or self.done_files)
+        news = self.outbox.seq != self.sent or self.told or self.mine or self.jobs or self.done_files
+        return bool(waits) and not news
 
     def end_kept(self) -> None:
         """Commit what was kept open."""
@@ -286,7 +288,7 @@ class Session:
         self.counters["commits"] += 1  # not worth a commit of its own
         for m in self.took:
             self.owe_ack(m)
-        self.took = []
+        self.took, self.sent = [], self.outbox.seq
         if self.done_files:
             self.store.files.remove(self.done_files)
             self.done_files = []
