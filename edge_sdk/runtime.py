@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
-import select
-import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -33,6 +31,7 @@ from edge_sdk.run import Run, checked_name
 from edge_sdk.session import Habits, Session
 from edge_sdk.store import DiskError
 from edge_sdk.topics import ALL, BIRTHS, MESSAGES
+from edge_sdk.waiting import Waiter
 
 GRACE = 5.0  # seconds that a call may take to notice that the node is stopping
 FLUSH = 2.0  # seconds to get the last bytes out
@@ -122,8 +121,7 @@ class Runtime:
         self.reopen_at = inf
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.reported: tuple[float, dict[str, int]] = (time.monotonic(), {})  # when, and what the log said then
-        self.waker: socket.socket | None = None
-        self.poll_of = list[tuple[int, int]](), select.poll()
+        self.waiter = Waiter()
         theirs = upstream_tls or tls
         trusted = {upstream or broker: theirs, broker: tls}  # one broker for both: tls
         self.tls = {url: (by or Tls()).context() for url, by in trusted.items() if broker_at(url).tls}
@@ -152,7 +150,7 @@ class Runtime:
             tls = self.tls.get(url)
             return Connection(broker, self.name, subscriptions, will, self.keepalive, self.version, tls)
 
-        link = Link(connect, self.wake, self.backoff, self.log)
+        link = Link(connect, self.waiter.wake, self.backoff, self.log)
         return link
 
     def birth_topics(self, link: Link) -> list[str]:
@@ -209,17 +207,12 @@ class Runtime:
     def stop(self) -> None:
         """Finish cleanly. May be called from any thread and from a signal handler."""
         self.stopping = True
-        self.wake()
+        self.waiter.wake()
 
     def cancelled(self) -> bool:
         """A call of the role should give up (`errors.Cancelled`): a newer question waits, or the node is stopping."""
         session = self.session
         return self.stopping or (session is not None and session.cancelled)
-
-    def wake(self) -> None:
-        if self.waker is not None:
-            with suppress(OSError):  # full: it is awake; closed: it has ended
-                self.waker.send(b"\0")
 
     # -- the loop
 
@@ -231,10 +224,7 @@ class Runtime:
         """
         with ExitStack() as stack:
             self.desk = stack.enter_context(closing(Desk(self.directory, self.durability)))
-            waker, self.wakened = socket.socketpair()
-            for end in (waker, self.wakened):
-                stack.enter_context(end).setblocking(False)
-            self.waker = waker
+            stack.enter_context(self.waiter)
             stack.callback(self.drop)
             self.begin()
             while not self.stopping and not (until is not None and until()):
@@ -243,7 +233,7 @@ class Runtime:
 
     def drop(self) -> None:
         """Let go of everything that is still open, however the loop has ended."""
-        self.waker, self.stopping = None, False
+        self.stopping = False
         for link in self.all_links:
             link.close()
         if self.session is not None:
@@ -282,31 +272,8 @@ class Runtime:
         """Until something comes or is due; whether another thread has woken us."""
         if not self.due:
             self.due = time.monotonic() + min(LONGEST_NAP, self.timer())
-        wanted, looked = [(self.wakened.fileno(), select.POLLIN)], list[tuple[Connection, int]]()
-        for link in self.all_links:
-            if (connection := link.connection) is not None:
-                connection.flush()
-                looked.append((connection, number := connection.fileno()))
-                if number >= 0:
-                    wanted.append((number, select.POLLIN | (select.POLLOUT if connection.wants_write else 0)))
-                    patience = 0.0 if connection.pending else patience
-        ready = dict(self.polled(wanted).poll(max(0.0, min(patience, self.due - time.monotonic())) * 1000))
-        for connection, number in looked:
-            connection.ready = number in ready or connection.pending
-        if wanted[0][0] not in ready:
-            return False
-        with suppress(BlockingIOError):
-            while self.wakened.recv(4096):
-                pass
-        return True
-
-    def polled(self, wanted: list[tuple[int, int]]) -> select.poll:
-        """What waits for these events of these files; most often the same as before."""
-        if wanted != self.poll_of[0]:
-            self.poll_of = wanted, select.poll()
-            for number, events in wanted:
-                self.poll_of[1].register(number, events)
-        return self.poll_of[1]
+        connections = [link.connection for link in self.all_links if link.connection is not None]
+        return self.waiter.wait(connections, patience, self.due)
 
     def timer(self) -> float:
         """Seconds until something is to be done if nothing comes."""
@@ -511,7 +478,7 @@ class Runtime:
         saved = store.counters()
         if not self.counters.get("commits"):
             self.counters.restore(saved)
-        args = (self.habits, self.counters, self.told, self.wake, self.log)
+        args = (self.habits, self.counters, self.told, self.waiter.wake, self.log)
         self.session = Session(self.name, self.parent, run, assembly, store, *args)
         self.refusal, self.refused_run, self.announced = "", b"", self.session.ready
         self.presence = Presence(self.children)
