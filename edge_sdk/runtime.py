@@ -7,7 +7,6 @@ many messages share a commit. Whatever a peer sends, it costs that message and a
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -20,11 +19,12 @@ from edge_sdk.counters import Counters
 from edge_sdk.desk import Desk, decode_run, encode_run
 from edge_sdk.engine import Assembly as Assembly
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.frames import Acks, Birth, Chunk, Frame, Hello, Message, Offer, Parts, pack, unpack
+from edge_sdk.frames import Acks, Birth, Chunk, Frame, Hello, Message, Offer, Parts, unpack
+from edge_sdk.herald import Herald, Standing
 from edge_sdk.link import Backoff, Link
 from edge_sdk.mail import Mail
 from edge_sdk.method import RESERVED_NAMES
-from edge_sdk.mqtt import LARGEST, Connection, Tls, Will, broker_at
+from edge_sdk.mqtt import LARGEST, Connection, Tls, broker_at
 from edge_sdk.node import Node
 from edge_sdk.presence import Presence
 from edge_sdk.run import Run, checked_name
@@ -37,8 +37,6 @@ GRACE = 5.0  # seconds that a call may take to notice that the node is stopping
 FLUSH = 2.0  # seconds to get the last bytes out
 LONGEST_NAP = 60.0  # seconds
 LOOK = 0.25  # seconds between two looks at `until`
-BIRTHS_APART = (1.0, 60.0)  # seconds between repetitions of an unanswered birth: the first, the longest
-NEWS = 0.0, BIRTHS_APART[0]  # of a birth: at once, and then again after that
 DISK = 1.0  # seconds to wait after a commit that failed
 OUTBOX = 256 * 1024 * 1024  # bytes
 REPORTS_APART = 60.0  # seconds between two lines of counters in the log
@@ -115,8 +113,6 @@ class Runtime:
         self.refusal, self.refused_run = "", b""
         self.next_run: Run | None = None
         self.stopping = False
-        self.births: dict[Link, tuple[float, float]] = {}  # link -> when the birth is repeated, and how long after that
-        self.sessions: dict[Link, int] = {}
         self.announced = False
         self.reopen_at = inf
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
@@ -128,6 +124,7 @@ class Runtime:
         self.below, self.above = self.links(broker, upstream or broker)
         self.mail = Mail(name, parent, self.below, self.above, self.counters, self.log)
         self.all_links = self.mail.links
+        self.herald = Herald(self.mail)
 
     def links(self, broker: str, upstream: str) -> tuple[Link | None, Link | None]:
         """The ways to the children and to the parent; one and the same where they share a broker."""
@@ -144,23 +141,12 @@ class Runtime:
         broker = broker_at(url)
 
         def connect() -> Connection:
-            session = self.sessions[link] = random.getrandbits(62)
-            topic, gone = self.birth_topics(link)[0], Birth(self.name, self.epoch, session, gone=True)
-            will = Will(topic, pack(gone))
+            will = self.herald.will(link, self.epoch)
             tls = self.tls.get(url)
             return Connection(broker, self.name, subscriptions, will, self.keepalive, self.version, tls)
 
         link = Link(connect, self.waiter.wake, self.backoff, self.log)
         return link
-
-    def birth_topics(self, link: Link) -> list[str]:
-        """Who hears of us over a link; the first of them hears of our death too (a connection has one will)."""
-        found = []
-        if link is self.above and self.parent:
-            found.append(topics.up(self.parent, self.name, BIRTHS))
-        if link is self.below:
-            found.append(topics.down(self.name, ALL, BIRTHS))
-        return found
 
     @property
     def epoch(self) -> int:
@@ -169,6 +155,10 @@ class Runtime:
     @property
     def current(self) -> Run | None:
         return None if self.session is None else self.session.run
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.epoch, self.current, self.session is not None and self.session.ready, self.refusal)
 
     @property
     def here(self) -> tuple[str, ...]:
@@ -283,9 +273,7 @@ class Runtime:
             wait = min(wait, link.timer() - now, inf if link.connection is None else self.keepalive / 4)
             if link.connection is not None and not link.up:
                 wait = min(wait, 1.0)
-        for at, _ in self.births.values():
-            wait = min(wait, at - now)
-        return min(wait, self.reopen_at - now)
+        return min(wait, self.herald.timer(now), self.reopen_at - now)
 
     def serve(self, link: Link, now: float) -> bool:
         """Read and write; whether anything has come or changed that needs more than that."""
@@ -301,11 +289,11 @@ class Runtime:
         if link.poll(now):
             self.lost(link)
         if link.came_up():
-            self.births[link] = NEWS
-        return news or full or link.connection is not connection or bool(self.births)
+            self.herald.announce_over(link)
+        return news or full or link.connection is not connection or bool(self.herald.births)
 
     def lost(self, link: Link) -> None:
-        self.births.pop(link, None)
+        self.herald.lost(link)
         if link is self.below:
             for child in self.presence.joined:
                 self.unreachable(child)
@@ -398,7 +386,7 @@ class Runtime:
         child, before = self.presence.born(birth, run)
         if child.refusal and (before is None or before.refusal != child.refusal):
             self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, child.refusal)
-        self.greet(birth, child.ready)
+        self.herald.greet(birth, child.ready, self.standing)
         if self.session is not None and child.joined:
             self.session.meet(birth.src, child.epoch)
             if before is None or not before.joined or before.session != child.session:
@@ -411,15 +399,6 @@ class Runtime:
         if self.session is not None:
             self.session.here = self.presence.here
 
-    def greet(self, birth: Birth, here: bool) -> None:
-        if self.below is None:
-            return
-        run = self.session.run if self.session else None
-        body = b"" if run is None or birth.run == run.id else encode_run(run)
-        id = "" if run is None else run.id
-        hello = Hello(self.name, self.epoch, self.sessions.get(self.below, 0), id, here, body)
-        self.mail.publish(self.below, topics.down(self.name, birth.src, BIRTHS), hello, 0, birth.src)
-
     def parent_born(self, birth: Birth) -> None:
         """The parent is there (again), or has gone."""
         assert self.parent and self.above
@@ -427,14 +406,13 @@ class Runtime:
             self.presence.lost_parent()
             self.unreachable(self.parent)
         else:
-            self.births[self.above] = NEWS
+            self.herald.announce_over(self.above)
 
     def greeted(self, hello: Hello) -> None:
         """The parent's answer to our birth: perhaps with a run, and from now on it can be sent messages."""
         assert self.parent and self.above
         first = self.presence.hello(hello)
-        if self.below is not self.above and self.births.get(self.above) != NEWS:
-            self.births.pop(self.above, None)  # it answers an earlier birth: what is new since then has yet to be said
+        self.herald.answered()
         if hello.body and hello.run != (self.session.run.id if self.session else ""):
             self.offered(hello)
         elif self.session is not None and hello.run == self.session.run.id:
@@ -471,7 +449,7 @@ class Runtime:
         except UsageError as e:
             self.refusal = f"run {run.id}: {e}"
             self.log.error("%s: %s", self.name, self.refusal)
-        self.announce()
+        self.herald.announce()
 
     def open(self, run: Run, assembly: Assembly) -> None:
         store = self.desk.open(run)
@@ -506,7 +484,7 @@ class Runtime:
         except (UsageError, DiskError, OSError) as e:
             self.log.error("%s: %s", self.name, e)
             self.session, self.reopen_at = session, time.monotonic() + DISK
-        self.announce()
+        self.herald.announce()
 
     # -- what goes out
 
@@ -526,7 +504,7 @@ class Runtime:
             return self.give_up(self.session.unusable)
         if self.session.ready != self.announced:
             self.announced = self.session.ready
-            self.announce()
+            self.herald.announce()
 
     def give_up(self, why: str) -> None:
         """The role has found that the run cannot be used here: as if that had been seen when it came."""
@@ -536,7 +514,7 @@ class Runtime:
         self.log.error("%s: %s", self.name, self.refusal)
         self.leave()
         self.refused_run = refused
-        self.announce()
+        self.herald.announce()
 
     def disk_failed(self, why: Exception) -> None:
         """What was not saved was not acknowledged either, so it comes again."""
@@ -544,32 +522,11 @@ class Runtime:
         self.log.error("%s: cannot save (%s); nothing is taken in until that is over", self.name, why)
         self.reopen_at = time.monotonic() + DISK
 
-    def announce(self) -> None:
-        """Tell parent and children, now, what has changed with us."""
-        for link in self.all_links:
-            if link.up:
-                self.births[link] = NEWS
-
     def send(self, now: float) -> None:
-        for link, (at, pause) in list(self.births.items()):
-            if now >= at and link.up:
-                self.be_born(link, now, pause)
-        if self.session is None or self.reopen_at < inf:
-            return
-        self.mail.post(self.session, now)
-
-    def be_born(self, link: Link, now: float, pause: float) -> None:
-        assert self.sessions[link]
-        run, ready = (self.session.run.id, self.session.ready) if self.session else ("", False)
-        birth = Birth(self.name, self.epoch, self.sessions[link], run, ready, self.refusal)
-        waiting = link is self.above and self.presence.parent is None
-        waiting = waiting or (link is self.below and len(self.presence.joined) < len(self.children))
-        for topic in self.birth_topics(link):
-            self.mail.publish(link, topic, birth, 0, self.parent or ALL)
-        if waiting:
-            self.births[link] = (now + pause, min(2 * pause, BIRTHS_APART[1]))
-        else:
-            del self.births[link]
+        if self.herald.births:
+            self.herald.speak(self.standing, self.presence, now)
+        if self.session is not None and self.reopen_at == inf:
+            self.mail.post(self.session, now)
 
     # -- the end
 
@@ -581,18 +538,15 @@ class Runtime:
                 self.session.worker.close(GRACE)
             self.save(time.monotonic())
             self.session.ack_at = min(self.session.ack_at, 0.0) if self.session.acks else inf
-        self.births.clear()
+        self.herald.births.clear()
         self.send(time.monotonic())
-        self.say_goodbye()
+        self.herald.say_goodbye(self.epoch)
+        self.close_links()
         self.report(time.monotonic())
         self.leave()
 
-    def say_goodbye(self) -> None:
-        for link in self.all_links:
-            for topic in self.birth_topics(link):
-                if link.up:
-                    gone = Birth(self.name, self.epoch, self.sessions[link], gone=True)
-                    self.mail.publish(link, topic, gone, 0, self.parent or ALL)
+    def close_links(self) -> None:
+        """With the last bytes out, if they go at once."""
         end = time.monotonic() + FLUSH
         for link in self.all_links:
             while link.connection and link.connection.wants_write and not link.connection.lost:
