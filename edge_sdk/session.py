@@ -21,15 +21,14 @@ from typing import Any
 from edge_sdk import node as nodes
 from edge_sdk.changes import changed
 from edge_sdk.counters import Counters
-from edge_sdk.engine import Assembly, Outcome, Parcel, Task, Verb, Worker, perform
+from edge_sdk.engine import Assembly, Outcome, Task, Verb, Worker, perform
 from edge_sdk.failpoints import reach
-from edge_sdk.files import INLINE, digest
 from edge_sdk.frames import ACKS_PER_FRAME, Ack, Chunk, Held, Message, Offer
 from edge_sdk.inbox import Inbox
-from edge_sdk.outbox import Out, Outbox
+from edge_sdk.outgoing import Outgoing
 from edge_sdk.run import Run
-from edge_sdk.store import Job, Sent, Store, is_answer
-from edge_sdk.transfer import Receiver, Sender
+from edge_sdk.store import Job, Store
+from edge_sdk.transfer import Receiver
 
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
 ACK_DELAY = 0.02  # seconds in which an acknowledgement may find a message to travel with
@@ -102,15 +101,13 @@ class Session:
 
     def __post_init__(self) -> None:
         self.opened = time.monotonic()
-        self.inbox, self.outbox = Inbox(self.store), Outbox(self.habits.rto)
+        self.inbox = Inbox(self.store)
+        self.outgoing = Outgoing(self.store, self.counters, self.habits.rto, self.habits.outbox_bytes)
+        self.outbox, self.sender = self.outgoing.outbox, self.outgoing.sender
         self.store.files.sweep(self.store.used_files(), parts=False)
-        self.sender, self.receiver = Sender(), Receiver(self.store.files)
-        self.outbox.seq = self.store.next_seq()
+        self.receiver = Receiver(self.store.files)
         last: dict[str, nodes.Envelope] = {}
-        for sent in self.store.outbox():
-            body = self.store.body(sent.seq) if sent.pending else None
-            self.outbox.add(sent, body)
-            self.outbox.outs[sent.seq].fresh = False
+        for sent in self.outgoing.load():
             last |= {d: nodes.Envelope(self.name, d, sent.number, None, sent.asks) for d in sent.receivers}
         self.node = self.saved_node(last)
         self.restarted = self.node.record.started
@@ -124,8 +121,6 @@ class Session:
         self.excuses = deque[Job]()  # children that have refused the run, and the questions that they owe an answer to
         self.told = [(id, self.assembly.records.decode(body)) for id, body in self.store.told()]
         self.done_told: list[int] = []
-        self.done_deliveries: list[tuple[int, str]] = []
-        self.done_sent: list[Out] = []
         self.done_files: list[str] = []
         self.arrived: dict[tuple[str, int], str] = {}  # files of messages that came in pieces
         self.tidy_at, self.count_at = inf, time.monotonic() + COUNTERS_DELAY
@@ -177,22 +172,14 @@ class Session:
         now = time.monotonic()
         for held in parts:
             if held.to == self.name and held.epoch == self.store.epoch:
-                self.sender.reported(src, held, now)
-                self.outbox.moved(src, now)
+                self.outgoing.reported(src, held, now)
 
     def take_acks(self, src: str, acks: Iterable[Ack]) -> None:
         """Acknowledgements by `src`, perhaps among others' for other nodes."""
         now = time.monotonic()
         for to, epoch, seq in acks:
-            if to == self.name and epoch == self.store.epoch:
-                news, done = self.outbox.acked(src, seq, now)
-                if news:
-                    self.sender.acked(src, seq)
-                    reach("heard")
-                    if not (done and is_answer(done[0].asks, done[0].receivers)):
-                        self.done_deliveries.append((seq, src))
-                    self.done_sent += done
-                    self.tidy_at = min(self.tidy_at, now + TIDY_DELAY)
+            if to == self.name and epoch == self.store.epoch and self.outgoing.acked(src, seq, now):
+                self.tidy_at = min(self.tidy_at, now + TIDY_DELAY)
 
     def meet(self, name: str, epoch: int) -> None:
         """A peer has said which disk it has. If it is another one, it knows nothing of what was said before."""
@@ -205,7 +192,6 @@ class Session:
             if known:
                 self.forget_disk_of(name)
         self.waiting = {key: m for key, m in self.waiting.items() if m.src != name or m.epoch == epoch}
-
         self.receiver.forget(name, epoch)
 
     def forget_disk_of(self, name: str) -> None:
@@ -213,9 +199,8 @@ class Session:
         self.log.warning("%s: %s has lost its memory of this run", self.name, name)
         if name == self.parent:
             self.begin_anew()
-        if name in self.node.record.below.owed and (out := self.outbox.again(name)):
-            out.body = self.store.body(out.seq)
-            self.store.deliver_again(out.seq, name)
+        if name in self.node.record.below.owed:
+            self.outgoing.again(name)
 
     def begin_anew(self) -> None:
         """The parent counts its questions from 1 again: what it asked before, and what it was answered, is void."""
@@ -225,8 +210,7 @@ class Session:
             if job.id is not None:
                 self.store.drop_job(job.id)
         for out in self.outbox.waiting(self.parent):
-            self.store.drop_deliveries([(out.seq, self.parent)])
-            self.drop_sent(self.outbox.give_up(out, self.parent))
+            self.outgoing.give_up(out, self.parent)
         self.void, self.latest = self.busy, 0
         self.node = nodes.with_record(self.node, above=0)
         self.save_record()
@@ -258,7 +242,7 @@ class Session:
                 self.apply(outcome)
             if not self.worker:
                 self.work()
-            self.bound_outbox()
+            self.outgoing.bound()
             self.kept = min(self.kept, now) if self.may_be_kept(now) else inf
             if self.kept == inf and self.node.record is not self.saved:
                 self.save_record()
@@ -272,7 +256,8 @@ class Session:
         """Nothing new may leave, and answers to the same question are to come: they can be saved together."""
         below = self.node.record.below
         waits = below.open and below.owed and not self.worker and not self.stopping and now < self.kept + KEPT
-        news = self.outbox.seq != self.sent or self.told or self.mine or self.jobs or self.done_files
+        files = self.done_files or self.outgoing.done_files
+        news = self.outbox.seq != self.sent or self.told or self.mine or self.jobs or files
         return bool(waits) and not news
 
     def end_kept(self) -> None:
@@ -289,12 +274,17 @@ class Session:
         for m in self.took:
             self.owe_ack(m)
         self.took, self.sent = [], self.outbox.seq
-        if self.done_files:
-            self.store.files.remove(self.done_files)
-            self.done_files = []
+        self.remove_files()
         self.jobs += self.mine
         self.mine = []
         self.tell_all()
+
+    def remove_files(self) -> None:
+        """Those of messages that are done with, here and at their receivers."""
+        done = self.done_files + self.outgoing.done_files
+        if done:
+            self.store.files.remove(done)
+            self.done_files, self.outgoing.done_files = [], []
 
     def save_record(self) -> None:
         self.saved = self.node.record
@@ -388,7 +378,7 @@ class Session:
         if outcome.node is not None:
             self.node = outcome.node
         for parcel in outcome.parcels:
-            self.send(parcel)
+            self.outgoing.send(parcel, self.chunk, self.here)
         self.mine += [self.store.save_job(j) for j in outcome.jobs]
         self.told += [(self.store.save_told(encoded), message) for message, encoded in outcome.told]
 
@@ -413,70 +403,16 @@ class Session:
         self.counters.count(f"quarantined.{job.sender}")
         self.log.error("%s: %s of %s failed and is set aside:\n%s", self.name, task.verb, job.sender, outcome.failed)
 
-    def send(self, parcel: Parcel) -> None:
-        seq, size = self.outbox.seq, len(parcel.body)
-        sent = Sent(seq, parcel.number, parcel.asks, parcel.to, frozenset(parcel.to), self.chunk, size=size)
-        if not (parcel.asks or parcel.up):
-            sent = changed(sent, notice=True, expires=time.time() + parcel.lasts)
-        if size > self.chunk:
-            sent = changed(sent, digest=digest(parcel.body))
-        if size > INLINE:
-            sent = changed(sent, file=f"{seq}.out")
-        self.supersede(sent, parcel.up)
-        self.drop_sent(self.outbox.add(sent, parcel.body))
-        self.store.save_sent(sent, parcel.body)
-        if sent.file:
-            self.outbox.outs[seq].body = self.store.files.read(sent.file)  # from the disk: it need not be in memory
-        self.outbox.send(self.outbox.outs[sent.seq], frozenset(self.here))
-
-    def supersede(self, sent: Sent, up: bool) -> None:
-        """Give up what its receiver would refuse now: older questions to a child, answers to older ones upward."""
-        for dst in sent.pending:
-            if up:
-                old = self.outbox.older_answers(dst, sent.number)
-            else:
-                old = self.outbox.older_questions(dst, sent.seq) if sent.asks else []
-            for out in old:
-                self.counters.count(f"superseded.{dst}")
-                self.store.drop_deliveries([(out.seq, dst)])
-                self.sender.acked(dst, out.seq)
-                self.drop_sent(self.outbox.give_up(out, dst))
-
-    def bound_outbox(self) -> None:
-        """Give up notices that have expired, and the oldest ones where there is too much."""
-        if not self.outbox.notices:
-            return
-        for why, outs in (
-            ("expired", self.outbox.outdated(time.time())),
-            ("dropped", self.outbox.oldest_notices(self.outbox.bytes - self.habits.outbox_bytes)),
-        ):
-            for out in outs:
-                for dst in sorted(out.pending):
-                    self.counters.count(f"{why}.{dst}")
-                    self.store.drop_deliveries([(out.seq, dst)])
-                    self.sender.acked(dst, out.seq)
-                    self.drop_sent(self.outbox.give_up(out, dst))
-
-    def drop_sent(self, outs: Sequence[Out]) -> None:
-        """Forget messages. Their files go after the commit."""
-        self.store.drop_sent(out.seq for out in outs)
-        self.done_files += [out.file for out in outs if out.file is not None]
-        for out in outs:
-            self.sender.drop(out.seq)
-
     def is_untidy(self, now: float) -> bool:
         expired = time.time() >= self.outbox.expiry()
         return now >= self.tidy_at or (self.counters.dirty and now >= self.count_at) or expired
 
     def tidy(self, now: float, all: bool = False) -> None:
         """Delete what is done. A crash before costs a duplicate that is dropped."""
-        if self.done_deliveries:
-            self.store.drop_deliveries(self.done_deliveries)
-        if self.done_sent:
-            self.drop_sent(self.done_sent)
+        self.outgoing.tidy()
         if self.done_told:
             self.store.drop_told(self.done_told)
-        self.done_deliveries, self.done_sent, self.done_told, self.tidy_at = [], [], [], inf
+        self.done_told, self.tidy_at = [], inf
         if self.counters.dirty and (all or now >= self.count_at):
             self.store.save_counters(self.counters)
             self.counters.dirty, self.count_at = False, now + COUNTERS_DELAY
@@ -551,6 +487,6 @@ class Session:
                 self.apply(outcome)
             self.save_record()
             self.tidy(time.monotonic(), all=True)
-        self.store.files.remove(self.done_files)
+        self.remove_files()
         self.receiver.close()
         self.store.close()
