@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -62,7 +63,7 @@ log_dest none
 """
 
 
-class LocalBroker:
+class LocalBroker(ABC):
     """A broker on a free port of this machine, as a context manager.
 
     Args:
@@ -74,8 +75,9 @@ class LocalBroker:
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
 
+    @abstractmethod
     def command(self, port: int) -> Sequence[str]:
-        raise NotImplementedError
+        """What is run; it listens on this port, and ends when its standard input does."""
 
     @property
     def url(self) -> str:
