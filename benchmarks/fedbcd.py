@@ -3,8 +3,8 @@
     python benchmarks/fedbcd.py ../shared/data/mnist.npz [--seeds 3] [--rounds 40] [--diversity 3 6] [--samples 600]
 
 The paper's arrangement: 10 hospitals of 10 devices, each device holds so many labels only ("diversity"), 3 devices of
-each hospital take part in a round, 1 to 5 epochs on batches of 32, a network of three layers (784, 64, 10). One thing is
-smaller: 1000 test images. It takes 20 minutes of one core, half of that with 200 samples.
+each hospital take part in a round, 1 to 5 epochs on batches of 32, a network of three layers (784, 64, 10). One thing
+is smaller: 1000 test images. It takes 20 minutes of one core, half of that with 200 samples.
 Personalised accuracy: of each device's own model on the test images of its own labels, mean over the 100 devices (of
 FedAvg and FedProx, the shared model on the same images). Global: of z, or the mean of all z_n, on all test images.
 
