@@ -11,24 +11,29 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from edge_sdk.frames import Buffer
 
 INLINE = 256 * 1024  # bytes; a smaller body is faster as a value in the database
-STRIDE = 1 << 20  # bytes read at once
 PART = ".part"
-
-
-def digest(body: Buffer) -> bytes:
-    """By which a receiver knows that all chunks together are the body."""
-    return hashlib.sha256(body).digest()[:16]
 
 
 def checksum(chunk: Buffer) -> int:
     """Never 0, which means in a part's table that the chunk is not there."""
     return zlib.crc32(chunk) or 1
+
+
+def checksums(body: Buffer, chunk: int) -> tuple[int, ...]:
+    """Of its pieces."""
+    view = memoryview(body)
+    return tuple(checksum(view[start : start + chunk]) for start in range(0, len(view), chunk))
+
+
+def digest(checksums: Sequence[int]) -> bytes:
+    """By which a receiver knows that all chunks together are the body: each has been checked when it came."""
+    return hashlib.sha256(struct.pack(f"<{len(checksums)}I", *checksums)).digest()[:16]
 
 
 class Files:
@@ -42,19 +47,16 @@ class Files:
         unfinished = self.directory / f"{name}.new"
         with unfinished.open("wb") as file:
             file.write(body)
-            self.settle(file.fileno())
-        self.rename(unfinished, name)
+        os.replace(unfinished, self.directory / name)
+        self.settle(name)
 
-    def settle(self, number: int) -> None:
+    def settle(self, name: str) -> None:
+        """A row is about to name the file: where that is asked for, both are to survive a power cut."""
         if self.sync:
-            os.fsync(number)
-
-    def rename(self, path: Path, name: str) -> None:
-        os.replace(path, self.directory / name)
-        if self.sync:
-            directory = os.open(self.directory, os.O_RDONLY)
-            os.fsync(directory)
-            os.close(directory)
+            for path in (self.directory / name, self.directory):
+                number = os.open(path, os.O_RDONLY)
+                os.fsync(number)
+                os.close(number)
 
     def read(self, name: str) -> memoryview:
         """The body, mapped: it costs memory only where it is looked at, and outlives its file."""
@@ -89,6 +91,7 @@ class Part:
         self.count = -(-size // chunk)
         self.path = files.directory / f"{name}.{size}.{chunk}{PART}"
         self.number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        self.table = [0] * self.count
         self.have = self.verified()
 
     def verified(self) -> int:
@@ -98,6 +101,7 @@ class Part:
             (crc,) = struct.unpack_from("<I", table, 4 * i)
             if crc and checksum(os.pread(self.number, self.length(i), i * self.chunk)) == crc:
                 have |= 1 << i
+                self.table[i] = crc
         return have
 
     def length(self, i: int) -> int:
@@ -112,6 +116,7 @@ class Part:
         os.pwrite(self.number, data, i * self.chunk)
         os.pwrite(self.number, struct.pack("<I", crc), self.size + 4 * i)
         self.have |= 1 << i
+        self.table[i] = crc
         return "new"
 
     @property
@@ -120,14 +125,10 @@ class Part:
 
     def finish(self, expected: bytes) -> bool:
         """Give the file its name, or delete it if all chunks together are not the body."""
-        found = hashlib.sha256()
-        for start in range(0, self.size, STRIDE):
-            found.update(os.pread(self.number, min(STRIDE, self.size - start), start))
-        right = found.digest()[:16] == expected
+        right = digest(self.table) == expected
         if right:
             os.ftruncate(self.number, self.size)
-            self.files.settle(self.number)
-            self.files.rename(self.path, self.name)
+            os.replace(self.path, self.files.directory / self.name)
         self.close()
         if not right:
             self.path.unlink()

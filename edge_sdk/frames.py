@@ -55,7 +55,7 @@ class Message:
 
 @record
 class Chunk:
-    """`digest`: of all chunks together. `report`: the sender wants to know what has come."""
+    """`digest`: of the checksums of all chunks. `report`: the sender wants to know what has come."""
 
     run: str
     src: str
@@ -168,13 +168,15 @@ def _flag(value: Any) -> bool:
 
 
 def _acks(value: Any) -> tuple[Ack, ...]:
-    if type(value) is not list:
+    """Checked all at once: what is said to all children acknowledges something of each, and each reads all of it."""
+    if type(value) is not list or set(map(type, value)) - {list} or set(map(len, value)) - {3}:
         raise PeerError("expected a list of [name, epoch, seq]")
-    for ack in value:
-        if type(ack) is not list or len(ack) != 3 or type(ack[0]) is not str:
-            raise PeerError("expected a list of [name, epoch, seq]")
-        if not (type(ack[1]) is type(ack[2]) is int and 0 <= ack[1] <= LARGEST and 0 <= ack[2] <= LARGEST):
-            raise PeerError(f"expected a list of [name, epoch, seq], got {ack!r:.80}")
+    if not value:
+        return ()
+    names, *numbers = zip(*value, strict=True)
+    figures = numbers[0] + numbers[1]
+    if set(map(type, names)) != {str} or set(map(type, figures)) != {int} or min(figures) < 0 or max(figures) > LARGEST:
+        raise PeerError("expected a list of [name, epoch, seq], with numbers from 0 to 2^63 - 1")
     return tuple(map(tuple, value))
 
 

@@ -90,7 +90,8 @@ class Mail:
         assert out.body is not None
         piece = memoryview(out.body)[i * out.chunk : (i + 1) * out.chunk]
         about = self.about(session, out, receivers)
-        frame = Chunk(*about, len(out.body), out.chunk, out.digest, i, checksum(piece), report, piece)
+        crc = out.checksums[i] if out.checksums else checksum(piece)
+        frame = Chunk(*about, len(out.body), out.chunk, out.digest, i, crc, report, piece)
         self.publish(*self.address(dst, dst == self.parent), frame, 1, dst)
         self.counters.count(f"chunks_out.{dst}")
 

@@ -26,6 +26,7 @@ class Out:
     Attributes:
         asked: receivers for whom it is the latest question.
         chunk: bytes that travel together.
+        checksums: of the pieces, where they have been computed already.
         file: holds the body.
         fresh: nothing of it has been sent.
         notice: nobody owes or is owed an answer by it. expires: by time.time().
@@ -40,6 +41,7 @@ class Out:
     pending: set[str]
     chunk: int = 0
     digest: bytes = b""
+    checksums: tuple[int, ...] = ()
     file: str | None = None
     fresh: bool = True
     notice: bool = False

@@ -12,7 +12,7 @@ from edge_sdk.changes import changed
 from edge_sdk.counters import Counters
 from edge_sdk.engine import Parcel
 from edge_sdk.failpoints import reach
-from edge_sdk.files import INLINE, digest
+from edge_sdk.files import INLINE, checksums, digest
 from edge_sdk.frames import Held
 from edge_sdk.outbox import Out, Outbox
 from edge_sdk.store import Sent, Store, is_answer
@@ -60,8 +60,9 @@ class Outgoing:
         sent = Sent(seq, parcel.number, parcel.asks, parcel.to, frozenset(parcel.to), chunk, size=size)
         if not (parcel.asks or parcel.up):
             sent = changed(sent, notice=True, expires=time.time() + parcel.lasts)
-        if size > chunk:
-            sent = changed(sent, digest=digest(parcel.body))
+        pieces = checksums(parcel.body, chunk) if size > chunk else ()
+        if pieces:
+            sent = changed(sent, digest=digest(pieces))
         if size > INLINE:
             sent = changed(sent, file=f"{seq}.out")
         self.supersede(sent, parcel.up)
@@ -69,7 +70,8 @@ class Outgoing:
         self.store.save_sent(sent, parcel.body)
         if sent.file:
             self.outbox.outs[seq].body = self.store.files.read(sent.file)  # from the disk: it need not be in memory
-        self.outbox.send(self.outbox.outs[sent.seq], frozenset(everybody))
+        self.outbox.outs[seq].checksums = pieces
+        self.outbox.send(self.outbox.outs[seq], frozenset(everybody))
 
     def supersede(self, sent: Sent, up: bool) -> None:
         """Give up what its receiver would refuse now: older questions to a child, answers to older ones upward."""

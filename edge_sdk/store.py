@@ -296,6 +296,8 @@ class Store:
         ]
 
     def save_job(self, job: Job) -> Job:
+        if job.file:
+            self.files.settle(job.file)
         sql = "insert into jobs(sender, number, asks, body, file) values(?, ?, ?, ?, ?)"
         row = (job.sender, job.number, job.asks, None if job.file else job.body, job.file)
         return changed(job, id=self.db.execute(sql, row).lastrowid)

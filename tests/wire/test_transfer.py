@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.broker import LocalBroker
-from edge_sdk.files import Files, checksum, digest
+from edge_sdk.files import Files, checksum, checksums, digest
 from edge_sdk.frames import Chunk, Held, Offer
 from edge_sdk.outbox import Out
 from edge_sdk.proxy import Proxy
@@ -22,20 +22,21 @@ from tests.wire.live import Net, playing
 CHUNK = 16384
 BODY = random.Random(3).randbytes(10 * CHUNK + 77)
 COUNT = 11
+DIGEST = digest(checksums(BODY, CHUNK))
 
 
 def big(members: tuple[str, ...]) -> Out:
-    return Out(1, 1, True, members, BODY, set(members), CHUNK, digest(BODY))
+    return Out(1, 1, True, members, BODY, set(members), CHUNK, DIGEST)
 
 
 def chunk_of(i: int, body: bytes = BODY, report: bool = True) -> Chunk:
     piece = body[i * CHUNK : (i + 1) * CHUNK]
-    about = ("run", "a", 5, 1, 1, (), 1, True, len(body), CHUNK, digest(BODY))
+    about = ("run", "a", 5, 1, 1, (), 1, True, len(body), CHUNK, DIGEST)
     return Chunk(*about, i, checksum(piece), report, piece)
 
 
 def offer() -> Offer:
-    return Offer("run", "a", 5, 1, 1, (), 1, True, len(BODY), CHUNK, digest(BODY), 99)
+    return Offer("run", "a", 5, 1, 1, (), 1, True, len(BODY), CHUNK, DIGEST, 99)
 
 
 def test_chunks_in_any_order_and_twice_are_the_body(tmp_path: Path) -> None:
