@@ -50,6 +50,8 @@ class Mail:
     def post_pieces(self, session: Session, now: float) -> None:
         """What is due of the messages that travel in pieces, both ways."""
         sender = session.sender
+        if not (sender.bodies or sender.questions or session.receiver.reports):
+            return
         sender.evict(now)
         while sender.questions:
             body, dst, nonce = sender.questions.popleft()

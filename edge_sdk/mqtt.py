@@ -167,6 +167,7 @@ class Connection:
         self.rate = 0.0  # bytes per second that the broker takes; 0: not known
         self.trip = 0.0  # seconds that the broker took for the latest acknowledgement
         self.window, self.packet = WINDOW, PACKET
+        self.chunk = self.fitting()
         self.since, self.looked = time.monotonic(), 0.0
         self.vouched = 0.0  # when something was last published that the broker is to acknowledge
         self.ready = False  # the system says that there is something to be read, or that the connection is broken
@@ -210,6 +211,7 @@ class Connection:
             return
         self.window = getattr(properties, "ReceiveMaximum", WINDOW)
         self.packet = getattr(properties, "MaximumPacketSize", PACKET)
+        self.chunk = self.fitting()
         client.subscribe([(topic, 1) for topic in self.topics])
 
     def on_subscribe(self, _: Any, __: Any, mid: int, reasons: Any, ___: Any) -> None:
@@ -227,6 +229,7 @@ class Connection:
         if size >= SAMPLE:
             sample = size / took
             self.rate = 0.8 * self.rate + 0.2 * sample if self.rate else sample
+            self.chunk = self.fitting()
 
     def on_message(self, _: Any, __: Any, message: paho.MQTTMessage) -> None:
         try:
@@ -264,8 +267,7 @@ class Connection:
         """How many messages may be published now."""
         return self.window - len(self.flying) if self.up else 0
 
-    @property
-    def chunk(self) -> int:
+    def fitting(self) -> int:
         """Bytes that should travel together: few over a slow link, which may be cut, many over a fast one."""
         wanted = SMALLEST * 2 if not self.rate else max(SMALLEST, min(LARGEST, int(self.rate * SHARE)))
         power = 1 << (wanted.bit_length() - 1)

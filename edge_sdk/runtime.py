@@ -491,9 +491,8 @@ class Runtime:
     def save(self, now: float) -> None:
         if self.session is None or self.reopen_at < inf:
             return
-        links = [link.connection for link in self.all_links if link.connection is not None]
-        self.session.chunk = min((c.chunk for c in links), default=self.session.chunk)
-        self.session.chunk = min(self.session.chunk, self.largest_chunk)
+        if links := [link.connection.chunk for link in self.all_links if link.connection is not None]:
+            self.session.chunk = min(self.largest_chunk, *links)
         for child in self.presence.refusals if self.session.here else ():
             self.session.excuse(child)  # but where nobody could answer, rounds of nobody would use up the run
         try:
