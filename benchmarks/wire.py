@@ -60,6 +60,9 @@ class Total:
     w: Theta
 
 
+NOTHING = Total(0, np.zeros(0, np.float32))
+
+
 @dataclass(frozen=True)
 class Tick:
     number: int
@@ -75,17 +78,16 @@ def child_receive(env: Env, state: Tick, sender: str, m: Vector) -> Any:
 
 
 def parent_start(env: Env) -> Any:
-    zero = np.zeros(env.floats, np.float32)
-    return Total(0, zero), [Send(DOWN, Vector(zero))]
+    return NOTHING, [Send(DOWN, Vector(np.zeros(env.floats, np.float32)))]
 
 
 def parent_receive(env: Env, state: Total, sender: str, m: Vector) -> Any:
-    return Total(state.count + 1, state.w + m.w), []
+    return Total(state.count + 1, state.w + m.w if state.count else m.w), []
 
 
 def parent_close(env: Env, state: Total) -> Any:
     mean = state.w / np.float32(state.count)
-    return Total(0, np.zeros_like(mean)), [Send(OUT, Tick(0)), Send(DOWN, Vector(mean))]
+    return NOTHING, [Send(OUT, Tick(0)), Send(DOWN, Vector(mean))]
 
 
 CHILD = Role(lambda env: (Tick(0), []), child_receive, unchanged, Tick)
