@@ -134,7 +134,7 @@ def claim(code: int, items: int) -> bytes:
 
 
 BOX = b"\x92\xa3Box"
-FEW = 64 * 2**10
+FEW = 96 * 2**10  # bytes: frames and messages of an exception from some thirty calls deep
 HOSTILE = {
     "an array of petabytes": wire(["Box", array(0, [2**50], 0)]),
     "an array beyond all numbers": wire(["Box", array(0, [2**63] * 32, 0)]),
