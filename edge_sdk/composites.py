@@ -31,12 +31,14 @@ def dataclass_coder(cls: type, steps: list[Step], layout: Layout | None) -> Code
     anew each time.
     """
     name, construct = written_name(cls), constructor(cls, layout)
-    still, latest, written = bool(getattr(cls, "STILL", False)), None, list[Any]()
+    still = bool(getattr(cls, "STILL", False))
+    latest: tuple[Any, list[Any]] = (None, [])  # an object, and what was written of it: replaced together, for threads
 
     def encode(value: Any, writer: Writer) -> list[Any]:
-        nonlocal latest, written
-        if value is latest is not None:
-            return written
+        nonlocal latest
+        known = latest
+        if known[0] is value is not None:
+            return known[1]
         if type(value) is not cls:
             raise unexpected(name, value)
         writer.enter()
@@ -49,7 +51,7 @@ def dataclass_coder(cls: type, steps: list[Step], layout: Layout | None) -> Code
             raise
         writer.depth -= 1
         if still:
-            latest, written = value, done
+            latest = value, done
         return done
 
     def decode(raw: Any, reader: Reader) -> Any:

@@ -65,7 +65,7 @@ class Session:
 
     Attributes:
         here: children that count now; kept up to date by the caller.
-        node: as saved.
+        node: as saved, or as it will be within KEPT seconds.
         waiting: messages read, to be taken in by the next commit.
         jobs: messages that wait for the role.
         acks: peer -> acknowledgements that it has not been sent.
@@ -112,7 +112,7 @@ class Session:
         self.node = self.saved_node(last)
         self.restarted = self.node.record.started
         self.saved = self.node.record
-        self.took: list[Message] = []  # in the transaction that is open
+        self.took: dict[tuple[str, int], Message] = {}  # in the transaction that is open: acknowledged when it is saved
         self.sent = self.outbox.seq  # below it everything is saved
         self.kept = inf  # when that was left open, by time.monotonic()
         self.jobs = deque(self.store.jobs())
@@ -142,7 +142,7 @@ class Session:
     def take(self, m: Message) -> str:
         """A message that has been read; the inbox's verdict."""
         verdict = self.inbox.verdict(m)
-        if (m.src, m.seq) in self.waiting:
+        if (m.src, m.seq) in self.waiting or (m.src, m.seq) in self.took:
             return "duplicate"
         if verdict == "new":
             self.waiting[m.src, m.seq] = m
@@ -154,7 +154,7 @@ class Session:
         """A piece of a message that has been read; what it was."""
         m = Message(f.run, f.src, f.epoch, f.seq, f.lo, (), f.number, f.asks)
         verdict = self.inbox.verdict(m)
-        if (m.src, m.seq) in self.waiting:
+        if (m.src, m.seq) in self.waiting or (m.src, m.seq) in self.took:
             return "duplicate"
         if verdict != "new":
             if verdict == "duplicate" and (isinstance(f, Offer) or f.report):
@@ -234,7 +234,7 @@ class Session:
             return
         if self.waiting:
             reach("read")
-        self.took += self.waiting.values()
+        self.took |= self.waiting
         with self.store.transaction(lambda: self.kept < inf):
             self.tidy(now)
             self.take_in()
@@ -271,9 +271,9 @@ class Session:
     def committed(self) -> None:
         """What follows from a commit."""
         self.counters["commits"] += 1  # not worth a commit of its own
-        for m in self.took:
+        for m in self.took.values():
             self.owe_ack(m)
-        self.took, self.sent = [], self.outbox.seq
+        self.took, self.sent = {}, self.outbox.seq
         self.remove_files()
         self.jobs += self.mine
         self.mine = []

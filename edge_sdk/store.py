@@ -133,7 +133,8 @@ class Store:
         self.db.execute("pragma locking_mode = exclusive")
         found = self.db.execute("pragma user_version").fetchone()[0]
         if found not in (0, FORMAT):
-            raise UsageError(f"{self.path}: store of format {found}, this version reads {FORMAT}")
+            hint = "end the run with the version that began it, or give the node an empty directory"
+            raise UsageError(f"{self.path}: store of format {found}, this version reads {FORMAT}; {hint}")
         self.db.execute("pragma journal_mode = wal")
         self.db.execute(f"pragma synchronous = {durability}")
         self.db.execute(f"pragma wal_autocheckpoint = {LOG}")

@@ -67,6 +67,13 @@ def test_an_answer_waits_for_the_others_unsaved_and_unacknowledged(session: Sess
     assert again.node.record.below.owed.keys() == set(CHILDREN) and again.take(answer("a")) == "new"
 
 
+def test_its_repetition_is_not_acknowledged_before_it_is_saved(session: Session) -> None:
+    heard(session, "a")
+    assert session.take(answer("a")) == "duplicate" and not session.acks
+    session.commit(NOW + KEPT)
+    assert session.take(answer("a")) == "duplicate" and session.acks.keys() == {"a"}
+
+
 def test_the_last_answer_ends_the_waiting(session: Session, tmp_path: Path) -> None:
     for child in CHILDREN:
         heard(session, child)
