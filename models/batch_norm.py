@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from torch import nn
 
 from models.errors import UnsupportedPattern
 from models.graph import Block, Graph, Node
-from models.rules.normalise import inverse_root, normalised_adjoint
+from models.rules.normalise import inverse_root
 
 
 def momenta(net: nn.Module) -> dict[str, float]:
@@ -43,25 +44,42 @@ def use_batch_statistics(g: Graph, momentum: Mapping[str, float]) -> dict[str, s
 
 
 def normalise(g: Graph, n: Node, momentum: float) -> dict[str, str]:
+    """y = scale d / std + shift with d = x - mean; new running mean and variance.
+
+    BatchNormalization with given statistics is an affine map per channel in one pass, so it does all three: d, y, and
+    half of the adjoint.
+    """
     x, scale, shift, mean, variance = n.inputs
-    shape = g.shape(x)
-    channels = shape[1]
-    per_channel = (1, channels, *(1 for _ in shape[2:]))
-    axes = [0, *range(2, len(shape))]
-    mu = g.mean(x, axes, keep=True)
-    d = g.sub(x, mu)
-    v = g.mean(g.mul(d, d), axes, keep=True)
+    shape, zero, one = g.shape(x), *(g.constant(np.full(g.shape(scale), v)) for v in (0.0, 1.0))
+    epsilon = n.attributes.get("epsilon", 1e-5)
+    mu = mean_per_channel(g, x)
+    d = g.op("BatchNormalization", x, one, zero, mu, one, epsilon=0.0, shape=shape)
+    v = mean_per_channel(g, g.mul(d, d))
+    g.op("BatchNormalization", d, scale, shift, zero, v, epsilon=epsilon, shape=shape, output=n.outputs[0])
     rstd = inverse_root(g, v, n)
-    xhat = g.mul(d, rstd)
-    scaled = g.mul(xhat, g.reshape(scale, per_channel))
-    g.op("Add", scaled, g.reshape(shift, per_channel), shape=shape, output=n.outputs[0])
 
     def backward(g: Graph, gy: str, want: Sequence[bool]) -> list[str]:
-        return [normalised_adjoint(g, gy, xhat, rstd, axes)]
+        """With the means m0 of gy and m1 of gy d: gx = scale rstd (gy - m0 - d rstd^2 m1)."""
+        slopes = g.mul(gy, d)
+        slope = g.mul(scale, rstd)
+        m0, m1 = (mean_per_channel(g, v) for v in (gy, slopes))
+        by_d = g.neg(g.mul(slope, g.mul(g.mul(rstd, rstd), m1)))
+        rest = g.op("BatchNormalization", d, by_d, g.neg(g.mul(slope, m0)), zero, one, epsilon=0.0, shape=shape)
+        gx = g.add(g.mul(gy, g.reshape(slope, (*g.shape(slope), *(1 for _ in shape[2:])))), rest)
+        return [gx, g.mul(sum_per_channel(g, slopes), rstd), sum_per_channel(g, gy)]
 
-    g.blocks[xhat] = Block((x,), backward)
-    fresh = g.reshape(mu, (channels,)), g.mul(g.reshape(v, (channels,)), unbiased(g, x, axes))
+    g.blocks[n.outputs[0]] = Block((x, scale, shift), backward)
+    fresh = mu, g.mul(v, unbiased(g, x, [0, *range(2, len(shape))]))
     return {old: mixed(g, old, new, momentum) for old, new in zip((mean, variance), fresh, strict=True)}
+
+
+def mean_per_channel(g: Graph, x: str) -> str:
+    """Over positions, where they lie next to each other, and then over samples."""
+    return g.mean(g.mean(x, range(2, g.rank(x))), [0])
+
+
+def sum_per_channel(g: Graph, x: str) -> str:
+    return g.sum(g.sum(x, range(2, g.rank(x))), [0])
 
 
 def unbiased(g: Graph, x: str, axes: Sequence[int]) -> str:

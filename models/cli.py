@@ -14,7 +14,7 @@ from torch import nn
 from models.compile import compile_module
 from models.errors import CompileError
 from models.losses import LOSSES
-from models.spec import MAX_BATCH, NORMS, Spec
+from models.spec import NORMS, Spec
 from models.split import SplitNet, SplitSpec, compile_split
 from models.zoo import ZOO
 from models.zoo.split import SPLIT_ZOO
@@ -40,7 +40,7 @@ def add_parsers(commands: argparse._SubParsersAction) -> None:
         "--features", default="", metavar="LAYER", help="path of a layer whose result is offered as features"
     )
     p.add_argument(
-        "--max-batch", type=int, metavar="N", help="samples that a device puts through at once; bounds its memory"
+        "--max-batch", type=int, metavar="N", help="samples that a device puts through at once (default: the fastest)"
     )
     p.add_argument("--below", type=int, help="the input holds integers from 0 to BELOW - 1 (embeddings)")
     p.add_argument(
@@ -104,7 +104,7 @@ def plain_model(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     if not shape:
         raise CompileError("--input is missing: the shape of one sample without the batch, e.g. --input 3,64")
     norm = args.norm or (ZOO[args.module].norm if args.module in ZOO else "frozen")
-    most = args.max_batch or (ZOO[args.module].max_batch if args.module in ZOO else MAX_BATCH)
+    most = args.max_batch or (ZOO[args.module].max_batch if args.module in ZOO else None)
     return net.eval(), Spec(
         name, shape, classes, args.loss, args.below, norm, groups, features=args.features, blocked=args.blocked,
         max_batch=most,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from models.layout import Slot, buffer_slots, flatten, parameter_slots
 from models.pack import pack
 from models.session import Session
 from models.spec import Spec, target_shape, with_classes
+from models.steps import MOST, samples_at_once
 from models.targets import Source, Target
 
 Progress = Callable[[str], None]
@@ -56,7 +57,7 @@ def compile_module(net: nn.Module, spec: Spec, progress: Progress = lambda text:
     forward = export_forward(net, slots, ["x"], [example(i) for i in inputs])
     train = spec.norm == "batch"
     source = Source(forward, {"theta": slots}, buffers, momenta(net) if train else None)
-    spec = with_classes(spec, source.output_shape)
+    spec = with_steps(with_classes(spec, source.output_shape), source)
     graphs = make_graphs(source, spec) | (blocked_graphs(source, spec) if spec.blocked else {})
     models = {k: t.model() for k, t in graphs.items()}
     progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
@@ -79,6 +80,15 @@ def example(i: DataInput) -> torch.Tensor:
     if i.below:
         return torch.randint(0, i.below, (TRACE_BATCH, *i.shape), generator=generator)
     return torch.randn(TRACE_BATCH, *i.shape, generator=generator)
+
+
+def with_steps(spec: Spec, source: Source) -> Spec:
+    """How many samples go through at once, where the caller leaves it open. Statistics of a batch need all of it."""
+    if spec.max_batch is not None:
+        return spec
+    if spec.norm == "batch":
+        return replace(spec, max_batch=MOST)
+    return replace(spec, max_batch=samples_at_once(source.begin(), sum(s.size for s in source.parameters)))
 
 
 def make_graphs(source: Source, spec: Spec) -> dict[str, Target]:

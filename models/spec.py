@@ -10,7 +10,6 @@ from models.graph import Shape
 from models.losses import LOSSES
 
 NORMS = ("frozen", "batch")
-MAX_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Spec:
         features: path of the layer whose result is offered as features; "" for none.
         blocked: also write the graphs in onnxruntime's blocked layout, for convolutions (used where it works).
         max_batch: how many samples a device puts through at once; larger batches go in several steps, with the same
-            result. Fewer need less memory.
+            result. Fewer need less memory. None: chosen for speed (models/steps.py).
     """
 
     name: str
@@ -41,14 +40,14 @@ class Spec:
     partial: Sequence[str] | None = None
     features: str = ""
     blocked: bool = False
-    max_batch: int = MAX_BATCH
+    max_batch: int | None = None
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise CompileError(f"loss {self.loss!r}: there are {', '.join(LOSSES)}")
         if self.norm not in NORMS:
             raise CompileError(f"norm {self.norm!r}: there are {', '.join(NORMS)}")
-        if self.max_batch < 1:
+        if self.max_batch is not None and self.max_batch < 1:
             raise CompileError(f"max_batch = {self.max_batch}: at least 1")
         if not self.input or any(d < 1 for d in self.input):
             raise CompileError(f"input {self.input}: the shape of one sample, without the batch, e.g. 3,64")

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from models.spec import MAX_BATCH
 from models.zoo import dense, sequence, vision, wearable
 
 
@@ -26,7 +25,7 @@ class Entry:
     parameters: int
     options: Mapping[str, Any] = field(default_factory=dict)
     norm: str = "frozen"
-    max_batch: int = MAX_BATCH
+    max_batch: int | None = None
 
     def build(self, input: tuple[int, ...] | None = None, classes: int | None = None) -> nn.Module:
         return self.make(input=input or self.input, classes=classes or self.classes, **self.options)
@@ -44,7 +43,7 @@ ZOO: dict[str, Entry] = {
     "gru2": Entry(sequence.Recurrent, (32, 12), 5, 10_917, {"cell": "GRU", "layers": 2}),
     "lstm": Entry(sequence.Recurrent, (32, 12), 5, 6_053, {"cell": "LSTM"}),
     "lstm2": Entry(sequence.Recurrent, (32, 12), 5, 14_501, {"cell": "LSTM", "layers": 2}),
-    "transformer": Entry(sequence.Transformer, (32, 12), 5, 70_149, max_batch=16),
+    "transformer": Entry(sequence.Transformer, (32, 12), 5, 70_149),
     "lenet": Entry(vision.LeNet, (1, 28, 28), 10, 61_706),
     "plain": Entry(vision.Plain, IMAGE, 10, 11_162),
     "resnet20": Entry(vision.ResNet, IMAGE, 10, 272_474),

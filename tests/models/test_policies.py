@@ -51,10 +51,24 @@ def bn_net():
     )
 
 
-def test_statistics_of_the_batch_are_torchs():
-    net = bn_net()
-    model = compiled(net, input=(2, 8), norm="batch")
-    x, y = batch_of((6, 2, 8)), np.arange(6) % 3
+def bn_of_rows():
+    return nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, momentum=0.3), nn.ReLU(), nn.Linear(4, 3))
+
+
+def bn_of_images():
+    layers = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, eps=1e-3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 9, 3)
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "mean"),
+    [(bn_net, (2, 8), 0), (bn_of_rows, (5,), 0), (bn_of_images, (2, 5, 5), 0), (bn_net, (2, 8), 50)],
+)
+def test_statistics_of_the_batch_are_torchs(make, shape, mean):
+    torch.manual_seed(3)
+    net = make().eval()
+    model = compiled(net, input=shape, norm="batch")
+    x, y = batch_of((6, *shape)) + np.float32(mean), np.arange(6) % 3
     loss, grad, buffers = model.loss_grad_buffers(model.theta0, x, y)
     net.train()
     want = F.cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y))
@@ -62,7 +76,7 @@ def test_statistics_of_the_batch_are_torchs():
     assert loss == pytest.approx(float(want.detach()), rel=1e-5)
     np.testing.assert_allclose(grad, flat, atol=1e-5)
     kept = torch.cat([net[1].running_mean, net[1].running_var]).numpy()
-    np.testing.assert_allclose(buffers, kept, atol=1e-6)
+    np.testing.assert_allclose(buffers, kept, rtol=1e-5, atol=1e-6)
     net.eval()
     np.testing.assert_allclose(model.predict(model.theta0, x, buffers), net(torch.from_numpy(x)).detach(), atol=1e-5)
 
