@@ -5,38 +5,36 @@
 
 Without a worker both are one commit, and all messages that were read together share it. Memory is a copy of the disk:
 if a commit fails, the session is thrown away and opened again. No network here; `runtime.py` publishes.
+
+What a commit holds is kept in four places: `incoming.py` (messages read), `calls.py` (of the role), `outgoing.py`
+(messages sent), `telling.py` (for the application). Here are the node's record, and the one transaction of them all.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from logging import Logger
 from math import inf
-from queue import Empty
 from typing import Any
 
 from edge_sdk import node as nodes
+from edge_sdk.calls import Calls
 from edge_sdk.changes import changed
 from edge_sdk.counters import Counters
-from edge_sdk.engine import Assembly, Outcome, Task, Verb, Worker, perform
-from edge_sdk.failpoints import reach
-from edge_sdk.frames import ACKS_PER_FRAME, Ack, Chunk, Held, Message, Offer
-from edge_sdk.inbox import Inbox
+from edge_sdk.engine import Assembly, Outcome, Task, Verb, perform
+from edge_sdk.frames import Ack, Chunk, Held, Message, Offer
+from edge_sdk.incoming import Incoming
 from edge_sdk.outgoing import Outgoing
 from edge_sdk.run import Run
-from edge_sdk.store import Job, Store
-from edge_sdk.transfer import Receiver
+from edge_sdk.store import Store
+from edge_sdk.telling import Telling
 
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
-ACK_DELAY = 0.02  # seconds in which an acknowledgement may find a message to travel with
 TIDY_DELAY = 0.5  # seconds after which deliveries that are done are deleted, if no other commit comes
 COUNTERS_DELAY = 1.0  # seconds between two savings of the counters
 KEPT = 0.004  # seconds for which answers wait for others, to be saved together
-BATCH = 64  # messages given to the worker at once: their outcomes can share a commit
-PAUSE = 60.0  # seconds until a start or a close that failed is tried again
 
 
 @dataclass(frozen=True)
@@ -66,14 +64,8 @@ class Session:
     Attributes:
         here: children that count now; kept up to date by the caller.
         node: as saved, or as it will be within KEPT seconds.
-        waiting: messages read, to be taken in by the next commit.
-        jobs: messages that wait for the role.
-        acks: peer -> acknowledgements that it has not been sent.
-        stopping: calls in progress are to be given up.
         chunk: bytes that travel together in messages from now on.
-        latest: number of the parent's latest question, whether worked on or not.
-        unusable: why this node cannot go on in this run; "" if it can.
-        busy: calls given to the worker whose outcome has not been seen; `void`: those of them that change nothing.
+        settled: enough children have been here, or been waited for: the role may be called.
     """
 
     name: str
@@ -87,44 +79,28 @@ class Session:
     wake: Callable[[], None]
     log: Logger
     here: tuple[str, ...] = ()
-    waiting: dict[tuple[str, int], Message] = field(default_factory=dict)
-    acks: dict[str, list[Ack]] = field(default_factory=dict)
-    ack_at: float = inf
-    stopping: bool = False
     chunk: int = CHUNK
-    latest: int = 0
-    unusable: str = ""
-    busy: int = 0
-    void: int = 0
     settled: bool = False
-    pause: float = 0.0
 
     def __post_init__(self) -> None:
         self.opened = time.monotonic()
-        self.inbox = Inbox(self.store)
         self.outgoing = Outgoing(self.store, self.counters, self.habits.rto, self.habits.outbox_bytes)
         self.outbox, self.sender = self.outgoing.outbox, self.outgoing.sender
         self.store.files.sweep(self.store.used_files(), parts=False)
-        self.receiver = Receiver(self.store.files)
+        self.incoming = Incoming(self.store)
+        self.inbox, self.receiver, self.acks = self.incoming.inbox, self.incoming.receiver, self.incoming.acks
         last: dict[str, nodes.Envelope] = {}
         for sent in self.outgoing.load():
             last |= {d: nodes.Envelope(self.name, d, sent.number, None, sent.asks) for d in sent.receivers}
         self.node = self.saved_node(last)
         self.restarted = self.node.record.started
         self.saved = self.node.record
-        self.took: dict[tuple[str, int], Message] = {}  # in the transaction that is open: acknowledged when it is saved
         self.sent = self.outbox.seq  # below it everything is saved
         self.kept = inf  # when that was left open, by time.monotonic()
-        self.jobs = deque(self.store.jobs())
-        self.latest = max((j.number for j in self.jobs if j.sender == self.parent and j.asks), default=0)
-        self.mine: list[Job] = []  # for this node itself, after what it has sent has left
-        self.excuses = deque[Job]()  # children that have refused the run, and the questions that they owe an answer to
-        self.told = [(id, self.assembly.records.decode(body)) for id, body in self.store.told()]
-        self.done_told: list[int] = []
-        self.done_files: list[str] = []
-        self.arrived: dict[tuple[str, int], str] = {}  # files of messages that came in pieces
+        self.telling = Telling(self.name, self.store, self.assembly.records, self.tell, self.counters, self.log)
         self.tidy_at, self.count_at = inf, time.monotonic() + COUNTERS_DELAY
-        self.worker = Worker(self.assembly, self.wake) if self.habits.worker else None
+        wake = self.wake if self.habits.worker else None
+        self.calls = Calls(self.name, self.parent, self.assembly, self.store, self.counters, wake, self.log)
 
     def saved_node(self, last: Mapping[str, nodes.Envelope]) -> nodes.Node:
         fresh = nodes.new(
@@ -141,32 +117,11 @@ class Session:
 
     def take(self, m: Message) -> str:
         """A message that has been read; the inbox's verdict."""
-        verdict = self.inbox.verdict(m)
-        if (m.src, m.seq) in self.waiting or (m.src, m.seq) in self.took:
-            return "duplicate"
-        if verdict == "new":
-            self.waiting[m.src, m.seq] = m
-        elif verdict == "duplicate":
-            self.owe_ack(m)
-        return verdict
+        return self.incoming.take(m)
 
     def take_piece(self, f: Chunk | Offer) -> str:
         """A piece of a message that has been read; what it was."""
-        m = Message(f.run, f.src, f.epoch, f.seq, f.lo, (), f.number, f.asks)
-        verdict = self.inbox.verdict(m)
-        if (m.src, m.seq) in self.waiting or (m.src, m.seq) in self.took:
-            return "duplicate"
-        if verdict != "new":
-            if verdict == "duplicate" and (isinstance(f, Offer) or f.report):
-                self.owe_ack(m)
-            return verdict
-        verdict, file = self.receiver.take(f)
-        reach("chunk")
-        if file is not None:
-            reach("assembled")
-            self.waiting[m.src, m.seq] = changed(m, body=self.store.files.read(file))
-            self.arrived[m.src, m.seq] = file
-        return verdict
+        return self.incoming.take_piece(f)
 
     def take_reports(self, src: str, parts: Iterable[Held]) -> None:
         now = time.monotonic()
@@ -191,8 +146,7 @@ class Session:
             self.inbox.renew(name, epoch)
             if known:
                 self.forget_disk_of(name)
-        self.waiting = {key: m for key, m in self.waiting.items() if m.src != name or m.epoch == epoch}
-        self.receiver.forget(name, epoch)
+        self.incoming.forget(name, epoch)
 
     def forget_disk_of(self, name: str) -> None:
         self.counters.count(f"replaced.{name}")
@@ -205,42 +159,37 @@ class Session:
     def begin_anew(self) -> None:
         """The parent counts its questions from 1 again: what it asked before, and what it was answered, is void."""
         assert self.parent is not None
-        for job in [j for j in self.jobs if j.sender == self.parent]:
-            self.jobs.remove(job)
-            if job.id is not None:
-                self.store.drop_job(job.id)
+        self.calls.begin_anew()
         for out in self.outbox.waiting(self.parent):
             self.outgoing.give_up(out, self.parent)
-        self.void, self.latest = self.busy, 0
         self.node = nodes.with_record(self.node, above=0)
         self.save_record()
 
     def excuse(self, child: str) -> None:
         """It cannot take part in the run: what it owes is not waited for."""
         number = self.node.record.below.owed.get(child)
-        if number is not None and not any(excuse.sender == child for excuse in self.excuses):
-            self.excuses.append(Job(child, number, False, b""))
+        if number is not None:
+            self.calls.excuse(child, number)
 
     # -- the transaction
 
     def commit(self, now: float) -> None:
         """Take in what was read, work as far as may be, save all of it. `now`: time.monotonic()."""
         self.settled = self.settled or self.may_settle(now)
-        outcomes = self.finished()
-        work = not self.worker and self.next_verb() is not None
-        idle = not (self.waiting or outcomes or work or self.told)
+        outcomes = self.calls.finished()
+        work = not self.calls.worker and self.next_verb() is not None
+        idle = not (self.incoming.waiting or outcomes or work or self.telling.told)
         if idle and not self.is_untidy(now) and now < self.kept + KEPT:
             self.dispatch()
             return
-        if self.waiting:
-            reach("read")
-        self.took |= self.waiting
+        self.incoming.begin()
         with self.store.transaction(lambda: self.kept < inf):
             self.tidy(now)
-            self.take_in()
+            for job in self.incoming.take_in():
+                self.calls.add(job, lasting=self.calls.worker is not None or not self.settled)
             for outcome in outcomes:
                 self.apply(outcome)
-            if not self.worker:
+            if not self.calls.worker:
                 self.work()
             self.outgoing.bound()
             self.kept = min(self.kept, now) if self.may_be_kept(now) else inf
@@ -254,10 +203,10 @@ class Session:
 
     def may_be_kept(self, now: float) -> bool:
         """Nothing new may leave, and answers to the same question are to come: they can be saved together."""
-        below = self.node.record.below
-        waits = below.open and below.owed and not self.worker and not self.stopping and now < self.kept + KEPT
-        files = self.done_files or self.outgoing.done_files
-        news = self.outbox.seq != self.sent or self.told or self.mine or self.jobs or files
+        below, calls = self.node.record.below, self.calls
+        waits = below.open and below.owed and not calls.worker and not calls.stopping and now < self.kept + KEPT
+        files = calls.done_files or self.outgoing.done_files
+        news = self.outbox.seq != self.sent or self.telling.told or calls.mine or calls.jobs or files
         return bool(waits) and not news
 
     def end_kept(self) -> None:
@@ -271,137 +220,22 @@ class Session:
     def committed(self) -> None:
         """What follows from a commit."""
         self.counters["commits"] += 1  # not worth a commit of its own
-        for m in self.took.values():
-            self.owe_ack(m)
-        self.took, self.sent = {}, self.outbox.seq
+        self.incoming.committed()
+        self.sent = self.outbox.seq
         self.remove_files()
-        self.jobs += self.mine
-        self.mine = []
-        self.tell_all()
+        self.calls.committed()
+        self.tidy_at = min(self.tidy_at, self.telling.tell_all() + TIDY_DELAY)
 
     def remove_files(self) -> None:
         """Those of messages that are done with, here and at their receivers."""
-        done = self.done_files + self.outgoing.done_files
+        done = self.calls.done_files + self.outgoing.done_files
         if done:
             self.store.files.remove(done)
-            self.done_files, self.outgoing.done_files = [], []
+            self.calls.done_files, self.outgoing.done_files = [], []
 
     def save_record(self) -> None:
         self.saved = self.node.record
         self.store.save_record(self.assembly.records.encode(changed(self.node.record, last={})))
-
-    def take_in(self) -> None:
-        took, self.waiting = list(self.waiting.values()), {}
-        for m in took:
-            self.inbox.note(m)
-            job = Job(m.src, m.number, m.asks, m.body, file=self.arrived.pop((m.src, m.seq), None))
-            self.jobs.append(self.store.save_job(job) if self.worker or not self.settled else job)
-            if m.src == self.parent and m.asks:
-                self.latest = max(self.latest, m.number)
-
-    def work(self) -> None:
-        """Without a worker: everything there is to do, in the transaction that is open."""
-        while task := self.next_task():
-            self.busy = 1
-            self.apply(perform(self.assembly, task))
-        self.jobs = deque(j if j.id is not None else self.store.save_job(j) for j in self.jobs)
-
-    def dispatch(self) -> None:
-        if self.worker and not self.stopping and (task := self.next_task()):
-            jobs = list(self.jobs)[:BATCH] if task.verb == "arrive" else [task.job]
-            tasks = [changed(task, job=job) for job in jobs]
-            self.busy = len(tasks)
-            self.worker.tasks.put(tasks)
-
-    def finished(self) -> list[Outcome]:
-        found: list[Outcome] = []
-        while self.worker is not None:
-            try:
-                found.append(self.worker.done.get_nowait())
-            except Empty:
-                break
-        return found
-
-    @property
-    def cancelled(self) -> bool:
-        """The call in progress should be given up: its question is not the parent's latest, or the node stops."""
-        task = self.worker.running if self.worker else None
-        job = task.job if task else None
-        return self.stopping or (job is not None and job.sender == self.parent and job.number < self.latest)
-
-    def next_verb(self) -> Verb | None:
-        """The next call to be made, if one may be made now."""
-        if self.busy or not self.settled or self.unusable:
-            return None
-        record = self.node.record
-        if self.excuses and record.started:
-            return "excuse"
-        if self.jobs and record.started:
-            return "arrive"
-        if time.time() < max(self.pause, record.below.deadline if record.started else 0.0):
-            return None
-        return "tick" if record.started else "start"
-
-    def next_task(self) -> Task | None:
-        verb = self.next_verb()
-        if verb is None:
-            return None
-        if self.node.here != self.here or self.node.env.me != self.name:
-            env = replace(self.node.env, me=self.name, here=self.here)
-            self.node = changed(self.node, here=self.here, env=env)
-        waiting = {"arrive": self.jobs, "excuse": self.excuses}.get(verb)
-        return Task(verb, self.node, time.time(), waiting[0] if waiting else None)
-
-    def apply(self, outcome: Outcome) -> None:
-        """Write what a call came to."""
-        self.busy -= 1
-        job = outcome.task.job
-        if self.void:
-            self.void -= 1
-            return  # of a parent's question that is void; a child's answer is worked on again
-        if outcome.cancelled and self.stopping:
-            return  # it is done again after the restart
-        if outcome.unusable:
-            self.unusable, self.stopping = outcome.unusable, True
-            return  # the message is kept: after a restart with what was wrong put right it is worked on
-        if outcome.task.verb == "excuse":
-            self.excuses.popleft()
-        elif job is not None:
-            self.jobs.popleft()
-            if job.id is not None:
-                self.store.drop_job(job.id)
-            if job.file is not None:
-                self.done_files.append(job.file)
-        if outcome.failed:
-            self.set_aside(outcome)
-        self.note(outcome)
-        if outcome.node is not None:
-            self.node = outcome.node
-        for parcel in outcome.parcels:
-            self.outgoing.send(parcel, self.chunk, self.here)
-        self.mine += [self.store.save_job(j) for j in outcome.jobs]
-        self.told += [(self.store.save_told(encoded), message) for message, encoded in outcome.told]
-
-    def note(self, outcome: Outcome) -> None:
-        sender = outcome.task.job.sender if outcome.task.job else self.name
-        if outcome.refused:
-            self.counters.count(f"refused.late.{sender}")
-            self.log.debug("%s: refused: %s", self.name, outcome.refused)
-        if outcome.broken:
-            self.counters.count(f"refused.broken.{sender}")
-            self.log.warning("%s: dropped a message of %s: %s", self.name, sender, outcome.broken)
-        if outcome.cancelled:
-            self.counters.count("cancelled")
-
-    def set_aside(self, outcome: Outcome) -> None:
-        """What a role cannot work on is kept for a person to look at, and not tried again at once."""
-        task = outcome.task
-        job = task.job or Job(self.name, self.node.record.below.number, False, task.verb.encode())
-        if task.job is None:
-            self.pause = time.time() + PAUSE
-        self.store.quarantine(job, outcome.failed)
-        self.counters.count(f"quarantined.{job.sender}")
-        self.log.error("%s: %s of %s failed and is set aside:\n%s", self.name, task.verb, job.sender, outcome.failed)
 
     def is_untidy(self, now: float) -> bool:
         expired = time.time() >= self.outbox.expiry()
@@ -410,44 +244,61 @@ class Session:
     def tidy(self, now: float, all: bool = False) -> None:
         """Delete what is done. A crash before costs a duplicate that is dropped."""
         self.outgoing.tidy()
-        if self.done_told:
-            self.store.drop_told(self.done_told)
-        self.done_told, self.tidy_at = [], inf
+        self.telling.tidy()
+        self.tidy_at = inf
         if self.counters.dirty and (all or now >= self.count_at):
             self.store.save_counters(self.counters)
             self.counters.dirty, self.count_at = False, now + COUNTERS_DELAY
 
-    def tell_all(self) -> None:
-        """Hand to the application what it has not had. An exception there is its own affair, and is logged."""
-        told, self.told = self.told, []
-        for id, message in told:
-            try:
-                self.tell(id, message)
-                reach("told")
-            except Exception:
-                self.counters.count("told_failed")
-                self.log.exception("%s: the application failed on %s", self.name, type(message).__name__)
-            self.done_told.append(id)
-            self.tidy_at = min(self.tidy_at, time.monotonic() + TIDY_DELAY)
+    # -- calls of the role
+
+    def next_verb(self) -> Verb | None:
+        return self.calls.next_verb(self.node.record) if self.settled else None
+
+    def next_task(self) -> Task | None:
+        task = self.calls.next_task(self.node, self.here) if self.settled else None
+        if task is not None:
+            self.node = task.node
+        return task
+
+    def work(self) -> None:
+        """Without a worker: everything there is to do, in the transaction that is open."""
+        while task := self.next_task():
+            self.calls.busy = 1
+            self.apply(perform(self.assembly, task))
+        self.calls.save_jobs()
+
+    def dispatch(self) -> None:
+        worker = self.calls.worker
+        if worker and not self.calls.stopping and (task := self.next_task()):
+            self.calls.give(worker, task)
+
+    def apply(self, outcome: Outcome) -> None:
+        """Write what a call came to."""
+        if not self.calls.ended(outcome):
+            return
+        if outcome.node is not None:
+            self.node = outcome.node
+        for parcel in outcome.parcels:
+            self.outgoing.send(parcel, self.chunk, self.here)
+        self.calls.add_mine(outcome.jobs)
+        self.telling.add(outcome.told)
+
+    @property
+    def latest(self) -> int:
+        """Number of the parent's latest question, whether worked on or not."""
+        return self.calls.latest
 
     # -- acknowledgements
 
-    def owe_ack(self, m: Message) -> None:
-        self.acks.setdefault(m.src, []).append((m.src, m.epoch, m.seq))
-        self.ack_at = min(self.ack_at, time.monotonic() + ACK_DELAY)
+    @property
+    def ack_at(self) -> float:
+        """When acknowledgements leave even if no message takes them along, by time.monotonic()."""
+        return self.incoming.ack_at
 
     def acks_for(self, peers: Sequence[str]) -> tuple[Ack, ...]:
         """Acknowledgements that may travel in a frame to these peers; they are owed no more."""
-        found: list[Ack] = []
-        for peer in peers:
-            mine = self.acks.pop(peer, [])
-            room = ACKS_PER_FRAME - len(found)
-            found += mine[:room]
-            if mine[room:]:
-                self.acks[peer] = mine[room:]
-        if not self.acks:
-            self.ack_at = inf
-        return tuple(found)
+        return self.incoming.acks_for(peers)
 
     # -- time
 
@@ -461,29 +312,22 @@ class Session:
 
     def timer(self, now: float) -> float:
         """Seconds until `commit` or the outbox has something to do."""
-        if self.told or (not self.worker and self.next_verb()):
+        if self.telling.told or (not self.calls.worker and self.next_verb()):
             return 0.0
         settle = self.opened + self.habits.settle if self.restarted and not self.settled else inf
         count = self.count_at if self.counters.dirty else inf
-        end = min(self.tidy_at, self.outbox.timer(), self.ack_at, settle, count, self.kept + KEPT)
-        return min(end - now, self.outbox.expiry() - time.time(), self.until_tick())
-
-    def until_tick(self) -> float:
-        if self.busy or not self.settled:
-            return inf
-        deadline = self.node.record.below.deadline if self.node.record.started else 0.0
-        return max(deadline, self.pause) - time.time()
+        end = min(self.tidy_at, self.outbox.timer(), self.incoming.ack_at, settle, count, self.kept + KEPT)
+        tick = self.calls.until_tick(self.node.record) if self.settled else inf
+        return min(end - now, self.outbox.expiry() - time.time(), tick)
 
     # -- end
 
     def close(self, grace: float) -> None:
         """Save what is done; a call that does not end within `grace` seconds is made again after the restart."""
-        self.stopping = True
-        if self.worker is not None:
-            self.worker.close(grace)
+        self.calls.stop(grace)
         self.end_kept()
         with self.store.transaction():
-            for outcome in self.finished():
+            for outcome in self.calls.finished():
                 self.apply(outcome)
             self.save_record()
             self.tidy(time.monotonic(), all=True)

@@ -420,7 +420,7 @@ def test_a_full_disk_stops_a_node_until_there_is_room(
         save(store, src, seq)
 
     monkeypatch.setattr(Store, "save_received", save_received)
-    monkeypatch.setattr("edge_sdk.runtime.DISK", 0.2)
+    monkeypatch.setattr("edge_sdk.membership.DISK", 0.2)
     net = Net(tmp_path, quick.url)
     aggregator, device = net.aggregator("a"), net.device("a", "agg")
     with playing(aggregator, device):
