@@ -25,6 +25,7 @@ from aggregator.pretrained import built
 from edge_sdk import datasets
 from edge_sdk.errors import UsageError
 from edge_sdk.fleet import write_toml
+from edge_sdk.ondemand import INPUTS
 from edge_sdk.settings import parse_assignment
 from edge_sdk.traces import load_folder, split, windows
 
@@ -39,7 +40,7 @@ class Job:
         rows: how many of the first training samples of a data set are the aggregator's.
         persons: how many of the last traces of a folder are.
         architecture: a model of the zoo, or FILE.py:NAME of one's own. arguments: to build it with.
-        input: shape of a sample, where the model wants another than the data set has.
+        input: shape of a sample, where the model wants another than the devices' models usually do.
         weight, regulariser: lambda and what it weighs, for private.toml.
     """
 
@@ -103,7 +104,7 @@ def samples(job: Job) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     train, test = datasets.held_out(table, seed=job.seed)
     table = datasets.standardised(table, train, datasets.DATASETS[table.name].together)
     mine = datasets.reserved(table, job.rows)
-    shape = job.input or table.x.shape[1:]
+    shape = job.input or INPUTS.get(table.name, table.x.shape[1:])
     if np.prod(shape) != np.prod(table.x.shape[1:]):
         raise UsageError(f"--input {shape}: samples of {table.name} have the shape {table.x.shape[1:]}")
     x, y = torch.from_numpy(table.x.reshape(len(table), *shape)), torch.from_numpy(table.y)
@@ -169,7 +170,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--persons", type=int, default=2, help="of a folder of traces, its last so many (2)")
     p.add_argument("--architecture", default="lenet", help="of the zoo, or FILE.py:NAME (lenet)")
     p.add_argument("--argument", action="append", default=[], metavar="KEY=VALUE", help="to build it with")
-    p.add_argument("--input", help="shape of a sample for the model, e.g. 1,28,28")
+    p.add_argument("--input", help="shape of a sample for the model, e.g. 784 (default: as in a replay)")
     p.add_argument("--epochs", type=int, default=20)
     p.add_argument("--rate", type=float, default=1e-3, help="of Adam (0.001)")
     p.add_argument("--batch", type=int, default=64)

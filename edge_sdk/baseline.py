@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from edge_sdk.method import Place
 from edge_sdk.methods import fedbcd
 from edge_sdk.methods.fedal import alone
@@ -13,7 +15,11 @@ ALONE = 9
 """Purpose of the random stream: apart from those of the methods."""
 
 
-def local_only(env: Place) -> Vector:
+Told = Callable[[int], None]
+"""Called with the number of rounds that are done."""
+
+
+def local_only(env: Place, told: Told = lambda rounds: None) -> Vector:
     """Mini-batch SGD on the own samples from the initial model: as many epochs, the same batches' size, step sizes and
     weight decay as the local phases of a whole run, but nobody else's knowledge. FedAL's devices: their local stages;
     FedBCD's: their steps without the penalty.
@@ -22,23 +28,25 @@ def local_only(env: Place) -> Vector:
         theta, (n,), after rounds x local_epochs epochs.
     """
     if isinstance(env, Env):
-        return alone(env)
+        return alone(env, told)
     if isinstance(env, fedbcd.Env):
-        return unpulled(env)
+        return unpulled(env, told)
     settings = env.settings if isinstance(env.settings, Training) else Training()
     theta = env.theta0.copy()
     assert env.grad_fn is not None
     for round in range(env.rounds):
         steps = batches(env.random(round, ALONE), env.samples, settings.batch, settings.local_epochs)
         descend(env.grad_fn, theta, steps, settings.eta(round), damp=settings.weight_decay)
+        told(round + 1)
     return theta
 
 
-def unpulled(env: fedbcd.Env) -> Vector:
+def unpulled(env: fedbcd.Env, told: Told) -> Vector:
     """Eq. (4) of FedBCD on g_i alone, round after round, with the same draws of K and of batches."""
     start = fedbcd.common_start(env)
     x, before = start, start
     for round in range(env.rounds):
         steps = fedbcd.minibatches(env, env.settings, round, fedbcd.local_steps(env, env.settings, round))
         x, before, _ = fedbcd.edge_update(gradient(env), env.settings, x, before, steps)
+        told(round + 1)
     return x

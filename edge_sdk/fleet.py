@@ -43,6 +43,11 @@ class Fleet:
                 said = (self.logs / f"{name}.log").read_text(errors="replace").strip().splitlines()[-6:]
                 raise FleetError(f"{name} ended with code {process.returncode}:\n  " + "\n  ".join(said))
 
+    def warnings(self, name: str) -> list[str]:
+        """What a process has warned of so far, without time and level."""
+        said = (self.logs / f"{name}.log").read_text(errors="replace").splitlines()
+        return [line.split(" WARNING ", 1)[1] for line in said if " WARNING " in line]
+
     def done(self) -> bool:
         return all(process.poll() is not None for process in self.running.values())
 

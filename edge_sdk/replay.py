@@ -29,11 +29,12 @@ from edge_sdk.parties import shapes
 from edge_sdk.private import Private, private_table, takes_private
 from edge_sdk.public import store_public
 from edge_sdk.run import Run
+from edge_sdk.serve import ALONE
 from edge_sdk.wire import Wire
 
 DEVICES_APART = 24
-AT_THE_END = 300.0
-"""Seconds that devices may take after the last round, for what they reach alone."""
+PATIENCE, SAY_EVERY = 300.0, 10.0
+"""Seconds after the last round in which no device gets on; seconds between two words about how far they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +102,10 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
             say(f"embedded broker at {url}")
         fleet = stack.enter_context(Fleet(job.out / "logs"))
         start_all(job, fleet, run, everybody, given, url)
-        lines = follow(job, fleet, progress)
-        alone = job.local_only and not splits(job)
-        say("the last round is over; each device finds out what it would have reached alone" if alone else "")
-        late = fleet.wait(AT_THE_END)
-        if late:
-            raise FleetError(f"still running {AT_THE_END:.0f} s after the last round: {', '.join(late)}")
-        fleet.check()
+        lines = follow(job, fleet, progress, say)
+        if job.local_only and not splits(job):
+            say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
+        settle(fleet, Alone(job.out / "devices", everybody), say)
     return collected(job, everybody, lines, url, time.monotonic() - began)
 
 
@@ -223,11 +221,16 @@ def start_all(job: Replay, fleet: Fleet, run: Run, everybody: Cohort, given: Giv
         fleet.start(f"device-{share[0].stem}" if apart else f"devices-{i + 1}", ["device", "--once", *share])
 
 
-def follow(job: Replay, fleet: Fleet, progress: Callable[[Line], None]) -> list[Line]:
-    """The aggregator's metrics, line by line, until the run has ended."""
+def follow(job: Replay, fleet: Fleet, progress: Callable[[Line], None], say: Callable[[str], None]) -> list[Line]:
+    """The aggregator's metrics, line by line, until the run has ended; and what it warns of."""
     lines: list[Line] = []
+    warned = 0
     for line in tailed(job.out / "aggregator" / "metrics.jsonl", fleet):
-        line = {**line, "bytes_so_far": bytes_so_far(job.out, line)}
+        warnings = fleet.warnings("aggregator")
+        for warning in warnings[warned:]:
+            say(f"warning: {warning}")
+        warned = len(warnings)
+        line = {**line, "bytes_so_far": bytes_so_far(job.out)}
         lines.append(line)
         progress(line)
         if line["kind"] == "finished":
@@ -235,13 +238,15 @@ def follow(job: Replay, fleet: Fleet, progress: Callable[[Line], None]) -> list[
     raise FleetError("the aggregator ended without finishing the run; see logs/aggregator.log")
 
 
-def bytes_so_far(out: Path, line: Line) -> int:
-    """On all hops. The hospitals' ledgers are at most half a second old."""
-    total = line["bytes"].get("bytes_in", 0) + line["bytes"].get("bytes_out", 0)
-    for path in out.glob("hospital-*/ledger.json"):
-        ledger = json.loads(path.read_text())
-        total += sum(d["sent"] + d["received"] for d in ledger["down"].values())
-    return int(total)
+def bytes_so_far(out: Path) -> int:
+    """On all hops, seen from their lower ends as in `bytes_of`: what is published once for all is received by each.
+
+    The hospitals' ledgers are at most half a second old.
+    """
+    ledgers = [json.loads(path.read_text()) for path in out.glob("hospital-*/ledger.json")]
+    hops = [hop for ledger in ledgers for hop in (ledger["up"], *ledger["down"].values())]
+    to_all = sum(ledger["to_all"] * len(ledger["down"]) for ledger in ledgers)
+    return int(sum(hop["sent"] + hop["received"] for hop in hops) + to_all)
 
 
 def tailed(path: Path, fleet: Fleet) -> Iterator[Line]:
@@ -259,6 +264,41 @@ def tailed(path: Path, fleet: Fleet) -> Iterator[Line]:
         if ended:
             return
         time.sleep(0.05)
+
+
+class Alone:
+    """What devices train alone after the last round, from the notes that they make."""
+
+    def __init__(self, directory: Path, everybody: Cohort) -> None:
+        self.files = [directory / d / ALONE for some in everybody.tree.values() for d in some]
+
+    def shares(self) -> list[float]:
+        """How much of its rounds each device has done."""
+        notes = [json.loads(f.read_text()) if f.exists() else {"rounds": 0, "of": 1} for f in self.files]
+        return [n["rounds"] / n["of"] for n in notes]
+
+
+def settle(fleet: Fleet, alone: Alone, say: Callable[[str], None]) -> None:
+    """Until all processes have ended; they may take their time as long as any of them gets on.
+
+    Raises:
+        FleetError: nothing has moved for PATIENCE seconds.
+    """
+    before: tuple[list[float], int] | None = None
+    moved = said = time.monotonic()
+    while running := [name for name, process in fleet.running.items() if process.poll() is None]:
+        fleet.check()
+        now, shares = time.monotonic(), alone.shares()
+        if before != (shares, len(running)):
+            before, moved = (shares, len(running)), now
+        elif now - moved > PATIENCE:
+            raise FleetError(f"nothing has moved for {PATIENCE:.0f} s; still running: {', '.join(running)}")
+        if any(shares) and now - said > SAY_EVERY:
+            done = sum(share == 1 for share in shares)
+            say(f"alone {sum(shares) / len(shares):>6.0%}   {done} of {len(shares)} devices are done")
+            said = now
+        time.sleep(0.2)
+    fleet.check()
 
 
 def collected(job: Replay, everybody: Cohort, lines: list[Line], url: str, seconds: float) -> dict[str, Any]:

@@ -10,6 +10,10 @@ Result = Mapping[str, Any]
 HEADER = f"{'round':>6} {'devices':>8} {'loss':>8} {'global':>8} {'personal':>9} {'MB':>8} {'seconds':>8}"
 
 
+DENSE = 0.95
+"""From this share of entries that are not zero, a component is not called sparse."""
+
+
 def round_line(line: Mapping[str, Any], began: float) -> str:
     """One line of metrics, as one line on the terminal."""
     found = accuracies(line["sums"])
@@ -28,12 +32,10 @@ def accuracies(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def loss(line: Mapping[str, Any]) -> float | None:
-    """Mean training loss of the devices counted; at an evaluation, the global model's on held-out samples."""
+    """Mean training loss of the devices counted in a round."""
     sums = line["sums"]
     if line["kind"] == "round" and line.get("devices") and "loss" in sums:
         return float(sums["loss"] / line["devices"])
-    if sums.get("samples") and "global_loss" in sums:
-        return float(sums["global_loss"] / sums["samples"])
     return None
 
 
@@ -81,9 +83,9 @@ def summary(result: Result) -> str:
         lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]
     else:
         lines += ["model    each device's own"]
-    if model["ranks"]:
+    if any(rank < full[name] for name, rank in model["ranks"].items()):
         lines += [f"rank     {', '.join(f'{name} {rank}/{full[name]}' for name, rank in model['ranks'].items())}"]
-    if result["density"] is not None:
+    if result["density"] is not None and result["density"] < DENSE:
         lines.append(f"personal {percent(result['density'])} of the personal components' entries are not zero")
     lines.append(f"device   peak memory {result['memory']['device_peak_mb']:.0f} MB")
     lines.append(f"replay   {result['seconds']:.0f} s")

@@ -28,11 +28,13 @@ from edge_sdk.samples import samples_of
 from edge_sdk.services import DeviceFile, HospitalFile
 from edge_sdk.settings import read_toml
 from edge_sdk.split_model import SplitModel
+from edge_sdk.topics import ALL
 from hardware.probe import cpu_seconds, peak_memory_mb
 
 log = logging.getLogger("auscult.serve")
 LINGER, LAST_WORDS = 0.7, 60.0  # seconds
 
+ALONE, NOTE_EVERY = "alone.json", 1.0  # seconds
 WITH_PARENT = "AUSCULT_END_WITH"
 """Names the process that started this one, if this one is to end with it, however that ends."""
 
@@ -190,8 +192,20 @@ class DeviceService:
         assert device.current is not None
         env = replace(device.env(device.current, cancellable=False), me=device.name)
         assert env.score is not None
-        sums = env.score(local_only(env))
+        sums = env.score(local_only(env, Noted(self.file.directory / ALONE, env.rounds)))
         return sums["correct"] / sums["samples"]
+
+
+class Noted:
+    """How far the training alone has got, in a file, for whoever waits for it."""
+
+    def __init__(self, path: Path, of: int) -> None:
+        self.path, self.of, self.due = path, of, 0.0
+
+    def __call__(self, rounds: int) -> None:
+        if time.monotonic() >= self.due or rounds == self.of:
+            write_json(self.path, {"rounds": rounds, "of": self.of})
+            self.due = time.monotonic() + NOTE_EVERY
 
 
 def accuracies(sums: Mapping[str, float]) -> dict[str, float]:
@@ -244,6 +258,7 @@ def hospital_ledger(hospital: Hospital, file: HospitalFile) -> dict[str, Any]:
         "hospital": file.name,
         "up": traffic(counters, file.aggregator),
         "down": {device: traffic(counters, device) for device in file.devices},
+        "to_all": traffic(counters, ALL)["sent"],
         "peak_memory_mb": round(peak_memory_mb(), 1),
         **counted(hospital.runtime),
     }

@@ -26,7 +26,9 @@ def test_alone_is_the_own_optimum_whatever_the_penalty(env):
 
     whole = replace(env, me="d", rounds=40, theta0=np.zeros(2), grad_fn=pulled_to, samples=9)
     np.testing.assert_allclose(local_only(whole), TARGET, atol=1e-3)
-    few = local_only(replace(whole, rounds=1))
+    told: list[int] = []
+    few = local_only(replace(whole, rounds=1), told.append)
+    assert told == [1]
     assert 0.01 < np.abs(few - TARGET).max() < 1
 
 

@@ -95,4 +95,9 @@ def test_the_terminal_shows_a_line_per_round_and_a_table() -> None:
     assert lines[1].split()[0] == "end" and "25.0%" in lines[1] and "75.0%" in lines[1]
     table = report.device_table(RESULT)
     assert "d<1>" in table and table.splitlines()[-1].split() == ["mean", "50.0%", "25.0%", "75.0%"]
-    assert "rank     w 3/8" in report.summary(RESULT)
+    assert "rank     w 3/8" in report.summary(RESULT) and "12.5% of the personal" in report.summary(RESULT)
+
+
+def test_the_terminal_says_nothing_of_ranks_and_zeros_where_there_are_none() -> None:
+    said = report.summary({**RESULT, "density": 0.99, "model": {**RESULT["model"], "ranks": {"w": 8}}})
+    assert "rank " not in said and "personal " not in said.replace("personalised", "")

@@ -1,4 +1,4 @@
-"""Every message of HSGD, the paper's cost and its clock; methods/test_hsgd.py has the ledger against a run."""
+"""Every message of HSGD, the paper's cost and its clock; methods/test_hsgd_wire.py has the ledger against a run."""
 
 from __future__ import annotations
 

@@ -83,6 +83,15 @@ def test_a_model_of_the_zoo_with_arguments(tmp_path):
     assert private.loaded(read_toml(tmp_path / "private.toml", Private), "cpu")(torch.zeros(3, 30)).shape == (3, 2)
 
 
+def test_images_have_the_shape_that_they_have_on_devices(tmp_path):
+    x = np.random.default_rng(0).integers(0, 256, (40, 28, 28), np.uint8)
+    images = {"x_train": x[:30], "y_train": np.arange(30) % 10, "x_test": x[30:], "y_test": np.arange(10)}
+    np.savez(tmp_path / "m.npz", **images)
+    pretrain(Job(data=f"mnist:{tmp_path / 'm.npz'}", out=tmp_path / "out", rows=20, epochs=1), print)
+    with np.load(tmp_path / "out" / "data.npz") as file:
+        assert file["x"].shape == (20, 1, 28, 28)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -154,5 +154,7 @@ def step_warnings(s: Settings, devices: int, pull: float) -> list[str]:
         asked = {"(21)": there.local, "(22)": there.shared, "(23)": there.simple}
         found = [f"rho = {rho}: Assumption 5, eq. {n}, misses 0 by {-m:.3g}" for n, m in asked.items() if not m > 0]
     if total <= least_rho_sum(nu, pull):
-        found.append(f"the sum of rho is {total:.3g}: below {least_rho_sum(nu, pull):.3g} iterates may grow")
+        least, why = least_rho_sum(nu, pull), "the curvature of the private model's pull" if pull else "nu"
+        advice = f"raise rho{' or lower the weight of the private model' if pull else ''}"
+        found.append(f"the sum of rho is {total:.3g}, below the {least:.3g} of {why}: if the loss grows, {advice}")
     return found

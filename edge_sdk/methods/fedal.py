@@ -32,7 +32,7 @@ are of those who answered. One alone: there is nothing to learn from, so no step
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -246,12 +246,13 @@ def with_average(env: Env, s: Device, m: Average) -> Device:
     return replace(s, theta=m.model.astype(s.theta.dtype))
 
 
-def alone(env: Env) -> Vector:
+def alone(env: Env, told: Callable[[int], None] = lambda rounds: None) -> Vector:
     """The local stages of a whole run without any exchange, and with nothing to remember: cross entropy only."""
     plain = replace(env, settings=replace(env.settings, lf_local=0.0, measure=0))
     s: Device = device_start(plain)[0]
     for round in range(env.rounds):
         s = local_stage(plain, s, round)
+        told(round + 1)
     return s.theta
 
 

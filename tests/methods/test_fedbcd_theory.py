@@ -5,8 +5,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from problems import SIZES
-from test_fedbcd import DRAWN, OFFLINE, play
+from fedbcd_runs import DRAWN, OFFLINE
+from problems import SIZES, play
 
 from edge_sdk.errors import UsageError
 from edge_sdk.loopback import Weather
