@@ -96,6 +96,8 @@ class Calls:
             self.jobs.remove(job)
             if job.id is not None:
                 self.store.drop_job(job.id)
+            if job.file is not None:
+                self.done_files.append(job.file)
         self.void, self.latest = self.busy, 0
 
     # -- the next call

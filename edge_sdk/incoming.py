@@ -75,7 +75,10 @@ class Incoming:
 
     def forget(self, src: str, epoch: int) -> None:
         """What has been read of a disk that the peer no longer has. `epoch`: of the one that it has now."""
-        self.waiting = {key: m for key, m in self.waiting.items() if m.src != src or m.epoch == epoch}
+        gone = [key for key, m in self.waiting.items() if m.src == src and m.epoch != epoch]
+        for key in gone:
+            del self.waiting[key]
+        self.store.files.remove([self.arrived.pop(key) for key in gone if key in self.arrived])
         self.receiver.forget(src, epoch)
 
     # -- the transaction

@@ -75,6 +75,11 @@ class Membership:
         return None if self.session is None else self.session.run
 
     @property
+    def broken(self) -> bool:
+        """A commit has failed: what is in memory is not what is on the disk, and must not be written there."""
+        return self.reopen_at < inf
+
+    @property
     def standing(self) -> Standing:
         return Standing(self.epoch, self.run, self.session is not None and self.session.ready, self.refusal)
 
@@ -106,12 +111,14 @@ class Membership:
 
     def renew(self, now: float) -> None:
         """Take up a run that has come from the parent, or open the present one again after its disk failed."""
+        if self.broken and now < self.reopen_at:
+            return
         if self.next_run is not None and (self.session is None or not self.session.calls.busy):
             run, self.next_run = self.next_run, None
             self.use(run)
         elif self.next_run is not None and self.session is not None:
             self.session.calls.stopping = True  # the call in progress is for nothing
-        if now >= self.reopen_at and self.session is not None:
+        if self.broken and now >= self.reopen_at and self.session is not None:
             self.reopen_at = inf
             self.reopen()
 
@@ -123,14 +130,21 @@ class Membership:
         except UsageError as e:
             self.refusal = f"run {run.id}: {e}"
             self.log.error("%s: %s", self.name, self.refusal)
+        except (DiskError, OSError) as e:
+            self.next_run = run
+            self.disk_failed(e)
         self.herald.announce()
 
     def open(self, run: Run, assembly: Assembly) -> None:
         store = self.desk.open(run)
-        saved = store.counters()
-        if not self.counters.get("commits"):
-            self.counters.restore(saved)
-        self.session = self.enter(run, assembly, store)
+        try:
+            saved = store.counters()
+            if not self.counters.get("commits"):
+                self.counters.restore(saved)
+            self.session = self.enter(run, assembly, store)
+        except BaseException:
+            store.close()
+            raise
         self.refusal, self.refused, self.announced = "", b"", self.session.ready
         self.presence = Presence(self.children)
         self.log.info("%s: run %s %s", self.name, run.id, "resumed" if self.session.restarted else "opened")
@@ -180,14 +194,19 @@ class Membership:
     # -- leaving
 
     def leave(self) -> None:
-        """With all saved that can be."""
-        if self.session is not None:
-            try:
-                self.session.close(GRACE)
-            except (DiskError, OSError) as e:
-                self.log.error("%s: the last changes are not saved: %s", self.name, e)
-                self.session.store.close()
-            self.session = None
+        """With all saved that can be: after a commit that failed, nothing."""
+        session, self.session = self.session, None
+        broken, self.reopen_at = self.broken, inf
+        if session is None:
+            return
+        if broken:
+            session.calls.stop(GRACE)
+            return session.store.close()
+        try:
+            session.close(GRACE)
+        except (DiskError, OSError) as e:
+            self.log.error("%s: the last changes are not saved: %s", self.name, e)
+            session.store.close()
 
     def drop(self) -> None:
         """As a kill would: nothing more is saved."""

@@ -15,6 +15,7 @@ from edge_sdk.frames import Birth, Hello
 from edge_sdk.herald import Herald
 from edge_sdk.link import Link
 from edge_sdk.membership import Membership
+from edge_sdk.session import Session
 
 
 class Neighbours:
@@ -44,9 +45,8 @@ class Neighbours:
             self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, child.refusal)
         self.herald.greet(birth, child.ready, membership.standing)
         if session is not None and child.joined:
-            session.meet(birth.src, child.epoch)
-            if before is None or not before.joined or before.session != child.session:
-                session.outbox.came(birth.src)
+            first = before is None or not before.joined or before.session != child.session
+            self.meet(session, birth.src, child.epoch, first)
         elif before is not None and before.joined:
             self.unreachable(birth.src)
         self.children_changed()
@@ -73,9 +73,15 @@ class Neighbours:
         if hello.body and hello.run != (session.run.id if session else ""):
             self.membership.offered(hello)
         elif session is not None and hello.run == session.run.id:
-            session.meet(hello.src, hello.epoch)
-            if first or self.parent not in session.outbox.present:
-                session.outbox.came(self.parent)
+            self.meet(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)
+
+    def meet(self, session: Session, peer: str, epoch: int, first: bool) -> None:
+        """A peer is there, and in our run. `first`: since it was last gone."""
+        if self.membership.broken:
+            return  # all are met when the run is open again
+        session.meet(peer, epoch)
+        if first:
+            session.outbox.came(peer)
 
     def lost(self, link: Link) -> None:
         """Our own connection to those on the other end is gone."""

@@ -6,7 +6,6 @@ Whatever a peer sends, it costs that message and a line in the log.
 from __future__ import annotations
 
 from logging import Logger
-from math import inf
 
 from edge_sdk import topics
 from edge_sdk.counters import Counters
@@ -76,7 +75,7 @@ class Reception:
                 self.neighbours.child_born(frame)
         elif isinstance(frame, Hello):
             self.neighbours.greeted(frame)
-        elif self.membership.reopen_at < inf:
+        elif self.membership.broken:
             self.counters.count(f"refused.disk.{frame.src}")
         elif session is None or frame.run != session.run.id:
             self.counters.count(f"refused.run.{frame.src}")

@@ -236,7 +236,7 @@ class Runtime:
         """Seconds until something is to be done if nothing comes."""
         now = time.monotonic()
         session = self.session
-        wait = session.timer(now) if session else inf
+        wait = session.timer(now) if session and not self.membership.broken else inf
         for link in self.all_links:
             wait = min(wait, link.timer() - now, inf if link.connection is None else self.keepalive / 4)
             if link.connection is not None and not link.up:
@@ -262,7 +262,7 @@ class Runtime:
 
     def save(self, now: float) -> None:
         session = self.session
-        if session is None or self.membership.reopen_at < inf:
+        if session is None or self.membership.broken:
             return
         if links := [link.connection.chunk for link in self.all_links if link.connection is not None]:
             session.chunk = min(self.largest_chunk, *links)
@@ -274,7 +274,7 @@ class Runtime:
         if self.herald.births:
             self.herald.speak(self.membership.standing, self.presence, now)
         session = self.session
-        if session is not None and self.membership.reopen_at == inf:
+        if session is not None and not self.membership.broken:
             self.mail.post(session, now)
 
     # -- the end
@@ -284,6 +284,7 @@ class Runtime:
         if self.session is not None:
             self.session.calls.stop(GRACE)
             self.save(time.monotonic())
+        if self.session is not None:  # the last call may have found that the run cannot be used here
             self.session.incoming.acknowledge_now()
         self.herald.births.clear()
         self.send(time.monotonic())

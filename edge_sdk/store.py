@@ -106,7 +106,7 @@ class Store:
             a power cut too.
 
     Raises:
-        UsageError: the file is of another version or no store.
+        UsageError: the file is of another version or no store. DiskError: it cannot be written now.
     """
 
     def __init__(self, path: Path, durability: str = "normal"):
@@ -123,6 +123,8 @@ class Store:
             self.prepare(durability)
         except sqlite3.DatabaseError as e:
             self.db.close()
+            if getattr(e, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise  # the disk's fault, and perhaps for a moment only
             raise UsageError(f"{path}: not a node's store ({e})") from None
         except BaseException:
             self.db.close()

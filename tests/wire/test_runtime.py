@@ -19,7 +19,7 @@ from edge_sdk.proxy import Proxy
 from edge_sdk.round import Policy
 from edge_sdk.run import Run
 from edge_sdk.runtime import Runtime
-from edge_sdk.store import DiskError, Store
+from edge_sdk.store import Store
 from tests.wire import roles
 from tests.wire.conftest import missing
 from tests.wire.fleet import eventually
@@ -406,32 +406,6 @@ def test_a_replaced_hospital_is_not_refused(tmp_path: Path, quick: LocalBroker) 
             eventually(lambda: net.rounds >= reached + 5)
         assert device.counters["replaced.h"] == 1 and aggregator.counters["replaced.h"] == 1
     assert all(done.devices == 1 for _, done in net.told)
-
-
-def test_a_full_disk_stops_a_node_until_there_is_room(
-    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    full = threading.Event()
-    save = Store.save_received
-
-    def save_received(store: Store, src: str, seq: int) -> None:
-        if full.is_set():
-            raise DiskError("database or disk is full")
-        save(store, src, seq)
-
-    monkeypatch.setattr(Store, "save_received", save_received)
-    monkeypatch.setattr("edge_sdk.membership.DISK", 0.2)
-    net = Net(tmp_path, quick.url)
-    aggregator, device = net.aggregator("a"), net.device("a", "agg")
-    with playing(aggregator, device):
-        eventually(lambda: net.rounds >= 3)
-        full.set()
-        eventually(lambda: aggregator.counters["disk_failed"] + device.counters["disk_failed"] >= 2)
-        reached = net.rounds
-        full.clear()
-        eventually(lambda: net.rounds >= reached + 3)
-    heard = {number: done.round for number, done in net.told}  # at least once
-    assert heard == {i: i for i in range(1, len(heard) + 1)}
 
 
 def test_a_half_open_link_is_given_up(tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
