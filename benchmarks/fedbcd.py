@@ -1,12 +1,14 @@
 """FedBCD and FedBCD-I beside FedAvg and FedProx on MNIST, and synchronous beside first-B rounds in simulated time.
 
     python benchmarks/fedbcd.py ../shared/data/mnist.npz [--seeds 3] [--rounds 40] [--diversity 3 6] [--samples 600]
+        [--only SCHEME ...]
 
 The paper's arrangement: 10 hospitals of 10 devices, each device holds so many labels only ("diversity"), 3 devices of
 each hospital take part in a round, 1 to 5 epochs on batches of 32, a network of three layers (784, 64, 10). One thing
 is smaller: 1000 test images. It takes 20 minutes of one core, half of that with 200 samples.
 Personalised accuracy: of each device's own model on the test images of its own labels, mean over the 100 devices (of
 FedAvg and FedProx, the shared model on the same images). Global: of z, or the mean of all z_n, on all test images.
+"Alone" is FedAvg's training without the others, for as many epochs as a device makes on average in a synchronous run.
 
 The roles are those of the product, over the network in memory, whose clock is the paper's model of delays: devices ask
 for work after Exp(2), each epoch takes them Exp(1). First-B goes on until its personalised accuracy is what the
@@ -24,7 +26,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from edge_sdk import datasets, latency, lowrank
+from edge_sdk.baseline import local_only
 from edge_sdk.latency import Delays, Hospitals
 from edge_sdk.loopback import ROOT, Loopback, Weather
 from edge_sdk.methods import METHODS
@@ -62,6 +65,7 @@ class Scheme:
 FEDBCD = {"participation": float(TAKING_PART), "eta_x": 0.005, "zeta": 0.9}
 SHARED = {"participation": float(HOSPITALS * TAKING_PART), "decay": 1.0, "weight_decay": 0.0, "batch": 32}
 SHARED |= {"local_epochs": 5, "draw_epochs": True}
+ALONE = "Alone"
 SCHEMES = {
     "FedBCD": Scheme("fedbcd", FEDBCD),
     "FedBCD-I": Scheme("fedbcd-i", {**FEDBCD, "offline_every": OFFLINE, "offline_share": 0.8}),
@@ -165,6 +169,22 @@ def played(model: Model, data: Data, scheme: Scheme, seed: int, rounds: int, tar
     return network.curve
 
 
+def alone(model: Model, data: Data, seed: int, rounds: int) -> list[Point]:
+    """What devices reach by themselves. (Epochs are drawn from 1 to 5, and 3 devices of 10 are asked.)"""
+    method, took_part = METHODS["fedavg"], rounds * TAKING_PART // DEVICES
+    settings = method.settings(
+        eta_l=SCHEMES["FedAvg"].settings["eta_l"], decay=1.0, weight_decay=0.0, batch=32, local_epochs=3
+    )
+    common: dict[str, Any] = {"seed": seed, "rounds": took_part, "layout": model.layout, "theta0": model.theta0}
+    own = []
+    for d, (x, y) in data.parts.items():
+        env = method.env(me=d, settings=settings, grad_fn=model.grad_fn(x, y), samples=len(x), **common)
+        mine = np.isin(data.y, data.labels[d])
+        guessed = model.predict(local_only(env), data.x[mine]).argmax(1)
+        own.append(float((guessed == data.y[mine]).mean()))
+    return [Point(took_part, nan, float(np.mean(own)), nan)]
+
+
 # Table ----------------------------------------------------------------------------------------------------------
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     bundle = compiled("mlp", ["--input", "784", "--classes", "10"], 0, lambda text: print(text, file=sys.stderr))
@@ -172,7 +192,11 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     for diversity in options.diversity:
         for seed in range(options.seeds):
             data = dealt(options.data, diversity, options.samples, seed)
+            if ALONE in options.only:
+                noted(rows, ALONE, diversity, seed, alone, model, data, seed, options.rounds)
             for name, scheme in SCHEMES.items():
+                if name not in options.only:
+                    continue
                 curve = noted(rows, name, diversity, seed, played, model, data, scheme, seed, options.rounds)
                 if scheme.method.startswith("fedbcd"):
                     target, later = curve[-1].personal, (model, data, scheme.asynchronous, seed, options.rounds)
@@ -192,6 +216,8 @@ def noted(rows: list[dict[str, Any]], name: str, diversity: int, seed: int, play
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
+    if any(isnan(v) for v in values):
+        return "-"
     sd = statistics.stdev(values) if len(values) > 1 else 0.0
     return f"{statistics.mean(values):.{digits}f} ± {sd:.{digits}f}"
 
@@ -215,6 +241,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40, help="of the synchronous runs")
     parser.add_argument("--diversity", type=int, nargs="+", default=[3, 6])
     parser.add_argument("--samples", type=int, default=600, help="of each device")
+    parser.add_argument("--only", nargs="+", default=[ALONE, *SCHEMES], choices=[ALONE, *SCHEMES], metavar="SCHEME")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = measure(options)
