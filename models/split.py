@@ -33,6 +33,7 @@ from models.layout import Slot, parameter_slots
 from models.pack import pack
 from models.session import Session
 from models.spec import Spec, target_shape, with_classes
+from models.steps import MOST
 from models.targets import Source, Target
 
 HEAD = "head"
@@ -85,7 +86,7 @@ class SplitSpec:
     """What to compile.
 
     Attributes:
-        name, classes, loss: as in Spec.
+        name, classes, loss, max_batch: as in Spec.
         inputs: tower -> shape of one sample of its data.
         parties: party -> the groups that it owns (towers, "head").
     """
@@ -95,7 +96,7 @@ class SplitSpec:
     parties: Mapping[str, Sequence[str]]
     classes: int = 0
     loss: str = "cross_entropy"
-    max_batch: int = 64
+    max_batch: int = MOST
 
 
 def compile_split(net: SplitNet, spec: SplitSpec, progress: Progress = lambda text: None) -> Compiled:
@@ -109,7 +110,8 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: Progress = lambda te
     inputs = [DataInput(f"x.{t}", tuple(spec.inputs[t])) for t in net.towers]
     progress(f"{spec.name}: {sum(s.size for s in slots):,} parameters, towers {', '.join(net.towers)}")
     whole = Source(export_forward(net, slots, [i.name for i in inputs], [example(i) for i in inputs]), {"theta": slots})
-    base = with_classes(Spec(spec.name, inputs[0].shape, spec.classes, spec.loss), whole.output_shape)
+    given = Spec(spec.name, inputs[0].shape, spec.classes, spec.loss, max_batch=spec.max_batch)
+    base = with_classes(given, whole.output_shape)
     graphs = {"predict": targets.predict(whole), "loss_grad": targets.loss_grad(whole, spec.loss)}
     graphs |= {
         f"embed@{t}": targets.predict(tower_source(net, t, slots, i)) for t, i in zip(net.towers, inputs, strict=True)
