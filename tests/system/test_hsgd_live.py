@@ -85,11 +85,11 @@ def models_of(directory: Path, url: str, data: Mapping[str, Vertical], deaths: M
 def test_a_hospital_that_dies_in_the_middle_changes_nothing(
     tmp_path: Path, broker: str, data: Mapping[str, Vertical]
 ) -> None:
-    """Before a call, after it, before and after the commit: the same models to the bit as of a run without deaths.
+    """Before a call, after it, and when a message was read: the same models to the bit as of a run without deaths.
 
     Each is within a global round, of which eleven calls of a hospital are made: so the aggregator waits.
     """
-    deaths = {"north": ["working:7", "worked:6", "committed:5"], "south": ["saved:9"], "a": ["working:4"]}
+    deaths = {"north": ["working:7", "worked:6", "read:5"], "south": ["read:9"], "a": ["working:4"]}
     quiet = models_of(tmp_path / "quiet", broker, data, {})
     disturbed = models_of(tmp_path / "disturbed", broker, data, deaths)
     assert [theta.tobytes() for theta in disturbed] == [theta.tobytes() for theta in quiet]
