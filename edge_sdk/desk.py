@@ -72,10 +72,18 @@ class Desk:
         Raises:
             UsageError: a run of that name, but with other settings, was begun here.
         """
-        store, encoded = self.store(run.id), encode_run(run)
-        saved = store.get("run")
+        store = self.store(run.id)
+        try:
+            self.note(run, store)
+        except BaseException:
+            store.close()  # or it would stay locked for whoever tries again
+            raise
+        return store
+
+    def note(self, run: Run, store: Store) -> None:
+        """From now on this run is the current one, and this is its store."""
+        saved, encoded = store.get("run"), encode_run(run)
         if saved is not None and saved != encoded:
-            store.close()
             raise UsageError(
                 f"run {run.id!r} was begun in {self.directory} with other settings; give the new one another id"
             )
@@ -83,7 +91,6 @@ class Desk:
         part = self.directory / "current.part"
         part.write_text(run.id + "\n")
         os.replace(part, self.directory / "current")
-        return store
 
     def store(self, run: str) -> Store:
         return Store(self.directory / f"{run}.db", self.durability)

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -67,6 +68,43 @@ def test_a_full_disk_stops_a_node_until_there_is_room(
         eventually(lambda: net.rounds >= reached + 3)
     heard = {number: done.round for number, done in net.told}  # at least once
     assert heard == {i: i for i in range(1, len(heard) + 1)}
+
+
+WRITES = (
+    "commit",
+    "put",
+    "save_record",
+    "save_peer",
+    "save_received",
+    "save_sent",
+    "drop_sent",
+    "save_job",
+    "drop_job",
+)
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_a_disk_that_fails_now_and_then_anywhere_loses_nothing_and_counts_nothing_twice(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch, worker: bool
+) -> None:
+    """One write in forty, of any kind, in all three tiers; each round is whole and its sum is right."""
+    monkeypatch.setattr("edge_sdk.membership.DISK", 0.02)
+    random = Random(7)
+    disks = [Full(monkeypatch, Store, write, lambda *_: random.random() < 1 / 40) for write in WRITES]
+    net = Net(tmp_path, quick.url, worker=worker)
+    nodes = net.aggregator("h", rounds=40), net.hospital("h", "a", "b"), net.device("a", "h"), net.device("b", "h")
+    with playing(*nodes):
+        eventually(lambda: net.rounds >= 3)
+        for disk in disks:
+            disk.full.set()
+        eventually(lambda: net.rounds >= 35, 100)
+        for disk in disks:
+            disk.full.clear()
+        eventually(lambda: net.rounds == 40, 60)
+    assert sum(node.counters["disk_failed"] for node in nodes) >= 10
+    heard = {number: done for number, done in net.told}  # at least once
+    assert [done.round for _, done in sorted(heard.items())] == list(range(1, 41))
+    assert all((done.devices, done.total) == (2, 4.0 * done.round) for done in heard.values())
 
 
 @pytest.mark.parametrize("worker", [True, False])
