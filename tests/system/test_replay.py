@@ -65,7 +65,8 @@ def test_bytes_are_those_of_the_models_that_travelled(result: tuple[dict[str, An
     assert 1 <= found["device_to_hospital"] / (4 * 2 * dense) <= 1.05
     assert 1 <= found["hospital_to_device"] / (4 * 3 * dense) <= 1.05
     assert 1 <= found["hospital_to_aggregator"] / (2 * 2 * dense) <= 1.05
-    assert 0.6 <= result[0]["curve"][-1]["bytes_so_far"] / sum(found.values()) <= 1  # ledgers may be a moment old
+    shown = [line["bytes_so_far"] for line in result[0]["curve"]]  # from ledgers that may be a moment old
+    assert shown == sorted(shown) and shown[-1] <= sum(found.values())
 
 
 def test_the_final_model_is_a_file_of_named_arrays(result: tuple[dict[str, Any], Path]) -> None:
