@@ -48,15 +48,8 @@ class Fleet:
         said = (self.logs / f"{name}.log").read_text(errors="replace").splitlines()
         return [line.split(" WARNING ", 1)[1] for line in said if " WARNING " in line]
 
-    def done(self) -> bool:
-        return all(process.poll() is not None for process in self.running.values())
-
-    def wait(self, seconds: float) -> list[str]:
-        """Wait for all to end by themselves; the names of those that did not in time."""
-        until = time.monotonic() + seconds
-        while not self.done() and time.monotonic() < until:
-            self.check()
-            time.sleep(0.05)
+    def unfinished(self) -> list[str]:
+        """Names of the processes that still run."""
         return [name for name, process in self.running.items() if process.poll() is None]
 
     def stop(self) -> None:

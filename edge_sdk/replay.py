@@ -286,7 +286,7 @@ def settle(fleet: Fleet, alone: Alone, say: Callable[[str], None]) -> None:
     """
     before: tuple[list[float], int] | None = None
     moved = said = time.monotonic()
-    while running := [name for name, process in fleet.running.items() if process.poll() is None]:
+    while running := fleet.unfinished():
         fleet.check()
         now, shares = time.monotonic(), alone.shares()
         if before != (shares, len(running)):

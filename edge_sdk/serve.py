@@ -197,15 +197,19 @@ class DeviceService:
 
 
 class Noted:
-    """How far the training alone has got, in a file, for whoever waits for it."""
+    """How far the training alone has got, in a file, for whoever waits for it. Not worth an end of that training."""
 
     def __init__(self, path: Path, of: int) -> None:
         self.path, self.of, self.due = path, of, 0.0
 
     def __call__(self, rounds: int) -> None:
-        if time.monotonic() >= self.due or rounds == self.of:
+        if time.monotonic() < self.due and rounds < self.of:
+            return
+        self.due = time.monotonic() + NOTE_EVERY
+        try:
             write_json(self.path, {"rounds": rounds, "of": self.of})
-            self.due = time.monotonic() + NOTE_EVERY
+        except OSError as error:
+            log.warning("%s: %d of %d rounds are done, which could not be noted: %s", self.path, rounds, self.of, error)
 
 
 def accuracies(sums: Mapping[str, float]) -> dict[str, float]:

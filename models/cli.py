@@ -40,7 +40,10 @@ def add_parsers(commands: argparse._SubParsersAction) -> None:
         "--features", default="", metavar="LAYER", help="path of a layer whose result is offered as features"
     )
     p.add_argument(
-        "--max-batch", type=int, metavar="N", help="samples that a device puts through at once (default: the fastest)"
+        "--max-batch",
+        type=int,
+        metavar="N",
+        help="samples that a device puts through at once (default: what fits a cache)",
     )
     p.add_argument("--below", type=int, help="the input holds integers from 0 to BELOW - 1 (embeddings)")
     p.add_argument(

@@ -17,7 +17,9 @@ FLOAT = 4  # bytes
 
 
 def samples_at_once(g: Graph, parameters: int) -> int:
-    """A power of two: the largest value of a step fits into CACHED, or else is as large as half of the parameters."""
+    """A power of two from FEWEST to MOST: the largest value of a step takes at most CACHED, or half of what the
+    parameters take, whichever is more.
+    """
     room = max(CACHED, parameters * FLOAT // 2)
     fitting = max(FEWEST, room // max(1, largest_value(g)))
     return min(MOST, 1 << int(log2(fitting)))

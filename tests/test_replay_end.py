@@ -41,9 +41,8 @@ class Script:
     def check(self) -> None:
         pass
 
-    @property
-    def running(self) -> dict[str, SimpleNamespace]:
-        return {d: SimpleNamespace(poll=lambda d=d: 0 if self.now >= self.ends.get(d, 1e9) else None) for d in "ab"}
+    def unfinished(self) -> list[str]:
+        return [device for device in "ab" if self.now < self.ends.get(device, 1e9)]
 
     def settle(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(replay, "time", self)
@@ -65,6 +64,12 @@ def test_who_does_nothing_any_more_is_named(tmp_path, monkeypatch):
     with pytest.raises(FleetError, match="nothing has moved for 300 s; still running: b"):
         script.settle(monkeypatch)
     assert 550 <= script.now < 552
+
+
+def test_a_disk_that_takes_no_note_ends_no_training(tmp_path, caplog):
+    noted = Noted(tmp_path / "gone" / ALONE, 4)
+    noted(1)
+    assert "1 of 4 rounds are done, which could not be noted" in caplog.text
 
 
 def test_bytes_so_far_are_seen_from_the_lower_end_of_each_hop(tmp_path):

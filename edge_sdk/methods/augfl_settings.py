@@ -153,8 +153,8 @@ def step_warnings(s: Settings, devices: int, pull: float) -> list[str]:
         there = margins(rho, 1 / devices, nu, devices, pull)
         asked = {"(21)": there.local, "(22)": there.shared, "(23)": there.simple}
         found = [f"rho = {rho}: Assumption 5, eq. {n}, misses 0 by {-m:.3g}" for n, m in asked.items() if not m > 0]
-    if total <= least_rho_sum(nu, pull):
-        least, why = least_rho_sum(nu, pull), "the curvature of the private model's pull" if pull else "nu"
-        advice = f"raise rho{' or lower the weight of the private model' if pull else ''}"
-        found.append(f"the sum of rho is {total:.3g}, below the {least:.3g} of {why}: if the loss grows, {advice}")
+    least = least_rho_sum(nu, pull)
+    if total <= least:
+        advice = "raise rho, or lower the weight of the private model" if pull else "raise rho"
+        found.append(f"the sum of rho is {total:.3g}, and below {least:.3g} iterates may grow: if they do, {advice}")
     return found

@@ -362,7 +362,7 @@ def test_warnings_name_what_the_theorem_does_not_cover():
     said = " ".join(augfl.warnings(Settings(smoothness=1.0), {"h": 40}))
     assert "delta_power" in said and "(23)" in said and "(21)" not in said
     said = augfl.warnings(Settings(smoothness=100.0, delta_power=2.0), {"h": 40})
-    assert len(said) == 4 and "the sum of rho is 28, below" in said[-1]
+    assert len(said) == 4 and "the sum of rho is 28, and below" in said[-1]
     assert augfl.warnings(Settings(smoothness=0.1, delta_power=2.0, rho=2.0), {"h": 40}) == []
     assert "(22)" in augfl.warnings(Settings(smoothness=0.1, delta_power=2.0, rho=2.0), {"h": 40}, pull=1e3)[0]
 
