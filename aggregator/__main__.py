@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from aggregator.pretrain import main
+from aggregator.private_model.pretrain import main
 from edge_sdk.errors import UsageError
 
 if sys.argv[1:2] != ["pretrain"]:

@@ -1,4 +1,4 @@
-"""Torch twin of edge_sdk.methods.discriminator: the same names, arguments and numbers, by autograd."""
+"""Torch twin of edge_sdk.methods.fedal.discriminator: the same names, arguments and numbers, by autograd."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from edge_sdk.methods.discriminator import Kernels, Mask, Widths
-from edge_sdk.methods.distillation import Floats, Labels
-from edge_sdk.vectors import Vector
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.methods.fedal.discriminator import Kernels, Mask, Widths
+from edge_sdk.methods.fedal.distillation import Floats, Labels
 
 
 def payoffs(

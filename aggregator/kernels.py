@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from aggregator import discriminator
+from edge_sdk.algebra.prox import Svd
+from edge_sdk.algebra.vectors import Vector
 from edge_sdk.errors import UsageError
-from edge_sdk.prox import Svd
-from edge_sdk.vectors import Vector
 
 DEVICES = ("auto", "cpu", "cuda")
 

@@ -24,27 +24,27 @@ from typing import Any
 import numpy as np
 
 from aggregator.kernels import device_of, kernels_for
-from aggregator.private import given, regulariser_of, warnings_of
-from edge_sdk import lowrank
-from edge_sdk.assembly import assembly, check_bundle, method_of, place
-from edge_sdk.bundle import Bundle, read_bundle
-from edge_sdk.classification import areas
+from aggregator.private_model.table import given, regulariser_of, warnings_of
+from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.classification import areas
+from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.contract.method import Place
+from edge_sdk.contract.run import Run, checked_name
+from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
-from edge_sdk.lowrank import Packed
-from edge_sdk.method import Place
-from edge_sdk.methods.evaluation import Finished
-from edge_sdk.methods.hsgd_plan import Planned
-from edge_sdk.methods.reports import Progress, Report
-from edge_sdk.model import Model
-from edge_sdk.outputs import check_public, inputs
-from edge_sdk.parties import divides, split_of
-from edge_sdk.private import Private
-from edge_sdk.public import read_public
-from edge_sdk.report import accuracies, loss, percent
-from edge_sdk.run import Run, checked_name
-from edge_sdk.runtime import Assembly, Runtime
-from edge_sdk.split_model import SplitModel
-from edge_sdk.wire import DEFAULTS, Wire
+from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.methods.hsgd.plan import Planned
+from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.reports import Progress, Report
+from edge_sdk.model.bundle import Bundle, read_bundle
+from edge_sdk.model.model import Model
+from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes.assembly import assembly, check_bundle, method_of, place
+from edge_sdk.nodes.output_kernels import check_public, inputs
+from edge_sdk.nodes.private_table import Private
+from edge_sdk.nodes.split_kernels import divides, split_of
+from edge_sdk.replay.report import accuracies, loss, percent
+from edge_sdk.wire.options import DEFAULTS, Wire
 
 
 class Aggregator:
@@ -64,7 +64,7 @@ class Aggregator:
         wait_for: hospitals that must be ready before the run starts; None: all.
         device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
         private: a pretrained model and what it is for; never sent.
-        wire: certificates, MQTT version, durability; see `edge_sdk.wire.Wire`.
+        wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
     """
 
     def __init__(

@@ -27,22 +27,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from aggregator.pretrain import Job as Training
-from aggregator.pretrain import pretrain
-from aggregator.private import given, regulariser_of
-from edge_sdk import datasets, lowrank
-from edge_sdk.loopback import Loopback, Weather
-from edge_sdk.method import Method
-from edge_sdk.methods import METHODS, meta
-from edge_sdk.methods.augfl import Settings as AugFL
+from aggregator.private_model.pretrain import Job as Training
+from aggregator.private_model.pretrain import pretrain
+from aggregator.private_model.table import given, regulariser_of
+from edge_sdk.algebra import lowrank
+from edge_sdk.contract.loopback import Loopback, Weather
+from edge_sdk.contract.method import Method
+from edge_sdk.methods import METHODS
+from edge_sdk.methods.augfl.method import Settings as AugFL
 from edge_sdk.methods.fedavg import Settings as FedAvg
-from edge_sdk.methods.meta import Meta
 from edge_sdk.methods.perfedavg import Settings as PerFedAvg
-from edge_sdk.model import Model
-from edge_sdk.private import Private
-from edge_sdk.settings import read_toml
-from models.compile import compile_module
-from models.spec import Spec
+from edge_sdk.methods.shared import meta
+from edge_sdk.methods.shared.meta import Meta
+from edge_sdk.model.model import Model
+from edge_sdk.nodes.private_table import Private
+from edge_sdk.nodes.settings import read_toml
+from edge_sdk.replay import datasets
+from models.bundle.compile import compile_module
+from models.ir.spec import Spec
 from models.zoo import ZOO
 
 DEVICES, TRAINING, HOSPITALS = 50, 40, 4

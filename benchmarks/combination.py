@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-WRIST = ROOT / "models" / "bundles" / "wrist.bundle"
+WRIST = ROOT / "models" / "shipped" / "wrist.bundle"
 
 # as `make demo` has them
 SHARED = {"eta_l": 0.05, "decay": 0.9, "eta_g": 30.0, "mu": 0.00003, "personal_epochs": 4, "settle_epochs": 6}

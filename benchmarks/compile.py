@@ -46,7 +46,7 @@ import argparse, json, sys, time
 import torch
 from pathlib import Path
 from models.cli import plain_model
-from models.compile import compile_module
+from models.bundle.compile import compile_module
 torch.set_num_threads(1)
 torch.manual_seed(7)
 options = dict.fromkeys(("input", "classes", "groups", "norm", "below", "max_batch"))

@@ -36,21 +36,23 @@ import torch
 from torch import nn
 
 from aggregator.kernels import kernels_for
-from edge_sdk import datasets, lowrank, outputs
-from edge_sdk.cohort import apart
-from edge_sdk.loopback import ROOT, Loopback, Weather
-from edge_sdk.method import Method, Place
-from edge_sdk.methods import distillation
-from edge_sdk.methods.fedal import FEDAL, alone
-from edge_sdk.methods.fedal_settings import FEDMD, Env, Settings
+from edge_sdk.algebra import lowrank
+from edge_sdk.contract.loopback import ROOT, Loopback, Weather
+from edge_sdk.contract.method import Method, Place
+from edge_sdk.methods.fedal import distillation
+from edge_sdk.methods.fedal.method import FEDAL, alone
+from edge_sdk.methods.fedal.settings import FEDMD, Env, Settings
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedavg import Env as AverageEnv
 from edge_sdk.methods.fedavg import Settings as AverageSettings
-from edge_sdk.methods.reports import Progress
-from edge_sdk.model import Model
-from edge_sdk.settings import from_mapping, parse_assignment
-from models.compile import compile_module
-from models.spec import Spec
+from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.model.model import Model
+from edge_sdk.nodes import output_kernels as outputs
+from edge_sdk.nodes.settings import from_mapping, parse_assignment
+from edge_sdk.replay import datasets
+from edge_sdk.replay.cohort import apart
+from models.bundle.compile import compile_module
+from models.ir.spec import Spec
 from models.zoo.dense import MLP
 from models.zoo.vision import LeNet
 

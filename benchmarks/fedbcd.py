@@ -36,13 +36,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from edge_sdk import datasets, latency, lowrank
-from edge_sdk.baseline import local_only
-from edge_sdk.latency import Delays, Hospitals
-from edge_sdk.loopback import ROOT, Loopback, Weather
+from benchmarks import latency
+from benchmarks.latency import Delays, Hospitals
+from edge_sdk.algebra import lowrank
+from edge_sdk.contract.loopback import ROOT, Loopback, Weather
 from edge_sdk.methods import METHODS
-from edge_sdk.model import Model
-from edge_sdk.ondemand import compiled
+from edge_sdk.model.model import Model
+from edge_sdk.nodes.local_only import local_only
+from edge_sdk.replay import datasets
+from edge_sdk.replay.bundles import compiled
 
 HOSPITALS, DEVICES, TAKING_PART, TESTS = 10, 10, 3, 1000
 LONGER = 12  # first-B may take so many times the rounds of sync: each is shorter, and fewer hospitals work in it

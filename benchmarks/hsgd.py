@@ -30,15 +30,18 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from edge_sdk import classification, costs, datasets, parties
-from edge_sdk.datasets import DATASETS, Vertical
-from edge_sdk.loopback import ROOT, Loopback, Weather
-from edge_sdk.methods import compression
-from edge_sdk.methods.draw import round_half_up
-from edge_sdk.methods.hsgd import HSGD, Settings
-from edge_sdk.split_model import SplitModel
+from benchmarks import costs
+from edge_sdk.algebra import classification
+from edge_sdk.contract.loopback import ROOT, Loopback, Weather
+from edge_sdk.methods.hsgd import compression
+from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.shared.draw import round_half_up
+from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes import split_kernels as parties
+from edge_sdk.replay import datasets
+from edge_sdk.replay.datasets import DATASETS, Vertical
 
-BUNDLE = Path(__file__).parents[1] / "models" / "bundles" / "split-esr.bundle"
+BUNDLE = Path(__file__).parents[1] / "models" / "shipped" / "split-esr.bundle"
 TARGETS = (0.8, 0.9)
 ALPHA = 0.02
 COMPUTING, COMPUTING_PAIRS = 0.064, 0.1  # seconds of an iteration, in the paper's table IV

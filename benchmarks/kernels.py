@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from edge_sdk.model import Model
-from edge_sdk.step_cost import zeros
+from edge_sdk.model.model import Model
+from edge_sdk.tools.step_cost import zeros
 
 CONVOLUTIONS = ("Conv", "FusedConv", "ConvTranspose")
 PRODUCTS = ("Gemm", "FusedGemm", "MatMul", "FusedMatMul")

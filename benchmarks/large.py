@@ -23,13 +23,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from edge_sdk.broker import Mosquitto
-from edge_sdk.codec import Codec
-from edge_sdk.method import DOWN, UP, Place, Role, Send, unchanged
-from edge_sdk.node import Record
-from edge_sdk.round import Policy
-from edge_sdk.run import Run
-from edge_sdk.runtime import Assembly, Runtime
+from edge_sdk.contract.method import DOWN, UP, Place, Role, Send, unchanged
+from edge_sdk.contract.node import Record
+from edge_sdk.contract.round import Policy
+from edge_sdk.contract.run import Run
+from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.replay.broker import Mosquitto
+from edge_sdk.wire.codec.codec import Codec
 
 MEGABYTE = 1 << 20
 

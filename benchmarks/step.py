@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parents[1]
-BUNDLE = ROOT / "models" / "bundles" / "wrist.bundle"
+BUNDLE = ROOT / "models" / "shipped" / "wrist.bundle"
 BATCHES = (20, 32)
 BLOCKS = 15
 STEP_TARGET, MEMORY_TARGET = 0.8, 90.0
@@ -52,7 +52,7 @@ def serve(step_for, seconds=0.15):
 
 DEVICE = """
 import msgpack, numpy as np, paho.mqtt.client
-from edge_sdk.model import Model
+from edge_sdk.model.model import Model
 model = Model(sys.argv[1], kernels=sys.argv[2] if len(sys.argv) > 2 else "auto")
 def step_for(batch):
     rng = np.random.default_rng(batch)

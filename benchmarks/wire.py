@@ -35,15 +35,15 @@ import numpy as np
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_sdk.arrays import Theta
-from edge_sdk.broker import EmbeddedBroker, Mosquitto
-from edge_sdk.codec import Codec
-from edge_sdk.method import DOWN, OUT, UP, Place, Role, Send, unchanged
-from edge_sdk.mqtt import broker_at
-from edge_sdk.node import Record
-from edge_sdk.round import Policy
-from edge_sdk.run import Run
-from edge_sdk.runtime import Assembly, Runtime
+from edge_sdk.algebra.arrays import Theta
+from edge_sdk.contract.method import DOWN, OUT, UP, Place, Role, Send, unchanged
+from edge_sdk.contract.node import Record
+from edge_sdk.contract.round import Policy
+from edge_sdk.contract.run import Run
+from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto
+from edge_sdk.wire.codec.codec import Codec
+from edge_sdk.wire.mqtt import broker_at
 
 WARM_UP = 20  # rounds that are not counted
 LAST = 10**9

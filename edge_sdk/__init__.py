@@ -9,27 +9,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edge_sdk.device import Device as Device
+    from edge_sdk.contract.run import Run as Run
+    from edge_sdk.data.patients import Patients as Patients
+    from edge_sdk.data.samples import Samples as Samples
     from edge_sdk.errors import AuscultError as AuscultError
     from edge_sdk.errors import PeerError as PeerError
     from edge_sdk.errors import UsageError as UsageError
-    from edge_sdk.hospital import Hospital as Hospital
     from edge_sdk.methods import METHODS as METHODS
-    from edge_sdk.model import Model as Model
-    from edge_sdk.patients import Patients as Patients
-    from edge_sdk.run import Run as Run
-    from edge_sdk.samples import Samples as Samples
+    from edge_sdk.model.model import Model as Model
+    from edge_sdk.nodes.device import Device as Device
+    from edge_sdk.nodes.hospital import Hospital as Hospital
 
 HOMES = {
     "AuscultError": "errors",
-    "Device": "device",
-    "Hospital": "hospital",
+    "Device": "nodes.device",
+    "Hospital": "nodes.hospital",
     "METHODS": "methods",
-    "Model": "model",
-    "Patients": "patients",
+    "Model": "model.model",
+    "Patients": "data.patients",
     "PeerError": "errors",
-    "Run": "run",
-    "Samples": "samples",
+    "Run": "contract.run",
+    "Samples": "data.samples",
     "UsageError": "errors",
 }
 

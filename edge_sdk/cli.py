@@ -78,19 +78,19 @@ def add_services(commands: Any) -> None:
 
 
 def do_device(options: argparse.Namespace) -> None:
-    from edge_sdk.serve import serve_devices
+    from edge_sdk.nodes.serve import serve_devices
 
     serve_devices(options.file, options.once)
 
 
 def do_hospital(options: argparse.Namespace) -> None:
-    from edge_sdk.serve import serve_hospital
+    from edge_sdk.nodes.serve import serve_hospital
 
     serve_hospital(options.file, options.once)
 
 
 def do_aggregator(options: argparse.Namespace) -> None:
-    extra("aggregator.cli").serve_aggregator(options.file, options.once)
+    extra("aggregator.serve").serve_aggregator(options.file, options.once)
 
 
 def extra(module: str) -> Any:
@@ -152,9 +152,9 @@ DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", 
 
 
 def do_replay(options: argparse.Namespace) -> None:
-    from edge_sdk.private import Private
-    from edge_sdk.replay import Replay, replay
-    from edge_sdk.settings import assigned, read_toml
+    from edge_sdk.nodes.private_table import Private
+    from edge_sdk.nodes.settings import assigned, read_toml
+    from edge_sdk.replay.job import Replay, replay
 
     job = Replay(
         data=options.data,
@@ -184,7 +184,7 @@ class Progress:
         self.file, self.began, self.headed = file, time.time(), False
 
     def __call__(self, line: Any) -> None:
-        from edge_sdk import report
+        from edge_sdk.replay import report
 
         if "sums" not in line:
             return
@@ -196,8 +196,8 @@ class Progress:
 
 def finish(job: Any, result: dict[str, Any], as_json: bool) -> None:
     """Write the files, print the tables."""
-    from edge_sdk import report, report_html
-    from edge_sdk.serve import write_json
+    from edge_sdk.nodes.serve import write_json
+    from edge_sdk.replay import report, report_html
 
     write_json(job.out / "result.json", result)
     (job.out / "report.html").write_text(report_html.page(result), encoding="utf-8")
@@ -212,7 +212,7 @@ def finish(job: Any, result: dict[str, Any], as_json: bool) -> None:
 
 # Bundles --------------------------------------------------------------------------------------------------------
 def add_bundle(commands: Any) -> None:
-    from edge_sdk.bundle_cli import add_parsers
+    from edge_sdk.tools.bundle_commands import add_parsers
 
     words = "compile a torch module for devices, or look at and check a compiled one"
     parts = commands.add_parser("bundle", help=words, description=words).add_subparsers(metavar="what", required=True)
@@ -237,7 +237,7 @@ def add_pretrain(commands: Any) -> None:
 
 def do_pretrain(options: argparse.Namespace) -> int:
     """The tool reads its own arguments, so that only it loads torch."""
-    return int(extra("aggregator.pretrain").main(["--help"] if options.help else options.rest))
+    return int(extra("aggregator.private_model.pretrain").main(["--help"] if options.help else options.rest))
 
 
 # Provisioning ---------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def add_provision(commands: Any) -> None:
 
 
 def do_provision(options: argparse.Namespace) -> None:
-    from edge_sdk.provision import provision
+    from edge_sdk.tools.provision import provision
 
     provision(options.directory, options.hospital, options.host, options.devices, options.port)
     print(f"certificates, mosquitto.conf and acl are in {options.directory}")
@@ -272,7 +272,7 @@ def add_traces(commands: Any) -> None:
 
 
 def do_synth(options: argparse.Namespace) -> None:
-    from edge_sdk.traces.synth import write_traces
+    from edge_sdk.replay.synth import write_traces
 
     made = write_traces(
         options.directory,
@@ -300,7 +300,7 @@ def add_doctor(commands: Any) -> None:
 def do_doctor(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from edge_sdk.doctor import examine, print_findings
+    from edge_sdk.tools.doctor import examine, print_findings
 
     findings = examine(options.bundle, options.broker, options.directory)
     if options.json:

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from models.compile import compile_module
-from models.errors import CompileError
-from models.losses import LOSSES
-from models.spec import NORMS, Spec
-from models.split import SplitNet, SplitSpec, compile_split
+from models.bundle.compile import compile_module
+from models.bundle.split import SplitNet, SplitSpec, compile_split
+from models.ir.errors import CompileError
+from models.ir.losses import LOSSES
+from models.ir.spec import NORMS, Spec
 from models.zoo import ZOO
 from models.zoo.split import SPLIT_ZOO
 
@@ -120,7 +120,7 @@ def split_model(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
         return net.eval(), spec
     net = load(args.module)()
     if not isinstance(net, SplitNet):
-        raise CompileError(f"{args.module}: --split needs a models.split.SplitNet, got {type(net).__name__}")
+        raise CompileError(f"{args.module}: --split needs a models.bundle.split.SplitNet, got {type(net).__name__}")
     inputs = {k: numbers(v) for k, v in pairs("--input", args.input).items()}
     parties = {k: tuple(v.split("+")) for k, v in pairs("--split", args.split).items()}
     name = args.module.split(":")[-1].lower()

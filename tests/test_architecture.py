@@ -14,16 +14,46 @@ import pytest
 ROOT = Path(__file__).parent.parent
 OURS = ("edge_sdk", "aggregator", "models", "hardware")
 DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
-ONLY_IN = {"paho": {"edge_sdk.mqtt"}, "onnxruntime": {"edge_sdk.onnx_session"}, "sqlite3": {"edge_sdk.store"}}
+ONLY_IN = {
+    "paho": {"edge_sdk.wire.mqtt"},
+    "onnxruntime": {"edge_sdk.model.onnx_session"},
+    "sqlite3": {"edge_sdk.delivery.store"},
+}
 SERVER = DEVICE_BUDGET | {"torch", "onnx", "onnxscript", "onnx_ir", "amqtt", "ml_dtypes"}
 MAY_IMPORT = {
     "hardware": {"hardware"},
     "edge_sdk": {"edge_sdk", "hardware"},
     "aggregator": {"aggregator", "edge_sdk", "hardware"},
-    "models": {"models", "edge_sdk.bundle", "edge_sdk.vectors", "edge_sdk.errors", "edge_sdk.model"},
+    "models": {"models", "edge_sdk.model", "edge_sdk.algebra", "edge_sdk.errors"},
 }
-METHODS_MAY = ("edge_sdk.method", "edge_sdk.methods", "edge_sdk.vectors", "edge_sdk.arrays", "edge_sdk.prox")
-METHODS_MAY += ("edge_sdk.lowrank", "edge_sdk.errors", "edge_sdk.round", "edge_sdk.optim")
+BELOW_NODES = "algebra data contract model methods wire delivery live"
+ROOMS = {
+    "algebra": "",
+    "data": "",
+    "contract": "algebra",
+    "model": "algebra",
+    "methods": "contract algebra",
+    "wire": "contract algebra",
+    "delivery": "contract wire.frames wire.topics",
+    "live": "delivery wire contract",
+    "nodes": BELOW_NODES,
+    "replay": "nodes model data wire.options contract",
+    "tools": "model wire.mqtt contract",
+}
+"""Room of edge_sdk -> the rooms, or modules of one, that it may import. Everybody may import `errors`."""
+PURE = (
+    "algebra",
+    "contract.method",
+    "contract.node",
+    "contract.round",
+    "contract.run",
+    "contract.records",
+    "methods",
+    "wire.codec",
+    "wire.frames",
+    "wire.topics",
+    "replay.charts",
+)
 METHODS_STDLIB = {
     "__future__",
     "collections",
@@ -35,8 +65,6 @@ METHODS_STDLIB = {
     "functools",
     "enum",
 }
-PURE = ("method", "round", "node", "vectors", "prox", "lowrank", "arrays", "errors", "codec", "run", "charts")
-PURE += ("bodies", "coders", "composites", "schema", "frames", "topics")
 IMPURE = {
     "time",
     "socket",
@@ -95,7 +123,7 @@ def test_other_peoples_packages(package: str) -> None:
                 continue
             assert top in budget, f"{module} imports {name}; {package} may import {sorted(budget)}"
             if package == "edge_sdk" and top == "amqtt":
-                assert module == "edge_sdk.broker", f"{module} imports amqtt; only edge_sdk.broker may"
+                assert module == "edge_sdk.replay.broker", f"{module} imports amqtt; only edge_sdk.replay.broker may"
 
 
 @pytest.mark.parametrize("library", sorted(ONLY_IN))
@@ -105,23 +133,78 @@ def test_some_libraries_have_one_door(library: str) -> None:
             assert module in ONLY_IN[library], f"{module} imports {library}; only {ONLY_IN[library]} may"
 
 
-def test_methods_are_pure() -> None:
+def room_of(module: str) -> str:
+    """Room of a module of edge_sdk; "" for those at the root."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ROOMS else ""
+
+
+def table() -> str:
+    return "\n".join(f"  {room:<10} may import {may or 'nothing but errors'}" for room, may in ROOMS.items())
+
+
+def test_every_module_is_in_a_room() -> None:
+    at_the_root = {module for module, _ in modules("edge_sdk") if not room_of(module)}
+    assert at_the_root == {"edge_sdk", "edge_sdk.cli", "edge_sdk.errors"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_import_only_what_the_table_allows(room: str) -> None:
+    allowed = {f"edge_sdk.{other}" for other in (room, "errors", *ROOMS[room].split())}
+    for module, path in modules(f"edge_sdk/{room}"):
+        for name in imports(path):
+            if name.split(".")[0] == "edge_sdk":
+                assert within(name, allowed), f"{module} imports {name}. The table:\n{table()}"
+
+
+def test_no_import_goes_round_in_a_circle() -> None:
+    """Within a package and within a room modules import each other in one direction; lazy and typing imports count."""
+    known = {module: path for package in OURS for module, path in modules(package)}
+    arrows = {module: {home(name, known) for name in imports(path)} - {module, ""} for module, path in known.items()}
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail[trail.index(module) :], module))
+        if module not in done:
+            for other in sorted(arrows[module]):
+                visit(other, (*trail, module))
+            done.add(module)
+
+    for module in known:
+        visit(module, ())
+
+
+def home(name: str, known: dict[str, Path]) -> str:
+    """The module that an imported name comes from; "" for other people's."""
+    if name in known:
+        return name
+    return name.rpartition(".")[0] if name.rpartition(".")[0] in known else ""
+
+
+def test_methods_need_numpy_only() -> None:
     for module, path in modules("edge_sdk/methods"):
         for name in imports(path):
             top = name.split(".")[0]
-            allowed = within(name, METHODS_MAY) or top == "numpy" or top in METHODS_STDLIB
-            assert allowed, f"{module} imports {name}; methods may import numpy, {METHODS_MAY} and {METHODS_STDLIB}"
+            allowed = top in ("edge_sdk", "numpy") or top in METHODS_STDLIB
+            assert allowed, f"{module} imports {name}; methods may import numpy and {sorted(METHODS_STDLIB)}"
 
 
 def test_the_contract_is_sans_io() -> None:
     for module, path in modules("edge_sdk"):
-        if module.removeprefix("edge_sdk.") in PURE:
+        if within(module.removeprefix("edge_sdk."), PURE):
             found = {name.split(".")[0] for name in imports(path)} & IMPURE
             assert not found, f"{module} imports {found}; it takes `now` and data and does no I/O"
 
 
+@pytest.mark.parametrize("module", ["nodes.device", "nodes.hospital"])
+def test_a_node_loads_nothing_of_replay_or_tools(module: str) -> None:
+    code = f"import edge_sdk.{module}, sys; print([m for m in sys.modules if m.startswith('edge_sdk.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert not {m for m in ast.literal_eval(done.stdout) if room_of(m) in ("replay", "tools")}
+
+
 def test_importing_the_sdk_loads_no_torch_and_no_onnx() -> None:
-    code = "import edge_sdk, edge_sdk.cli, edge_sdk.serve, sys; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    code = "import edge_sdk.cli, edge_sdk.nodes.serve, sys; print(sorted({m.split('.')[0] for m in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     loaded = set(ast.literal_eval(done.stdout))
     assert not loaded & {"torch", "onnx", "onnxscript", "amqtt", "models", "aggregator"}

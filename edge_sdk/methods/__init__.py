@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edge_sdk.method import Method
-from edge_sdk.methods.augfl import AUGFL
-from edge_sdk.methods.companions import FEDSLR_B_FEDAL, FEDSLR_FEDAL
-from edge_sdk.methods.fedal import FEDAL
+from edge_sdk.contract.method import Method
+from edge_sdk.methods.augfl.method import AUGFL
+from edge_sdk.methods.companions.method import FEDSLR_B_FEDAL, FEDSLR_FEDAL
+from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedavg import FEDAVG
-from edge_sdk.methods.fedbcd import FEDBCD, FEDBCD_I
-from edge_sdk.methods.fedslr import FEDSLR
+from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I
+from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B
-from edge_sdk.methods.hsgd import HSGD
+from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.perfedavg import PERFEDAVG
 
 COMBINED = (FEDSLR_B, FEDSLR_FEDAL, FEDSLR_B_FEDAL)

@@ -20,16 +20,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from edge_sdk import lowrank, prox
+from edge_sdk.algebra import lowrank, prox
+from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.contract.method import UP, Method, Place, Role, Send, Step, unchanged
 from edge_sdk.errors import UsageError
-from edge_sdk.lowrank import Packed
-from edge_sdk.method import UP, Method, Place, Role, Send, Step, unchanged
-from edge_sdk.methods import draw, gather
-from edge_sdk.methods.gather import Nobody, Sum, Tally
-from edge_sdk.methods.local import Training, accelerate, batches, descend, gradient, local_prox, one_of, zero_or_more
-from edge_sdk.methods.reports import progress, training_scores
-from edge_sdk.methods.server import PENALTIES, ServerTerms, Svt, penalty, server_step
-from edge_sdk.vectors import Layout, Vector
+from edge_sdk.methods.shared import draw, gather
+from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
+from edge_sdk.methods.shared.local import (
+    Training,
+    accelerate,
+    batches,
+    descend,
+    gradient,
+    local_prox,
+    one_of,
+    zero_or_more,
+)
+from edge_sdk.methods.shared.reports import progress, training_scores
+from edge_sdk.methods.shared.server import PENALTIES, ServerTerms, Svt, penalty, server_step
 
 TRAINING, FINE_TUNING = 1, 2  # purposes of randomness
 

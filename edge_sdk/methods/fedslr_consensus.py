@@ -18,16 +18,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edge_sdk import lowrank
+from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.contract.method import Method, Role, Send, Step
+from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
-from edge_sdk.lowrank import Packed
-from edge_sdk.method import Method, Role, Send, Step
-from edge_sdk.methods import consensus, fedslr, gather
-from edge_sdk.methods.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
-from edge_sdk.methods.fedslr import FEDSLR, Global
-from edge_sdk.methods.local import one_of, zero_or_more
-from edge_sdk.methods.server import ServerTerms, penalty, server_step
-from edge_sdk.round import Policy
+from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr.method import FEDSLR, Global
+from edge_sdk.methods.shared import consensus, gather
+from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
+from edge_sdk.methods.shared.local import one_of, zero_or_more
+from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
 
 SYNC, FIRST_B, RIGOROUS = "sync", "first-b", "rigorous"
 

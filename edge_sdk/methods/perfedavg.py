@@ -21,15 +21,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edge_sdk import lowrank
+from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
 from edge_sdk.errors import UsageError
-from edge_sdk.method import UP, Method, Role, Send, Step, unchanged
-from edge_sdk.methods import fedavg, gather, meta
+from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import Aggregator, Global, Hospital
-from edge_sdk.methods.gather import Nobody, Sum
-from edge_sdk.methods.local import Gradient, gradient
-from edge_sdk.methods.meta import HessianProduct, Meta
-from edge_sdk.vectors import Vector
+from edge_sdk.methods.shared import gather, meta
+from edge_sdk.methods.shared.gather import Nobody, Sum
+from edge_sdk.methods.shared.local import Gradient, gradient
+from edge_sdk.methods.shared.meta import HessianProduct, Meta
 
 
 @dataclass(frozen=True, kw_only=True)

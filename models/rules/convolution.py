@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
-from models.errors import UnsupportedPattern
-from models.graph import Batch, Graph, Node, Shape
+from models.ir.errors import UnsupportedPattern
+from models.ir.graph import Batch, Graph, Node, Shape
 from models.rules import weight_gradient
 from models.rules.table import Adjoints, Want, rule
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
-from models.errors import UnsupportedPattern
-from models.graph import Graph, Node
+from models.ir.errors import UnsupportedPattern
+from models.ir.graph import Graph, Node
 from models.rules.table import Adjoints, Want, rule
 
 LARGEST = 3e38  # in float32: only a subnormal y is less than 1 after it

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from models.errors import UnsupportedPattern
-from models.graph import Graph, Node, product
+from models.ir.errors import UnsupportedPattern
+from models.ir.graph import Graph, Node, product
 from models.rules.table import Adjoints, Want, rule
 
 

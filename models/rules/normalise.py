@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from models.errors import TrainModeExport, UnsupportedPattern
-from models.graph import Graph, Node, product, static
+from models.ir.errors import TrainModeExport, UnsupportedPattern
+from models.ir.graph import Graph, Node, product, static
 from models.rules.table import Adjoints, Want, rule
 
 

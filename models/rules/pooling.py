@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from models.errors import UnsupportedPattern
-from models.graph import Graph, Node, Shape, divided, product
+from models.ir.errors import UnsupportedPattern
+from models.ir.graph import Graph, Node, Shape, divided, product
 from models.rules.convolution import Geometry, geometry
 from models.rules.table import Adjoints, Want, rule
 

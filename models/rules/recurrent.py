@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.errors import UnsupportedPattern
-from models.graph import Body, Dim, Graph, Node, product
+from models.ir.errors import UnsupportedPattern
+from models.ir.graph import Body, Dim, Graph, Node, product
 from models.rules.table import Adjoints, Want, rule_of_all
 
 

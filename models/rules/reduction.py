@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from models.errors import UnsupportedPattern
-from models.graph import Graph, Node, Shape, static
+from models.ir.errors import UnsupportedPattern
+from models.ir.graph import Graph, Node, Shape, static
 from models.rules.table import Adjoints, Want, rule
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.errors import UnsupportedPattern
-from models.graph import Batch, Graph, Node
+from models.ir.errors import UnsupportedPattern
+from models.ir.graph import Batch, Graph, Node
 from models.rules.table import Adjoints, Want, rule, rule_of_all
 
 

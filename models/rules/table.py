@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from models.graph import Graph, Node
+from models.ir.graph import Graph, Node
 
 Adjoints = Sequence[str | None]
 Want = Sequence[bool]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.graph import Dim, Graph, Shape, product
+from models.ir.graph import Dim, Graph, Shape, product
 
 if TYPE_CHECKING:
     from models.rules.convolution import Geometry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from models.split import SplitNet, SplitSpec
+from models.bundle.split import SplitNet, SplitSpec
 
 PARTIES = {"hospital": ("head", "hospital"), "device": ("device",)}
 

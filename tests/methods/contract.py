@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from math import inf
 
 import numpy as np
-from problems import DEVICES, HASTY, LAYOUT, PATIENT, TREE, envs_of, play, told
 
-from edge_sdk.codec import Codec
-from edge_sdk.loopback import Weather
-from edge_sdk.method import UP, Method, Role
-from edge_sdk.methods.evaluation import Progress
+from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.method import UP, Method, Role
+from edge_sdk.methods.shared.evaluation import Progress
+from edge_sdk.wire.codec.codec import Codec
+from tests.methods.problems import DEVICES, HASTY, LAYOUT, PATIENT, TREE, envs_of, play, told
 
 ROUNDS = 6
 TIERS = ("device", "hospital", "aggregator")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from zlib import crc32
 
 import numpy as np
-from problems import LAYOUT, SEED
+
+from tests.methods.problems import LAYOUT, SEED
 
 
 def soft(x, t):

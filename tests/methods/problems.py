@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import logit_problems
 import numpy as np
-import split_problems
 
-from edge_sdk.loopback import Loopback, Trace, Weather
-from edge_sdk.method import Method, Place
-from edge_sdk.methods.evaluation import Watched
-from edge_sdk.round import Policy
-from edge_sdk.vectors import layout_of
+from edge_sdk.algebra.vectors import layout_of
+from edge_sdk.contract.loopback import Loopback, Trace, Weather
+from edge_sdk.contract.method import Method, Place
+from edge_sdk.contract.round import Policy
+from edge_sdk.methods.shared.evaluation import Watched
+from tests.methods.fedal import logit_problems
+from tests.methods.hsgd import split_problems
 
 TREE = {"h0": ("d0", "d1", "d2"), "h1": ("d3", "d4"), "h2": ("d5",)}
 DEVICES = tuple(d for devices in TREE.values() for d in devices)

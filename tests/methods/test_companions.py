@@ -4,19 +4,32 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from logit_problems import CLASSES, COMPANIONS, PUBLIC, Net
-from problems import DEVICES, LAYOUT, SEED, SIZES, THETA0, TREE, envs_of, play, state
 
-from edge_sdk import lowrank
+from edge_sdk.algebra import lowrank
+from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.round import Policy
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.loopback import Weather
-from edge_sdk.methods import companions, distillation, fedal, fedal_settings, fedslr, fedslr_consensus, gather
-from edge_sdk.methods.companions import FEDSLR_B_FEDAL, FEDSLR_FEDAL, Both, ConsensusSettings, Settings, SharedModel
-from edge_sdk.methods.fedal_messages import Outputs, Parcel, Settled
-from edge_sdk.methods.fedslr import FEDSLR
-from edge_sdk.methods.gather import Nobody, Sum
-from edge_sdk.methods.reports import Progress
-from edge_sdk.round import Policy
+from edge_sdk.methods import fedslr_consensus
+from edge_sdk.methods.companions import method as companions
+from edge_sdk.methods.companions.method import (
+    FEDSLR_B_FEDAL,
+    FEDSLR_FEDAL,
+    Both,
+    ConsensusSettings,
+    Settings,
+    SharedModel,
+)
+from edge_sdk.methods.fedal import distillation
+from edge_sdk.methods.fedal import method as fedal
+from edge_sdk.methods.fedal import settings as fedal_settings
+from edge_sdk.methods.fedal.messages import Outputs, Parcel, Settled
+from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.shared import gather
+from edge_sdk.methods.shared.gather import Nobody, Sum
+from edge_sdk.methods.shared.reports import Progress
+from tests.methods.fedal.logit_problems import CLASSES, COMPANIONS, PUBLIC, Net
+from tests.methods.problems import DEVICES, LAYOUT, SEED, SIZES, THETA0, TREE, envs_of, play, state
 
 SHARED = fedslr.Settings(eta_g=0.5, eta_l=0.1, decay=0.98, lam=0.3, mu=0.2, weight_decay=0.0, batch=0, local_epochs=5)
 OUTPUTS = fedal.Settings(tau=2, eta_l=0.02, batch=16, public_batch=8, al=0.5, widths=(6,), eta_d=1e-2)

@@ -2,18 +2,19 @@
 
 from dataclasses import dataclass, fields, replace
 
-import contract
 import numpy as np
 import pytest
 
-from edge_sdk import round as rounds
+from edge_sdk.contract import round as rounds
+from edge_sdk.contract.method import OUT, UP, Send
 from edge_sdk.errors import PeerError
-from edge_sdk.method import OUT, UP, Send
-from edge_sdk.methods import METHODS, fedavg, fedslr
-from edge_sdk.methods.evaluation import evaluated
+from edge_sdk.methods import METHODS, fedavg
 from edge_sdk.methods.fedavg import FEDAVG
-from edge_sdk.methods.fedslr import FEDSLR
-from edge_sdk.methods.gather import Sum
+from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.gather import Sum
+from tests.methods import contract
 
 WRAPPED = {"plain": lambda m: m, "evaluated": lambda m: evaluated(m, every=3)}
 

@@ -3,10 +3,16 @@
 from dataclasses import replace
 from math import inf
 
-import literal
 import numpy as np
 import pytest
-from problems import (
+
+from edge_sdk.algebra import lowrank
+from edge_sdk.contract.loopback import Weather
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.fedavg import FEDAVG, Settings
+from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
+from tests.methods import literal
+from tests.methods.problems import (
     DEVICES,
     HASTY,
     LAYOUT,
@@ -19,12 +25,6 @@ from problems import (
     state,
     told,
 )
-
-from edge_sdk import lowrank
-from edge_sdk.errors import UsageError
-from edge_sdk.loopback import Weather
-from edge_sdk.methods.evaluation import Models, Progress, Report, evaluated
-from edge_sdk.methods.fedavg import FEDAVG, Settings
 
 BASIC = Settings(eta_l=0.1, decay=0.9, weight_decay=1e-2, batch=16, local_epochs=2)
 VARIANTS = {

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import literal
 import numpy as np
 import pytest
-from problems import DEVICES, LAYOUT, PROBLEMS, SEED, THETA0, envs_of, play, state, told
 
-from edge_sdk import lowrank
+from edge_sdk.algebra import lowrank
 from edge_sdk.errors import UsageError
-from edge_sdk.methods import meta
-from edge_sdk.methods.evaluation import Models, Progress, Report, evaluated
 from edge_sdk.methods.perfedavg import PERFEDAVG, Env, Settings
+from edge_sdk.methods.shared import meta
+from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
+from tests.methods import literal
+from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, SEED, THETA0, envs_of, play, state, told
 
 BASIC = Settings(alpha=0.05, eta_l=0.05, batch=16, local_epochs=2)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from models import targets
-from models.compile import example, vectors
-from models.export import Forward, export_forward
-from models.gate import DataInput, Truth, check_semantics
-from models.layout import buffer_slots, parameter_slots
+from models.bundle.compile import example, vectors
+from models.derive import targets
+from models.frontend.export import Forward, export_forward
+from models.gate.gate import DataInput, Truth, check_semantics
+from models.ir.layout import buffer_slots, parameter_slots
 
 
 class Net(nn.Module):

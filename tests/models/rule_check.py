@@ -9,12 +9,12 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from models import reference
-from models.export import Forward
-from models.forward import read_forward
-from models.graph import Batch
-from models.proto import to_model
-from models.reverse import gradient
+from models.derive.reverse import gradient
+from models.frontend.export import Forward
+from models.frontend.forward import read_forward
+from models.ir import reference
+from models.ir.graph import Batch
+from models.ir.proto import to_model
 
 STEP = 1e-5
 Shapes = Mapping[str, Sequence[int | str]]

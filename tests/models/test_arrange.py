@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from torch import nn
 
-from models.arrange import arrange
-from models.compile import example
-from models.export import export_forward
-from models.gate import DataInput
-from models.graph import Batch, Graph
-from models.layout import parameter_slots
-from models.proto import needed, to_model
-from models.reference import run
-from models.targets import Source
-from models.views import reshaped, transposed, whole
+from models.bundle.compile import example
+from models.derive.targets import Source
+from models.frontend.export import export_forward
+from models.gate.gate import DataInput
+from models.ir.graph import Batch, Graph
+from models.ir.layout import parameter_slots
+from models.ir.proto import needed, to_model
+from models.ir.reference import run
+from models.ir.views import reshaped, transposed, whole
+from models.passes.arrange import arrange
 
 SHAPES = [(2, 3, 4, 5), (6, 20), (2, 12, 5), (24, 5), (1, 2, 3, 1, 20), (120,), (8, 15), (2, 60), (10, 12)]
 

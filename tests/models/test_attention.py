@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from module_check import exported, semantic_error
 from torch import nn
 
-from models import targets
-from models.layout import parameter_slots
+from models.derive import targets
+from models.ir.layout import parameter_slots
+from tests.models.module_check import exported, semantic_error
 
 
 class Own(nn.Module):

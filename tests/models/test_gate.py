@@ -7,15 +7,15 @@ from functools import cache
 
 import pytest
 import torch
-from module_check import Last, Net, error_of, exported
 from torch import nn
 
-from models import attention, batch_norm, rewrite
-from models.compile import compile_module
-from models.errors import ParityError
-from models.losses import LOSSES
+from models.bundle.compile import compile_module
+from models.ir.errors import ParityError
+from models.ir.losses import LOSSES
+from models.ir.spec import Spec
+from models.passes import attention, batch_norm, rewrite
 from models.rules import RULES, normalise, pooling, recurrent, weight_gradient
-from models.spec import Spec
+from tests.models.module_check import Last, Net, error_of, exported
 
 
 def conv_net():
@@ -160,7 +160,7 @@ MUTATIONS: dict[str, tuple[str, Patch]] = {
     "lstm: state after the step for the one before": ("lstm", function(recurrent, "before_each", late_previous)),
     "gru input weights times 1.0001": ("gru", rule("GRU", scaled(1.0001, 1))),
     "lstm bias times 1.0001": ("lstm", rule("LSTM", scaled(1.0001, 3))),
-    "sums of adjoints keep the first": ("mean", lambda m: m.setattr("models.reverse.total", lambda g, a: a[0])),
+    "sums of adjoints keep the first": ("mean", lambda m: m.setattr("models.derive.reverse.total", lambda g, a: a[0])),
     "loss gradient times 1.0001": (
         "mlp",
         lambda m: m.setitem(LOSSES, "cross_entropy", label_shift(LOSSES["cross_entropy"])),

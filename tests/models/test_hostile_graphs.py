@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_sdk.bundle import BundleError, check_graph
-from edge_sdk.onnx_scan import scan
+from edge_sdk.model.bundle import BundleError, check_graph
+from edge_sdk.model.onnx_scan import scan
 
 
 def model(nodes, initializers=(), domains=(("", 18),)):

@@ -3,8 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from module_check import Last, Net, semantic_error
 from torch import nn
+
+from tests.models.module_check import Last, Net, semantic_error
 
 FUNCTIONS = {
     "abs": torch.abs,

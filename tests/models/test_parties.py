@@ -7,16 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from edge_sdk import classification, parties
-from edge_sdk.bundle import parse
+from edge_sdk.algebra import classification
+from edge_sdk.contract.loopback import Loopback
 from edge_sdk.errors import UsageError
-from edge_sdk.loopback import Loopback
-from edge_sdk.methods import compression
-from edge_sdk.methods.evaluation import evaluated
-from edge_sdk.methods.hsgd import HSGD, Embedding, Settings
-from edge_sdk.methods.reports import Report
-from edge_sdk.split_model import SplitModel
-from models.split import SplitNet, SplitSpec, compile_split
+from edge_sdk.methods.hsgd import compression
+from edge_sdk.methods.hsgd.method import HSGD, Embedding, Settings
+from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.reports import Report
+from edge_sdk.model.bundle import parse
+from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes import split_kernels as parties
+from models.bundle.split import SplitNet, SplitSpec, compile_split
 
 SHAPES = {"hospital": (6,), "device": (4,)}
 TREE = {"h0": ("d0", "d1", "d2"), "h1": ("d3", "d4")}

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from edge_sdk.bundle import parse
 from edge_sdk.errors import UsageError
-from edge_sdk.model import Model
-from models.compile import compile_module
-from models.spec import Spec
+from edge_sdk.model.bundle import parse
+from edge_sdk.model.model import Model
+from models.bundle.compile import compile_module
+from models.ir.spec import Spec
 
 
 def compiled(net, **spec):

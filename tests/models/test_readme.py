@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.bundle_cli import verify
+from edge_sdk.tools.bundle_commands import verify
 from models.cli import main
-from models.errors import CompileError
+from models.ir.errors import CompileError
 from models.rules import RULES
 
 README = (Path(__file__).parents[2] / "models" / "README.md").read_text()

@@ -3,11 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from module_check import Net, semantic_error
 from torch import nn
 
-from models.compile import compile_module
-from models.errors import (
+from models.bundle.compile import compile_module
+from models.ir.errors import (
     BatchSpecialised,
     CompileError,
     DataDependentControlFlow,
@@ -17,7 +16,8 @@ from models.errors import (
     UnsupportedOperator,
     UnsupportedPattern,
 )
-from models.spec import Spec
+from models.ir.spec import Spec
+from tests.models.module_check import Net, semantic_error
 
 
 def under_no_grad(h):

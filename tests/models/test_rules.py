@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rule_check import check, node
 
 from models.rules import RULES
+from tests.models.rule_check import check, node
 
 INTS = np.int64
 BATCHES = pytest.mark.parametrize("batch", [1, 3])

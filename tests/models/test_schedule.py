@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from models import targets
-from models.compile import compile_module, example
-from models.export import export_forward, one_step_of_recurrences
-from models.gate import DataInput
-from models.layout import parameter_slots
-from models.proto import needed
-from models.spec import Spec
-from models.targets import Source
+from models.bundle.compile import compile_module, example
+from models.derive import targets
+from models.derive.targets import Source
+from models.frontend.export import export_forward, one_step_of_recurrences
+from models.gate.gate import DataInput
+from models.ir.layout import parameter_slots
+from models.ir.proto import needed
+from models.ir.spec import Spec
 
 
 class NormFirst(nn.Module):

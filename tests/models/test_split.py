@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from edge_sdk.bundle import BundleError, parse
 from edge_sdk.errors import UsageError
-from edge_sdk.model import Model
-from edge_sdk.split_model import SplitModel
-from models.errors import CompileError
-from models.split import SplitNet, SplitSpec, compile_split
+from edge_sdk.model.bundle import BundleError, parse
+from edge_sdk.model.model import Model
+from edge_sdk.model.split_model import SplitModel
+from models.bundle.split import SplitNet, SplitSpec, compile_split
+from models.ir.errors import CompileError
 
 SHAPES = {"hospital": (6,), "device": (4,), "home": (3,)}
 PARTIES = {"hospital": ("head", "hospital"), "device": ("device",), "home": ("home",)}
@@ -92,7 +92,7 @@ def test_what_is_missing_or_of_another_shape_is_named(model, data):
 def test_other_bundles_are_no_split_models():
     from pathlib import Path
 
-    wrist = Path(__file__).parents[2] / "models" / "bundles" / "wrist.bundle"
+    wrist = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
     assert Model(wrist).name == "wrist"
     with pytest.raises(BundleError, match="wrist is no split model"):
         SplitModel(wrist)

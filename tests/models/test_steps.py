@@ -3,12 +3,12 @@
 import pytest
 from torch import nn
 
-from edge_sdk.bundle import parse
-from edge_sdk.model import Model
-from models.compile import compile_module
-from models.graph import Batch, Graph
-from models.spec import Spec
-from models.steps import CACHED, FEWEST, FLOAT, MOST, largest_value, samples_at_once
+from edge_sdk.model.bundle import parse
+from edge_sdk.model.model import Model
+from models.bundle.compile import compile_module
+from models.ir.graph import Batch, Graph
+from models.ir.spec import Spec
+from models.passes.steps import CACHED, FEWEST, FLOAT, MOST, largest_value, samples_at_once
 
 
 def graph(*sizes: int) -> Graph:

@@ -7,14 +7,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from edge_sdk.bundle import parse, read_bundle
-from edge_sdk.model import Model
+from edge_sdk.model.bundle import parse, read_bundle
+from edge_sdk.model.model import Model
+from models.bundle.compile import compile_module
 from models.cli import main
-from models.compile import compile_module
-from models.spec import Spec
+from models.ir.spec import Spec
 from models.zoo import ZOO
 
-BUNDLE = Path(__file__).parents[2] / "models" / "bundles" / "wrist.bundle"
+BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,12 @@ compiler.
 
 import pytest
 import torch
-from module_check import semantic_error
 
-from models.layout import parameter_slots
+from models.ir.layout import parameter_slots
 from models.zoo import ZOO
 from models.zoo.split import SPLIT_ZOO
 from models.zoo.vision import Plain
+from tests.models.module_check import semantic_error
 
 
 @pytest.mark.parametrize("name", ZOO)

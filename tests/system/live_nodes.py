@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.bundle import read_bundle
-from edge_sdk.fleet import write_toml
-from edge_sdk.methods.reports import Progress, Report
-from edge_sdk.run import Run
+from edge_sdk.contract.run import Run
+from edge_sdk.methods.shared.reports import Progress, Report
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.replay.processes import write_toml
 
 Tree = Mapping[str, tuple[str, ...]]
 Deaths = Mapping[str, list[str]]
-"""Node -> where it dies, one after the other, as in edge_sdk/failpoints.py."""
+"""Node -> where it dies, one after the other, as in edge_sdk/delivery/failpoints.py."""
 
 CLASSES = ("malignant", "benign")
 

@@ -19,13 +19,13 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 
 import torch
 
-from aggregator.pretrained import loaded, said_of
-from edge_sdk.broker import EmbeddedBroker
-from edge_sdk.bundle import read_bundle
-from edge_sdk.private import Private
-from edge_sdk.settings import read_toml
-from models.compile import compile_module
-from models.spec import Spec
+from aggregator.private_model.checkpoint import loaded, said_of
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.private_table import Private
+from edge_sdk.nodes.settings import read_toml
+from edge_sdk.replay.broker import EmbeddedBroker
+from models.bundle.compile import compile_module
+from models.ir.spec import Spec
 from models.zoo.dense import MLP
 
 LAMBDA = 0.731058

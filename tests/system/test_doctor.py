@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.broker import EmbeddedBroker, Mosquitto, find_mosquitto
 from edge_sdk.cli import main
+from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto, find_mosquitto
 
-BUNDLE = Path(__file__).parents[2] / "models" / "bundles" / "wrist.bundle"
+BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 no_mosquitto = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
 
 

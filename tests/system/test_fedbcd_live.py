@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from live_nodes import CLASSES, Cloud, Nodes
 
-from edge_sdk.broker import Mosquitto, find_mosquitto
-from edge_sdk.datasets import prepared
-from edge_sdk.lowrank import unpack
-from edge_sdk.ondemand import compiled
-from edge_sdk.proxy import Proxy
-from edge_sdk.samples import labelled, store
+from edge_sdk.algebra.lowrank import unpack
+from edge_sdk.data.samples import labelled, store
+from edge_sdk.replay.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.bundles import compiled
+from edge_sdk.replay.datasets import prepared
+from hardware.bad_link import Proxy
+from tests.system.live_nodes import CLASSES, Cloud, Nodes
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")

@@ -14,20 +14,20 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from live_nodes import CLASSES, Cloud, Nodes
 
-from edge_sdk import parties
-from edge_sdk.broker import Mosquitto, find_mosquitto
-from edge_sdk.datasets import Vertical, prepared
-from edge_sdk.patients import Patients, store_patients
-from edge_sdk.proxy import Proxy
-from edge_sdk.samples import labelled, store
-from edge_sdk.split_model import SplitModel
+from edge_sdk.data.patients import Patients, store_patients
+from edge_sdk.data.samples import labelled, store
+from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes import split_kernels as parties
+from edge_sdk.replay.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.datasets import Vertical, prepared
+from hardware.bad_link import Proxy
+from tests.system.live_nodes import CLASSES, Cloud, Nodes
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
 
-BUNDLE = Path(__file__).parents[2] / "models" / "bundles" / "split-breast-cancer.bundle"
+BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "split-breast-cancer.bundle"
 TREE = {"north": ("a", "b"), "south": ("c", "d")}
 HERE = {"north": ("a",), "south": ("c", "d")}
 EACH = 10

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.broker import Mosquitto, find_mosquitto
-from edge_sdk.samples import Cut, samples_of
-from edge_sdk.traces.synth import write_traces
+from edge_sdk.data.samples import Cut, samples_of
+from edge_sdk.replay.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.synth import write_traces
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 
@@ -27,7 +27,7 @@ BROKER = "mqtt://127.0.0.1:1883"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a reader would be: the bundle and two generated traces are here."""
-    shutil.copy(ROOT / "models" / "bundles" / "wrist.bundle", tmp_path)
+    shutil.copy(ROOT / "models" / "shipped" / "wrist.bundle", tmp_path)
     write_traces(tmp_path / "traces", devices=2, seed=7, minutes=2.0)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -15,8 +15,8 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 
 import torch
 
-from models.compile import compile_module
-from models.spec import Spec
+from models.bundle.compile import compile_module
+from models.ir.spec import Spec
 from models.zoo.dense import MLP
 
 SETTINGS = ("outputs.public_batch=16", "outputs.tau=2", "outputs.eta_l=0.005", "into=0.01", "shared.eta_l=0.05")

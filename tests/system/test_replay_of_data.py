@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 
-BUNDLES = Path(__file__).parents[2] / "models" / "bundles"
+BUNDLES = Path(__file__).parents[2] / "models" / "shipped"
 
 
 def auscult(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -18,12 +18,12 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 
 import torch
 
-from edge_sdk.broker import EmbeddedBroker
-from edge_sdk.bundle import read_bundle
-from edge_sdk.fleet import Fleet
-from edge_sdk.keepsake import load
-from models.compile import compile_module
-from models.spec import Spec
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.kept_models import load
+from edge_sdk.replay.broker import EmbeddedBroker
+from edge_sdk.replay.processes import Fleet
+from models.bundle.compile import compile_module
+from models.ir.spec import Spec
 from models.zoo.dense import MLP
 
 

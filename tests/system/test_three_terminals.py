@@ -15,18 +15,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.broker import Mosquitto, find_mosquitto
-from edge_sdk.fleet import write_toml
-from edge_sdk.provision import provision
-from edge_sdk.traces import load_folder
-from edge_sdk.traces.synth import write_traces
+from edge_sdk.data.traces import load_folder
+from edge_sdk.replay.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.processes import write_toml
+from edge_sdk.replay.synth import write_traces
+from edge_sdk.tools.provision import provision
 from tests.wire.test_tls import Provisioned
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
 
 ROUNDS = 6
-BUNDLE = Path(__file__).parents[2] / "models" / "bundles" / "wrist.bundle"
+BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 
 
 @dataclass
@@ -148,7 +148,7 @@ def test_all_tiers_over_tls_with_an_authority_at_each_broker(tmp_path: Path, tra
 
 
 def test_a_device_with_another_bundle_is_told_why(tmp_path: Path, traces: Path, broker: str) -> None:
-    from edge_sdk.bundle import read_bundle
+    from edge_sdk.model.bundle import read_bundle
 
     other = tmp_path / "other.bundle"
     command = [sys.executable, "-m", "models", "compile", "wrist", "-o", str(other), "--seed", "8"]

@@ -17,9 +17,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from edge_sdk.broker import EmbeddedBroker, LocalBroker, Mosquitto
-from edge_sdk.failpoints import POINTS
-from tests.wire.fleet import Fleet, eventually
+from edge_sdk.delivery.failpoints import POINTS
+from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
+from tests.delivery.fleet import Fleet, eventually
 
 TREE = {"agg": ["h"], "h": ["a", "b"]}
 VICTIMS = {"aggregator": "agg", "hospital": "h", "device": "a"}

@@ -8,9 +8,9 @@ from contextlib import suppress
 import msgpack
 import pytest
 
-from edge_sdk import topics
 from edge_sdk.errors import PeerError
-from edge_sdk.frames import ACKS_PER_FRAME, LARGEST, Acks, Birth, Frame, Hello, Message, pack, unpack
+from edge_sdk.wire import topics
+from edge_sdk.wire.frames import ACKS_PER_FRAME, LARGEST, Acks, Birth, Frame, Hello, Message, pack, unpack
 
 FRAMES: list[Frame] = [
     Message("run", "a", 1, 2, 1, (("h", 3, 4), ("agg", 5, LARGEST)), 7, True, b"body"),

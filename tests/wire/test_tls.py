@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk import topics
-from edge_sdk.broker import Mosquitto, find_free_port
+from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.mqtt import Connection, Tls, broker_at
-from edge_sdk.provision import certificate, provision
-from edge_sdk.run import Run
-from tests.wire import roles
-from tests.wire.conftest import missing
-from tests.wire.fleet import eventually
-from tests.wire.live import Net, playing
+from edge_sdk.replay.broker import Mosquitto, find_free_port
+from edge_sdk.tools.provision import certificate, provision
+from edge_sdk.wire import topics
+from edge_sdk.wire.mqtt import Connection, Tls, broker_at
+from tests.conftest import missing
+from tests.delivery import roles
+from tests.delivery.fleet import eventually
+from tests.delivery.live import Net, playing
 
 
 @dataclass

@@ -1,0 +1,4 @@
+"""Numbers in flat vectors: layouts of parameters, proximal operators, low rank, optimisers, metrics of classification.
+
+May import: numpy only: no file, clock, thread or network.
+"""

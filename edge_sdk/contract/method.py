@@ -1,0 +1,182 @@
+"""What a method is: three roles, each three pure functions over plain data.
+
+    start(env)                           -> state, sends     the node comes up for the first time
+    receive(env, state, sender, message) -> state, sends     one message that counts (see round.py)
+    close(env, state)                    -> state, sends     enough have answered, or the time is up
+
+`env` is what the node is given and never changes in a run; `state` is what it remembers, and is what is saved. Both are
+frozen dataclasses; a role never changes an argument in place. `sender` is UP, ME or a child's name. There is no clock,
+thread, socket, log or random generator in a role: randomness derives from (run seed, round, node).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
+from edge_sdk.contract.round import Policy
+
+UP = "up"  # the parent
+DOWN = "down"  # every child that is here
+ME = "me"  # this node, after its other messages have left: work to do while the children work
+OUT = "out"  # the application on this node: results and scores
+
+RESERVED_NAMES = frozenset({UP, DOWN, ME, OUT, "all"})
+
+
+@dataclass(frozen=True)
+class Send:
+    """A message that a role wants to be sent.
+
+    Attributes:
+        to: UP, DOWN, ME, OUT, the name of one child, or the names of several (encoded once; may be nobody).
+        message: a frozen dataclass that the method declares in `Method.messages` (for OUT: any object).
+        answer: downward only: every receiver owes exactly one message in return. Without it this is a notice.
+        lasts: of a notice: seconds after which it is not worth sending any more.
+        all: downward only: the round is over when all that are asked have answered, even if its policy needs fewer.
+    """
+
+    to: str | tuple[str, ...]
+    message: Any
+    answer: bool = True
+    lasts: float = inf
+    all: bool = False
+
+
+Step = tuple[Any, Sequence[Send]]
+
+
+@dataclass(frozen=True)
+class Role:
+    """The three functions of one tier, and the type of its state (what a store must be able to write)."""
+
+    start: Callable[[Any], Step]
+    receive: Callable[[Any, Any, str, Any], Step]
+    close: Callable[[Any, Any], Step]
+    state: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What every env has. A method adds fields of its own by subclassing, and names its settings' type.
+
+    Attributes:
+        me: name of the node; filled in by the node at each call.
+        here: children connected now; filled in by the node at each call.
+        seed: of the run; equal on all nodes.
+        rounds: global rounds in the run.
+        sizes: child -> number of devices behind it (aggregator: its hospitals; hospital: 1 for each device).
+        layout: where each parameter lies in theta.
+        theta0: initial model, float (n,).
+        settings: the method's own hyper-parameters.
+        grad_fn: device: (theta, indices or None for all) -> (mean loss, its gradient (n,)) over the training samples.
+        samples: device: how many training samples it has.
+        score: device: theta -> sums on held-out samples, at least "samples"; usually also "loss" and "correct".
+        judge: device: the same with more in it, for evaluations; None: score.
+    """
+
+    me: str = ""
+    here: tuple[str, ...] = ()
+    seed: int = 0
+    rounds: int = 1
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    layout: Layout = EMPTY_LAYOUT
+    theta0: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
+    settings: Any = None
+    grad_fn: Callable[[Vector, Any], tuple[float, Vector]] | None = None
+    samples: int = 0
+    score: Callable[[Vector], Mapping[str, float]] | None = None
+    judge: Callable[[Vector], Mapping[str, float]] | None = None
+
+    @property
+    def devices(self) -> int:
+        """M: how many devices there are behind this node's children, whether here or not."""
+        return sum(self.sizes.values())
+
+    def random(self, round: int, *purpose: int) -> np.random.Generator:
+        """The generator of this node for one purpose in one round: equal wherever and whenever it is made."""
+        return np.random.default_rng([self.seed, round, crc32(self.me.encode()), *purpose])
+
+
+def barriers(
+    settings: Any, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
+) -> Mapping[str, Policy]:
+    """Tier -> when its rounds are over, for a method that waits for everybody it has asked.
+
+    Args:
+        sizes: at the aggregator: hospital -> number of its devices; elsewhere one entry, the devices from here on down.
+        deadline: seconds after which the aggregator goes on with the hospitals that have answered (at least one).
+        hospital_deadline: seconds after which a hospital goes on with the devices that have answered (perhaps none).
+        evaluate_every: rounds between evaluations on all devices; 0: only at the end.
+
+    Raises:
+        UsageError: these do not go together.
+    """
+    return {
+        "aggregator": Policy(quorum=1, deadline=deadline),
+        "hospital": Policy(deadline=hospital_deadline),
+        "device": Policy(),
+    }
+
+
+def no_warnings(settings: Any, sizes: Mapping[str, int]) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Method:
+    """A published method on this runtime.
+
+    Attributes:
+        name: what a run file calls it.
+        device, hospital, aggregator: its three roles.
+        messages: every type that may cross a wire. Nothing else can leave a node.
+        settings: frozen dataclass of hyper-parameters with defaults; checks itself in `__post_init__` (UsageError).
+        env: the `Place` subclass that its roles are given.
+        show: (env, aggregator state) -> a declared message with the model as it is now, for evaluation.
+        models: (env, device state, that message) -> {"global": theta, ...}: the models that a device can judge.
+        policies: arguments of `barriers` -> tier -> when its rounds are over.
+        splits: it trains a model whose parts lie at different nodes, which must be given the kernels of their parts.
+        warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
+        forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
+        scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
+        models_differ: every device has a bundle of its own; there is no global model, and no message has theta's size.
+        companions: devices with other bundles than the one that the run names may take part with their outputs.
+        rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
+    """
+
+    name: str
+    device: Role
+    hospital: Role
+    aggregator: Role
+    messages: tuple[type, ...]
+    settings: type
+    env: type[Place]
+    show: Callable[[Any, Any], Any]
+    models: Callable[[Any, Any, Any], Mapping[str, Vector]]
+    policies: Callable[[Any, Mapping[str, int], float, float, int], Mapping[str, Policy]] = barriers
+    warnings: Callable[[Any, Mapping[str, int]], Sequence[str]] = no_warnings
+    splits: bool = False
+    forward: Callable[[Any, Any, str], Any] | None = None
+    scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
+    models_differ: bool = False
+    rounds_over: Callable[[Any], int] | None = None
+    companions: bool = False
+
+
+def unchanged(env: Any, state: Any) -> Step:
+    """The close of a role that has none."""
+    return state, []
+
+
+def pick(here: Sequence[str], count: int, *seed: int) -> tuple[str, ...]:
+    """`count` of the children that are here, uniformly, without replacement; the same for the same seed."""
+    names = sorted(here)
+    chosen = np.random.default_rng(seed).permutation(len(names))[:count]
+    return tuple(names[i] for i in sorted(chosen))

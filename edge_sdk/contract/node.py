@@ -1,0 +1,196 @@
+"""One node: a role, the debts of its children, and the last message to each peer. Sans-I/O, the same for all tiers.
+
+`Record` is plain data: it is saved as one piece before anything in `Effects.out` leaves. `Node` adds what the process
+brings along (role, env, names), which is not saved.
+
+Verbs take `now` and return `Effects`; the caller (runtime.py, loopback.py) does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from math import inf
+from typing import Any
+
+from edge_sdk.contract import round as rounds
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, Place, Role, Send
+from edge_sdk.contract.records import changed, record
+
+
+@record
+class Envelope:
+    """One message to one peer.
+
+    Attributes:
+        number: downward: the sender's question; upward: the question that this answers.
+        asks: downward: the receiver owes an answer.
+        lasts: seconds for which it is worth sending.
+    """
+
+    sender: str
+    to: str
+    number: int
+    message: Any
+    asks: bool = False
+    lasts: float = inf
+
+
+@record
+class Record:
+    """What a node remembers, all of it.
+
+    Attributes:
+        below: the debts of its children.
+        above: the parent's latest question.
+        started: whether the role's `start` has run.
+        state: the role's own.
+        last: peer -> the latest message to it, for repetition.
+    """
+
+    below: rounds.Round
+    above: int = 0
+    started: bool = False
+    state: Any = None
+    last: Mapping[str, Envelope] = field(default_factory=dict)
+
+
+@record
+class Node:
+    """A node at one instant. `here`: children connected now, copied into env.here at every call."""
+
+    name: str
+    role: Role
+    env: Place
+    parent: str | None
+    record: Record
+    here: tuple[str, ...] = ()
+
+
+@record
+class Effects:
+    """What one call did.
+
+    Attributes:
+        node: afterwards.
+        out: envelopes to send, once `node.record` is saved.
+        again: envelopes that were sent before, for a network that may have lost them.
+        told: messages for the application on this node.
+        refused: why the message that arrived did not count; None if it did.
+    """
+
+    node: Node
+    out: tuple[Envelope, ...] = ()
+    again: tuple[Envelope, ...] = ()
+    told: tuple[Any, ...] = ()
+    refused: str | None = None
+
+    def then(self, later: Effects) -> Effects:
+        return Effects(
+            later.node, self.out + later.out, self.again + later.again, self.told + later.told, later.refused
+        )
+
+
+def new(
+    name: str, role: Role, env: Place, parent: str | None, policy: rounds.Policy, now: float, here: Sequence[str] = ()
+) -> Node:
+    """A node that has never run."""
+    return Node(name, role, env, parent, Record(rounds.begin(policy, now)), tuple(sorted(here)))
+
+
+def start(node: Node, now: float) -> Effects:
+    state, sends = node.role.start(env_of(node))
+    node = with_record(node, state=state, started=True)
+    return post(node, sends, now)
+
+
+def arrive(node: Node, e: Envelope, now: float) -> Effects:
+    """A message from a peer (or from the node itself: ME). Duplicates, stale ones and strangers change nothing."""
+    if e.sender == node.parent:
+        if e.number <= node.record.above:
+            reason = f"question {e.number} of {e.sender}, now at {node.record.above}"
+            return Effects(node, again=repeated_answer(node, e), refused=reason)
+        below, above, sender = node.record.below, e.number, UP
+    else:
+        below, why = rounds.hear(node.record.below, e.sender, e.number)
+        if why:
+            return Effects(node, refused=why)
+        above, sender = node.record.above, ME if e.sender == node.name else e.sender
+    state, sends = node.role.receive(env_of(node), node.record.state, sender, e.message)
+    done = post(with_record(node, below=below, above=above, state=state), sends, now)
+    return done.then(tick(done.node, now)) if now >= rounds.next_look(done.node.record.below) else done
+
+
+def excused(node: Node, child: str, number: int, now: float) -> Effects:
+    """The answer of a child has come and is of no use. It will not come again, so it is not waited for any longer."""
+    below = rounds.excuse(node.record.below, child, number)
+    return Effects(node) if below is node.record.below else tick(with_record(node, below=below), now)
+
+
+def tick(node: Node, now: float) -> Effects:
+    """Close the round if it is over; repeat the question if it is stuck."""
+    done = Effects(node)
+    while rounds.is_over(done.node.record.below, now):
+        node = done.node
+        state, sends = node.role.close(env_of(node), node.record.state)
+        node = with_record(node, state=state, below=rounds.close(node.record.below, now))
+        done = done.then(post(node, sends, now))
+    node = done.node
+    if rounds.is_stuck(node.record.below, now):
+        again = tuple(node.record.last[c] for c in node.record.below.owed if c in node.here)
+        node = with_record(node, below=rounds.extend(node.record.below, now))
+        done = done.then(Effects(node, again=again))
+    return done
+
+
+def joined(node: Node, child: str) -> Effects:
+    """A child is back: it is here again, and hears the question it still owes an answer to."""
+    node = changed(node, here=tuple(sorted({*node.here, child})))
+    owes = child in node.record.below.owed
+    return Effects(node, again=(node.record.last[child],) if owes else ())
+
+
+def left(node: Node, child: str) -> Node:
+    return changed(node, here=tuple(c for c in node.here if c != child))
+
+
+def post(node: Node, sends: Sequence[Send], now: float) -> Effects:
+    """Address and number what a role wants to send. All downward sends of one call are one question."""
+    if not sends:
+        return Effects(node)
+    down = [s for s in sends if s.to not in (UP, OUT)]
+    if down:
+        debtors = [c for s in down if s.answer for c in receivers(node, s.to)]
+        below = rounds.ask(node.record.below, debtors, any(s.answer for s in down), now, any(s.all for s in down))
+        node = with_record(node, below=below)
+    number = node.record.below.number
+    out = [
+        Envelope(node.name, c, number, s.message, s.answer, inf if s.answer else s.lasts)
+        for s in down
+        for c in receivers(node, s.to)
+    ]
+    if node.parent is not None:
+        out += [Envelope(node.name, node.parent, node.record.above, s.message) for s in sends if s.to == UP]
+    node = with_record(node, last={**node.record.last, **{e.to: e for e in out}})
+    return Effects(node, tuple(out), told=tuple(s.message for s in sends if s.to == OUT))
+
+
+def receivers(node: Node, to: str | tuple[str, ...]) -> tuple[str, ...]:
+    if isinstance(to, tuple):
+        return to
+    return {DOWN: node.here, ME: (node.name,)}.get(to, (to,))
+
+
+def repeated_answer(node: Node, e: Envelope) -> tuple[Envelope, ...]:
+    answer = node.record.last.get(e.sender)
+    return (answer,) if answer and answer.number == e.number == node.record.above else ()
+
+
+def env_of(node: Node) -> Place:
+    if node.env.me == node.name and node.env.here == node.here:
+        return node.env
+    return replace(node.env, me=node.name, here=node.here)
+
+
+def with_record(node: Node, **changes: Any) -> Node:
+    return changed(node, record=changed(node.record, **changes))

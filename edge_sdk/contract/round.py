@@ -1,0 +1,143 @@
+"""Who owes this node an answer. Sans-I/O: no clock of its own, no network.
+
+One rule: a question creates a debt, an answer with the number of that question pays it. Everything else follows:
+
+    duplicate           the debt is paid already           refused
+    stale               the debt carries a newer number    refused
+    stranger            there is no debt                   refused
+    late, barrier       closing erases all debts           refused
+    late, first-B       those not asked again keep theirs  counts next time
+
+Numbers belong to the asking node. A node between two others has two independent ones: those of its parent, which it
+echoes, and its own. Nested intervals need nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import ClassVar
+
+from edge_sdk.contract.records import changed
+from edge_sdk.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Policy:
+    """When a round of one node is over.
+
+    Attributes:
+        need: answers that end it at once; None: one from everybody who was asked.
+        quorum: answers without which the deadline is extended and the question repeated.
+        deadline: seconds from question to close.
+        keep_late: debts survive the next question (first-B); otherwise a late answer is refused.
+        idle: seconds after which a node that asked nobody is closed all the same: its own clock tick.
+    """
+
+    need: int | None = None
+    quorum: int = 0
+    deadline: float = inf
+    keep_late: bool = False
+    idle: float = inf
+
+    def __post_init__(self) -> None:
+        if self.need is not None and self.need < 1:
+            raise UsageError(f"policy: need = {self.need}, at least 1 answer ends a round (leave it out for all)")
+        if self.quorum < 0:
+            raise UsageError(f"policy: quorum = {self.quorum}, it counts answers: 0 or more")
+        for name in ("deadline", "idle"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"policy: {name} = {getattr(self, name)}, it is in seconds and above 0")
+
+
+@dataclass(frozen=True)
+class Round:
+    """The debts of one node's children.
+
+    Attributes:
+        number: of this node's latest question.
+        owed: child -> number of the question it owes an answer to.
+        all: who has been asked is waited for, all of them, whatever `need` is.
+        heard: children whose answers counted since the last close.
+        open: answers are being waited for.
+        deadline: when to close (or repeat the question), in the caller's clock.
+        closes: how often it has closed.
+    """
+
+    STILL: ClassVar[bool] = True
+
+    policy: Policy
+    number: int = 0
+    owed: Mapping[str, int] = field(default_factory=dict)
+    heard: frozenset[str] = frozenset()
+    open: bool = False
+    deadline: float = inf
+    closes: int = 0
+    all: bool = False
+
+
+def begin(policy: Policy, now: float) -> Round:
+    """Before the first question."""
+    return Round(policy, deadline=now + policy.idle)
+
+
+def ask(r: Round, children: Iterable[str], waits: bool, now: float, all: bool = False) -> Round:
+    """The next question. `children` owe an answer to it; `waits`: an answer was asked for, if only of nobody.
+
+    Args:
+        all: it is over when all of them have answered. Older debts are forgotten, even where late answers count.
+    """
+    number, late = r.number + 1, r.policy.keep_late and not all
+    owed = (dict(r.owed) if late else {}) | {c: number for c in children}
+    wait = waits or bool(owed)
+    deadline = now + (r.policy.deadline if wait else r.policy.idle)
+    heard = r.heard if late else frozenset()
+    return changed(r, number=number, owed=owed, heard=heard, open=wait, deadline=deadline, all=all)
+
+
+def hear(r: Round, child: str, number: int) -> tuple[Round, str | None]:
+    """The round after an answer and, if the answer does not count, the reason why."""
+    if child not in r.owed:
+        return r, f"{child} owes nothing"
+    if number != r.owed[child]:
+        return r, f"{child} answers question {number}, owed is {r.owed[child]}"
+    owed = {c: n for c, n in r.owed.items() if c != child}
+    return changed(r, owed=owed, heard=r.heard | {child}), None
+
+
+def excuse(r: Round, child: str, number: int) -> Round:
+    """The round without this debt: the answer has come, and cannot be counted."""
+    if r.owed.get(child) != number:
+        return r
+    return changed(r, owed={c: n for c, n in r.owed.items() if c != child})
+
+
+def is_over(r: Round, now: float) -> bool:
+    """All answers are in, or the first `need`, or the time is up with a quorum (or with nobody left to wait for)."""
+    if not r.open:
+        return now >= r.deadline
+    if r.policy.need is not None and not r.all and len(r.heard) >= r.policy.need:
+        return True
+    quorum = len(r.heard) >= r.policy.quorum
+    return (quorum and not r.owed) or (now >= r.deadline and (quorum or not r.owed))
+
+
+def next_look(r: Round) -> float:
+    """From when on `is_over` or `is_stuck`, if nothing else happens."""
+    return -inf if is_over(r, -inf) else r.deadline
+
+
+def is_stuck(r: Round, now: float) -> bool:
+    """The time is up without a quorum, and somebody still owes an answer."""
+    return r.open and now >= r.deadline and not is_over(r, now)
+
+
+def close(r: Round, now: float) -> Round:
+    owed = r.owed if r.policy.keep_late else {}
+    return changed(r, owed=owed, heard=frozenset(), open=False, closes=r.closes + 1, deadline=now + r.policy.idle)
+
+
+def extend(r: Round, now: float) -> Round:
+    """The question stands for another deadline."""
+    return changed(r, deadline=now + r.policy.deadline)

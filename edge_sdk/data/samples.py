@@ -1,0 +1,160 @@
+"""A device's own labelled samples. They never leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.data.traces import read_trace, split, windows
+from edge_sdk.errors import UsageError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs with the names of their classes.
+
+    Attributes:
+        x: float32 (N, ...), one row for each sample.
+        labels: N names.
+    """
+
+    x: npt.NDArray[np.float32]
+    labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.x.dtype != np.float32 or self.x.ndim < 2:
+            raise UsageError(f"samples: x is {self.x.dtype} {self.x.shape}, expected float32 (N, ...)")
+        if len(self.labels) != len(self.x):
+            raise UsageError(f"samples: {len(self.x)} rows but {len(self.labels)} labels")
+        if not np.isfinite(self.x).all():
+            row = int(np.argwhere(~np.isfinite(self.x))[0][0])
+            raise UsageError(f"samples: row {row} has a value that is not finite")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a recorded trace becomes samples: the [data] table of a device's settings.
+
+    Attributes:
+        trace: CSV file.
+        label: name of its label column.
+        window, stride: in samples.
+        gap: seconds without a sample after which a new recording starts.
+        held_out: share of the windows, by whole recordings, that is kept for judging the model.
+    """
+
+    trace: Path
+    label: str = "activity"
+    window: int = 64
+    stride: int = 32
+    gap: float = 0.5
+    held_out: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or self.stride < 1:
+            raise UsageError(f"window = {self.window}, stride = {self.stride}: at least 1 sample each")
+        if not 0 < self.held_out < 1:
+            raise UsageError(f"held_out = {self.held_out}, it is a share between 0 and 1")
+        if not self.gap > 0:
+            raise UsageError(f"gap = {self.gap}, it is in seconds and above 0")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Samples that are ready: the other form of the [data] table.
+
+    Attributes:
+        samples: NPZ file: `x` float32 (N, ...) and `labels`, N texts; to be judged by, `held_out_x` and
+            `held_out_labels` alike.
+    """
+
+    samples: Path
+
+
+def samples_of(data: Cut | Stored) -> tuple[Samples, Samples]:
+    """The training and the held-out samples that a [data] table names.
+
+    Raises:
+        UsageError: the trace cannot be read, or is too short for one window in each part; the file is not as above.
+    """
+    return stored(data.samples) if isinstance(data, Stored) else cut(data)
+
+
+def cut(data: Cut) -> tuple[Samples, Samples]:
+    cuts = windows(read_trace(data.trace, label=data.label), window=data.window, stride=data.stride, gap=data.gap)
+    train, test = split(cuts, held_out=data.held_out)
+    return labelled(train.x, train.y, train.classes), labelled(test.x, test.y, test.classes)
+
+
+def labelled(x: npt.NDArray[np.float32], codes: npt.NDArray[np.integer], classes: Sequence[str]) -> Samples:
+    return Samples(np.ascontiguousarray(x, np.float32), tuple(classes[int(c)] for c in codes))
+
+
+# Samples in a file ----------------------------------------------------------------------------------------------
+HELD_OUT = "held_out_"
+OWN = ("x", "labels")
+
+
+def stored(path: Path) -> tuple[Samples, Samples]:
+    """Training and held-out samples of a file; without held-out ones, none."""
+    file = arrays(path, OWN, (HELD_OUT + "x", HELD_OUT + "labels"))
+    train = checked(path, file["x"], file["labels"])
+    if not len(train):
+        raise UsageError(f"{path}: x has no rows, there is nothing to train on")
+    if HELD_OUT + "x" not in file:
+        return train, Samples(train.x[:0], ())
+    other = checked(path, file[HELD_OUT + "x"], file[HELD_OUT + "labels"])
+    if other.x.shape[1:] != train.x.shape[1:]:
+        raise UsageError(f"{path}: held_out_x is of shape {other.x.shape}, x of {train.x.shape}: only N may differ")
+    return train, other
+
+
+def arrays(path: Path, needed: Sequence[str], together: Sequence[str] = ()) -> Mapping[str, Array]:
+    """The arrays of an NPZ file, never pickled ones: those needed, and the others if one of them is there.
+
+    Raises:
+        UsageError: it cannot be read, one is missing, or there is one that nobody asked for.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"{path}: no NPZ file that can be read: {error}") from error
+    wanted = [*needed, *(together if any(name in found for name in together) else ())]
+    if missing := [name for name in wanted if name not in found]:
+        raise UsageError(f"{path}: has no array {missing[0]}; expected {', '.join(wanted)}")
+    if unknown := [name for name in found if name not in wanted]:
+        raise UsageError(f"{path}: array {unknown[0]} is none of {', '.join((*needed, *together))}")
+    return found
+
+
+def checked(path: Path, x: Array, labels: Array) -> Samples:
+    try:
+        return Samples(np.ascontiguousarray(x), texts(labels))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def texts(values: Array) -> tuple[str, ...]:
+    if values.ndim != 1 or values.dtype.kind != "U":
+        raise UsageError(f"labels are {values.dtype} {values.shape}, expected texts (N,)")
+    return tuple(str(v) for v in values)
+
+
+def store(path: Path, train: Samples, held_out: Samples) -> Path:
+    """Write what `stored` reads."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    labels, others = np.array(train.labels, str), np.array(held_out.labels, str)
+    with path.open("wb") as file:
+        np.savez(file, x=train.x, labels=labels, held_out_x=held_out.x, held_out_labels=others)
+    return path

@@ -1,0 +1,95 @@
+"""From samples to training examples: windows of fixed length that never cross the boundary of a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
+
+from edge_sdk.data.traces.read import Trace
+from edge_sdk.errors import UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """N windows of one trace, in time order.
+
+    Attributes:
+        name: of the trace.
+        x: float32 (N, c, window), contiguous.
+        y: int64 (N,), indices into `classes`.
+        classes: label names, those of the trace.
+        recording: int64 (N,), which recording of the trace a window lies in (from 0, in time order).
+        first: int64 (N,), index of a window's first sample in the trace.
+        end: float64 (N,), time of a window's last sample, seconds since the trace's first: when it has arrived.
+        note: what a reader of results must know about how these windows were chosen; "" where there is nothing.
+    """
+
+    name: str
+    x: npt.NDArray[np.float32]
+    y: npt.NDArray[np.int64]
+    classes: tuple[str, ...]
+    recording: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    end: npt.NDArray[np.float64]
+    note: str = ""
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64], note: str = "") -> Windows:
+        """The chosen windows (a mask or indices), in copies of their own."""
+        fields = {name: getattr(self, name)[chosen] for name in ("x", "y", "recording", "first", "end")}
+        return replace(self, **fields, note=note or self.note)
+
+
+def recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
+    """Where the sensor was switched off or the activity changed.
+
+    Args:
+        trace: n samples.
+        gap: seconds; a longer step from one sample to the next starts a new recording.
+
+    Returns:
+        int64 (r, 2): first sample and end (exclusive) of every recording, in time order; together all n samples.
+    """
+    if not gap > 0:
+        raise UsageError(f"gap = {gap}; seconds above 0 are needed, more than one sampling interval")
+    new = (np.diff(trace.time) > gap) | (np.diff(trace.codes) != 0)
+    inner = np.flatnonzero(new) + 1
+    return np.stack([np.concatenate([[0], inner]), np.concatenate([inner, [len(trace.time)]])], axis=1).astype(np.int64)
+
+
+def windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5) -> Windows:
+    """Cuts a trace into windows. A recording shorter than `window` gives none; what remains of one is left out.
+
+    Args:
+        trace: n samples of c channels.
+        window: samples per window.
+        stride: samples from the start of a window to the start of the next.
+        gap: seconds, see `recordings`.
+    """
+    for name, value in (("window", window), ("stride", stride)):
+        if value < 1:
+            raise UsageError(f"{name} = {value}; a whole number of samples, 1 or more, is needed")
+    bounds = recordings(trace, gap)
+    starts = [np.arange(a, b - window + 1, stride, dtype=np.int64) for a, b in bounds]
+    first = np.concatenate(starts)
+    return Windows(
+        name=trace.name,
+        x=_cut(trace.values, first, window),
+        y=trace.codes[first],
+        classes=trace.classes,
+        recording=np.repeat(np.arange(len(bounds), dtype=np.int64), [len(s) for s in starts]),
+        first=first,
+        end=trace.time[first + window - 1],
+    )
+
+
+def _cut(values: npt.NDArray[np.float32], first: npt.NDArray[np.int64], window: int) -> npt.NDArray[np.float32]:
+    """float32 (N, c, window). The view costs nothing; only the windows that are wanted are copied."""
+    if not len(first):
+        return np.empty((0, values.shape[1], window), np.float32)
+    return np.ascontiguousarray(sliding_window_view(values, window, axis=0)[first])

@@ -1,0 +1,51 @@
+"""How things stand with a live node, as figures: for `metrics.py`, and as a line in the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from logging import Logger
+
+from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.session import Session
+from edge_sdk.wire.link import Link
+
+REPORTS_APART = 60.0  # seconds between two lines of counters in the log
+
+
+def gauges(session: Session | None, links: Sequence[Link], children_here: int) -> dict[str, float]:
+    """May be called from any thread; then a figure may be of a moment ago. `links`: all that the node wants."""
+    links = [link for link in links if link.up]
+    found: dict[str, float] = {"links_up": len(links), "children_here": children_here}
+    found["unacknowledged_publishes"] = sum(len(c.flying) for link in links if (c := link.connection))
+    found["round_trip_seconds"] = max((c.trip for link in links if (c := link.connection)), default=0.0)
+    if session is not None:
+        found["outbox_bytes"] = session.outbox.bytes
+        found["jobs_waiting"] = len(session.calls.jobs)
+        found["messages_unacknowledged"] = sum(len(seqs) for seqs in list(session.outbox.pending.values()))
+        found["transfers_out"] = len(session.sender.bodies)
+        found["transfers_in"] = len(session.receiver.parts)
+        found["round"] = session.node.record.below.number
+        found["debts"] = len(session.node.record.below.owed)
+    return found
+
+
+class Report:
+    """Counters and gauges in the log, now and then.
+
+    Attributes:
+        due: when the next line is, by time.monotonic().
+    """
+
+    def __init__(self, name: str, counters: Counters, gauges: Callable[[], Mapping[str, float]], log: Logger):
+        self.name, self.counters, self.gauges, self.log = name, counters, gauges, log
+        self.due = time.monotonic() + REPORTS_APART
+        self.said: dict[str, int] = {}
+
+    def write(self, now: float) -> None:
+        """What has been counted, as a line in the log, where that has changed."""
+        totals = self.counters.totals()
+        if totals != self.said:
+            gauges = {name: f"{value:g}" for name, value in self.gauges().items() if value}
+            self.log.info("%s: counters: %s", self.name, " ".join(f"{k}={v}" for k, v in {**totals, **gauges}.items()))
+        self.due, self.said = now + REPORTS_APART, totals

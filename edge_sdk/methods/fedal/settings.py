@@ -1,0 +1,215 @@
+"""What FedAL's nodes are given: hyper-parameters, the variants made of them, and what its theorems say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import Place
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.fedal import discriminator
+from edge_sdk.methods.fedal.discriminator import Kernels
+from edge_sdk.methods.fedal.distillation import Floats, Labels
+from edge_sdk.methods.fedal.memory import KINDS
+from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
+
+TARGETS = ("others", "all")
+AVERAGING = ("none", "after_local", "after_transfer")
+STARTS = ("bundle", "own")
+LOCAL, PUBLIC, DISCRIMINATOR, START = 1, 2, 3, 4  # purposes of randomness
+
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Hyper-parameters; the defaults are the paper's.
+
+    Attributes:
+        tau: steps of the local stage, and exchanges of the transfer stage.
+        eta_l, eta_d: step sizes of devices and discriminator in round 0. decay_l, decay_d: their factors per round.
+        optimiser, optimiser_d: "adam" or "sgd".
+        fresh_optimiser: a device's optimiser forgets at the start of each stage.
+        batch, public_batch: inputs per step of the local and of the transfer stage.
+        kd: weight of K(consensus, own) in the transfer stage.
+        al: weight of the adversarial term U_n; 0: there is no discriminator, and nothing of it on the wire.
+        lf_local, lf_transfer: weights of the less-forgetting terms of the two stages.
+        temperature_d: of the discriminator's input. temperature_kd: of the consensus. temperature_lf: of the
+            less-forgetting terms; None: temperature_kd.
+        target: consensus of the "others" (leave one out), or of "all" (Algorithm 1 as it is printed).
+        lf_skip_first: no less-forgetting in the first local stage, which has nothing worth remembering.
+        clip: longest feedback g_n(x) for one input; 0: any.
+        widths: of the discriminator's hidden layers.
+        start: theta_n^{0,0}: the parameters of the "bundle", or each device's "own" of the same law: right where the
+            bundle's are random, wrong where they are trained.
+        features: FedProto on public inputs: the width of the features that are exchanged in place of logits, and drawn
+            together by their mean squared distance; all devices have as many. Its paper's tau is 1. 0: logits.
+        averaging: parameters are averaged within equal architectures: "none", "after_local" (FedDF) or
+            "after_transfer". Only then does a model leave its device.
+        measure: rounds between measurements of forgetting (own and held-out accuracy around each stage); 0: none.
+    """
+
+    tau: int = 5
+    eta_l: float = 1e-3
+    eta_d: float = 1e-4
+    decay_l: float = 1.0
+    decay_d: float = 1.0
+    optimiser: str = "adam"
+    optimiser_d: str = "adam"
+    fresh_optimiser: bool = False
+    batch: int = 32
+    public_batch: int = 32
+    kd: float = 1.0
+    al: float = 1.0
+    lf_local: float = 1.0
+    lf_transfer: float = 1.0
+    temperature_d: float = 2.0
+    temperature_kd: float = 1.0
+    temperature_lf: float | None = None
+    target: str = "others"
+    lf_skip_first: bool = False
+    clip: float = 0.0
+    widths: tuple[int, ...] = (32, 256)
+    start: str = "bundle"
+    features: int = 0
+    averaging: str = "none"
+    measure: int = 0
+
+    def __post_init__(self) -> None:
+        above_zero(self, "eta_l", "eta_d")
+        zero_or_more(self, "kd", "al", "lf_local", "lf_transfer", "clip", "measure", "features")
+        if self.features and (self.al or self.lf_local or self.lf_transfer):
+            raise UsageError("features: these terms compare probabilities; set al, lf_local and lf_transfer to 0")
+        one_of(self, KINDS, "optimiser", "optimiser_d")
+        one_of(self, TARGETS, "target")
+        one_of(self, AVERAGING, "averaging")
+        one_of(self, STARTS, "start")
+        for key in ("tau", "batch", "public_batch"):
+            if getattr(self, key) < 1:
+                raise UsageError(f"{key} = {getattr(self, key)}: at least 1")
+        for key in ("decay_l", "decay_d"):
+            if not 0 < getattr(self, key) <= 1:
+                raise UsageError(f"{key} = {getattr(self, key)}: a factor per round, above 0 and at most 1")
+        for key in ("temperature_d", "temperature_kd", "temperature_lf"):
+            value = getattr(self, key)
+            if value is not None and not 1 <= value < float("inf"):
+                raise UsageError(f"{key} = {value}: a temperature is 1 or more")
+        if any(width < 1 for width in self.widths):
+            raise UsageError(f"widths = {self.widths}: a hidden layer has at least 1 unit")
+
+    @property
+    def memory_temperature(self) -> float:
+        """E of the less-forgetting terms."""
+        return self.temperature_kd if self.temperature_lf is None else self.temperature_lf
+
+    def width(self, classes: int) -> int:
+        """Of what is exchanged for one public input."""
+        return self.features or classes
+
+    def eta(self, round: int) -> float:
+        """eta_l^t."""
+        return float(self.eta_l * self.decay_l**round)
+
+    def ascent(self, round: int) -> float:
+        """eta_d^t."""
+        return float(self.eta_d * self.decay_d**round)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs behind a model.
+
+    Attributes:
+        count: how many.
+        logits: (theta, rows) -> (len(rows), K).
+        pull: (theta, rows, cotangent) -> gradient (n,) of sum(logits * cotangent).
+    """
+
+    count: int
+    logits: Callable[[Vector, Rows], Floats]
+    pull: Callable[[Vector, Rows, Floats], Vector]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(Place):
+    """What a node is given.
+
+    Attributes:
+        classes: K.
+        private, labels: device: its own inputs behind its model, and their classes (samples,).
+        public: device: the public inputs behind its model; the same inputs in the same order on all devices. With the
+            setting `features`, "logits" are what its model thinks of them one layer before.
+        architecture: device: equal where parameters may be averaged.
+        discriminator: aggregator: its kernels, in numpy or on a GPU.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    classes: int = 0
+    private: Inputs | None = None
+    labels: Labels | None = None
+    public: Inputs | None = None
+    architecture: str = ""
+    discriminator: Kernels = discriminator.KERNELS
+
+
+# Variants -------------------------------------------------------------------------------------------------------
+FEDMD: Mapping[str, Any] = {"al": 0.0, "lf_local": 0.0, "lf_transfer": 0.0}
+FEDDF: Mapping[str, Any] = {**FEDMD, "averaging": "after_local"}
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "fedmd": {**FEDMD, "tau": 1},
+    "fedmd-lf": {"al": 0.0},
+    "fedmd-al": {"lf_local": 0.0, "lf_transfer": 0.0},
+    "fedal": {},
+    "feddf": {**FEDDF, "tau": 10},
+    "feddf-al": {"averaging": "after_local", "tau": 15},
+}
+"""Names of the paper's methods -> their settings, with the tau that it tuned for each (FedMD-LF, FedMD-AL: FedAL's)."""
+
+
+def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
+    """Settings that run, but do nothing, or what the paper does not cover."""
+    said = []
+    if settings.averaging != "none" and settings.start == "own":
+        said.append('averaging with start = "own": the first average is of models that have nothing in common')
+    if settings.tau == 1 and (settings.lf_local or settings.lf_transfer):
+        said.append("tau = 1: the less-forgetting terms are zero where each stage begins, so they do nothing")
+    if not settings.kd and not settings.al:
+        said.append("kd = 0 and al = 0: nothing is learnt from the other devices")
+    if settings.averaging == "after_local" and settings.al and sum(sizes.values()) < 3:
+        said.append("averaging after the local stage: models that are equal cannot be told apart by a discriminator")
+    return said
+
+
+# Theory ---------------------------------------------------------------------------------------------------------
+def step_cap(smoothness: float, tau: int) -> float:
+    """Theorem V.8: eta <= 1 / (8 L tau). Its proof is not valid as printed; a larger tau wants a smaller step."""
+    return 1 / (8 * smoothness * tau)
+
+
+def convergence_bound(gap: float, smoothness: float, sigma: float, tau: int, T: int, devices: int) -> float:
+    """(117): the right-hand side of (38) for eta = 1 / sqrt(T tau). `gap`: F^0 - F*; guidance only, as above."""
+    root = sqrt(T * tau)
+    return 4 * gap / ((devices + 1) * root) + 20 * smoothness * tau * sigma**2 / root
+
+
+def generalisation_bound(
+    losses: Sequence[float], gaps: Sequence[float], divergences: Sequence[float], best: Sequence[float],
+    samples: int, growth: float, delta: float,
+) -> float:  # fmt: skip
+    """Right-hand side of (24), per device n. Not to be asserted on data: the proof fails at (47)-(49).
+
+    Args:
+        losses: empirical. gaps: zeta_n, in nats (the paper's log 2 zeta has them in bits). divergences: d(P, D_n).
+        best: lambda_n*. samples: phi, per device. growth: eps_F(2 phi). delta: 1 - confidence.
+    """
+    N = len(losses)
+    complexity = (4 + sqrt(log(growth))) / (delta * sqrt(2 * samples))
+    apart = sum(2 * sqrt(2 * z) + d + 2 * b for z, d, b in zip(gaps, divergences, best, strict=True))
+    return sum(losses) / N + complexity + (N - 1) / N**2 * apart

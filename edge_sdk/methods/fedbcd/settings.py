@@ -1,0 +1,264 @@
+"""Settings of FedBCD and FedBCD-I: step sizes, what the theorem asks of them, and when rounds are over.
+
+Source: sections 2 to 4 of the paper; its conditions are assumption A4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf, isfinite, sqrt
+
+from edge_sdk.contract.round import Policy
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.shared import mixing
+from edge_sdk.methods.shared.draw import round_half_up
+from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
+from edge_sdk.methods.shared.server import PENALTIES
+
+SYNC, FIRST_B, RIGOROUS = CLOUDS = ("sync", "first-b", "rigorous")
+ETA_MODES = ("relative", "raw", "mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Hyper-parameters of FedBCD; the defaults are the paper's experiments, but for the mode of eta_z.
+
+    Attributes:
+        gamma: penalty weight of each device.
+        gammas: device -> its penalty weight, where that is another one.
+        eta_x: step of the devices.
+        zeta: weight of their momentum.
+        local_steps: K_x: a device makes up to so many local iterations in a round.
+        draw_steps: K uniform on 1..K_x, anew for each device and round; otherwise K = K_x.
+        unit: what K counts: a "step" on one mini-batch, or an "epoch".
+        batch: R, samples per step; 0, or as many as there are: the exact gradient.
+        feasible: the set X: "box" (each parameter within +-bound), "ball" (Euclidean, of that radius) or "free".
+        bound: see there.
+        participation: of each hospital's devices, up to 1 the share that takes part in a round, above 1 their number.
+        selection: "drawn" by the hospital, or the "fastest" of all to answer.
+        cloud: "sync": one z. "first-b": each hospital has its z_n, the first B that are ready mix theirs and step.
+            "rigorous": and all others step alone, so that nobody skips a round, as the theorem has it.
+        ready: B of the asynchronous modes.
+        graph: who mixes with whom among these: "complete" (their mean, as the paper's protocols have it), "identity",
+            "ring", or edges "a~b, b~c" with Metropolis weights. All hospitals, each round: first-b with B = all.
+        eta_z: step of the cloud.
+        eta_mode: "raw": eta_z as it is; "relative": as a share of A4's limit, 1 / (max gamma_i * count);
+            "mean": divided by the count only. The count is that of the devices in the sum of one step: sync all of
+            them, otherwise the largest hospital's; in FedBCD-I those that answered, or take part, in a round.
+        cloud_steps: K_z, repetitions of mixing and step per round.
+        lam, server_penalty: sync only: a term of the aggregator's own, lam times "nuclear" or "l1" norms of the layers.
+        lipschitz: of the devices' gradients, where it is known; only for `warnings`.
+    """
+
+    gamma: float = 1.0
+    gammas: Mapping[str, float] = field(default_factory=dict)
+    eta_x: float = 0.005
+    zeta: float = 0.9
+    local_steps: int = 5
+    draw_steps: bool = True
+    unit: str = "epoch"
+    batch: int = 32
+    feasible: str = "box"
+    bound: float = 2.0
+    participation: float = 1.0
+    selection: str = "drawn"
+    cloud: str = SYNC
+    ready: int = 2
+    graph: str = "complete"
+    eta_z: float = 0.5
+    eta_mode: str = "relative"
+    cloud_steps: int = 1
+    lam: float = 0.0
+    server_penalty: str = "none"
+    lipschitz: float | None = None
+
+    def __post_init__(self) -> None:
+        above_zero(self, "eta_x", "bound", "participation", "local_steps", "ready", "cloud_steps")
+        zero_or_more(self, "zeta", "batch", "eta_z", "lam")
+        one_of(self, ("step", "epoch"), "unit")
+        one_of(self, ("box", "ball", "free"), "feasible")
+        one_of(self, ("drawn", "fastest"), "selection")
+        one_of(self, CLOUDS, "cloud")
+        one_of(self, ETA_MODES, "eta_mode")
+        one_of(self, PENALTIES, "server_penalty")
+        if self.lipschitz is not None:
+            above_zero(self, "lipschitz")
+        self.check_weights()
+        self.check_combinations()
+
+    def check_weights(self) -> None:
+        for name, gamma in {"gamma": self.gamma, **{f"gammas.{d}": g for d, g in self.gammas.items()}}.items():
+            if not (isfinite(gamma) and gamma > 0):
+                raise UsageError(f"{name} = {gamma}: a number above 0")
+
+    def check_combinations(self) -> None:
+        if not self.zeta <= 1:
+            raise UsageError(f"zeta = {self.zeta}: the weight of the momentum lies between 0 and 1")
+        if self.participation > 1 and self.participation != int(self.participation):
+            raise UsageError(f"participation = {self.participation}: a share up to 1, or a whole number of devices")
+        if self.graph not in mixing.GRAPHS:
+            mixing.edges_of(self.graph)
+        if self.cloud != SYNC and self.server_penalty != "none":
+            raise UsageError(f"server_penalty = {self.server_penalty!r} needs cloud = 'sync', where there is one z")
+
+    def weight(self, device: str) -> float:
+        """gamma_i."""
+        return self.gammas.get(device, self.gamma)
+
+    def weights(self, devices: int) -> float:
+        """The sum of gamma_i over all devices of the run, so many, of which only those in `gammas` need be known."""
+        return sum(self.gammas.values()) + self.gamma * max(0, devices - len(self.gammas))
+
+    def largest(self, devices: int) -> float:
+        """max gamma_i over all devices of the run."""
+        return max([*self.gammas.values(), *[self.gamma] * (devices > len(self.gammas))])
+
+    def taking_part(self, devices: int) -> int:
+        """|Q_n^(t)| of a hospital with so many devices."""
+        share = self.participation * devices if self.participation <= 1 else self.participation
+        return min(devices, max(1, round_half_up(share)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineSettings(Settings):
+    """Hyper-parameters of FedBCD-I, where gamma_i is also the step of the pull.
+
+    Attributes:
+        offline_every: seconds after which a device that nobody has called trains by itself; inf: never.
+        offline_share: how likely it is then able to (the paper's |Q~_n| of a hospital's devices).
+        offline_limit: trainings without contact after which it waits.
+        after_pull: "keep" the last two iterates of the pull as the momentum's memory, or "reset" it.
+    """
+
+    gamma: float = 0.2
+    offline_every: float = inf
+    offline_share: float = 1.0
+    offline_limit: int = 4
+    after_pull: str = "keep"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        zero_or_more(self, "offline_limit")
+        one_of(self, ("keep", "reset"), "after_pull")
+        if not 0 <= self.offline_share <= 1:
+            raise UsageError(f"offline_share = {self.offline_share}: a probability")
+        if not self.offline_every > 0:
+            raise UsageError(f"offline_every = {self.offline_every}: seconds, above 0")
+        for gamma in (self.gamma, *self.gammas.values()):
+            if gamma > 1:
+                raise UsageError(f"gamma = {gamma}: in FedBCD-I it is the step of the pull, at most 1")
+
+
+# The step of the cloud ------------------------------------------------------------------------------------------
+def in_a_step(s: Settings, sizes: Mapping[str, int], answered: int) -> int:
+    """How many devices the sum of one cloud step is over. `answered`: in this round, to the aggregator."""
+    if s.cloud == SYNC:
+        return answered if isinstance(s, OfflineSettings) else sum(sizes.values())
+    counts = [s.taking_part(n) if isinstance(s, OfflineSettings) else n for n in sizes.values()]
+    return max(counts)
+
+
+def cloud_eta(s: Settings, sizes: Mapping[str, int], answered: int) -> float:
+    """eta_z, one for all hospitals: each one's own would silently weigh hospitals anew."""
+    if s.eta_mode == "raw":
+        return s.eta_z
+    count = in_a_step(s, sizes, answered)
+    return s.eta_z / (count if s.eta_mode == "mean" else count * s.largest(sum(sizes.values())))
+
+
+# What the theorem asks for --------------------------------------------------------------------------------------
+def warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:
+    """Settings with which a run leaves what the theorem covers, or diverges. Sentences; none of them stops a run.
+
+    Args:
+        sizes: hospital -> number of its devices.
+    """
+    return [*cloud_warnings(s, sizes), *device_warnings(s), *protocol_warnings(s, sizes)]
+
+
+def cloud_warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:
+    """A4 on eta_z: eta_z * sum of gamma_i <= 1 keeps z in X, above 2 the step alone diverges."""
+    acting = heaviest_step(s, sizes)
+    if acting <= 1 + 1e-9:
+        return []
+    said = f"eta_z = {s.eta_z} ({s.eta_mode}): eta_z times the sum of gamma_i is {acting:.3g}, the theorem asks for 1"
+    if isinstance(s, OfflineSettings) and s.cloud == SYNC:
+        pulled = acting * mean_pull(s)
+        much = "diverges" if pulled > 2 else "may leave X"
+        return [f"{said}; what was uploaded has been pulled, so that {pulled:.3g} acts: it {much}"]
+    return [f"{said}: it {'diverges' if acting > 2 else 'may leave X'}"]
+
+
+def heaviest_step(s: Settings, sizes: Mapping[str, int]) -> float:
+    """eta_z times the largest possible sum of gamma_i in one step."""
+    devices = sum(sizes.values())
+    answering = sum(s.taking_part(n) for n in sizes.values())
+    eta = cloud_eta(s, sizes, answering)
+    if not isinstance(s, OfflineSettings) and s.cloud == SYNC:
+        return eta * s.weights(devices)
+    count = in_a_step(s, sizes, answering)
+    return eta * count * s.largest(devices)
+
+
+def mean_pull(s: Settings) -> float:
+    """E[(1 - gamma)^K]: what a pull leaves of the distance between x and z."""
+    steps = range(1, s.local_steps + 1) if s.draw_steps else [s.local_steps]
+    return sum((1 - s.gamma) ** k for k in steps) / len(steps)
+
+
+def device_warnings(s: Settings) -> list[str]:
+    """A4 on eta_x and zeta, as far as the smoothness is known. Their rho_i, taken as max(0, L - gamma)."""
+    if s.lipschitz is None or isinstance(s, OfflineSettings):
+        return []
+    found, smallest = [], min([s.gamma, *s.gammas.values()])
+    limit = 1 / (s.lipschitz + max([s.gamma, *s.gammas.values()]))
+    if s.eta_x > limit:
+        found.append(f"eta_x = {s.eta_x}: the theorem asks for at most 1 / (L + gamma) = {limit:.3g}")
+    momentum = 1 / sqrt(1 + max(0.0, s.lipschitz - smallest) * s.eta_x)
+    if s.zeta >= momentum:
+        found.append(f"zeta = {s.zeta}: the theorem asks for less than 1 / sqrt(1 + rho eta_x) = {momentum:.3g}")
+    return found
+
+
+def protocol_warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:
+    found = []
+    if s.cloud != SYNC and s.ready == 1 and len(sizes) > 1:
+        found.append("ready = 1: a hospital alone mixes with nobody, so the hospitals never agree; 2 or more would do")
+    if s.cloud != SYNC and s.graph == "identity" and len(sizes) > 1:
+        found.append("graph = 'identity': nobody mixes with anybody, so the hospitals never agree")
+    if s.cloud == FIRST_B and s.ready < len(sizes):
+        found.append("cloud = 'first-b': who is late skips a round, which the theorem does not cover; 'rigorous' does")
+    if isinstance(s, OfflineSettings) and s.gamma == 1:
+        found.append("gamma = 1: a device would upload what it received, so z would never move")
+    return found
+
+
+# When rounds are over -------------------------------------------------------------------------------------------
+def policies(
+    s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
+) -> dict[str, Policy]:
+    """Tier -> when its rounds are over.
+
+    Args:
+        sizes: at the aggregator: hospital -> number of its devices; at a hospital: its own name -> their number.
+        deadline: seconds after which the aggregator goes on with the hospitals that are ready.
+        hospital_deadline: seconds after which a hospital goes on with the devices that have answered.
+        evaluate_every: rounds between evaluations on all devices; 0: only at the end.
+
+    Raises:
+        UsageError: evaluations would interrupt hospitals that work on their own clock.
+    """
+    if s.cloud != SYNC and evaluate_every:
+        raise UsageError(
+            f"evaluate_every = {evaluate_every} with cloud = {s.cloud!r}: an evaluation of all devices would interrupt "
+            "hospitals at work; expected 0 (at the end only), each round tells the scores of those that took part"
+        )
+    need = None if s.cloud == SYNC else s.ready
+    fastest = s.taking_part(max(sizes.values())) if s.selection == "fastest" else None
+    idle = s.offline_every if isinstance(s, OfflineSettings) else inf
+    return {
+        "aggregator": Policy(need=need, quorum=1, deadline=deadline, keep_late=s.cloud == FIRST_B),
+        "hospital": Policy(need=fastest, deadline=hospital_deadline),
+        "device": Policy(idle=idle),
+    }

@@ -1,0 +1,4 @@
+"""HSGD: features split between device and hospital (Yu et al.).
+
+May import: contract, algebra, methods.shared.
+"""

@@ -1,0 +1,120 @@
+"""What HSGD's nodes tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edge_sdk.algebra.arrays import Theta, Values
+from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.hsgd import compression
+from edge_sdk.methods.hsgd.compression import Floats, Matrix, Parcel
+from edge_sdk.methods.hsgd.settings import Plan
+from edge_sdk.methods.shared.gather import LARGEST
+
+
+@dataclass(frozen=True)
+class Global:
+    """Down: a global round.
+
+    Attributes:
+        theta: the global model.
+        round: its number; randomness derives from it.
+        t: iterations so far.
+        plan: of this round.
+        measure: it is one of the pretraining.
+        zeta_1: for evaluation: of the receiving device's held-out samples.
+    """
+
+    theta: Theta
+    round: int
+    t: int
+    plan: Plan
+    measure: bool = False
+    zeta_1: Matrix | None = None
+
+    def check(self, layout: Layout) -> None:
+        P, Q = self.plan.P, self.plan.Q
+        if self.round < 0 or self.t < 0 or Q < 1 or P < 1 or P % Q or not 0 <= self.plan.eta <= LARGEST:
+            raise ValueError(f"round {self.round}, iteration {self.t}, {self.plan}: not a round")
+
+
+@dataclass(frozen=True)
+class Embed:
+    """Down to A_m: send zeta_2.
+
+    Attributes:
+        device: theta_2 of the group; None: the one that you have (JFL).
+        round, interval: which mini-batch.
+    """
+
+    device: Values | None
+    round: int
+    interval: int
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Up: zeta_2 of the mini-batch."""
+
+    zeta_2: Parcel
+
+
+@dataclass(frozen=True)
+class Train:
+    """Down: do your steps.
+
+    Attributes:
+        combined: theta_0, as one row.
+        zeta_1: of the receiver's samples.
+        round, interval: as in Embed.
+        t, plan: the steps are t, ..., t + Q - 1.
+        back: theta_2 is wanted.
+    """
+
+    combined: Parcel
+    zeta_1: Parcel
+    round: int
+    interval: int
+    t: int
+    plan: Plan
+    back: bool = True
+
+    def check(self, layout: Layout) -> None:
+        if self.t < 0 or self.plan.Q < 1 or not 0 <= self.plan.eta <= LARGEST:
+            raise ValueError(f"iteration {self.t}, {self.plan}: no steps")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Up: theta_2 after the steps; None where it was not wanted."""
+
+    device: Values | None
+
+    def check(self, layout: Layout) -> None:
+        if self.device is not None and not (np.abs(self.device) <= LARGEST).all():
+            raise ValueError(f"a number that is not finite or above {LARGEST:.0f}: the sender's training diverged")
+
+
+@dataclass(frozen=True)
+class OwnSteps:
+    """A hospital to itself: your devices are at work, now do your own steps."""
+
+
+def sized(x: Vector, size: int, name: str) -> Vector:
+    if x.size != size:
+        raise PeerError(f"{name} of {x.size} numbers, expected {size}")
+    return x
+
+
+def opened(p: Parcel, rows: int, columns: int, name: str) -> Floats:
+    """The matrix in a parcel.
+
+    Raises:
+        PeerError: it is not of the shape that it has to be.
+    """
+    if compression.shape(p) != (rows, columns):
+        raise PeerError(f"{name} of shape {compression.shape(p)}, expected {(rows, columns)}")
+    return compression.unpack(p)

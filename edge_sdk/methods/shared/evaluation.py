@@ -1,0 +1,244 @@
+"""Evaluation rounds around any barrier method, and the end of a run.
+
+Every so often the model goes to every device, picked or not, and scores come back as sums; the method inside does not
+notice. An evaluation waits for all that are here, also where a round of the method is over with the first few answers,
+or until the time is up. After its last round (it asks nothing more) all devices are asked once more, then everybody
+hears that the run is over. A node that was away or silent in that last evaluation hears it together with the model,
+whenever its mail reaches it: last words go to all children that there are, here or not.
+
+The aggregator closes a round of the method twice: first to see the new model, which is then evaluated, and again, with
+the state of before, once the scores are in. Roles are pure, so both give the same model, and the second one asks those
+that are here by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, make_dataclass, replace
+from functools import cache
+from typing import Any, get_type_hints
+
+from edge_sdk.algebra.vectors import Layout
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, Place, Role, Send, Step
+from edge_sdk.methods.shared.gather import LARGEST, Exact, expected, number, plus, split_number
+from edge_sdk.methods.shared.reports import Models, Progress, Report, judge
+
+__all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
+
+
+# Messages -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Evaluate:
+    """Down: judge this model.
+
+    Attributes:
+        round: rounds that are over.
+        final: there will be no other.
+        shown: the model, as the method shows it.
+    """
+
+    round: int
+    final: bool
+    shown: Any
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Up: sums over the devices that answered; to a device's application: its own.
+
+    Attributes:
+        round: rounds that are over.
+        sums: as `reports.judge` names them.
+    """
+
+    round: int
+    sums: Mapping[str, float]
+
+    def check(self, layout: Layout) -> None:
+        if bad := [name for name, value in self.sums.items() if not abs(value) <= LARGEST]:
+            raise ValueError(f"score {bad[0]!r} = {self.sums[bad[0]]} is not finite or above {LARGEST:.0f}")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Down, and to the application: the run is over.
+
+    Attributes:
+        round: rounds that it took.
+        shown: downward, the final model, for a node that was not heard in the last evaluation.
+    """
+
+    round: int
+    shown: Any = None
+
+
+# State ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Watched:
+    """A node's state around the method's own.
+
+    Attributes:
+        inner: the method's.
+        round: rounds that are over.
+        evaluating: an evaluation is on its way.
+        final: it is, or was, the last one.
+        sums: scores so far.
+        heard: whose.
+        shown: hospital: the final model, for those of its devices that are not heard.
+    """
+
+    inner: Any
+    round: int = 0
+    evaluating: bool = False
+    final: bool = False
+    sums: Mapping[str, Exact] = field(default_factory=dict)
+    heard: tuple[str, ...] = ()
+    shown: Any = None
+
+
+@cache
+def watched(inner: Any) -> type[Watched]:
+    """`Watched` with the type of what is inside written down, for those who save it; the same class each time."""
+    return make_dataclass("Watched", [("inner", inner)], bases=(Watched,), frozen=True)
+
+
+def noted(s: Watched, sender: str, message: Any) -> Watched:
+    """After a child's scores."""
+    m: Scores = expected(sender, message, Scores)
+    more = {name: split_number(value) for name, value in m.sums.items()}
+    names = sorted({*s.sums, *more})
+    sums = {n: plus(s.sums.get(n, (0, 0)), more.get(n, (0, 0))) for n in names}
+    return replace(s, sums=sums, heard=tuple(sorted({*s.heard, sender})))
+
+
+def sums_of(s: Watched) -> dict[str, float]:
+    return {name: number(value) for name, value in s.sums.items()}
+
+
+# Roles ----------------------------------------------------------------------------------------------------------
+def evaluated(method: Method, every: int = 0) -> Method:
+    """The same method with an evaluation after every `every` rounds (0: none) and one after the last."""
+    return replace(
+        method,
+        device=device(method),
+        hospital=hospital(method),
+        aggregator=aggregator(method, every),
+        messages=(*method.messages, Evaluate, Scores, Finished),
+        show=lambda env, s: method.show(env, s.inner),
+        models=lambda env, s, m: method.models(env, s and s.inner, m),
+    )
+
+
+def wrapped(inner: Role, receive: Any, close: Any) -> Role:
+    kind = watched(inner.state)
+
+    def start(env: Place) -> Step:
+        state, sends = inner.start(env)
+        return kind(state), sends
+
+    return Role(start, receive, close, kind)
+
+
+def inside(inner: Role, env: Place, s: Watched, sender: str, message: Any) -> Step:
+    """A message for the method itself."""
+    state, sends = inner.receive(env, s.inner, sender, message)
+    return replace(s, inner=state), sends
+
+
+def device(method: Method) -> Role:
+    kind = get_type_hints(method.show)["return"]
+
+    def judged(env: Place, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
+        models = method.models(env, s.inner, expected(UP, shown, kind))
+        env = replace(env, score=env.judge or env.score if method.scorer is None else method.scorer(env, shown))
+        scores = Scores(round, judge(env, models))
+        return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models))] * final
+
+    def receive(env: Place, s: Watched, sender: str, m: Any) -> Step:
+        if isinstance(m, Evaluate):
+            scores, told = judged(env, s, m.round, m.final, m.shown)
+            return replace(s, round=m.round, final=m.final), [Send(UP, scores), *told]
+        if isinstance(m, Finished):
+            told = [] if m.shown is None else judged(env, s, m.round, True, m.shown)[1]
+            return replace(s, round=m.round, final=True), [*told, Send(OUT, Finished(m.round))]
+        return inside(method.device, env, s, sender, m)
+
+    def close(env: Place, s: Watched) -> Step:
+        if s.final:
+            return s, []  # its last models have been judged and told: a clock of its own moves them no more
+        state, sends = method.device.close(env, s.inner)
+        return replace(s, inner=state), sends
+
+    return wrapped(method.device, receive, close)
+
+
+def hospital(method: Method) -> Role:
+    inner = method.hospital
+
+    def receive(env: Place, s: Watched, sender: str, m: Any) -> Step:
+        if sender == UP and isinstance(m, Evaluate):
+            asked = replace(s, round=m.round, evaluating=True, sums={}, heard=())
+            return replace(asked, final=m.final, shown=m.shown if m.final else None), forwarded(method, env, m)
+        if sender == UP and isinstance(m, Finished):
+            heard, shown = (s.heard, s.shown) if s.final else ((), m.shown)
+            return replace(s, evaluating=False), last_words(env, heard, m.round, shown)
+        if sender not in (UP, ME) and s.evaluating:
+            return noted(s, sender, m), []
+        return inside(inner, env, replace(s, evaluating=s.evaluating and sender != UP), sender, m)
+
+    def close(env: Place, s: Watched) -> Step:
+        if s.evaluating:
+            return replace(s, evaluating=False), [Send(UP, Scores(s.round, sums_of(s)))]
+        state, sends = inner.close(env, s.inner)
+        return replace(s, inner=state), sends
+
+    return wrapped(inner, receive, close)
+
+
+def forwarded(method: Method, env: Place, m: Evaluate) -> list[Send]:
+    """To all devices, or to each its own."""
+    if method.forward is None or not env.here:
+        return [Send(DOWN, m, all=True)]
+    return [Send(d, replace(m, shown=method.forward(env, m.shown, d)), all=True) for d in env.here]
+
+
+def aggregator(method: Method, every: int) -> Role:
+    inner = method.aggregator
+
+    def receive(env: Place, s: Watched, sender: str, m: Any) -> Step:
+        return (noted(s, sender, m), []) if s.evaluating and sender != ME else inside(inner, env, s, sender, m)
+
+    def close(env: Place, s: Watched) -> Step:
+        state, sends = inner.close(env, s.inner)
+        if s.evaluating:
+            return resumed(env, replace(s, inner=state, evaluating=False), asking(sends), method)
+        round = s.round + 1 if method.rounds_over is None else method.rounds_over(state)
+        final = not asking(sends)
+        if not final and (every == 0 or round % every or round == s.round):
+            return replace(s, inner=state, round=round), sends
+        s = replace(s, round=round, evaluating=True, final=final, sums={}, heard=())
+        told = [send for send in sends if send.to == OUT]
+        return s, [*told, Send(DOWN, Evaluate(round, final, method.show(env, state)), all=True)]
+
+    return wrapped(inner, receive, close)
+
+
+def resumed(env: Place, s: Watched, questions: list[Send], method: Method) -> Step:
+    """The aggregator after an evaluation: back to the method, or to the end."""
+    report = Send(OUT, Report(s.round, sums_of(s), s.final))
+    if not s.final:
+        return s, [report, *questions]
+    words = last_words(env, s.heard, s.round, method.show(env, s.inner))
+    return s, [report, *words]
+
+
+def asking(sends: Any) -> list[Send]:
+    return [send for send in sends if send.to not in (UP, OUT)]
+
+
+def last_words(env: Place, heard: tuple[str, ...], round: int, shown: Any) -> list[Send]:
+    """To those that have the final model, to those that have not, and to the application."""
+    others = tuple(sorted({*env.here, *env.sizes} - {*heard}))
+    told = Finished(round)
+    to_heard, to_others = Send(heard, told, answer=False), Send(others, Finished(round, shown), answer=False)
+    return [to_heard, to_others, Send(OUT, told)]

@@ -1,0 +1,153 @@
+"""Sums on the way up: exact ones, so that the order in which answers arrive leaves no trace.
+
+Sums, never means: a mean of hospital means is wrong for unequal hospitals.
+
+Floating-point addition depends on its order, and the network decides the order. Keeping every answer until the close
+and adding by name would cost O(children) memory, written to disk at every answer. So a tally adds fixed-point integers:
+a number is cut into a multiple of 2**-20 and, of what is left, one of 2**-70, and integers add to the same bits in any
+order. That takes 16 bytes per parameter however many children there are, and loses nothing of a float32 above 2**-46.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra.arrays import ANY, Tensor, Theta
+from edge_sdk.algebra.vectors import Layout
+from edge_sdk.contract.method import Place
+from edge_sdk.errors import PeerError
+
+HIGH, LOW = 20, 70
+LARGEST = 2.0**32
+"""Of any summand: thousands of them fit the integers, and no model that has not diverged holds a larger number."""
+
+Integers = Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
+Exact = tuple[int, int]
+"""A number as (multiple of 2**-HIGH, multiple of 2**-LOW)."""
+
+
+# Messages -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Sum:
+    """What some devices contribute, added up.
+
+    Attributes:
+        total: (n,), the sum of what each contributes.
+        weight: sum of their weights.
+        count: how many devices.
+        scores: sums of anything to be reported; a metric is a ratio of two of them, or of one and `count`.
+    """
+
+    total: Theta
+    weight: float
+    count: int = 1
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    def check(self, layout: Layout) -> None:
+        if not (np.abs(self.total) <= LARGEST).all():
+            raise ValueError(f"a number that is not finite or above {LARGEST:.0f}: the sender's training diverged")
+        if not 0 < self.weight <= LARGEST or self.count < 1:
+            raise ValueError(f"a sum of {self.count} devices with weight {self.weight}, both are above 0")
+        if bad := [name for name, value in self.scores.items() if not abs(value) <= LARGEST]:
+            raise ValueError(f"score {bad[0]!r} = {self.scores[bad[0]]} is not finite or above {LARGEST:.0f}")
+
+
+@dataclass(frozen=True)
+class Nobody:
+    """The answer of a hospital of which no device answered."""
+
+
+# Adding up ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Tally:
+    """A running sum of `Sum`s. `heard`: whose, by name."""
+
+    high: Integers
+    low: Integers
+    weight: Exact
+    count: int
+    scores: Mapping[str, Exact]
+    heard: tuple[str, ...]
+
+
+def add(tally: Tally | None, sender: str, m: Sum) -> Tally:
+    high, low = split(m.total)
+    weight, scores = split_number(m.weight), {name: split_number(m.scores[name]) for name in sorted(m.scores)}
+    if tally is None:
+        return Tally(high, low, weight, m.count, scores, (sender,))
+    names = sorted({*tally.scores, *scores})
+    return Tally(
+        tally.high + high,
+        tally.low + low,
+        plus(tally.weight, weight),
+        tally.count + m.count,
+        {n: plus(tally.scores.get(n, (0, 0)), scores.get(n, (0, 0))) for n in names},
+        tuple(sorted({*tally.heard, sender})),
+    )
+
+
+def total(tally: Tally, like: npt.NDArray[np.floating]) -> Sum:
+    """The sum, in the float type of `like`, rounded once."""
+    vector = np.ldexp(tally.high.astype(np.float64), -HIGH) + np.ldexp(tally.low.astype(np.float64), -LOW)
+    return Sum(vector.astype(like.dtype), number(tally.weight), tally.count, scores(tally))
+
+
+def scores(tally: Tally) -> dict[str, float]:
+    return {name: number(value) for name, value in tally.scores.items()}
+
+
+def answer(tally: Tally | None, like: npt.NDArray[np.floating]) -> Sum | Nobody:
+    """What a hospital sends up."""
+    return Nobody() if tally is None else total(tally, like)
+
+
+def split(x: npt.NDArray[np.floating]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    x = x.astype(np.float64)
+    high = np.rint(np.ldexp(x, HIGH))
+    low = np.rint(np.ldexp(x - np.ldexp(high, -HIGH), LOW))
+    return high.astype(np.int64), low.astype(np.int64)
+
+
+def split_number(x: float) -> Exact:
+    high, low = split(np.array([x]))
+    return int(high[0]), int(low[0])
+
+
+def plus(a: Exact, b: Exact) -> Exact:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def number(exact: Exact) -> float:
+    return exact[0] * 2.0**-HIGH + exact[1] * 2.0**-LOW
+
+
+# What a peer may send here --------------------------------------------------------------------------------------
+def expected(sender: str, message: Any, *types: type) -> Any:
+    """The message, if a peer in that place may send it.
+
+    Raises:
+        PeerError: it is declared by the method, but not for this direction.
+    """
+    if not isinstance(message, types):
+        wanted = " or ".join(t.__name__ for t in types)
+        raise PeerError(f"{sender} sent {type(message).__name__}, expected {wanted}")
+    return message
+
+
+def gathered(env: Place, tally: Tally | None, sender: str, message: Any) -> Tally | None:
+    """The tally after a child's answer.
+
+    Raises:
+        PeerError: it is no answer, or it counts more devices than the child has.
+    """
+    m = expected(sender, message, Sum, Nobody)
+    if isinstance(m, Nobody):
+        return tally
+    if m.count > env.sizes.get(sender, 1):
+        raise PeerError(f"{sender} sent a sum of {m.count} devices, it has {env.sizes.get(sender, 1)}")
+    return add(tally, sender, m)

@@ -1,0 +1,192 @@
+"""What the devices of several methods do: mini-batch SGD, its settings and its one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra import lowrank, prox
+from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.contract.method import Place
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.shared.draw import SELECTIONS
+
+Indices = npt.NDArray[np.intp] | None
+InPlace = Callable[[Vector], None]
+Gradient = Callable[[Vector, Any], tuple[float, Vector]]
+"""(theta, indices or None for all) -> (mean loss, its gradient)."""
+
+
+# Settings -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Settings of every method whose devices are drawn and run mini-batch SGD.
+
+    Attributes:
+        eta_l: local step size in round 0.
+        decay: factor of eta_l per global round, also for a device that was away.
+        weight_decay: coefficient of 1/2 ||w||^2 in a device's own objective.
+        batch: samples per step; 0: all of them.
+        local_epochs: passes over a device's samples per round.
+        participation: up to 1 the share of all devices that are asked per round (1: everybody), above 1 their number.
+        selection: "fixed": exactly so many; "bernoulli": each one with that probability.
+    """
+
+    eta_l: float = 0.1
+    decay: float = 0.998
+    weight_decay: float = 1e-3
+    batch: int = 20
+    local_epochs: int = 2
+    participation: float = 1.0
+    selection: str = "fixed"
+
+    def __post_init__(self) -> None:
+        above_zero(self, "eta_l", "participation")
+        zero_or_more(self, "weight_decay", "batch", "local_epochs")
+        if not 0 < self.decay <= 1:
+            raise UsageError(f"decay = {self.decay}: a factor per round, above 0 and at most 1")
+        if self.participation > 1 and self.participation != int(self.participation):
+            raise UsageError(f"participation = {self.participation}: a share up to 1, or a whole number of devices")
+        one_of(self, SELECTIONS, "selection")
+
+    def eta(self, round: int) -> float:
+        """The local step size in a global round."""
+        return float(self.eta_l * self.decay**round)
+
+
+def above_zero(settings: Any, *keys: str) -> None:
+    for key in keys:
+        if not (isfinite(getattr(settings, key)) and getattr(settings, key) > 0):
+            raise UsageError(f"{key} = {getattr(settings, key)}: a number above 0")
+
+
+def zero_or_more(settings: Any, *keys: str) -> None:
+    for key in keys:
+        if not (isfinite(getattr(settings, key)) and getattr(settings, key) >= 0):
+            raise UsageError(f"{key} = {getattr(settings, key)}: a number, 0 or more")
+
+
+def one_of(settings: Any, known: tuple[str, ...], *keys: str) -> None:
+    for key in keys:
+        if getattr(settings, key) not in known:
+            raise UsageError(f"{key} = {getattr(settings, key)!r}: one of {', '.join(known)}")
+
+
+def gradient(env: Place) -> Gradient:
+    """env.grad_fn of a device.
+
+    Raises:
+        UsageError: it was given none.
+    """
+    if env.grad_fn is None:
+        raise UsageError(f"device {env.me} was given no grad_fn, so it cannot train")
+    return env.grad_fn
+
+
+# SGD ------------------------------------------------------------------------------------------------------------
+def batches(random: np.random.Generator, samples: int, batch: int, epochs: int) -> Iterator[Indices]:
+    """Indices of one mini-batch after the other, shuffled anew in each epoch; None stands for all samples."""
+    for _ in range(epochs):
+        if batch == 0 or 0 < samples <= batch:
+            yield None
+            continue
+        order = random.permutation(samples)
+        for start in range(0, samples, batch):
+            yield order[start : start + batch]
+
+
+def descend(
+    grad_fn: Gradient,
+    v: Vector,
+    steps: Iterator[Indices],
+    eta: float,
+    *,
+    damp: float = 0.0,
+    pull: Vector | None = None,
+    base: Vector | None = None,
+    prox: InPlace | None = None,
+) -> float | None:
+    """v <- prox(v - eta * (grad f(base + v; batch) + damp * v - pull)), in place, once per batch.
+
+    Passes over memory are what this loop costs beside the gradient, hence the factored form.
+
+    Args:
+        v: (n,), the caller's own copy.
+        damp: coefficient of 1/2 ||v||^2.
+        pull: (n,), the linear term -<pull, v>; None: zero.
+        base: (n,), a frozen model to which v is added; None: zero.
+
+    Returns:
+        Mean of the batches' losses, before their steps; None without any.
+    """
+    spare, at = np.empty_like(v), v if base is None else np.empty_like(v)
+    push = None if pull is None else eta * pull
+    losses = 0.0
+    count = 0
+    for indices in steps:
+        if base is not None:
+            np.add(base, v, out=at)
+        loss, gradient = grad_fn(at, indices)
+        losses, count = losses + loss, count + 1
+        np.multiply(gradient, eta, out=spare)
+        if damp:
+            v *= 1 - eta * damp
+        v -= spare
+        if push is not None:
+            v += push
+        if prox is not None:
+            prox(v)
+    return losses / count if count else None
+
+
+def accelerate(
+    grad_fn: Gradient,
+    v: Vector,
+    steps: Iterator[Indices],
+    eta: float,
+    momentum: float,
+    *,
+    damp: float = 0.0,
+    pull: Vector | None = None,
+) -> float | None:
+    """a <- v + momentum * (v - v of before); v <- a - eta * (grad f(a; batch) + damp * a - pull), in place, per batch.
+
+    Args: and Returns: as of `descend`; the first step has no momentum.
+    """
+    before, ahead, losses, count = v.copy(), np.empty_like(v), 0.0, 0
+    push = None if pull is None else eta * pull
+    for indices in steps:
+        np.subtract(v, before, out=ahead)
+        ahead *= momentum
+        ahead += v
+        loss, gradient = grad_fn(ahead, indices)
+        losses, count = losses + loss, count + 1
+        before[...] = v
+        np.multiply(ahead, 1 - eta * damp, out=v)
+        np.multiply(gradient, eta, out=ahead)
+        v -= ahead
+        if push is not None:
+            v += push
+    return losses / count if count else None
+
+
+def local_prox(kind: str, layout: Layout, like: Vector, threshold: float) -> InPlace | None:
+    """v <- prox_{threshold * R}(v), for `descend`: R = "l1" of all parameters, or "nuclear" norms of all layers."""
+    if kind == "none":
+        return None
+    if kind == "nuclear":
+        return lambda v: low_rank(layout, v, threshold)
+    spare = np.empty_like(like)
+    return lambda v: prox.shrink(v, threshold, spare)
+
+
+def low_rank(layout: Layout, v: Vector, threshold: float) -> None:
+    """argmin_z 1/2 ||z - v||^2 + threshold * sum_l ||pi(z_l)||_*, in place."""
+    for slot in lowrank.matrix_slots(layout):
+        tensor = layout.view(v, slot)
+        tensor[...] = lowrank.tensor(slot, prox.nuclear(lowrank.matrix(slot, tensor), threshold))

@@ -1,0 +1,87 @@
+"""What nodes tell their applications, and the scores in it. Scores are sums: a metric is a ratio of two.
+
+global_accuracy / devices      unweighted mean over devices of their own accuracies, as the papers report it
+global_correct / samples       accuracy over all held-out samples
+unseen_correct / unseen_samples   the same for a model that only some devices have (unseen_accuracy / unseen_devices);
+                               so for "companion"
+loss / devices of a Progress   mean training loss of the devices that took part
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import OUT, Place, Send
+from edge_sdk.methods.shared import gather
+from edge_sdk.methods.shared.gather import Tally
+
+COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
+UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Aggregator: a training round is over.
+
+    Attributes:
+        round: rounds that are over.
+        devices: how many counted in this one.
+        sums: over these devices: "loss" of training, and scores of the models that they started from.
+    """
+
+    round: int
+    devices: int
+    sums: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Aggregator: an evaluation on all devices is over. `sums`: over those that answered; `final`: it was the last."""
+
+    round: int
+    sums: Mapping[str, float]
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class Models:
+    """Device: its models at the end of the run, e.g. "global" and "personal"."""
+
+    round: int
+    models: Mapping[str, Theta]
+
+
+def progress(round: int, tally: Tally | None) -> Send:
+    """`round`: rounds that are over with this one."""
+    if tally is None:
+        return Send(OUT, Progress(round, 0, {}))
+    return Send(OUT, Progress(round, tally.count, gather.scores(tally)))
+
+
+def training_scores(env: Place, loss: float | None, received: Mapping[str, Vector]) -> dict[str, float]:
+    """What rides on a device's upload: its training loss, and the scores of the models that it started from."""
+    return ({} if loss is None else {"loss": float(loss)}) | judge(env, received)
+
+
+def judge(env: Place, models: Mapping[str, Vector]) -> dict[str, float]:
+    """The scores of one device for each of its models: global_correct, personal_loss, ..., and samples, devices.
+
+    A device without held-out samples (or without env.score) has none, and is not among `devices`.
+    """
+    if env.score is None:
+        return {}
+    sums: dict[str, float] = {}
+    for name, theta in models.items():
+        found = env.score(theta)
+        if not found["samples"] > 0:
+            return {}
+        sums |= {f"{name}_{key}": float(value) for key, value in found.items() if key != "samples"}
+        sums |= {"samples": float(found["samples"]), "devices": 1.0} if name != COMPANION else {}
+        if "correct" in found:
+            sums[f"{name}_accuracy"] = found["correct"] / found["samples"]
+        if name in (UNSEEN, COMPANION):
+            sums |= {f"{name}_samples": float(found["samples"]), f"{name}_devices": 1.0}
+    return sums

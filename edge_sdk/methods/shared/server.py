@@ -1,0 +1,71 @@
+"""The last line of every aggregator: one forward-backward step on terms that only the aggregator knows.
+
+The devices' losses f reach the aggregator as a point x (a mean, already moved). It may add to the objective
+    smooth(w)   through its gradient at the model that the devices saw   (AugFL: lambda * R_h, the pretrained model)
+    simple(w)   through its proximal operator                            (FedSLR: lambda * ||w||_*, low rank)
+so that two methods' terms compose by naming both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edge_sdk.algebra import lowrank, prox
+from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.errors import UsageError
+
+Svt = Callable[[Vector, float], prox.Svd]
+"""prox.svt, or its twin on the aggregator's hardware."""
+
+Prox = Callable[[Layout, Vector, float], Packed]
+"""(layout, x, step) -> argmin_z 1/2 ||z - x||^2 + step * simple(z), in the form in which it travels."""
+
+PENALTIES = ("nuclear", "l1", "none")
+
+
+@dataclass(frozen=True)
+class ServerTerms:
+    """Attributes:
+    grad: gradient of the smooth term, theta -> (n,); None: there is no such term.
+    prox: proximal operator of the simple term; None: there is no such term.
+    """
+
+    grad: Callable[[Vector], Vector] | None = None
+    prox: Prox | None = None
+
+
+def server_step(terms: ServerTerms, layout: Layout, x: Vector, at: Vector, step: float) -> Packed:
+    """prox_{step * simple}(x - step * grad smooth(at)), in the form in which it travels."""
+    if terms.grad is not None:
+        x = x - step * terms.grad(at)
+    return terms.prox(layout, x, step) if terms.prox else lowrank.dense(layout, x)
+
+
+def penalty(kind: str, lam: float, svt: Svt = prox.svt) -> Prox | None:
+    """lam * R for a kind of PENALTIES, where R is over the layers with a matrix form: the others are left alone."""
+    if kind == "nuclear":
+        return lambda layout, x, step: low_rank(layout, x, step * lam, svt)
+    if kind == "l1":
+        return lambda layout, x, step: sparse(layout, x, step * lam)
+    if kind == "none":
+        return None
+    raise UsageError(f"penalty {kind!r} is none of {', '.join(PENALTIES)}")
+
+
+def low_rank(layout: Layout, x: Vector, threshold: float, svt: Svt = prox.svt) -> Packed:
+    """argmin_z 1/2 ||z - x||^2 + threshold * sum_l ||pi(z_l)||_*; the factors are of the same SVD."""
+    factors = {
+        slot.name: lowrank.balanced(svt(lowrank.matrix(slot, layout.view(x, slot)), threshold))
+        for slot in lowrank.matrix_slots(layout)
+    }
+    return lowrank.pack(layout, x, factors)
+
+
+def sparse(layout: Layout, x: Vector, threshold: float) -> Packed:
+    """argmin_z 1/2 ||z - x||^2 + threshold * sum_l ||z_l||_1."""
+    z = x.copy()
+    for slot in lowrank.matrix_slots(layout):
+        z[slot.span] = prox.l1(x[slot.span], threshold)
+    return lowrank.dense(layout, z)

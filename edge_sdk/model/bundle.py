@@ -1,0 +1,302 @@
+"""The bundle: one file with everything that a device needs to run and train a model. Read and checked here,
+run in model.py.
+
+    8 bytes   b"AUSCULT\\0"
+    u32       format version          u32   length of the manifest          32 bytes   sha256 of the manifest
+    manifest  JSON; `parts` names every part in order, with size and sha256
+    parts     one after the other, nothing between, nothing after
+
+Nothing is unpacked to disk, nothing is compressed, no name in it is ever used as a path. Everything is checked before
+anything is run; a bundle that is not right in every byte is refused with a `BundleError` that says what is wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra.vectors import Layout, Slot
+from edge_sdk.errors import UsageError
+from edge_sdk.model import onnx_scan
+
+MAGIC = b"AUSCULT\0"
+VERSION = 1
+HEADER = struct.Struct("<8sII32s")
+MAX_FILE = 512 << 20
+MAX_MANIFEST = 4 << 20
+MAX_GRAPH = 64 << 20
+MAX_PARTS = 256
+MAX_RANK = 8
+MAX_TOLERANCE = 0.01  # of golden vectors; a bundle cannot switch its own check off
+OPSETS = range(17, 22)
+# operators of the ONNX standard; those of onnxruntime's own kernels only in variants that are marked as such
+PLAIN_DOMAINS = frozenset({"", "ai.onnx"})
+BLOCKED_DOMAINS = PLAIN_DOMAINS | {"com.microsoft", "com.microsoft.nchwc"}
+BLOCKED_SUFFIX = "+blocked"
+LOSSES = ("cross_entropy", "binary_cross_entropy", "mean_squared_error")
+DTYPES = ("float32", "int64")
+REPORT = "report.json"  # what was measured when it was made: not part of the identity
+
+Json = dict[str, Any]
+Array = npt.NDArray[Any]
+
+
+class BundleError(UsageError):
+    """A bundle that cannot be used, and why."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A checked bundle.
+
+    Attributes:
+        manifest: as written, see models/README.md.
+        parts: name -> bytes.
+        layout: where each parameter lies in theta. buffers: likewise for running statistics (size 0: there are none).
+        sha256: identity: over the manifest and all parts but the report.
+    """
+
+    manifest: Json
+    parts: Mapping[str, memoryview]
+    layout: Layout
+    buffers: Layout
+    sha256: str
+
+    @property
+    def theta0(self) -> npt.NDArray[np.float32]:
+        return np.frombuffer(self.parts["theta0"], "<f4").astype(np.float32)
+
+    @property
+    def buffers0(self) -> npt.NDArray[np.float32]:
+        return np.frombuffer(self.parts.get("buffers0", b""), "<f4").astype(np.float32)
+
+    @property
+    def report(self) -> Json:
+        return as_object(json.loads(bytes(self.parts.get(REPORT, b"{}"))), REPORT)
+
+    def golden(self) -> dict[str, Array]:
+        """Arrays of the self-test: in.*, out.*"""
+        return golden_arrays(self.manifest, self.parts["golden"])
+
+
+def read_bundle(path: str | Path) -> Bundle:
+    """Read and check a bundle file.
+
+    Raises:
+        BundleError: naming what is wrong.
+    """
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE:
+            raise BundleError(f"{path}: {size:,} bytes, a bundle has at most {MAX_FILE:,}")
+        data = path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        return parse(data)
+    except BundleError as error:
+        raise BundleError(f"{path}: {error}") from error.__cause__
+
+
+def parse(data: bytes) -> Bundle:
+    """A bundle from its bytes."""
+    manifest, start = parse_manifest(data)
+    parts = cut_parts(manifest, memoryview(data)[start:])
+    try:
+        check_manifest(manifest, parts)
+        layout = read_layout(parts, "layout.json", "theta0", manifest["parameters"])
+        buffers = (
+            read_layout(parts, "buffers.json", "buffers0", manifest["buffers"]) if manifest["buffers"] else Layout(())
+        )
+        for name in manifest["graphs"]:
+            check_graph(name, parts[f"{name}.onnx"])
+        check_golden(manifest, parts["golden"])
+    except BundleError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError, RecursionError) as error:
+        raise BundleError(f"the manifest or a part is malformed: {type(error).__name__}: {error}") from error
+    return Bundle(manifest, parts, layout, buffers, identity(manifest))
+
+
+def parse_manifest(data: bytes) -> tuple[Json, int]:
+    if len(data) < HEADER.size or not data.startswith(MAGIC):
+        raise BundleError("not a bundle: it does not begin with AUSCULT")
+    _, version, length, digest = HEADER.unpack_from(data)
+    if version != VERSION:
+        raise BundleError(f"format version {version}, this release reads version {VERSION}")
+    if length > MAX_MANIFEST:
+        raise BundleError(f"a manifest of {length:,} bytes, at most {MAX_MANIFEST:,} are allowed")
+    text = data[HEADER.size : HEADER.size + length]
+    if hashlib.sha256(text).digest() != digest:
+        raise BundleError("the manifest is damaged or cut short: its sha256 is not the one in the header")
+    try:
+        manifest = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"the manifest is no JSON: {error}") from error
+    return as_object(manifest, "the manifest"), HEADER.size + length
+
+
+def cut_parts(manifest: Json, body: memoryview) -> dict[str, memoryview]:
+    """Name -> bytes, every byte of the file accounted for and every hash right."""
+    listed = manifest.get("parts")
+    if not isinstance(listed, list) or len(listed) > MAX_PARTS:
+        raise BundleError(f"the manifest's parts must be a list of at most {MAX_PARTS}")
+    parts: dict[str, memoryview] = {}
+    at = 0
+    for i, entry in enumerate(listed):
+        name, size, digest = part_entry(entry, i)
+        if name in parts:
+            raise BundleError(f"two parts are named {name!r}")
+        if at + size > len(body):
+            raise BundleError(f"cut short: part {name!r} needs {size:,} bytes, {len(body) - at:,} are left")
+        parts[name] = body[at : at + size]
+        at += size
+        if hashlib.sha256(parts[name]).hexdigest() != digest:
+            raise BundleError(f"part {name!r} is damaged: its sha256 is not the one in the manifest")
+    if at != len(body):
+        raise BundleError(f"{len(body) - at:,} bytes after the last part")
+    return parts
+
+
+def part_entry(entry: Any, i: int) -> tuple[str, int, str]:
+    fields = as_object(entry, f"parts[{i}]")
+    name, size, digest = fields.get("name"), fields.get("size"), fields.get("sha256")
+    if not isinstance(name, str) or not isinstance(digest, str) or not is_count(size):
+        raise BundleError(f"parts[{i}]: expected name, size and sha256, got {str(fields)[:100]}")
+    if not name or "/" in name or "\\" in name or ".." in name or not name.isprintable() or len(name) > 100:
+        raise BundleError(f"parts[{i}]: {name[:100]!r} is no name of a part")
+    return name, int(str(size)), digest
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_FILE
+
+
+def as_object(value: Any, what: str) -> Json:
+    if not isinstance(value, dict):
+        raise BundleError(f"{what} must be a JSON object, got {type(value).__name__}")
+    return value
+
+
+def identity(manifest: Json) -> str:
+    kept = {**manifest, "parts": [p for p in manifest["parts"] if p["name"] != REPORT]}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
+    for key in ("parameters", "buffers", "classes", "max_batch"):
+        if not is_count(manifest.get(key)):
+            raise BundleError(f"{key} = {str(manifest.get(key))[:50]!r}, expected a count")
+    if not manifest["parameters"] or not manifest["max_batch"]:
+        raise BundleError("parameters and max_batch start at 1")
+    check_inputs(manifest.get("inputs"))
+    if manifest.get("loss") not in LOSSES:
+        raise BundleError(f"loss = {str(manifest.get('loss'))[:50]!r}, expected one of {', '.join(LOSSES)}")
+    if not isinstance(manifest.get("name"), str):
+        raise BundleError(f"name = {str(manifest.get('name'))[:50]!r}, expected a string")
+    for name, entry in as_object(manifest.get("graphs"), "graphs").items():
+        if f"{name}.onnx" not in parts:
+            raise BundleError(f"graph {name!r} has no part {name}.onnx")
+        check_graph_entry(name, as_object(entry, f"graphs.{name}"))
+    if not {"theta0", "layout.json", "golden"} <= set(parts):
+        raise BundleError("one of the parts theta0, layout.json, golden is missing")
+    runtime = as_object(manifest.get("runtime"), "runtime")
+    versions = as_object(runtime.get("onnxruntime"), "runtime.onnxruntime")
+    if not isinstance(versions.get("minimum"), str) or not isinstance(versions.get("blocked"), list):
+        raise BundleError("runtime.onnxruntime needs `minimum` and `blocked`")
+
+
+def check_inputs(inputs: Any) -> None:
+    if not isinstance(inputs, list) or not inputs:
+        raise BundleError("inputs must be a list of at least one")
+    for i, entry in enumerate(inputs):
+        fields = as_object(entry, f"inputs[{i}]")
+        check_dims(f"inputs[{i}]", fields.get("shape"))
+        integers = fields.get("dtype") == "int64" and is_count(fields.get("below"))
+        if not isinstance(fields.get("name"), str) or not (integers or fields.get("dtype") == "float32"):
+            raise BundleError(
+                f"inputs[{i}]: expected a name and float32, or int64 with `below`; got {str(fields)[:100]}"
+            )
+
+
+def check_graph_entry(name: str, entry: Json) -> None:
+    for side in ("inputs", "outputs"):
+        for value in entry[side]:
+            check_dims(f"graphs.{name}.{side}.{value['name']}", value["shape"])
+
+
+def check_dims(what: str, shape: Any) -> None:
+    if not isinstance(shape, list) or len(shape) > MAX_RANK or not all(d == "B" or is_count(d) for d in shape):
+        raise BundleError(f"{what}: {str(shape)[:100]} is no shape")
+
+
+def check_graph(name: str, data: memoryview) -> None:
+    """Only known operators, nothing outside the file."""
+    if len(data) > MAX_GRAPH:
+        raise BundleError(f"graph {name!r} has {len(data):,} bytes, at most {MAX_GRAPH:,} are allowed")
+    try:
+        facts = onnx_scan.scan(data)
+    except (ValueError, KeyError) as error:
+        raise BundleError(f"graph {name!r} is no ONNX file: {error}") from error
+    if facts.forbidden:
+        raise BundleError(f"graph {name!r} has {', '.join(sorted(facts.forbidden))}")
+    allowed = BLOCKED_DOMAINS if name.endswith(BLOCKED_SUFFIX) else PLAIN_DOMAINS
+    if facts.domains - allowed or set(facts.opsets) - allowed:
+        strange = sorted((facts.domains | set(facts.opsets)) - allowed)
+        raise BundleError(f"graph {name!r} uses custom operators, of {', '.join(strange)}")
+    if facts.opsets.get("", 0) not in OPSETS:
+        raise BundleError(
+            f"graph {name!r} is written for opset {facts.opsets.get('', 0)}, expected {OPSETS[0]} to {OPSETS[-1]}"
+        )
+
+
+def read_layout(parts: Mapping[str, memoryview], name: str, values: str, count: int) -> Layout:
+    slots = tuple(
+        Slot(str(s["name"]), tuple(int(d) for d in s["shape"]), int(s["offset"]), s["kind"], str(s["group"]))
+        for s in json.loads(bytes(parts[name]))
+    )
+    layout = Layout(slots)
+    if layout.size != count:
+        raise BundleError(f"{name} has {layout.size:,} numbers, the manifest says {count:,}")
+    if len(parts[values]) != 4 * count:
+        raise BundleError(f"{values} has {len(parts[values]):,} bytes, {count:,} float32 need {4 * count:,}")
+    if not np.isfinite(np.frombuffer(parts[values], "<f4")).all():
+        raise BundleError(f"{values} has numbers that are not finite")
+    return layout
+
+
+def check_golden(manifest: Json, data: memoryview) -> None:
+    """All arrays of the self-test are there, and its limits mean something."""
+    arrays = golden_arrays(manifest, data)
+    needed = {f"out.{k}" for k in ("logits", "loss", "grad", "grad_at", "grad_norms")} | {"in.y", "in.weights"}
+    needed |= {f"in.{i['name']}" for i in manifest["inputs"]}
+    if needed - set(arrays):
+        raise BundleError(f"golden: {', '.join(sorted(needed - set(arrays)))} is missing")
+    for name in ("logits", "loss", "grad"):
+        limit = manifest["golden"]["tolerance"].get(name)
+        if not isinstance(limit, float) or not 0 < limit <= MAX_TOLERANCE:
+            raise BundleError(f"golden tolerance of {name} = {str(limit)[:50]!r}, expected up to {MAX_TOLERANCE}")
+
+
+def golden_arrays(manifest: Json, data: memoryview) -> dict[str, Array]:
+    arrays = {}
+    for entry in manifest["golden"]["arrays"]:
+        name, dtype, shape = entry["name"], entry["dtype"], entry["shape"]
+        check_dims(f"golden {name}", shape)
+        if dtype not in DTYPES or not is_count(entry["offset"]):
+            raise BundleError(f"golden {name}: dtype {dtype!r} at {entry['offset']!r}")
+        kind = np.dtype(dtype).newbyteorder("<")
+        count = int(np.prod(shape, dtype=np.int64)) if shape else 1
+        if count < 0 or entry["offset"] + count * kind.itemsize > len(data):
+            raise BundleError(f"golden {name}: outside its part")
+        arrays[name] = np.frombuffer(data, kind, count, entry["offset"]).reshape(shape)
+    return arrays

@@ -1,0 +1,53 @@
+"""Arrays that go into a model: type, shape and range are checked, and errors name the argument. Losses per sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.errors import UsageError
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+Shape = tuple[int | str, ...]
+
+
+def floats(name: str, value: Array, shape: Shape) -> Floats:
+    """`value` as contiguous float32 of this shape ("B": any length)."""
+    value = np.asarray(value)
+    if not np.issubdtype(value.dtype, np.floating) or not fits(value.shape, shape):
+        raise UsageError(f"{name}: expected float {spelled(shape)}, got {value.dtype} {value.shape}")
+    return np.ascontiguousarray(value, np.float32)
+
+
+def integers(name: str, value: Array, shape: Shape, below: int) -> Array:
+    """`value` as int64 in [0, below). onnxruntime would take a label out of range for no class at all."""
+    value = np.asarray(value)
+    if not np.issubdtype(value.dtype, np.integer) or not fits(value.shape, shape):
+        raise UsageError(f"{name}: expected integers {spelled(shape)}, got {value.dtype} {value.shape}")
+    if value.size and (value.min() < 0 or value.max() >= below):
+        worst = value.min() if value.min() < 0 else value.max()
+        raise UsageError(f"{name}: {worst} is out of range, expected 0 to {below - 1}")
+    return np.ascontiguousarray(value, np.int64)
+
+
+def fits(have: tuple[int, ...], want: Shape) -> bool:
+    return len(have) == len(want) and all(isinstance(w, str) or h == w for h, w in zip(have, want, strict=True))
+
+
+def spelled(shape: Shape) -> str:
+    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+
+
+def losses(kind: str, z: Floats, y: Array) -> Floats:
+    """Loss per sample, float32 (B,); formulas in models/ir/losses.py."""
+    if kind == "cross_entropy":
+        shifted = z - z.max(1, keepdims=True)
+        return np.asarray(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(y)), y], np.float32)
+    if kind == "binary_cross_entropy":
+        each = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
+    else:
+        each = np.square(z - y)
+    return np.asarray(each.reshape(len(z), -1).mean(1), np.float32)

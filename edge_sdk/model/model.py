@@ -1,0 +1,361 @@
+"""A bundle at work on stock onnxruntime (`onnx_session.py`).
+
+Parameters and gradients are flat float32 vectors. Graphs are loaded when they are first used, so a device that only
+predicts never builds the training session.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.errors import Cancelled, UsageError
+from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
+from edge_sdk.model.inputs import Array, Floats, floats, integers, losses
+from edge_sdk.model.onnx_session import Session, check_version
+
+GradFn = Callable[[Vector, Any], tuple[float, Vector]]
+ScoreFn = Callable[[Vector], Mapping[str, float]]
+Cancel = Callable[[], bool]
+
+BLOCK = 16  # channels in a block, in bundles of this format version
+FORWARD_BATCH = 64
+"""Samples that go through a forward graph at once: larger batches are hardly faster and cost a device its memory."""
+
+log = logging.getLogger(__name__)
+
+
+class Model:
+    """A compiled model: predicts, and differentiates its loss.
+
+    Args:
+        bundle: path of a bundle file, or one that is read already.
+        threads: for onnxruntime. 1 is fastest for small models, and leaves the device usable.
+        check: run the golden vectors once, so that a runtime that computes something else is found now. A device that
+            only predicts may leave it out: then no training session is ever built.
+        kernels: "auto" takes the bundle's blocked graphs (faster convolutions, operators of onnxruntime's own) where it
+            has them, a probe finds this machine's layout to be theirs, and the golden vectors pass; else the portable
+            ones, and `fallback` and a warning in the log say why. "blocked" insists, "portable" never tries.
+
+    Attributes:
+        kernels: "blocked" or "portable": what is used.
+        fallback: why "auto" did not take blocked graphs; "" if it did, or if the bundle has none.
+
+    Raises:
+        BundleError: the bundle is not right, needs another onnxruntime, or fails its self-test here.
+    """
+
+    def __init__(
+        self, bundle: str | Path | Bundle, threads: int = 1, check: bool = True, kernels: str = "auto"
+    ) -> None:
+        if threads < 1:
+            raise UsageError(f"threads = {threads}, at least 1")
+        if kernels not in ("auto", "blocked", "portable"):
+            raise UsageError(f"kernels = {kernels!r}, expected auto, blocked or portable")
+        self.bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
+        self.threads = threads
+        self.theta0: Floats = self.bundle.theta0
+        self.buffers0: Floats = self.bundle.buffers0
+        self._sessions: dict[str, Session] = {}
+        self._lock = threading.Lock()
+        check_version(self.bundle)
+        self.kernels, self.fallback = "portable", ""
+        if kernels != "portable":
+            self.try_blocked(insist=kernels == "blocked", check=check)
+        if check and self.kernels == "portable":
+            self.check()
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return str(self.bundle.manifest["name"])
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the bundle: equal on all nodes of a run."""
+        return self.bundle.sha256
+
+    @property
+    def layout(self) -> Layout:
+        return self.bundle.layout
+
+    @property
+    def classes(self) -> int:
+        """Number of classes; 0 where the loss is not cross entropy."""
+        return int(self.bundle.manifest["classes"])
+
+    @property
+    def loss(self) -> str:
+        return str(self.bundle.manifest["loss"])
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        return tuple(self.bundle.manifest["inputs"][0]["shape"])
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        return tuple(self.bundle.manifest["output"])
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Layer groups that have a gradient graph of their own."""
+        return tuple(n.split("@")[1] for n in self.bundle.manifest["graphs"] if n.startswith("loss_grad@"))
+
+    @property
+    def max_batch(self) -> int:
+        return int(self.bundle.manifest["max_batch"])
+
+    # -- one batch -----------------------------------------------------------------------------------------------
+
+    def predict(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
+        """The module's output, float32 (B, *output_shape), for x (B, *input_shape)."""
+        x, theta = self.samples(x), self.parameters(theta)
+        none = np.zeros((0, *self.output_shape), np.float32)
+        parts = [self.run("predict", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
+        return np.concatenate([none, *parts])
+
+    def features(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
+        """What the layer that the bundle names returns, float32 (B, ...)."""
+        x, theta = self.samples(x), self.parameters(theta)
+        return np.concatenate(
+            [self.run("features", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
+        )
+
+    def loss_grad(
+        self,
+        theta: Vector,
+        x: Array,
+        y: Array,
+        weights: Array | None = None,
+        *,
+        group: str = "",
+        buffers: Vector | None = None,
+    ) -> tuple[float, Floats]:
+        """sum_i weights_i loss_i over one batch, and its gradient.
+
+        Args:
+            theta: (n,). x: (B, *input_shape). y: labels int (B,), or float (B, *output_shape) for other losses.
+            weights: (B,); None for the mean. 0 masks a sample.
+            group: gradient of this layer group's parameters only, in layout order; the backward pass is shorter.
+        """
+        x, y = self.samples(x), self.targets(y, len(x))
+        feeds = {"theta": self.parameters(theta), "x": x, "y": y, "weights": self.weights(weights, len(x))}
+        loss, grad = self.run(f"loss_grad@{group}" if group else "loss_grad", feeds, buffers)[:2]
+        return float(loss), grad
+
+    def loss_grad_buffers(
+        self, theta: Vector, x: Array, y: Array, weights: Array | None = None, buffers: Vector | None = None
+    ) -> tuple[float, Floats, Floats]:
+        """As `loss_grad`, with the running statistics that follow; they are the caller's to keep.
+
+        Only for bundles that normalise with the statistics of the batch. Their means include samples of weight 0.
+        """
+        if self.bundle.manifest["norm"] != "batch":
+            raise UsageError(f"{self.name}: its running statistics are frozen; compile with --norm batch to train them")
+        x, y = self.samples(x), self.targets(y, len(x))
+        feeds = {"theta": self.parameters(theta), "x": x, "y": y, "weights": self.weights(weights, len(x))}
+        loss, grad, fresh = self.run("loss_grad", feeds, buffers)
+        return float(loss), grad, fresh
+
+    def vjp(self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None) -> tuple[Floats, Floats]:
+        """The output for x, and the gradient (n,) of sum(output * cotangent)."""
+        x = self.samples(x)
+        pulled = floats("cotangent", cotangent, (len(x), *self.output_shape))
+        out, grad = self.run("vjp", {"theta": self.parameters(theta), "x": x, "cotangent": pulled}, buffers)[:2]
+        return out, grad
+
+    def features_vjp(
+        self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None
+    ) -> tuple[Floats, Floats]:
+        """The features for x, and the gradient (n,) of sum(features * cotangent)."""
+        x, width = self.samples(x), self.features_shape
+        pulled = floats("cotangent", cotangent, (len(x), *width))
+        feeds = {"theta": self.parameters(theta), "x": x, "cotangent": pulled}
+        out, grad = self.run("features_vjp", feeds, buffers)[:2]
+        return out, grad
+
+    @property
+    def features_shape(self) -> tuple[int, ...]:
+        """Of one sample's features.
+
+        Raises:
+            UsageError: the bundle names no layer for them.
+        """
+        graphs = self.bundle.manifest["graphs"]
+        if "features_vjp" not in graphs:
+            raise UsageError(f"{self.name} offers no features; compile it with --features LAYER")
+        return tuple(graphs["features_vjp"]["outputs"][0]["shape"][1:])
+
+    # -- data bound to the model -----------------------------------------------------------------------------------
+
+    def grad_fn(self, x: Array, y: Array, cancel: Cancel | None = None) -> GradFn:
+        """f(theta, indices or None for all) -> (mean loss, its gradient) over the chosen samples.
+
+        Samples are checked once, here. More than `max_batch` of them go through in several steps, so memory stays
+        bounded. `cancel` is asked before every step.
+
+        Raises (f):
+            Cancelled: `cancel()` was true.
+        """
+        x, y = self.samples(x), self.targets(y, len(x))
+
+        def gradient(theta: Vector, indices: Any = None) -> tuple[float, Vector]:
+            chosen = np.arange(len(x)) if indices is None else np.asarray(indices)
+            if not len(chosen):
+                raise UsageError("a gradient over no samples: give at least one index")
+            theta, loss = self.parameters(theta), 0.0
+            total: Floats | None = None
+            for step in self.batches(chosen):
+                if cancel is not None and cancel():
+                    raise Cancelled("training was given up before a step")
+                weights = np.full(len(step), 1 / len(chosen), np.float32)
+                feeds = {"theta": theta, "x": x[step], "y": y[step], "weights": weights}
+                part, grad = self.run("loss_grad", feeds, None)[:2]
+                loss, total = loss + float(part), grad if total is None else np.add(total, grad, out=total)
+            assert total is not None
+            return loss, total
+
+        return gradient
+
+    def score(self, x: Array, y: Array, cancel: Cancel | None = None) -> ScoreFn:
+        """f(theta) -> {"loss": sum of losses, "correct": count, "samples": count}; no "correct" without classes."""
+        x, y = self.samples(x), self.targets(y, len(x))
+
+        def sums(theta: Vector) -> Mapping[str, float]:
+            theta, out = self.parameters(theta), {"loss": 0.0, "samples": float(len(x))}
+            if self.classes:
+                out["correct"] = 0.0
+            for step in self.batches(np.arange(len(x)), FORWARD_BATCH):
+                if cancel is not None and cancel():
+                    raise Cancelled("evaluation was given up before a step")
+                z = self.run("predict", {"theta": theta, "x": x[step]}, None)[0]
+                out["loss"] += float(losses(self.loss, z, y[step]).sum())
+                if self.classes:
+                    out["correct"] += float((z.argmax(1) == y[step]).sum())
+            return out
+
+        return sums
+
+    def batches(self, items: Array, most: int = 1 << 30) -> Iterator[Array]:
+        """`items` in steps of at most `most`, and of no more than the bundle allows."""
+        size = min(most, self.max_batch)
+        return (items[i : i + size] for i in range(0, len(items), size))
+
+    # -- checks --------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Run the golden vectors on this machine's onnxruntime.
+
+        Raises:
+            BundleError: the answers are not those that the compiler expected.
+        """
+        arrays = self.bundle.golden()
+        feeds: dict[str, Array] = {k[3:]: v for k, v in arrays.items() if k.startswith("in.")}
+        feeds["theta"] = self.theta0
+        output = self.run("predict", feeds, None)[0]
+        loss, grad = self.run("loss_grad", feeds, None)[:2]
+        norms = [np.linalg.norm(grad[slot.span]) for slot in self.layout.slots]
+        at = arrays["out.grad_at"]
+        if at.size and not (at.min() >= 0 and at.max() < self.layout.size):
+            raise BundleError("golden vectors: grad_at points outside theta")
+        tolerance = self.bundle.manifest["golden"]["tolerance"]
+        self.compare("predict", output, arrays["out.logits"], tolerance["logits"])
+        self.compare("loss", np.reshape(loss, 1), arrays["out.loss"], tolerance["loss"])
+        self.compare("gradient", grad[at], arrays["out.grad"], tolerance["grad"])
+        self.compare("gradient norms", np.asarray(norms), arrays["out.grad_norms"], tolerance["grad"])
+
+    def try_blocked(self, insist: bool, check: bool) -> None:
+        """Switch to the blocked graphs if they can be trusted here; else say why not."""
+        if f"probe{BLOCKED_SUFFIX}" not in self.bundle.manifest["graphs"]:
+            if insist:
+                raise BundleError(f"{self.name} has no blocked graphs; compile it with --blocked")
+            return
+        try:
+            if not check:
+                raise BundleError("blocked graphs are only used after the golden vectors have passed")
+            self.probe()
+            self.kernels = "blocked"
+            self.check()
+        except BundleError as error:
+            if insist:
+                raise
+            self.kernels, self.fallback = "portable", str(error)
+            with self._lock:
+                self._sessions.clear()
+            log.warning("%s: portable kernels are used: %s", self.name, error)
+
+    def probe(self) -> None:
+        """Whether the blocked layout of this machine's onnxruntime is the one that the graphs were written for.
+
+        Raises:
+            BundleError: it is not, or there is none.
+        """
+        x = np.arange(6 * BLOCK, dtype=np.float32).reshape(1, 2 * BLOCK, 1, 3)
+        want = x.reshape(2, BLOCK, 3).transpose(0, 2, 1)
+        got = self.session(f"probe{BLOCKED_SUFFIX}").run({"x": x})[0]
+        if not np.array_equal(np.reshape(got, want.shape), want):
+            raise BundleError(f"the blocked layout of this machine is not that of {BLOCK} channels in a block")
+
+    def compare(self, what: str, got: Array, want: Array, tolerance: float) -> None:
+        fits = got.shape == want.shape
+        error = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30)) if fits else np.inf
+        if not error <= tolerance:
+            raise BundleError(
+                f"{self.name}: the golden vectors fail on onnxruntime {version('onnxruntime')}: {what} is off by "
+                f"{error:.1e}, the limit is {tolerance:.0e}; do not train on this machine with this runtime"
+            )
+
+    def parameters(self, theta: Vector) -> Floats:
+        return floats("theta", theta, (self.layout.size,))
+
+    def samples(self, x: Array) -> Array:
+        declared = self.bundle.manifest["inputs"][0]
+        shape = ("B", *declared["shape"])
+        if declared["dtype"] == "float32":
+            return floats("x", x, shape)
+        return integers("x", x, shape, int(declared["below"]))
+
+    def targets(self, y: Array, count: int) -> Array:
+        if self.loss == "cross_entropy":
+            return integers("y", y, (count,), self.classes)
+        return floats("y", y, (count, *self.output_shape))
+
+    def weights(self, weights: Array | None, count: int) -> Floats:
+        if weights is None:
+            return np.full(count, 1 / count, np.float32)
+        return floats("weights", weights, (count,))
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    def run(self, graph: str, feeds: Mapping[str, Array], buffers: Vector | None) -> list[Any]:
+        """Run one graph on checked arrays; inputs that it does not have are left out."""
+        session = self.session(graph)
+        values = dict(feeds)
+        if len(self.buffers0):
+            values["buffers"] = self.buffers0 if buffers is None else floats("buffers", buffers, self.buffers0.shape)
+        missing = [n for n in session.inputs if n not in values]
+        if missing:
+            raise BundleError(f"graph {graph!r} wants {', '.join(missing)}, which is no input of this kind of graph")
+        return session.run({n: values[n] for n in session.inputs})
+
+    def session(self, graph: str) -> Session:
+        """The session of a graph, built at its first use."""
+        graphs = self.bundle.manifest["graphs"]
+        if self.kernels == "blocked" and graph + BLOCKED_SUFFIX in graphs:
+            graph += BLOCKED_SUFFIX
+        with self._lock:
+            if graph not in self._sessions:
+                if graph not in graphs:
+                    raise UsageError(f"{self.name} has no graph {graph!r}; it has {', '.join(graphs)}")
+                self._sessions[graph] = Session(graph, bytes(self.bundle.parts[f"{graph}.onnx"]), self.threads)
+            return self._sessions[graph]

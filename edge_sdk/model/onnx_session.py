@@ -1,0 +1,83 @@
+"""Graphs on stock onnxruntime: the version, the options, one arena for the process. The only file that imports it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from edge_sdk.model.bundle import Bundle, BundleError
+from edge_sdk.model.inputs import Array
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """One graph on onnxruntime.
+
+    Options, as measured on small devices: extended optimisation (needed by convolutions; "all" adds nothing), arena on
+    (35 % slower without) and one for all sessions of the process (each would keep what it once needed), memory pattern
+    off (a third of the memory), no spinning (a device has other things to do).
+    """
+
+    def __init__(self, graph: str, data: bytes, threads: int) -> None:
+        import onnxruntime as ort  # after check_version: the import itself crashes on some versions and boards
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.enable_cpu_mem_arena, options.enable_mem_pattern = True, False
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.use_env_allocators", "1")
+        share_arena()
+        self.graph = graph
+        try:
+            self._session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's exceptions have no common base
+            raise BundleError(f"onnxruntime {ort.__version__} refuses graph {graph!r}: {first_line(error)}") from error
+        self.inputs: list[str] = [i.name for i in self._session.get_inputs()]
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Any]:
+        try:
+            return list(self._session.run(None, dict(feeds)))
+        except Exception as error:  # likewise
+            raise BundleError(f"onnxruntime failed in graph {self.graph!r}: {first_line(error)}") from error
+
+
+@cache
+def share_arena() -> None:
+    """One arena for the process, made before the first session; if the application has made one, that is shared."""
+    import onnxruntime as ort
+
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    try:
+        ort.create_and_register_allocator(memory, ort.OrtArenaCfg(0, -1, -1, -1))
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        log.info("sessions keep to the arena that is there: %s", first_line(error))
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200]
+
+
+def check_version(bundle: Bundle) -> None:
+    """The installed onnxruntime, by its metadata: importing a version that crashes would end the process."""
+    wanted = bundle.manifest["runtime"]["onnxruntime"]
+    try:
+        installed = version("onnxruntime")
+    except PackageNotFoundError:
+        return  # a build under another name: the golden vectors decide
+    if installed in wanted["blocked"]:
+        raise BundleError(
+            f"onnxruntime {installed} is known to fail; install another version, at least {wanted['minimum']}"
+        )
+    if numbers(installed) < numbers(wanted["minimum"]):
+        raise BundleError(f"onnxruntime {installed} is too old for this bundle; install {wanted['minimum']} or newer")
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """1.31.1 -> (1, 31, 1); what is not a number counts as 0."""
+    return tuple(int(t) if t.isdigit() else 0 for t in text.split("+")[0].split("."))

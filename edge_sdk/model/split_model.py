@@ -1,0 +1,96 @@
+"""A split model at work: what one holder of data runs. Towers and parties are described in models/README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.errors import UsageError
+from edge_sdk.model.bundle import BundleError
+from edge_sdk.model.inputs import Array, Floats, floats
+from edge_sdk.model.model import Model
+
+
+class SplitModel(Model):
+    """A bundle with towers. Parameters come per group, as the parties hold them."""
+
+    def __init__(self, bundle: Any, threads: int = 1, check: bool = True) -> None:
+        super().__init__(bundle, threads, check, kernels="portable")
+        if not self.bundle.manifest.get("split"):
+            raise BundleError(f"{self.name} is no split model; use Model")
+
+    @property
+    def towers(self) -> tuple[str, ...]:
+        """In the order in which the head joins their embeddings."""
+        inputs = [str(i["name"]).removeprefix("x.") for i in self.bundle.manifest["inputs"]]
+        return tuple(t for t in inputs if t in self.bundle.manifest["split"]["towers"])
+
+    @property
+    def parties(self) -> Mapping[str, tuple[str, ...]]:
+        """Party -> the groups that it owns."""
+        return {k: tuple(v) for k, v in self.bundle.manifest["split"]["parties"].items()}
+
+    def group(self, theta: Vector, name: str) -> Vector:
+        """The part of the whole theta that a group is."""
+        spans = [theta[s.span] for s in self.layout.slots if s.group == name]
+        if not spans:
+            raise UsageError(f"{self.name} has no group {name!r}; there are {', '.join((*self.towers, 'head'))}")
+        return np.concatenate(spans)
+
+    def logits(self, theta: Vector, x: Mapping[str, Array]) -> Floats:
+        """The joint output (B, classes), for whoever has all towers and their data (evaluation, simulation)."""
+        feeds = {"theta": theta} | {f"x.{t}": v for t, v in x.items()}
+        return np.asarray(self.call("predict", feeds)[0], np.float32)
+
+    def embed(self, tower: str, theta: Vector, x: Array) -> Floats:
+        """Embeddings (B, d) of a tower's own samples; `theta` is the tower's."""
+        return np.asarray(self.call(f"embed@{tower}", {f"theta.{tower}": theta, f"x.{tower}": x})[0], np.float32)
+
+    def party_logits(
+        self, party: str, thetas: Mapping[str, Vector], x: Mapping[str, Array], embeddings: Mapping[str, Array]
+    ) -> Floats:
+        """The joint output (B, classes), for a party that is given the others' embeddings; arguments as below."""
+        feeds: dict[str, Array] = {}
+        for prefix, values in (("theta.", thetas), ("x.", x), ("z.", embeddings)):
+            feeds |= {prefix + k: v for k, v in values.items()}
+        return np.asarray(self.call(f"predict@{party}", feeds)[0], np.float32)
+
+    def party_grad(
+        self,
+        party: str,
+        thetas: Mapping[str, Vector],
+        x: Mapping[str, Array],
+        embeddings: Mapping[str, Array],
+        y: Array,
+        weights: Array | None = None,
+    ) -> tuple[float, dict[str, Floats]]:
+        """The loss, and its gradient for each group that the party owns; everything else is frozen.
+
+        Args:
+            thetas: group -> its vector: the party's own groups and the head.
+            x: tower -> samples, of the party's own towers. embeddings: tower -> (B, d), of the others.
+        """
+        y = self.targets(y, len(y))
+        feeds: dict[str, Array] = {"y": y, "weights": self.weights(weights, len(y))}
+        for prefix, values in (("theta.", thetas), ("x.", x), ("z.", embeddings)):
+            feeds |= {prefix + k: v for k, v in values.items()}
+        loss, grad = self.call(f"loss_grad@{party}", feeds)[:2]
+        owned, out, at = set(self.parties[party]), {}, 0
+        for name in dict.fromkeys(s.group for s in self.layout.slots if s.group in owned):
+            size = sum(s.size for s in self.layout.slots if s.group == name)
+            out[name], at = grad[at : at + size], at + size
+        return float(loss), out
+
+    def call(self, graph: str, feeds: Mapping[str, Array]) -> list[Any]:
+        """Run a graph on values that are checked against what the manifest says of its inputs."""
+        session = self.session(graph)
+        declared = {i["name"]: tuple(i["shape"]) for i in self.bundle.manifest["graphs"][graph]["inputs"]}
+        missing = [n for n in session.inputs if n not in feeds]
+        if missing:
+            raise UsageError(f"{graph}: {', '.join(missing)} is missing; it takes {', '.join(session.inputs)}")
+        batch = len(feeds[next(n for n in session.inputs if declared[n][:1] == ("B",))])
+        shapes = {n: tuple(batch if d == "B" else d for d in declared[n]) for n in session.inputs}
+        return session.run({n: feeds[n] if n == "y" else floats(n, feeds[n], shapes[n]) for n in session.inputs})

@@ -1,0 +1,127 @@
+"""A hospital: it stands between its devices and the aggregator, draws who takes part, and adds up what they send.
+
+Where a model is divided between devices and hospital, it also learns: `train_on(patients)`, with a split bundle.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.contract.run import Run, checked_name
+from edge_sdk.data.patients import Patients, rows_of
+from edge_sdk.errors import UsageError
+from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes import split_kernels as parties
+from edge_sdk.nodes.assembly import assembly, check_bundle, class_codes, method_of, place
+from edge_sdk.wire.options import DEFAULTS, Wire
+
+
+class Hospital:
+    """One hospital node, next to its broker.
+
+    Args:
+        name: unique among the hospitals of an aggregator.
+        aggregator: name of the aggregator.
+        broker: URL of the broker that its devices use.
+        upstream: URL of the broker that the aggregator uses; None: the same.
+        bundle: file with the compiled model, for the shapes of what devices send.
+        directory: where it keeps its state.
+        devices: names of all its devices, here or not.
+        companions: those of its devices that take part with outputs only, in a run that has such.
+        wait_for: devices that must be here before it reports itself ready; None: all.
+        wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
+        upstream_wire: of which the certificates are for the aggregator's broker; None: those of `wire`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        aggregator: str,
+        broker: str,
+        bundle: str | Path,
+        directory: str | Path,
+        devices: Sequence[str],
+        companions: Sequence[str] = (),
+        upstream: str | None = None,
+        wait_for: int | None = None,
+        wire: Wire = DEFAULTS,
+        upstream_wire: Wire | None = None,
+        on_event: Callable[[Any], None] | None = None,
+        log: logging.Logger | None = None,
+    ):
+        self.name, self.on_event = checked_name(name, "hospital name"), on_event
+        self.devices = tuple(checked_name(d, "device name") for d in devices)
+        self.companions = tuple(companions)
+        self.bundle = read_bundle(bundle)
+        self.model = SplitModel(self.bundle) if parties.is_split(self.bundle) else None
+        self.patients: Patients | None = None
+        self.finished = threading.Event()
+        if upstream_wire is not None:
+            upstream_wire.check(upstream or broker)
+        self.runtime = Runtime(
+            name,
+            parent=checked_name(aggregator, "aggregator"),
+            children=self.devices,
+            directory=Path(directory),
+            broker=broker,
+            upstream=upstream,
+            assemble=self.assemble,
+            told=self.told,
+            wait_for=wait_for,
+            worker=self.model is not None,  # it computes
+            log=log or logging.getLogger(f"auscult.{name}"),
+            upstream_tls=(upstream_wire or wire).tls,
+            **wire.options(broker, None if upstream_wire else upstream),
+        )
+
+    def train_on(self, patients: Patients) -> None:
+        """What it holds of its devices' patients. Before `run`; only for a split model, which needs it."""
+        if self.model is None:
+            raise UsageError(f"hospital {self.name}: data, but no split model to train on them; only that needs any")
+        patients.check_devices(self.devices)
+        shape, wanted = patients.train.x.shape[1:], parties.own_shape(self.model, parties.HOSPITAL)
+        if shape != wanted:
+            raise UsageError(f"hospital {self.name}: samples of shape {shape}, its part of the bundle wants {wanted}")
+        self.patients = patients
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Serve until `stop`, or until `until()` says so."""
+        self.runtime.run(until)
+
+    def stop(self) -> None:
+        self.runtime.stop()
+
+    def assemble(self, run: Run) -> Assembly:
+        manifest = self.bundle.manifest
+        check_bundle(run, manifest["name"], self.bundle.sha256, manifest["classes"], "this hospital")
+        given: dict[str, Any] = {"sizes": dict.fromkeys(self.devices, 1)}
+        if method_of(run).companions:
+            given["companions"] = self.companions
+        if parties.divides(run, self.bundle) and self.model is not None:
+            given |= self.part(self.model, run)
+        return assembly(run, "hospital", place(run, self.bundle.layout, self.bundle.theta0, **given))
+
+    def part(self, model: SplitModel, run: Run) -> dict[str, Any]:
+        """What this hospital brings into the training of a split model."""
+        if self.patients is None:
+            raise UsageError(f"hospital {self.name}: {run.method} needs what it holds of its patients: a [data] table")
+        train, devices = self.patients.train, rows_of(self.patients.devices)
+        y = np.asarray(class_codes(train.labels, run.classes, f"hospital {self.name}"), np.int64)
+        judged = self.patients.held_out, rows_of(self.patients.held_out_devices)
+        return {"split": parties.split_of(model), **parties.hospital_kernels(model, train.x, y, devices, judged)}
+
+    def told(self, number: int, message: Any) -> None:
+        if self.on_event is not None:
+            self.on_event(message)
+        if isinstance(message, Finished):
+            self.finished.set()

@@ -1,0 +1,159 @@
+"""The settings files of the three services, and what each service does with its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.contract.run import checked_name
+from edge_sdk.data.samples import Cut, Stored
+from edge_sdk.errors import UsageError
+from edge_sdk.nodes.private_table import Private
+from edge_sdk.wire.options import Wire
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceFile:
+    """`auscult device FILE`.
+
+    Attributes:
+        local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
+        public: file of public inputs, for a method that compares outputs; the run names it by its content.
+    """
+
+    name: str
+    hospital: str
+    broker: str
+    bundle: Path
+    directory: Path
+    data: Cut | Stored
+    threads: int = 1
+    local_only: bool = False
+    public: Path | None = None
+    wire: Wire = field(default_factory=Wire)
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, "name")
+        checked_name(self.hospital, "hospital")
+        self.wire.check(self.broker)
+        if self.threads < 1:
+            raise UsageError(f"threads = {self.threads}, at least 1")
+        existing(self.bundle, "bundle")
+        if self.public is not None:
+            existing(self.public, "public")
+        if isinstance(self.data, Stored):
+            existing(self.data.samples, "data.samples")
+        else:
+            existing(self.data.trace, "data.trace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HospitalFile:
+    """`auscult hospital FILE`.
+
+    Attributes:
+        data: what it holds of its devices' patients, for a split model; see `edge_sdk.data.patients.patients_of`.
+        companions: those of its devices that have another bundle than the run's, and take part with outputs only.
+        wire: how it talks.
+        upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
+    """
+
+    name: str
+    aggregator: str
+    broker: str
+    bundle: Path
+    directory: Path
+    devices: tuple[str, ...]
+    upstream: str | None = None
+    wait_for: int | None = None
+    data: Stored | None = None
+    companions: tuple[str, ...] = ()
+    wire: Wire = field(default_factory=Wire)
+    upstream_wire: Wire | None = None
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, "name")
+        checked_name(self.aggregator, "aggregator")
+        self.wire.check(self.broker)
+        (self.upstream_wire or self.wire).check(self.upstream or self.broker)
+        existing(self.bundle, "bundle")
+        if self.data is not None:
+            existing(self.data.samples, "data.samples")
+        check_count(self.wait_for, len(self.devices), "wait_for", "devices")
+        for device in self.devices:
+            checked_name(device, "devices")
+        if strangers := sorted({*self.companions} - {*self.devices}):
+            raise UsageError(f"companions: {strangers[0]} is none of the devices")
+        if len(set(self.devices)) < len(self.devices):
+            twice = next(d for d in self.devices if self.devices.count(d) > 1)
+            raise UsageError(f"devices: {twice} is named twice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTable:
+    """The [run] table of an aggregator's file; see `edge_sdk.contract.run.Run`."""
+
+    id: str
+    method: str = "fedslr"
+    rounds: int = 30
+    seed: int = 0
+    classes: tuple[str, ...]
+    evaluate_every: int = 0
+    deadline: float = inf
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatorFile:
+    """`auscult aggregator FILE`.
+
+    Attributes:
+        hospitals: name -> number of its devices.
+        companions: name -> how many of these have another bundle than the run's, and take part with outputs only.
+        deadline: seconds a round may take; its hospitals' own deadline is `run.deadline`.
+        device: of the torch kernels: "auto", "cpu" or "cuda".
+        public: file of public inputs, which all devices must have; for a method that compares outputs.
+        private: a pretrained model and what it is for; never sent.
+        threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
+    """
+
+    name: str
+    broker: str
+    bundle: Path
+    directory: Path
+    hospitals: dict[str, int]
+    companions: dict[str, int] = field(default_factory=dict)
+    run: RunTable
+    deadline: float = inf
+    quorum: int = 1
+    wait_for: int | None = None
+    device: str = "auto"
+    threads: int = 1
+    public: Path | None = None
+    private: Private | None = None
+    wire: Wire = field(default_factory=Wire)
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, "name")
+        self.wire.check(self.broker)
+        existing(self.bundle, "bundle")
+        if self.public is not None:
+            existing(self.public, "public")
+        if self.threads < 1:
+            raise UsageError(f"threads = {self.threads}, at least 1")
+        check_count(self.wait_for, len(self.hospitals), "wait_for", "hospitals")
+        check_count(self.quorum, len(self.hospitals), "quorum", "hospitals")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise UsageError(f"device = {self.device!r}, expected auto, cpu or cuda")
+
+
+def existing(path: Path, key: str) -> None:
+    if not path.is_file():
+        raise UsageError(f"{key} = {str(path)!r}: there is no such file")
+
+
+def check_count(value: int | None, most: int, key: str, of: str) -> None:
+    if value is not None and not 1 <= value <= most:
+        raise UsageError(f"{key} = {value}: expected 1 to {most}, the number of {of}")

@@ -1,0 +1,21 @@
+"""A workstation's tools: replays of traces and data sets through real nodes, data sets, reports, generated traces.
+
+May import: nodes, model, data, wire.options, contract. No other room imports this one, and a device never loads it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edge_sdk.replay.job import Replay as Replay
+    from edge_sdk.replay.job import replay as replay
+
+__all__ = ["Replay", "replay"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"edge_sdk.replay has no {name}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module("edge_sdk.replay.job"), name)

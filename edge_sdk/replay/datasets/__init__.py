@@ -1,0 +1,96 @@
+"""Data sets by name: `breast-cancer`, `tabular`, `esr:PATH`, `mnist:PATH`, `cifar10:PATH`.
+
+`load` reads one, `divided` gives what hospital and device hold of it, partition.py says who holds which samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_sdk.errors import UsageError
+from edge_sdk.replay.datasets import clinical, files
+from edge_sdk.replay.datasets.partition import alike, dealt, diverse, mixed, shares, some
+from edge_sdk.replay.datasets.table import Floats, Table, Vertical, held_out, reserved, standardised
+
+__all__ = [
+    "DATASETS",
+    "Table",
+    "Vertical",
+    "alike",
+    "dealt",
+    "diverse",
+    "divided",
+    "held_out",
+    "load",
+    "mixed",
+    "prepared",
+    "reserved",
+    "shares",
+    "some",
+    "standardised",
+]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Attributes:
+    read: path, or None where it needs none -> the table.
+    needs: a path.
+    halves: x -> what the hospital and what the device hold of each sample; None: it is not divided.
+    together: features are standardised together (signals, images), or each by itself.
+    groups, majority: M of the paper, and the share of each group's samples that are of two labels.
+    """
+
+    read: Callable[[Path], Table]
+    needs: bool
+    halves: Callable[[Floats], tuple[Floats, Floats]] | None
+    together: bool
+    groups: int = 10
+    majority: float = 0.0
+
+
+DATASETS: Mapping[str, Dataset] = {
+    "breast-cancer": Dataset(clinical.breast_cancer, False, clinical.by_measure, False, 4, 0.0),
+    "tabular": Dataset(lambda path: clinical.generated(), False, clinical.halves, False),
+    "esr": Dataset(files.esr, True, files.signal_halves, True, 10, 700 / 920),
+    "mnist": Dataset(files.mnist, True, files.frame_and_crop, True, 10, 3000 / 3458),
+    "cifar10": Dataset(files.cifar10, True, None, True),
+}
+
+
+def load(spec: str) -> Table:
+    """The data set that `NAME` or `NAME:PATH` stands for.
+
+    Raises:
+        UsageError: there is none of that name, its path is missing, or the file is not what it should be.
+    """
+    name, _, path = spec.partition(":")
+    if name not in DATASETS:
+        raise UsageError(f"data set {name!r}: there are {', '.join(DATASETS)}")
+    if DATASETS[name].needs and not path:
+        raise UsageError(f"data set {name} comes from a file: {name}:PATH")
+    if name == "tabular" and path:
+        raise UsageError("data set tabular is generated: it takes no path")
+    return DATASETS[name].read(Path(path) if path else clinical.BREAST_CANCER)
+
+
+def divided(table: Table) -> Vertical:
+    """What hospital and device hold of each sample.
+
+    Raises:
+        UsageError: the data set is not divided.
+    """
+    halves = DATASETS[table.name].halves
+    if halves is None:
+        raise UsageError(f"data set {table.name} has no division between hospital and device")
+    return Vertical(*halves(table.x), table.y, table.classes)
+
+
+def prepared(spec: str, share: float = 0.2, seed: int = 0, by: str = "source") -> tuple[Vertical, Vertical]:
+    """Training and test samples, standardised on the former, divided between hospital and device."""
+    table = load(spec)
+    train, test = held_out(table, share, seed, by)
+    whole = divided(standardised(table, train, DATASETS[table.name].together))
+    return whole.rows(train), whole.rows(test)

@@ -1,0 +1,166 @@
+"""The report of a replay as one self-contained HTML page: no network, no library, light and dark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+from edge_sdk.replay import charts
+from edge_sdk.replay.report import Result, accuracies, loss, percent, size
+
+STYLE = """
+:root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
+--c3:#8e5bb5;--c4:#b5485d}
+@media(prefers-color-scheme:dark){:root{--fg:#e6edf3;--bg:#11161c;--soft:#93a4b5;--rule:#2b3641;
+--c0:#5aa9e6;--c1:#f0a45d;--c2:#5cc994;--c3:#b795d6;--c4:#de8a9a}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:1080px;margin:2rem auto;
+padding:0 1rem}
+h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .4rem}p.lead{color:var(--soft);margin:.2rem 0 1.2rem}
+.tiles{display:flex;gap:.8rem;flex-wrap:wrap}
+.tile{border:1px solid var(--rule);border-radius:8px;padding:.6rem 1rem;min-width:8rem}
+.tile b{display:block;font-size:1.5rem;font-weight:600}.tile span{color:var(--soft);font-size:.85rem}
+.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1rem}
+figure{margin:0}svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}.grid{stroke:var(--rule)}
+.legend{margin:.2rem 0;font-size:.85rem;color:var(--soft)}
+.legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 .9em}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.92rem}
+th,td{text-align:right;padding:.28rem .6rem;border-bottom:1px solid var(--rule)}th{color:var(--soft);font-weight:500}
+th:first-child,td:first-child{text-align:left}tr.mean td{font-weight:600;border-top:2px solid var(--rule)}
+.note{border-left:3px solid var(--c1);padding:.3rem .8rem;margin:1rem 0}.none{color:var(--soft)}
+details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--soft)}
+"""
+
+RARE = {"companion": "companion", "unseen": "never trained"}
+"""Of a device of another architecture, beside those that train the run's model; of one that adapts what others made."""
+KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", **RARE}
+HOPS = {
+    "device_to_hospital": "device up",
+    "hospital_to_device": "device down",
+    "hospital_to_aggregator": "hospital up",
+    "aggregator_to_hospital": "hospital down",
+}
+
+
+def page(result: Result) -> str:
+    """The whole report."""
+    counts = f"{len(result['devices'])} devices, {result['hospitals']} hospitals, {result['rounds']} rounds"
+    title = escape(f"{result['method']}: {counts}")
+    parts = [
+        f"<h1>{title}</h1><p class='lead'>{escape(circumstances(result))}</p>",
+        generated_note(result),
+        tiles(result),
+        curves(result),
+        "<h2>Accuracy per device</h2>" + per_device_chart(result) + html_table(result),
+        layers(result),
+        as_json(result),
+    ]
+    head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>{title}</title>"
+    body = f"<head>{head}<style>{STYLE}</style></head><body>{''.join(parts)}</body>"
+    return f"<!doctype html><html lang='en'>{body}</html>\n"
+
+
+def circumstances(result: Result) -> str:
+    data, broker = result["data"]["name"], result["broker"]
+    return f"seed {result['seed']}, data {data}, broker {broker}, {result['seconds']:.0f} s"
+
+
+def generated_note(result: Result) -> str:
+    if not result["data"]["generated"]:
+        return ""
+    words = "the figures tell that the system works, not how well it would do on people's own"
+    return f"<p class='note'>These data were <b>generated</b>, not recorded: {words}.</p>"
+
+
+def tiles(result: Result) -> str:
+    accuracy, count = result["accuracy"], result["bytes"]
+    found = [(percent(accuracy[kind]), name) for kind, name in KINDS.items() if kind in accuracy]
+    found += [(f"{area:.3f}", f"AUC, {kind}") for kind, area in result["auc"].items()]
+    found += [
+        (size(count["device_to_hospital"]), "up from the devices"),
+        (size(count["hospital_to_device"]), "down to the devices"),
+        (f"{result['memory']['device_peak_mb']:.0f} MB", "peak memory of a device"),
+    ]
+    boxes = (f"<div class='tile'><b>{value}</b><span>{name}</span></div>" for value, name in found)
+    return f"<div class='tiles'>{''.join(boxes)}</div>"
+
+
+def curves(result: Result) -> str:
+    """How accuracy, loss and traffic went, side by side."""
+    charted = {
+        "Accuracy on held-out samples": charts.lines(accuracy_curves(result), "round", "accuracy", percent=True),
+        "Training loss": charts.lines({"loss": per_round(result, loss)}, "round", "loss"),
+        "Parameters that travel down": charts.lines({"sent": per_round(result, sent)}, "round", "parameters"),
+        "MB per hop": hops(result),
+    }
+    cells = (f"<div><h2>{name}</h2>{chart}</div>" for name, chart in charted.items())
+    return f"<div class='two'>{''.join(cells)}</div>"
+
+
+def accuracy_curves(result: Result) -> dict[str, list[tuple[float, float]]]:
+    """Of the models as each round found them. Where all devices were asked, that replaces what rode on uploads."""
+    found = {starting_round(line): accuracies(line["sums"]) for line in result["curve"] if "sums" in line}
+    names = {"global": "global model", "personal": "personalised"}
+    return {name: [(r, a[key]) for r, a in sorted(found.items()) if key in a] for key, name in names.items()}
+
+
+def starting_round(line: Mapping[str, Any]) -> int:
+    """Scores on uploads are of the model from before the round."""
+    return int(line["round"]) - (1 if line["kind"] == "round" else 0)
+
+
+def per_round(result: Result, figure: Any) -> list[tuple[float, float]]:
+    rounds = [line for line in result["curve"] if line["kind"] == "round"]
+    return [(line["round"], figure(line)) for line in rounds if figure(line) is not None]
+
+
+def sent(line: Mapping[str, Any]) -> int | None:
+    """Size of the global model after a round: it shrinks with the ranks of its layers."""
+    return line.get("sent_parameters")
+
+
+def hops(result: Result) -> str:
+    return charts.bars(list(HOPS.values()), {"MB": [result["bytes"][hop] / 1e6 for hop in HOPS]}, "MB")
+
+
+def per_device_chart(result: Result) -> str:
+    devices, kinds = result["devices"], [kind for kind in KINDS if kind in result["accuracy"]]
+    values = {KINDS[kind]: [d["accuracy"].get(kind, float("nan")) for d in devices] for kind in kinds}
+    return charts.bars([d["device"] for d in devices], values, "accuracy", percent=True)
+
+
+def html_table(result: Result) -> str:
+    kinds = {kind: name for kind, name in KINDS.items() if kind in result["accuracy"] or kind not in RARE}
+    head = ["device", "hospital", "samples", "held out", "classes", *kinds.values(), "density of p", "peak MB", "CPU s"]
+    rows = [device_row(d, kinds) for d in result["devices"]]
+    mean = row(["mean", "", "", "", "", *each(result["accuracy"], kinds), percent(result["density"]), "", ""], "mean")
+    return f"<table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{''.join(rows)}{mean}</table>"
+
+
+def device_row(d: Mapping[str, Any], kinds: Iterable[str]) -> str:
+    cells = [d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], *each(d["accuracy"], kinds)]
+    return row([*cells, percent(d["density"]), f"{d['peak_memory_mb']:.0f}", f"{d['cpu_seconds']:.1f}"])
+
+
+def each(accuracy: Mapping[str, float], kinds: Iterable[str]) -> list[str]:
+    return [percent(accuracy.get(kind)) for kind in kinds]
+
+
+def row(cells: Iterable[Any], kind: str = "") -> str:
+    return f"<tr class='{kind}'>{''.join(f'<td>{escape(str(c))}</td>' for c in cells)}</tr>"
+
+
+def layers(result: Result) -> str:
+    model = result["model"]
+    if not model["ranks"]:
+        return ""
+    rows = "".join(row([name, rank, model["full_ranks"][name]]) for name, rank in model["ranks"].items())
+    lead = f"{model['parameters']} parameters, of which {model['parameters_sent']} travel on the down-link"
+    head = "<tr><th>layer</th><th>rank</th><th>full rank</th></tr>"
+    return f"<h2>Rank per layer of the global model</h2><p class='lead'>{lead}</p><table>{head}{rows}</table>"
+
+
+def as_json(result: Result) -> str:
+    told = json.dumps({key: value for key, value in result.items() if key != "curve"}, indent=1)
+    return f"<details><summary>Settings and figures as JSON</summary><pre>{escape(told)}</pre></details>"

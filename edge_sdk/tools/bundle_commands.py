@@ -1,0 +1,101 @@
+"""`auscult bundle inspect` and `auscult bundle verify`, and the same as functions. Needs neither torch nor onnx."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, read_bundle
+from edge_sdk.model.model import Model
+from edge_sdk.tools.step_cost import measure
+
+
+def add_parsers(commands: Any) -> None:
+    """Add `inspect` and `verify` to a command line; each sets `do`, which returns the exit code."""
+    for name, do, words in (
+        ("inspect", do_inspect, "show what a bundle holds, and how fast it trains here"),
+        ("verify", do_verify, "check hashes, layout and graphs, and run the golden vectors on this machine"),
+    ):
+        p = commands.add_parser(name, help=words, description=words)
+        p.add_argument("bundle", type=Path)
+        p.set_defaults(do=do)
+    commands.choices["inspect"].add_argument("--no-run", action="store_true", help="do not measure")
+
+
+def do_verify(options: argparse.Namespace) -> int:
+    print(verify(options.bundle))
+    return 0
+
+
+def do_inspect(options: argparse.Namespace) -> int:
+    bundle = read_bundle(options.bundle)
+    print(describe(bundle))
+    if not options.no_run:
+        print(spoken(measure(options.bundle)))
+    return 0
+
+
+def verify(path: Path) -> str:
+    """Check everything about a bundle on this machine; one line for people.
+
+    Raises:
+        BundleError: naming what is wrong.
+    """
+    model = Model(path)
+    graphs = model.bundle.manifest["graphs"]
+    for graph in graphs:
+        if not graph.endswith(BLOCKED_SUFFIX):
+            model.session(graph)
+    size = f"{model.layout.size:,} parameters, {len(graphs)} graphs"
+    note = f" ({model.fallback})" if model.fallback else ""
+    return f"{path}: {model.name}, {size}; golden vectors pass; {model.kernels} kernels{note}; {model.sha256}"
+
+
+def describe(bundle: Bundle) -> str:
+    """Layers, sizes, graphs and the parity report."""
+    m = bundle.manifest
+    inputs = ", ".join(f"{i['name']} {i['dtype']} {tuple(i['shape'])}" for i in m["inputs"])
+    lines = [
+        f"{m['name']}: {m['parameters']:,} parameters, {m['buffers']:,} running statistics",
+        f"identity {bundle.sha256}",
+        f"input {inputs}; output {tuple(m['output'])}",
+        f"loss {m['loss']}; norm {m['norm']}; at most {m['max_batch']} samples at once",
+        "",
+        *(layer_line(s.name, s.shape, s.size, s.kind, s.group) for s in bundle.layout.slots),
+        "",
+        *(graph_line(k, v, len(bundle.parts[f"{k}.onnx"])) for k, v in m["graphs"].items()),
+    ]
+    if m.get("split"):
+        owners = "; ".join(f"{k} owns {', '.join(v)}" for k, v in m["split"]["parties"].items())
+        lines += ["", f"split: {owners}"]
+    runtime = m["runtime"]["onnxruntime"]
+    lines += [
+        "",
+        f"onnxruntime {runtime['minimum']} or newer, not {', '.join(runtime['blocked'])}",
+        parity_line(bundle.report),
+    ]
+    return "\n".join(lines)
+
+
+def layer_line(name: str, shape: tuple[int, ...], size: int, kind: str, group: str) -> str:
+    return f"  {name:<36} {kind:<10} {group:<10} {'x'.join(map(str, shape)):>14} {size:>10,}"
+
+
+def graph_line(name: str, entry: Mapping[str, Any], size: int) -> str:
+    inputs, outputs = (", ".join(v["name"] for v in entry[side]) for side in ("inputs", "outputs"))
+    return f"  {name:<24} {size / 1000:>7.0f} kB   {inputs} -> {outputs}"
+
+
+def parity_line(report: Mapping[str, Any]) -> str:
+    errors = ", ".join(f"{k} {v:.0e}" for k, v in report.get("parity", {}).items())
+    return f"parity with autograd when compiled, at most: {errors or 'not recorded'}"
+
+
+def spoken(measured: Mapping[str, float]) -> str:
+    return (
+        f"here, batch {measured['batch']:.0f}, {measured['threads']:.0f} thread: "
+        f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms, "
+        f"peak memory of the process {measured['peak MB']:.0f} MB"
+    )

@@ -1,0 +1,118 @@
+"""`auscult doctor`: is this machine ready to be a node? Every check is something that has gone wrong for somebody."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_sdk.errors import AuscultError
+from hardware.probe import machine
+
+NAGLE_STALL = 0.025
+"""Seconds; a delayed acknowledgement is 40 ms, a healthy local round trip below 5."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Attributes: good: True, False, or None where it does not apply."""
+
+    what: str
+    good: bool | None
+    detail: str
+
+
+def examine(bundle: Path | None, broker: str | None, directory: Path) -> list[Finding]:
+    """All checks, in the order in which a failure would stop a node."""
+    checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("machine", check_machine),
+        ("onnxruntime", check_onnxruntime),
+        ("bundle", lambda: check_bundle(bundle)),
+        ("disk", lambda: check_disk(directory)),
+        ("broker", lambda: check_broker(broker)),
+    ]
+    return [safely(what, check) for what, check in checks]
+
+
+def safely(what: str, check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except (AuscultError, OSError) as error:
+        return Finding(what, False, str(error))
+
+
+def check_machine() -> Finding:
+    m = machine()
+    detail = f"{m.model}, {m.architecture}, {m.cores} cores, {m.memory_mb} MB; Python {sys.version.split()[0]}"
+    if sys.maxsize <= 2**32:
+        return Finding("machine", False, f"{detail}: onnxruntime has no 32-bit wheels, install a 64-bit system")
+    return Finding("machine", True, detail)
+
+
+def check_onnxruntime() -> Finding:
+    """In a process of its own: version 1.21.0 dies of an illegal instruction on a Raspberry Pi 4."""
+    code = "import onnxruntime; print(onnxruntime.__version__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"signal {-done.returncode}"])[-1]
+        return Finding("onnxruntime", False, f"cannot be imported: {last}")
+    return Finding("onnxruntime", True, done.stdout.strip())
+
+
+def check_bundle(path: Path | None) -> Finding:
+    if path is None:
+        return Finding("bundle", None, "none named (--bundle FILE)")
+    from edge_sdk.model.model import Model  # here, so that a broken onnxruntime is a finding and not a crash
+
+    began = time.perf_counter()
+    model = Model(path)
+    took = time.perf_counter() - began
+    return Finding("bundle", True, f"{path.name}: {model.layout.size} parameters, golden vectors agree, {took:.2f} s")
+
+
+def check_disk(directory: Path) -> Finding:
+    """Writable, and how long a durable commit takes."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=directory) as file:
+        began = time.perf_counter()
+        for _ in range(5):
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        took = (time.perf_counter() - began) / 5
+    return Finding("disk", True, f"{directory} is writable, {1000 * took:.1f} ms for a durable write")
+
+
+def check_broker(url: str | None) -> Finding:
+    if url is None:
+        return Finding("broker", None, "none named (--broker mqtt://host:port)")
+    from edge_sdk.tools.preflight import round_trips
+
+    times = sorted(round_trips(url, count=15))
+    middle = times[len(times) // 2]
+    detail = f"{url}: median round trip {1000 * middle:.1f} ms"
+    if middle > NAGLE_STALL and is_local(url):
+        return Finding(
+            "broker", False, f"{detail}; a stall of 40 ms is Nagle's: put `set_tcp_nodelay true` in mosquitto.conf"
+        )
+    return Finding("broker", True, detail)
+
+
+def is_local(url: str) -> bool:
+    host = url.split("://", 1)[-1].rsplit("@", 1)[-1].split(":")[0]
+    try:
+        return socket.gethostbyname(host).startswith("127.")
+    except OSError:
+        return False
+
+
+def print_findings(findings: list[Finding]) -> None:
+    marks = {True: "ok  ", False: "FAIL", None: "-   "}
+    for f in findings:
+        print(f"{marks[f.good]} {f.what:12} {f.detail}")

@@ -1,0 +1,74 @@
+"""How a broker answers: round trips of messages as large as a small model, as a node would send them.
+
+A broker without `set_tcp_nodelay true` holds back the end of each message until the client's system acknowledges the
+part before it, which that does after 40 ms: a stall in every round that shows only in such a measurement.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from secrets import token_hex
+
+from edge_sdk.errors import AuscultError
+from edge_sdk.wire.mqtt import Connection, broker_at
+
+BODY = bytes(40_000)
+PATIENCE = 10.0  # seconds for a connection or a round trip
+
+
+class BrokerError(AuscultError):
+    """The broker does not answer as it should."""
+
+
+def round_trips(url: str, count: int) -> list[float]:
+    """Seconds that each of `count` messages of 40 kB takes to another connection and back.
+
+    Raises:
+        UsageError: the URL is none. BrokerError: no answer. OSError: nobody listens there.
+    """
+    name = f"auscult-doctor-{token_hex(4)}"
+    there, back = f"auscult/v1/{name}/there", f"auscult/v1/{name}/back"
+    one = Connection(broker_at(url), f"{name}-1", [back])
+    other = Connection(broker_at(url), f"{name}-2", [there])
+    try:
+        for connection in (one, other):
+            connection.open()
+        wait(one, other, lambda: one.up and other.up)
+        return [round_trip(one, other, there, back) for _ in range(count)]
+    finally:
+        for connection in (one, other):
+            connection.close()
+
+
+def round_trip(one: Connection, other: Connection, there: str, back: str) -> float:
+    began, returned = time.perf_counter(), False
+    one.publish(there, BODY, 1)
+
+    def done() -> bool:
+        nonlocal returned
+        for _ in other.read():
+            other.publish(back, BODY, 1)
+        returned = returned or bool(one.read())
+        return returned
+
+    wait(one, other, done)
+    return time.perf_counter() - began
+
+
+def wait(one: Connection, other: Connection, done: Callable[[], bool]) -> None:
+    """Serve both connections until `done()`."""
+    until = time.monotonic() + PATIENCE
+    while not done():
+        for connection in (one, other):
+            if connection.lost:
+                raise BrokerError(f"{connection.broker}: {connection.lost}")
+            if connection.wants_write:
+                connection.write()
+        if time.monotonic() > until:
+            raise BrokerError(f"{one.broker}: no answer within {PATIENCE:.0f} s")
+        select.select([one, other], [c for c in (one, other) if c.wants_write], [], 0.05)
+        if not (one.up and other.up):
+            one.read()
+            other.read()

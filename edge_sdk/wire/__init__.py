@@ -1,0 +1,4 @@
+"""Every byte that crosses: frames, topics, MQTT, links and their options.
+
+May import: contract, algebra.
+"""

@@ -1,0 +1,259 @@
+"""How values of one annotation are written and read: numbers, text, containers and arrays.
+
+A `Coder` is a pair of closures that is made once, when a codec is built, so that a message costs calls and no
+interpretation. What a coder writes is what msgpack packs; what it reads is what msgpack unpacked, and not yet trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import numpy as np
+
+from edge_sdk.algebra.arrays import ANY, DTYPES, Tensor
+from edge_sdk.wire.codec.bodies import Fault, Nesting, Reader, Shape, Writer, array_header, code_of, describe, short
+
+Encode = Callable[[Any, Writer], Any]
+Decode = Callable[[Any, Reader], Any]
+
+LEAST, MOST = -(2**63), 2**64 - 1  # the integers that msgpack can write
+
+
+@dataclass(frozen=True)
+class Coder:
+    """Attributes:
+    text: the annotation, in the words of an error.
+    types: Python's types that it writes; a union picks by them.
+    raw: the type as which it comes out of msgpack; a union picks by it.
+    encode: (value, writer) -> what msgpack packs.
+    decode: (what msgpack unpacked, reader) -> value.
+    """
+
+    text: str
+    types: tuple[type, ...]
+    raw: type
+    encode: Encode
+    decode: Decode
+
+
+def kind_of(value: Any) -> str:
+    """A wrong value in the words of an error; of containers the type only."""
+    if value is None:
+        return "None"
+    if isinstance(value, (bool, int, float, str, bytes)):
+        return f"{type(value).__name__} {short(value)}"
+    if isinstance(value, np.ndarray):
+        return describe(value.shape, str(value.dtype))
+    if header := array_header(value):
+        return describe(header[1], DTYPES[header[0]])
+    if type(value) is tuple and value and type(value[0]) is str:
+        return f"tuple of {short(value[0])}, ..."
+    return "an unknown extension" if type(value) is msgpack.ExtType else type(value).__name__
+
+
+def unexpected(expected: str, value: Any) -> Fault:
+    return Fault(f"expected {expected}, got {kind_of(value)}")
+
+
+def exactly(kind: type, text: str) -> Decode:
+    """Reads what has this very type and is itself the value."""
+
+    def decode(raw: Any, _: Reader) -> Any:
+        if type(raw) is not kind:
+            raise unexpected(text, raw)
+        return raw
+
+    return decode
+
+
+def encode_none(value: Any, _: Writer) -> None:
+    if value is not None:
+        raise unexpected("None", value)
+
+
+def encode_bool(value: Any, _: Writer) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise unexpected("bool", value)
+    return bool(value)
+
+
+def encode_int(value: Any, _: Writer) -> int:
+    if type(value) is not int and not isinstance(value, np.integer):
+        raise unexpected("int", value)
+    number = int(value)
+    if not LEAST <= number <= MOST:
+        raise Fault(f"expected an int of 64 bits, got {number.bit_length()} bits")
+    return number
+
+
+def encode_float(value: Any, writer: Writer) -> float:
+    if isinstance(value, (float, np.floating)):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise unexpected("float", value)
+    if int(number := float(encode_int(value, writer))) != value:
+        raise Fault(f"expected float, got int {value}, which no float equals")
+    return number
+
+
+def encode_str(value: Any, _: Writer) -> str:
+    if type(value) is not str:
+        raise unexpected("str", value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise unexpected("text that UTF-8 can write", value) from error
+    return value
+
+
+def encode_bytes(value: Any, _: Writer) -> bytes:
+    if type(value) is not bytes:
+        raise unexpected("bytes", value)
+    return value
+
+
+NONE = Coder("None", (type(None),), type(None), encode_none, exactly(type(None), "None"))
+BOOL = Coder("bool", (bool, np.bool_), bool, encode_bool, exactly(bool, "bool"))
+INT = Coder("int", (int, np.integer), int, encode_int, exactly(int, "int"))
+FLOAT = Coder("float", (float, np.floating, int, np.integer), float, encode_float, exactly(float, "float"))
+STR = Coder("str", (str,), str, encode_str, exactly(str, "str"))
+BYTES = Coder("bytes", (bytes,), bytes, encode_bytes, exactly(bytes, "bytes"))
+
+SCALARS: dict[type, Coder] = {type(None): NONE, bool: BOOL, int: INT, float: FLOAT, str: STR, bytes: BYTES}
+
+
+def sequence(item: Coder) -> Coder:
+    """tuple[X, ...]"""
+    text, put, take = f"tuple[{item.text}, ...]", item.encode, item.decode
+
+    def encode(value: Any, writer: Writer) -> list[Any]:
+        if type(value) is not tuple:
+            raise unexpected(text, value)
+        return each(put, value, writer)
+
+    def decode(raw: Any, reader: Reader) -> tuple[Any, ...]:
+        if type(raw) is not tuple:
+            raise unexpected(text, raw)
+        return tuple(each(take, raw, reader))
+
+    return Coder(text, (tuple,), tuple, encode, decode)
+
+
+def each(do: Callable[[Any, Any], Any], values: tuple[Any, ...], nesting: Nesting) -> list[Any]:
+    done: list[Any] = []
+    try:
+        for value in values:
+            done.append(do(value, nesting))
+    except Fault as fault:
+        fault.path.append(f"[{len(done)}]")
+        raise
+    return done
+
+
+def record(items: tuple[Coder, ...]) -> Coder:
+    """tuple[X, Y]"""
+    text = f"tuple[{', '.join(i.text for i in items) or '()'}]"
+
+    def code(values: Any, nesting: Any, steps: tuple[Callable[[Any, Any], Any], ...]) -> list[Any]:
+        if type(values) is not tuple or len(values) != len(items):
+            got = f"a tuple of {len(values)}" if type(values) is tuple else kind_of(values)
+            raise Fault(f"expected {text}, got {got}")
+        done: list[Any] = []
+        try:
+            for step, value in zip(steps, values, strict=True):
+                done.append(step(value, nesting))
+        except Fault as fault:
+            fault.path.append(f"[{len(done)}]")
+            raise
+        return done
+
+    puts, takes = tuple(i.encode for i in items), tuple(i.decode for i in items)
+    return Coder(text, (tuple,), tuple, lambda v, w: code(v, w, puts), lambda v, r: tuple(code(v, r, takes)))
+
+
+def mapping(item: Coder) -> Coder:
+    """Mapping[str, X]: a dict in the order in which it was written."""
+    text = f"Mapping[str, {item.text}]"
+
+    def code(values: Any, nesting: Any, step: Callable[[Any, Any], Any]) -> dict[str, Any]:
+        done: dict[str, Any] = {}
+        key = None
+        try:
+            for key, value in values.items():
+                done[encode_str(key, nesting)] = step(value, nesting)
+        except Fault as fault:
+            fault.path.append(f"[{short(key)}]")
+            raise
+        return done
+
+    def encode(value: Any, writer: Writer) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise unexpected(text, value)
+        return code(value, writer, item.encode)
+
+    def decode(raw: Any, reader: Reader) -> dict[str, Any]:
+        if type(raw) is not dict:
+            raise unexpected(text, raw)
+        return code(raw, reader, item.decode)
+
+    return Coder(text, (Mapping,), dict, encode, decode)
+
+
+def names() -> Coder:
+    """frozenset[str]: written in order, so that equal sets are equal bytes."""
+    text = "frozenset[str]"
+
+    def encode(value: Any, writer: Writer) -> list[str]:
+        if type(value) is not frozenset:
+            raise unexpected(text, value)
+        return sorted(encode_str(v, writer) for v in value)
+
+    def decode(raw: Any, reader: Reader) -> frozenset[str]:
+        if type(raw) is not tuple:
+            raise unexpected(text, raw)
+        read: list[str] = each(STR.decode, raw, reader)
+        if any(a >= b for a, b in pairwise(read)):
+            raise Fault(f"expected {text} in ascending order, each name once")
+        return frozenset(read)
+
+    return Coder(text, (frozenset,), tuple, encode, decode)
+
+
+def tensor(spec: Tensor) -> Coder:
+    """Annotated[..., Tensor(dims, dtype)], where dtype is one of DTYPES."""
+    wanted, dims = DTYPES.index(spec.dtype), spec.dims
+
+    def check(code: int, shape: Shape, nesting: Nesting, value: Any) -> None:
+        if code != wanted or (shape != dims and not fits(dims, shape, nesting.sizes)):
+            known = tuple(nesting.sizes.get(str(d), d) for d in dims)
+            raise unexpected(describe(known, spec.dtype), value)
+
+    def encode(value: Any, writer: Writer) -> Any:
+        if not isinstance(value, np.ndarray):
+            raise unexpected(describe(dims, spec.dtype), value)
+        code = code_of(value)
+        check(code, value.shape, writer, value)
+        return writer.array(value, code)
+
+    def decode(raw: Any, reader: Reader) -> Any:
+        if (header := array_header(raw)) is None:
+            raise unexpected(describe(dims, spec.dtype), raw)
+        check(header[0], header[1], reader, raw)
+        return reader.array(*header)
+
+    return Coder(describe(dims, spec.dtype), (np.ndarray,), msgpack.ExtType, encode, decode)
+
+
+def fits(dims: tuple[int | str, ...], shape: Shape, sizes: dict[str, int]) -> bool:
+    """Whether a shape is of these dims; a symbol that is met for the first time gets its size."""
+    if len(dims) != len(shape):
+        return False
+    for dim, size in zip(dims, shape, strict=True):
+        if dim not in (ANY, size) and (type(dim) is int or sizes.setdefault(str(dim), size) != size):
+            return False
+    return True

@@ -1,0 +1,118 @@
+"""A connection that is always wanted: made on a thread of its own, so that the loop never waits for a name or a host.
+
+Back-off is drawn from the whole interval ("full jitter"): after a power cut a thousand devices do not come back in one
+second.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from logging import Logger
+from math import inf
+
+from edge_sdk.wire.mqtt import Connection
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """The n-th attempt waits for a random time below min(cap, base * 2^n) seconds."""
+
+    base: float = 1.0
+    cap: float = 300.0
+
+    def draw(self, failures: int) -> float:
+        return random.uniform(0, min(self.cap, self.base * 2 ** min(failures, 30)))
+
+
+class Link:
+    """The way to one broker.
+
+    Args:
+        connect: makes a connection that is not yet open.
+        wake: called from another thread when the loop should look.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], wake: Callable[[], None], backoff: Backoff, log: Logger):
+        self.connect, self.wake, self.backoff, self.log = connect, wake, backoff, log
+        self.connection: Connection | None = None
+        self.opening: Connection | None = None
+        self.fresh = False  # the connection has been up without the caller knowing
+        self.failures, self.retry_at = 0, 0.0
+        self.opened: Connection | None = None
+        self.error = ""
+        self.before = 0  # bytes of earlier connections
+
+    @property
+    def up(self) -> bool:
+        return self.connection is not None and self.connection.up
+
+    @property
+    def bytes_moved(self) -> int:
+        """In and out, over all connections so far."""
+        stream = self.connection.stream if self.connection else None
+        return self.before + (stream.bytes_in + stream.bytes_out if stream else 0)
+
+    def poll(self, now: float) -> bool:
+        """Take up what the connecting thread has come to, or start it. True: a connection was lost."""
+        if self.opening is not None:
+            self.collect(now)
+        if self.connection is not None and self.connection.lost:
+            self.fail(now, self.connection.lost)
+            return True
+        if self.connection is None and self.opening is None and now >= self.retry_at:
+            self.opening = self.connect()
+            threading.Thread(target=self.open, args=(self.opening,), daemon=True).start()
+        return False
+
+    def open(self, connection: Connection) -> None:
+        try:
+            connection.open()
+            self.error = ""
+        except (OSError, ValueError) as e:
+            self.error = str(e) or type(e).__name__
+        self.opened = connection
+        self.wake()
+
+    def collect(self, now: float) -> None:
+        if self.opened is not self.opening or self.opening is None:
+            return
+        connection, self.opening, self.opened = self.opening, None, None
+        if self.error:
+            self.fail(now, self.error, connection)
+        else:
+            self.connection, self.fresh = connection, True
+
+    def fail(self, now: float, why: str, connection: Connection | None = None) -> None:
+        connection = connection or self.connection
+        assert connection is not None
+        connection.drop()
+        self.before = self.bytes_moved
+        self.connection, self.fresh = None, False
+        wait = self.backoff.draw(self.failures)
+        self.failures += 1
+        self.retry_at = now + wait
+        self.log.warning("%s: %s: %s; next attempt in %.1f s", connection.name, connection.broker, why, wait)
+
+    def came_up(self) -> bool:
+        """Once per connection: it is ready for use."""
+        if not self.fresh or not self.up:
+            return False
+        assert self.connection is not None
+        self.fresh, self.failures = False, 0
+        self.log.info("%s: connected to %s", self.connection.name, self.connection.broker)
+        return True
+
+    def timer(self) -> float:
+        """When `poll` has something to do, by time.monotonic()."""
+        return self.retry_at if self.connection is None and self.opening is None else inf
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.before = self.bytes_moved
+            self.connection = None
+        self.retry_at = time.monotonic()

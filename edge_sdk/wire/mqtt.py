@@ -1,0 +1,345 @@
+"""MQTT, over paho. The only module that imports it.
+
+Traps that are met here, each of which cost somebody else weeks:
+
+    * a paho client that reconnects publishes its old messages again: a client is used for one connection only
+    * paho ignores the broker's Receive Maximum: `room` counts what is not acknowledged
+    * Nagle's algorithm and delayed acknowledgements add up to 40 ms per message: TCP_NODELAY (the broker needs it too)
+    * `loop_read` handles one packet: it is called until the socket is dry, so that one commit covers a burst
+    * paho makes four system calls for a packet: `Stream` makes one for many
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+
+from edge_sdk.errors import UsageError
+from edge_sdk.wire.stream import Stream
+
+SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
+"""And their ports. The last two are for networks that let only the web through."""
+PATH = "/mqtt"  # of a web address that names none
+BURST = 256  # packets read at once
+WINDOW = 20  # unacknowledged messages where the broker does not say how many it takes (MQTT 3.1.1)
+PACKET = 256 * 1024 * 1024 - 1  # the largest that MQTT has
+HEADROOM = 4096  # bytes of a packet that are not the body
+SAMPLE = 16 * 1024  # bytes from which a message tells something about the speed of the link
+SMALLEST, LARGEST = 32 * 1024, 1024 * 1024  # bytes of a chunk
+SHARE = 0.05  # seconds that a chunk may take
+STUCK = 15.0  # seconds after which a connection is given up that neither acknowledges nor takes anything
+SILENCE = 5.0  # seconds a broker may take to accept a connection
+LOOKS_APART = 0.1  # seconds
+VOUCHED = 1.0  # seconds for which one acknowledged publish speaks for the link
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where a broker is, and as whom to go there. `path`: over a websocket, there."""
+
+    host: str
+    port: int = SCHEMES["mqtt"]
+    user: str | None = None
+    password: str | None = None
+    tls: bool = False
+    path: str = ""
+
+    def __str__(self) -> str:
+        scheme = "ws" if self.path else "mqtt"
+        return f"{scheme}{'s' if self.tls else ''}://{self.host}:{self.port}{self.path}"
+
+
+@dataclass(frozen=True)
+class Tls:
+    """What a node proves itself with, and by what it knows the broker.
+
+    Attributes:
+        ca: certificates of the authorities that may sign for the broker; None: those of the system.
+        certificate, key: of this node, where the broker wants to see one.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Raises:
+        UsageError: a file is missing or is no certificate.
+        """
+        try:
+            context = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as e:
+            raise UsageError(f"tls: {self}: {e}") from None
+        return context
+
+
+def broker_at(url: str) -> Broker:
+    """The broker of `mqtt://[user:password@]host[:port]`, `mqtts://` for TLS, or over a websocket `wss://host[/path]`.
+
+    Raises:
+        UsageError: it is no such address.
+    """
+    wrong = UsageError(
+        f"broker = {url!r}, expected mqtt://[user:password@]host[:port], mqtts:// for TLS, or wss://host[:port][/path]"
+    )
+    try:
+        parts = urlsplit(url)
+        port = parts.port or SCHEMES[parts.scheme]
+    except (ValueError, KeyError):
+        raise wrong from None
+    web = parts.scheme in ("ws", "wss")
+    if not parts.hostname or parts.query or parts.fragment or not (web or parts.path in ("", "/")):
+        raise wrong
+    user, password = (None if v is None else unquote(v) for v in (parts.username, parts.password))
+    path = (PATH if parts.path in ("", "/") else parts.path) if web else ""
+    return Broker(parts.hostname, port, user, password, parts.scheme in ("mqtts", "wss"), path)
+
+
+@dataclass(frozen=True)
+class Will:
+    """What the broker publishes when this connection breaks."""
+
+    topic: str
+    payload: bytes
+
+
+class Client(paho.Client):
+    """paho's, over a Stream: paho has no public way to bring a socket of one's own, so a new version is to be tested.
+
+    Attributes:
+        stream: that of the present connection.
+    """
+
+    stream: Stream | None = None
+
+    def _create_socket_connection(self) -> Any:
+        sock = super()._create_socket_connection()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock if self._ssl else self.over(sock)
+
+    def _ssl_wrap_socket(self, tcp_sock: socket.socket) -> Any:
+        return self.over(super()._ssl_wrap_socket(tcp_sock))
+
+    def over(self, sock: socket.socket) -> Stream:
+        """paho's websocket loses its place when it may send only a part, so there the stream takes everything."""
+        self.stream = Stream(sock, greedy=self._transport == "websockets")
+        return self.stream
+
+
+class Connection:
+    """One connection, from connecting to its end; never reused.
+
+    Args:
+        broker: where to.
+        client: client id: the name of the node.
+        topics: to subscribe to, with QoS 1.
+        will: published by the broker if the connection breaks.
+        keepalive: seconds.
+        version: of MQTT, 4 (3.1.1) or 5.
+        tls: of a broker that wants it.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        client: str,
+        topics: Sequence[str],
+        will: Will | None = None,
+        keepalive: int = 60,
+        version: int = 4,
+        tls: ssl.SSLContext | None = None,
+    ):
+        self.tls = tls if broker.tls else None
+        self.broker, self.name, self.topics, self.keepalive = broker, client, topics, keepalive
+        self.received: list[tuple[str, bytes]] = []
+        self.up, self.lost, self.flying = False, "", dict[int, tuple[float, int]]()
+        self.rate = 0.0  # bytes per second that the broker takes; 0: not known
+        self.trip = 0.0  # seconds that the broker took for the latest acknowledgement
+        self.window, self.packet = WINDOW, PACKET
+        self.chunk = self.fitting()
+        self.since, self.looked = time.monotonic(), 0.0
+        self.vouched = 0.0  # when something was last published that the broker is to acknowledge
+        self.ready = False  # the system says that there is something to be read, or that the connection is broken
+        self.client = self.make(client, will, version)
+        self.stream: Stream | None = None
+
+    def make(self, name: str, will: Will | None, version: int) -> Client:
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=name,
+            clean_session=True if version == 4 else None,  # of MQTT 5 it is the default
+            protocol=paho.MQTTv311 if version == 4 else paho.MQTTv5,
+            reconnect_on_failure=False,
+            transport="websockets" if self.broker.path else "tcp",
+        )
+        if self.broker.path:
+            client.ws_set_options(self.broker.path)
+        client.max_inflight_messages_set(0)  # ours is `room`
+        client.on_connect, client.on_subscribe, client.on_publish = self.on_connect, self.on_subscribe, self.on_publish
+        client.on_message, client.on_disconnect = self.on_message, self.on_disconnect
+        if self.broker.user is not None:
+            client.username_pw_set(self.broker.user, self.broker.password)
+        if self.tls is not None:
+            client.tls_set_context(self.tls)
+        if will is not None:
+            client.will_set(will.topic, will.payload, qos=0)
+        return client
+
+    def open(self) -> None:
+        """Blocks until TCP is there or raises OSError; the rest is the loop's."""
+        self.client.connect(self.broker.host, self.broker.port, keepalive=self.keepalive)
+        self.stream, self.since = self.client.stream, time.monotonic()
+        if self.fileno() < 0:
+            raise ConnectionError(self.lost or "closed at once")
+
+    # -- what paho reports
+
+    def on_connect(self, client: paho.Client, _: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            self.lost = f"refused: {reason}"
+            return
+        self.window = getattr(properties, "ReceiveMaximum", WINDOW)
+        self.packet = getattr(properties, "MaximumPacketSize", PACKET)
+        self.chunk = self.fitting()
+        client.subscribe([(topic, 1) for topic in self.topics])
+
+    def on_subscribe(self, _: Any, __: Any, mid: int, reasons: Any, ___: Any) -> None:
+        refused = [topic for topic, reason in zip(self.topics, reasons, strict=False) if reason.is_failure]
+        if refused:
+            self.lost = f"subscription to {refused[0]} refused"
+        else:
+            self.up = True
+
+    def on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
+        sent, size = self.flying.pop(mid, (0.0, 0))  # also called for QoS 0, as soon as it is written
+        took = max(1e-6, time.monotonic() - sent)
+        if size:
+            self.trip = took
+        if size >= SAMPLE:
+            sample = size / took
+            self.rate = 0.8 * self.rate + 0.2 * sample if self.rate else sample
+            self.chunk = self.fitting()
+
+    def on_message(self, _: Any, __: Any, message: paho.MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = "?"  # none of ours: the caller counts it as such
+        self.received.append((topic, bytes(message.payload)))
+
+    def on_disconnect(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
+        self.lost = self.lost or str(reason)
+
+    # -- what the loop calls
+
+    def fileno(self) -> int:
+        sock = self.client.socket()
+        return -1 if sock is None else sock.fileno()
+
+    @property
+    def pending(self) -> bool:
+        """Bytes are there that the socket does not show."""
+        stream = self.stream
+        return stream is not None and (stream.held > 0 or not stream.dry)
+
+    @property
+    def wants_write(self) -> bool:
+        return self.client.want_write() or bool(self.stream and self.stream.out)
+
+    @property
+    def moved(self) -> float:
+        """When anything was read or written."""
+        return self.stream.moved if self.stream else self.since
+
+    @property
+    def room(self) -> int:
+        """How many messages may be published now."""
+        return self.window - len(self.flying) if self.up else 0
+
+    def fitting(self) -> int:
+        """Bytes that should travel together: few over a slow link, which may be cut, many over a fast one."""
+        wanted = SMALLEST * 2 if not self.rate else max(SMALLEST, min(LARGEST, int(self.rate * SHARE)))
+        power = 1 << (wanted.bit_length() - 1)
+        return max(1, min(power, self.packet - HEADROOM))
+
+    @property
+    def light(self) -> bool:
+        """Whether a message may do without the broker's acknowledgement, which costs as much as the message itself.
+
+        What counts is acknowledged by its receiver. The broker's tells whether the link moves, how fast it is, and what
+        it has room for: so one a second is asked for, and one for every message while any waits to be sent.
+        """
+        waits = self.client.want_write() or (self.stream is not None and self.stream.behind)
+        return not waits and time.monotonic() < self.vouched + VOUCHED
+
+    def read(self) -> list[tuple[str, bytes]]:
+        """Topic and payload of all that has come. Sets `lost` where the connection is."""
+        self.ready = False
+        if self.stream is not None:
+            self.stream.dry = False
+        for _ in range(BURST):
+            if not self.pending or self.client.socket() is None:
+                break
+            self.note(self.client.loop_read())
+        received, self.received = self.received, []
+        return received
+
+    def write(self) -> None:
+        """Called when the socket takes more."""
+        self.note(self.client.loop_write())
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what was kept back to go together. Called before waiting."""
+        stream = self.stream
+        if stream is not None and stream.out:
+            try:
+                stream.flush()
+            except OSError as e:
+                self.lost = self.lost or str(e)
+
+    def misc(self, now: float) -> None:
+        """Pings, and what takes too long; looked at now and then. `now`: time.monotonic()."""
+        if now < self.looked + LOOKS_APART:
+            return
+        self.looked = now
+        self.note(self.client.loop_misc())
+        oldest = next(iter(self.flying.values()), None)
+        if oldest is not None and now - max(self.moved, oldest[0]) > STUCK:
+            self.lost = self.lost or f"nothing has moved for {STUCK:.0f} s"
+        if not self.up and not self.lost and now - self.since > SILENCE:
+            self.lost = f"no answer within {SILENCE:.0f} s"
+
+    def note(self, result: MQTTErrorCode) -> None:
+        if result != paho.MQTT_ERR_SUCCESS or self.client.socket() is None:
+            self.lost = self.lost or paho.error_string(result)
+
+    def publish(self, topic: str, payload: bytes, qos: int) -> None:
+        info = self.client.publish(topic, payload, qos)
+        if qos:
+            self.vouched = time.monotonic()
+            self.flying[info.mid] = self.vouched, len(payload)
+        self.note(info.rc)
+
+    def close(self) -> None:
+        """Disconnect, with the will not published."""
+        self.client.disconnect()
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the socket, whatever is in it."""
+        self.up = False
+        sock = self.client.socket()
+        if sock is not None:
+            sock.close()

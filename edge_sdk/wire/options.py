@@ -1,0 +1,93 @@
+"""The [wire] table of a settings file: how a node talks, where the defaults do not fit."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.errors import UsageError
+from edge_sdk.wire.mqtt import Tls, broker_at
+
+SMALLEST_CHUNK = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """Attributes:
+    version: of MQTT: 4 is 3.1.1, or 5, which tells a node the broker's limits.
+    durability: "normal": what was saved survives the death of the process; "full": a power cut too.
+    keepalive: seconds of silence after which the broker is pinged.
+    largest_chunk: bytes of a large body that travel together at most; None: 1 MB, or what the broker allows.
+    outbox_bytes: that messages on their way may take up on the disk; above that the oldest notices are given up, never
+        a question or an answer. None: 256 MB.
+    ca, certificate, key: files for a broker at mqtts://: who may sign for it, and what this node proves itself with.
+    insecure: mqtt:// (plain text) may leave this machine.
+    metrics_port: of this machine, where Prometheus finds /metrics; None: none.
+    """
+
+    version: int = 4
+    durability: str = "normal"
+    keepalive: int = 30
+    largest_chunk: int | None = None
+    outbox_bytes: int | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+    metrics_port: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.version not in (4, 5):
+            raise UsageError(f"version = {self.version}: MQTT is spoken in 4 (3.1.1) and 5")
+        if self.durability not in ("normal", "full"):
+            raise UsageError(f"durability = {self.durability!r}, expected normal or full")
+        if self.keepalive < 1:
+            raise UsageError(f"keepalive = {self.keepalive}, at least 1 second")
+        if self.largest_chunk is not None and self.largest_chunk < SMALLEST_CHUNK:
+            raise UsageError(f"largest_chunk = {self.largest_chunk}, at least {SMALLEST_CHUNK} bytes")
+        if self.outbox_bytes is not None and self.outbox_bytes < 0:
+            raise UsageError(f"outbox_bytes = {self.outbox_bytes}, at least 0")
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("certificate and key: a certificate needs its key, and a key its certificate")
+        if self.metrics_port is not None and not 0 <= self.metrics_port < 65536:
+            raise UsageError(f"metrics_port = {self.metrics_port}, a port is between 0 and 65535")
+
+    def options(self, *urls: str | None) -> dict[str, Any]:
+        """Arguments of `Runtime`, for these brokers.
+
+        Raises:
+            UsageError: a URL is none, or would carry plain text over a network without leave.
+        """
+        for url in urls:
+            if url is not None:
+                self.check(url)
+        found: dict[str, Any] = {"version": self.version, "durability": self.durability, "keepalive": self.keepalive}
+        if self.largest_chunk is not None:
+            found["largest_chunk"] = self.largest_chunk
+        if self.outbox_bytes is not None:
+            found["outbox_bytes"] = self.outbox_bytes
+        return {**found, "tls": self.tls}
+
+    @property
+    def tls(self) -> Tls:
+        return Tls(self.ca, self.certificate, self.key)
+
+    def check(self, url: str) -> None:
+        broker = broker_at(url)
+        if not (broker.tls or self.insecure or is_this_machine(broker.host)):
+            raise UsageError(
+                f"broker = {url!r}: plain text would leave this machine; use mqtts:// or wss:// (auscult provision "
+                "makes the certificates), or say insecure = true under [wire] where the network is trusted"
+            )
+
+
+DEFAULTS = Wire()
+
+
+def is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,1 @@
+"""From a module to a bundle file: compile, split, pack."""

@@ -1,0 +1,104 @@
+"""What a bundle holds: manifest and parts. Fields are described in models/README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, log10
+from typing import Any
+
+import numpy as np
+import onnx
+
+from models.bundle import container
+from models.derive.targets import Target
+from models.gate.gate import FLOAT32_LIMIT, SEMANTIC_LIMIT, DataInput
+from models.gate.golden import TOLERANCE, packed
+from models.ir.graph import Batch
+from models.ir.layout import Slot
+from models.ir.proto import IR_VERSION, OPSET
+from models.ir.spec import Spec
+
+RUNTIME = {
+    "opset": OPSET,
+    "ir": IR_VERSION,
+    "onnxruntime": {"minimum": "1.20.0", "blocked": ["1.21.0"]},  # 1.21.0 crashes at import on a Raspberry Pi 4
+    "session": {"optimisation": "extended", "arena": True, "memory_pattern": False, "spinning": False},
+}
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def pack(
+    spec: Spec,
+    inputs: Sequence[DataInput],
+    slots: Sequence[Slot],
+    buffers: Sequence[Slot],
+    graphs: Mapping[str, Target],
+    models: Mapping[str, onnx.ModelProto],
+    fixed: Arrays,
+    golden: Arrays,
+    errors: Mapping[str, float],
+    output: Sequence[int],
+    split: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The bundle file.
+
+    Args:
+        fixed: theta (and buffers) that the model starts from. output: shape of the result per sample.
+        split: towers and parties, for split models.
+    """
+    index, golden_bytes = packed(dict(golden))
+    parts = {"layout.json": layout(slots), "theta0": little(fixed["theta"])}
+    if buffers:
+        parts |= {"buffers.json": layout(buffers), "buffers0": little(fixed["buffers"])}
+    parts |= {f"{name}.onnx": model.SerializeToString(deterministic=True) for name, model in models.items()}
+    parts |= {"golden": golden_bytes, "report.json": container.json_bytes(report(errors, models))}
+    manifest = {
+        "name": spec.name,
+        "parameters": sum(s.size for s in slots),
+        "buffers": sum(s.size for s in buffers),
+        "inputs": [input_entry(i) for i in inputs],
+        "output": [int(d) for d in output],
+        "classes": spec.classes,
+        "loss": spec.loss,
+        "norm": spec.norm,
+        "max_batch": spec.max_batch,
+        "split": split,
+        "graphs": {k: graph_entry(graphs[k]) for k in graphs},
+        "golden": {"arrays": index, "tolerance": TOLERANCE},
+        "runtime": RUNTIME,
+    }
+    return container.bundle_bytes(manifest, parts)
+
+
+def layout(slots: Sequence[Slot]) -> bytes:
+    return container.json_bytes([s.as_json() for s in slots])
+
+
+def little(values: np.ndarray) -> bytes:
+    return values.astype("<f4").tobytes()
+
+
+def input_entry(i: DataInput) -> dict[str, Any]:
+    return {"name": i.name, "shape": list(i.shape), "dtype": "int64" if i.below else "float32", "below": i.below}
+
+
+def graph_entry(target: Target) -> dict[str, Any]:
+    """Inputs and outputs with their shapes ("B": the batch), and the groups whose gradient it gives."""
+    model = target.model()
+    return {
+        "inputs": [{"name": i.name, "shape": dims(target, i.name)} for i in model.graph.input],
+        "outputs": [{"name": o.name, "shape": dims(target, o.name)} for o in model.graph.output],
+        "groups": sorted({s.group for s in target.slots}),
+    }
+
+
+def dims(target: Target, name: str) -> list[int | str]:
+    return ["B" if isinstance(d, Batch) else d for d in target.graph.shapes[name]]
+
+
+def report(errors: Mapping[str, float], models: Mapping[str, onnx.ModelProto]) -> dict[str, Any]:
+    """What the gate measured, rounded up to a power of ten. Not part of the bundle's identity."""
+    rounded = {k: 10.0 ** ceil(log10(max(v, 1e-17))) for k, v in errors.items()}
+    nodes = {k: len(m.graph.node) for k, m in models.items()}
+    return {"parity": rounded, "limits": {"float64": SEMANTIC_LIMIT, "float32": FLOAT32_LIMIT}, "nodes": nodes}

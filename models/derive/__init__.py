@@ -1,0 +1,1 @@
+"""Reverse mode on the graph, and the graphs that a bundle holds."""

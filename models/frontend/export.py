@@ -1,0 +1,192 @@
+"""A torch module -> its forward graph in ONNX, every parameter and buffer an input of its own, the batch symbolic."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import torch
+from torch import nn
+
+from models.ir.errors import BatchSpecialised, CompileError, DataDependentControlFlow, DetachedGradient, TrainModeExport
+from models.ir.layout import Slot, buffer_slots
+from models.ir.proto import OPSET
+
+TRACE_BATCH = 37  # an odd prime that no dimension of a model should be equal to
+SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
+CONTROL_ERRORS = ("data-dependent", "GuardOnDataDependent", "DataDependent", "Dynamic control flow", "Could not guard")
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The exported forward pass.
+
+    Attributes:
+        model: its inputs are `p.<name>` per parameter, `b.<name>` per buffer and the names in `inputs`.
+        inputs: names of the data inputs. examples: one batch of each.
+        output: name of the result.
+    """
+
+    model: onnx.ModelProto
+    inputs: tuple[str, ...]
+    examples: tuple[torch.Tensor, ...]
+    output: str
+
+
+class Functional(nn.Module):
+    """The module with its tensors as arguments. A registered child, so that paths of layers stay known."""
+
+    def __init__(self, net: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        self.net, self.names = net, list(names)
+
+    def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(self.net, dict(zip(self.names, tensors, strict=True)), inputs)
+
+
+def export_forward(
+    net: nn.Module,
+    parameters: list[Slot],
+    inputs: Sequence[str],
+    examples: Sequence[torch.Tensor],
+    output: str = "logits",
+) -> Forward:
+    """Trace `net` in evaluation mode.
+
+    Raises:
+        TrainModeExport, DetachedGradient, DataDependentControlFlow, BatchSpecialised, CompileError
+    """
+    refuse_train_mode(net)
+    buffers = buffer_slots(net)
+    state = dict(net.named_parameters()) | dict(net.named_buffers())
+    names = [s.name for s in [*parameters, *buffers]]
+    tensors = [state[n].detach().clone() for n in names]
+    for t in tensors[: len(parameters)]:
+        t.requires_grad_()
+    program = trace(Functional(net, names), (tensors, *examples))
+    refuse_detached(program)
+    input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
+    model = to_onnx(program, input_names, output)
+    return Forward(model, tuple(inputs), tuple(examples), output)
+
+
+def refuse_train_mode(net: nn.Module) -> None:
+    for path, layer in net.named_modules():
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            raise TrainModeExport(
+                f"{path}: {type(layer).__name__}(p={layer.p}); set p = 0, devices train without dropout"
+            )
+        if getattr(layer, "dropout", 0) and isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
+            raise TrainModeExport(f"{path}: {type(layer).__name__}(dropout={layer.dropout}); set dropout = 0")
+    if net.training:
+        raise TrainModeExport(
+            "the module is in training mode: call eval(); batch statistics are a norm policy, not a mode"
+        )
+
+
+def trace(net: Functional, arguments: tuple) -> torch.export.ExportedProgram:
+    batch = torch.export.Dim("B", min=2, max=65536)
+    shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
+    try:
+        with quiet(), one_step_of_recurrences():
+            return torch.export.export(net.eval(), arguments, dynamic_shapes=shapes, strict=False)
+    except Exception as error:
+        raise explained(error) from error
+
+
+def explained(error: Exception) -> CompileError:
+    """Torch's error in our words; its own first line is kept."""
+    text = f"{type(error).__name__}: {error}"
+    first = str(error).strip().split("\n")[0][:300]
+    if any(t in text for t in SHAPE_ERRORS):
+        return BatchSpecialised(f"the module works for one batch size only ({first}); take sizes from x.shape[0]")
+    if any(t in text for t in CONTROL_ERRORS):
+        return DataDependentControlFlow(f"a branch or a shape depends on values ({first}); use torch.where or masks")
+    if "fake tensor in the exported program" in text:
+        return DetachedGradient(f".data or a tensor made outside the module ({first}); autograd would stop there")
+    return CompileError(f"torch could not export the module: {first}")
+
+
+def refuse_detached(program: torch.export.ExportedProgram) -> None:
+    """The forward graph does not show where autograd would have stopped, so the program is searched for it."""
+    for node in program.graph.nodes:
+        target = str(node.target)
+        what = "detach" if "detach" in target else "no_grad" if "set_grad_enabled" in target else ""
+        if what:
+            raise DetachedGradient(
+                f"{module_path(node)}: {what}; the compiled gradient would flow through it. "
+                "Take that part out of the module"
+            )
+
+
+def module_path(node: torch.fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    path = list(stack.values())[-1][0] if stack else ""
+    return path.removeprefix("net").removeprefix(".") or "the module"
+
+
+def to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output: str) -> onnx.ModelProto:
+    try:
+        with quiet(), one_step_of_recurrences():
+            made = torch.onnx.export(
+                program,
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(inputs),
+                output_names=[output],
+                verbose=False,
+            )
+    except Exception as error:
+        first = str(error).strip().split("\n")[0][:300]
+        raise CompileError(f"torch could not write the module as ONNX: {first}") from error
+    return made.model_proto
+
+
+@contextlib.contextmanager
+def one_step_of_recurrences() -> Iterator[None]:
+    """While it traces, torch walks through GRU and LSTM step by step, several times, only to learn their shapes.
+
+    One step, repeated, has the same shapes. The operators themselves are exported whole; if torch ever wrote out the
+    steps instead, the gate would refuse the bundle.
+    """
+    home = torch._decomp.decompositions
+    found = {name: getattr(home, name) for name in ("one_layer_rnn", "one_layer_lstm") if hasattr(home, name)}
+    try:
+        for name, layer in found.items():
+            setattr(home, name, repeated(layer))
+        yield
+    finally:
+        for name, layer in found.items():
+            setattr(home, name, layer)
+
+
+def repeated(layer: Callable[..., Any]) -> Callable[..., Any]:
+    def short(x: torch.Tensor, *rest: Any, **options: Any) -> Any:
+        steps, last = layer(x[:1], *rest, **options)
+        return torch.cat([steps] * len(x), 0), last
+
+    return short
+
+
+@contextlib.contextmanager
+def quiet():
+    """The exporter prints and warns about itself."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,1 @@
+"""What every compiled gradient is compared with before a bundle is written."""

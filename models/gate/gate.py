@@ -1,0 +1,197 @@
+"""The parity gate. No bundle without it.
+
+(a) Semantics: the graph in float64, evaluated without onnxruntime, against torch's float64 autograd; worst error of any
+    parameter tensor at most 1e-6, for every case. Right graphs are at 1e-16 to 1e-8, broken rules at 1e-5 and above.
+(b) Arithmetic: the graph in float32 on onnxruntime against the same float64 gradient; relative L2 error of the median
+    seed at most max(1e-4, 20 x the error of torch's own float32), of the worst 1e-2. The median, because one ReLU input
+    within rounding of 0 may fall on either side in float32, in torch as well.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from models.derive.targets import Target
+from models.ir import reference
+from models.ir.errors import ParityError
+from models.ir.layout import Slot
+
+SEMANTIC_LIMIT = 1e-6
+FLOAT32_LIMIT = 1e-4
+FLOAT32_WORST = 1e-2
+TORCH_FACTOR = 20
+# a tensor whose gradient is rounding noise is measured against the whole gradient
+NOISE = 1e-6
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class DataInput:
+    """One data input of a module: shape without batch; `below`: integers in [0, below), None for floats."""
+
+    name: str
+    shape: tuple[int, ...]
+    below: int | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs of one comparison: normal numbers times `scale`, rounded to whole ones where `tied`."""
+
+    name: str
+    seed: int
+    batch: int
+    scale: float = 1.0
+    tied: bool = False
+
+
+CASES = (
+    Case("normal inputs", 100, 3),
+    Case("normal inputs again", 101, 3),
+    Case("inputs times 1e-3", 102, 3, 1e-3),
+    Case("inputs times 30", 103, 3, 30.0),
+    Case("one sample", 104, 1),
+    Case("tied inputs", 105, 4, tied=True),
+)
+
+
+def cases(train: bool) -> Sequence[Case]:
+    """Statistics of one sample are no statistics: with those of the batch, that case has two."""
+    return [replace(c, batch=2) if train and c.batch == 1 else c for c in CASES]
+
+
+FLOAT32_SEEDS = (200, 201, 202, 203, 204)
+
+
+def draw(case: Case, inputs: Sequence[DataInput], target: tuple[int, ...] | None) -> dict[str, torch.Tensor]:
+    """x, y and weights in float64, exactly representable in float32. `target`: None for labels, else y's shape."""
+    rng = np.random.default_rng(case.seed)
+    out: dict[str, torch.Tensor] = {}
+    for i in inputs:
+        x = rng.standard_normal((case.batch, *i.shape)) * case.scale
+        x = np.round(x) if case.tied else x
+        drawn = rng.integers(0, i.below, x.shape) if i.below else x.astype(np.float32).astype(np.float64)
+        out[i.name] = torch.from_numpy(drawn)
+    weights = rng.uniform(0.1, 1, case.batch).astype(np.float32).astype(np.float64)
+    if case.batch > 2:
+        weights[0] = 0
+    out["weights"] = torch.from_numpy(weights)
+    return out | {"y": draw_target(rng, case.batch, target)}
+
+
+def draw_target(rng: np.random.Generator, batch: int, target: tuple[int, ...] | None) -> torch.Tensor:
+    if target is not None and len(target) == 1 and target[0] < 0:
+        return torch.from_numpy(rng.integers(0, -target[0], batch))
+    return torch.from_numpy(rng.uniform(0, 1, (batch, *(target or ()))).astype(np.float32).astype(np.float64))
+
+
+TORCH_LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "cross_entropy": lambda z, y: F.cross_entropy(z, y, reduction="none"),
+    "binary_cross_entropy": lambda z, y: F.binary_cross_entropy_with_logits(z, y, reduction="none").flatten(1).mean(1),
+    "mean_squared_error": lambda z, y: F.mse_loss(z, y, reduction="none").flatten(1).mean(1),
+}
+
+
+class Truth:
+    """What torch's autograd says about a module.
+
+    Args:
+        inputs: of the module, in the order of its arguments.
+        train: batch normalisation uses the statistics of the batch.
+    """
+
+    def __init__(self, net: nn.Module, inputs: Sequence[DataInput], loss: str, train: bool = False) -> None:
+        self.inputs, self.loss, self.train = list(inputs), loss, train
+        self.state = copy.deepcopy(net.state_dict())
+        self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
+
+    def loss_grad(self, data: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float64):
+        """(output, loss, gradient (n,)) in the given precision, from the module's own parameters and statistics."""
+        net = self.nets[dtype]
+        net.load_state_dict(self.state)
+        net.train(self.train)
+        z = net(*(cast(data[i.name], dtype) for i in self.inputs))
+        value = (cast(data["weights"], dtype) * TORCH_LOSSES[self.loss](z, cast(data["y"], dtype))).sum()
+        grads = torch.autograd.grad(value, list(net.parameters()), allow_unused=True, materialize_grads=True)
+        flat = torch.cat([v.reshape(-1) for v in grads])
+        return z.detach().numpy(), float(value.detach()), flat.double().numpy()
+
+    def predict(self, data: Mapping[str, torch.Tensor]) -> np.ndarray:
+        """The output in evaluation mode, float64."""
+        net = self.nets[torch.float64]
+        net.load_state_dict(self.state)
+        with torch.no_grad():
+            return net.eval()(*(cast(data[i.name], torch.float64) for i in self.inputs)).numpy()
+
+    def statistics(self) -> np.ndarray:
+        """The running statistics after the latest `loss_grad`, float64."""
+        kept = [b.reshape(-1) for b in self.nets[torch.float64].buffers() if b.is_floating_point()]
+        return torch.cat(kept).numpy() if kept else np.zeros(0)
+
+
+def cast(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return t.to(dtype) if t.is_floating_point() else t
+
+
+def check_semantics(
+    target: Target, slots: Sequence[Slot], truth: Truth, fixed: Arrays, y_shape: tuple[int, ...] | None
+) -> float:
+    """(a) over all cases; the worst error, or ParityError.
+
+    Args:
+        target: a loss_grad graph of all slots.
+        fixed: theta (and buffers) in float64.
+    """
+    ready = reference.Evaluator(target.model(double=True))
+    worst = 0.0
+    for case in cases(truth.train):
+        data = draw(case, truth.inputs, y_shape)
+        _, loss, grad = truth.loss_grad(data)
+        out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
+        errors = {s.name: slot_error(out["grad"], grad, s) for s in slots}
+        errors["the loss"] = abs(float(out["loss"]) - loss) / max(abs(loss), 1e-6)
+        if "new_buffers" in out:
+            errors["the running statistics"] = relative(out["new_buffers"], truth.statistics())
+        worst_slot = max(errors, key=lambda k: errors[k] if np.isfinite(errors[k]) else np.inf)
+        if not errors[worst_slot] <= SEMANTIC_LIMIT:
+            raise ParityError("float64", case.name, worst_slot, errors[worst_slot], SEMANTIC_LIMIT)
+        worst = max(worst, errors[worst_slot])
+    return worst
+
+
+def slot_error(got: np.ndarray, want: np.ndarray, slot: Slot) -> float:
+    """Largest difference in one tensor, relative to its largest entry."""
+    span = slice(slot.offset, slot.offset + slot.size)
+    scale = max(np.abs(want[span]).max(initial=0), NOISE * np.abs(want).max(initial=0), 1e-30)
+    return float(np.abs(got[span] - want[span]).max(initial=0) / scale)
+
+
+def check_float32(
+    run: Callable[[Arrays], np.ndarray], truth: Truth, y_shape: tuple[int, ...] | None, batch: int = 3
+) -> float:
+    """(b): `run` gives the float32 gradient for x, y, weights. The median relative L2 error, or ParityError."""
+    errors, torch_errors = [], []
+    for seed in FLOAT32_SEEDS:
+        data = draw(Case("float32", seed, batch), truth.inputs, y_shape)
+        want = truth.loss_grad(data)[2]
+        single = {k: v.float().numpy() if v.is_floating_point() else v.numpy() for k, v in data.items()}
+        errors.append(relative(run(single), want))
+        torch_errors.append(relative(truth.loss_grad(data, torch.float32)[2], want))
+    median, limit = float(np.median(errors)), max(FLOAT32_LIMIT, TORCH_FACTOR * float(np.median(torch_errors)))
+    if not median <= limit:
+        raise ParityError("float32, median seed", f"seeds {FLOAT32_SEEDS}", "the gradient", median, limit)
+    if not max(errors) <= max(FLOAT32_WORST, TORCH_FACTOR * max(torch_errors)):
+        raise ParityError("float32, worst seed", f"seeds {FLOAT32_SEEDS}", "the gradient", max(errors), FLOAT32_WORST)
+    return median
+
+
+def relative(got: np.ndarray, want: np.ndarray) -> float:
+    return float(np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-30))

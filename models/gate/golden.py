@@ -1,0 +1,68 @@
+"""Golden vectors: one batch and its answers, so that a device can check itself before its first round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from models.gate.gate import Case, Truth, draw, relative
+from models.ir.layout import Slot
+
+BATCH = 4
+SEEDS = range(300, 340)
+SAMPLES = 2048  # gradient entries kept
+TOLERANCE = {"logits": 1e-4, "loss": 1e-4, "grad": 1e-3}
+MARGIN = 20  # this much better than the tolerance, here
+
+Arrays = dict[str, np.ndarray]
+
+
+def golden(run, truth: Truth, slots: Sequence[Slot], y_shape: tuple[int, ...] | None) -> Arrays:
+    """Inputs and float64 truth, in float32. `run(feeds)` gives output, loss and gradient of the float32 graphs here.
+
+    The first seed whose answers here are well inside the tolerance: no ReLU input within rounding of 0.
+    """
+    for seed in SEEDS:
+        data = draw(Case("golden", seed, BATCH), truth.inputs, y_shape)
+        _, loss, grad = truth.loss_grad(data)
+        output = truth.predict(data)
+        feeds = {k: v.float().numpy() if v.is_floating_point() else v.numpy() for k, v in data.items()}
+        got = run(feeds)
+        errors = {
+            "logits": relative(got[0], output),
+            "loss": abs(float(got[1]) - loss) / max(abs(loss), 1e-6),
+            "grad": relative(got[2], grad),
+        }
+        if all(errors[k] * MARGIN <= limit for k, limit in TOLERANCE.items()):
+            return expected(feeds, output, loss, grad, slots)
+    raise RuntimeError(f"no golden batch in {len(SEEDS)} seeds is well inside the tolerance; last errors {errors}")
+
+
+def expected(
+    feeds: Mapping[str, np.ndarray], output: np.ndarray, loss: float, grad: np.ndarray, slots: Sequence[Slot]
+) -> Arrays:
+    """All of the output; of the gradient its norm per tensor, and entries spread evenly over each tensor."""
+    each = max(1, SAMPLES // max(1, len(slots)))
+    at = [s.offset + np.unique(np.linspace(0, s.size - 1, min(each, s.size)).astype(np.int64)) for s in slots]
+    norms = [np.linalg.norm(grad[s.offset : s.offset + s.size]) for s in slots]
+    where = np.concatenate(at)
+    return {
+        **{f"in.{k}": v for k, v in feeds.items()},
+        "out.logits": output.astype(np.float32),
+        "out.loss": np.float32([loss]),
+        "out.grad_at": where.astype(np.int64),
+        "out.grad": grad[where].astype(np.float32),
+        "out.grad_norms": np.float32(norms),
+    }
+
+
+def packed(arrays: Arrays) -> tuple[list[dict], bytes]:
+    """An index for the manifest, and the arrays one after the other, little-endian."""
+    index, blobs, offset = [], [], 0
+    for name, a in arrays.items():
+        raw = np.ascontiguousarray(a).astype(a.dtype.newbyteorder("<"), copy=False).tobytes()
+        index.append({"name": name, "dtype": str(a.dtype), "shape": list(a.shape), "offset": offset})
+        blobs.append(raw)
+        offset += len(raw)
+    return index, b"".join(blobs)

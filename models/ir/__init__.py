@@ -1,0 +1,1 @@
+"""The graph that everything else works on: nodes, values, layouts, losses, and the reference in numpy."""

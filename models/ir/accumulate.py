@@ -1,0 +1,63 @@
+"""Sums of adjoints.
+
+A value that is read in several places has the sum of their adjoints. Where the readers took disjoint slices (query, key
+and value of attention; the gates of a recurrence), each adjoint is a slice with zeros around. Putting the
+slices side by
+side is the same sum, with one copy instead of a padded copy and an addition per reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.ir.graph import Graph, Node
+
+
+@dataclass(frozen=True)
+class Placed:
+    """`part` at [start, end) of one axis of length `size`, zeros elsewhere."""
+
+    part: str
+    axis: int
+    start: int
+    end: int
+    size: int
+
+
+def total(g: Graph, adjoints: Sequence[str]) -> str:
+    """The sum of all."""
+    joined = side_by_side(g, adjoints) if len(adjoints) > 1 else None
+    if joined:
+        return joined
+    out = adjoints[0]
+    for other in adjoints[1:]:
+        out = g.add(out, other)
+    return out
+
+
+def side_by_side(g: Graph, adjoints: Sequence[str]) -> str | None:
+    """The sum as one Concat, if the adjoints fill one axis without overlap."""
+    placed = [as_placed(g, g.makers.get(a)) for a in adjoints]
+    if any(p is None for p in placed):
+        return None
+    parts = sorted((p for p in placed if p), key=lambda p: p.start)
+    ends = [0, *(p.end for p in parts)]
+    fits = all(p.start == end for p, end in zip(parts, ends, strict=False)) and ends[-1] == parts[0].size
+    if not fits or len({p.axis for p in parts}) != 1:
+        return None
+    return g.concat([p.part for p in parts], parts[0].axis)
+
+
+def as_placed(g: Graph, n: Node | None) -> Placed | None:
+    """A Pad node with zeros along one axis."""
+    if n is None or n.op != "Pad" or len(n.inputs) != 2 or "mode" in n.attributes:
+        return None
+    both, rank = g.constants[n.inputs[1]].tolist(), g.rank(n.outputs[0])
+    axes = [i for i in range(rank) if both[i] or both[rank + i]]
+    if len(axes) != 1 or min(both) < 0:
+        return None
+    axis, size = axes[0], g.shape(n.outputs[0])[axes[0]]
+    if not isinstance(size, int):
+        return None
+    return Placed(n.inputs[0], axis, both[axis], size - both[rank + axis], size)

@@ -1,0 +1,68 @@
+"""What to compile: everything that the torch module itself does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from models.ir.errors import CompileError
+from models.ir.graph import Shape
+from models.ir.losses import LOSSES
+
+NORMS = ("frozen", "batch")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to compile.
+
+    Attributes:
+        name: of the model, in the manifest.
+        input: shape of one sample. classes: number of classes; 0 takes what the module returns.
+        loss: a key of LOSSES.
+        below: the input holds integers in [0, below), for embeddings.
+        norm: batch normalisation in training: "frozen" statistics, or those of the "batch".
+        groups: group name -> comma-separated prefixes of parameter names; None: the module's top-level parts.
+        partial: groups that get a gradient graph of their own; None: all of them, if there are at least two.
+        features: path of the layer whose result is offered as features; "" for none.
+        blocked: also write the graphs in onnxruntime's blocked layout, for convolutions (used where it works).
+        max_batch: how many samples a device puts through at once; larger batches go in several steps, with the same
+            result. Fewer need less memory. None: chosen for speed (models/passes/steps.py).
+    """
+
+    name: str
+    input: tuple[int, ...]
+    classes: int = 0
+    loss: str = "cross_entropy"
+    below: int | None = None
+    norm: str = "frozen"
+    groups: Mapping[str, str] | None = None
+    partial: Sequence[str] | None = None
+    features: str = ""
+    blocked: bool = False
+    max_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise CompileError(f"loss {self.loss!r}: there are {', '.join(LOSSES)}")
+        if self.norm not in NORMS:
+            raise CompileError(f"norm {self.norm!r}: there are {', '.join(NORMS)}")
+        if self.max_batch is not None and self.max_batch < 1:
+            raise CompileError(f"max_batch = {self.max_batch}: at least 1")
+        if not self.input or any(d < 1 for d in self.input):
+            raise CompileError(f"input {self.input}: the shape of one sample, without the batch, e.g. 3,64")
+
+
+def with_classes(spec: Spec, output: Shape) -> Spec:
+    """The number of classes, checked against the module's output (0 where the loss has none)."""
+    made = output[1] if len(output) == 2 else 0
+    if spec.loss != "cross_entropy":
+        return replace(spec, classes=0)
+    if spec.classes and spec.classes != made:
+        raise CompileError(f"classes = {spec.classes}, but the module returns {made or output[1:]} per sample")
+    return replace(spec, classes=int(made))
+
+
+def target_shape(spec: Spec, output: Shape) -> tuple[int, ...]:
+    """(-classes,) for labels, else the shape of y per sample."""
+    return (-spec.classes,) if spec.loss == "cross_entropy" else tuple(int(d) for d in output[1:])

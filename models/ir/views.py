@@ -1,0 +1,116 @@
+"""A value as another value seen through reshapes and transposes.
+
+Axes are cut into atoms, the smallest pieces that any reshape on the way separates. A view is the order in which the
+atoms of its root are read, and how they are grouped into axes; so a chain of any length is one transpose at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from models.ir.graph import Batch, Dim, Graph, Shape, product
+
+Atom = int  # its number in View.sizes
+
+
+@dataclass(frozen=True)
+class View:
+    """`axes` of atoms over the value `root`.
+
+    Attributes:
+        order: atoms as the root has them. axes: atoms of each axis as the view has them. sizes: of the atoms.
+    """
+
+    root: str
+    order: tuple[Atom, ...]
+    axes: tuple[tuple[Atom, ...], ...]
+    sizes: tuple[Dim, ...]
+
+    @property
+    def flat(self) -> list[Atom]:
+        return [a for axis in self.axes for a in axis]
+
+    def shape(self) -> Shape:
+        return tuple(product(self.sizes[a] for a in axis) for axis in self.axes)
+
+
+def whole(root: str, shape: Shape) -> View:
+    """A value as itself."""
+    numbers = tuple(range(len(shape)))
+    return View(root, numbers, tuple((n,) for n in numbers), tuple(shape))
+
+
+def transposed(v: View, perm: Sequence[int]) -> View:
+    return replace(v, axes=tuple(v.axes[p] for p in perm))
+
+
+def reshaped(v: View, shape: Shape) -> View | None:
+    """None where an axis would be cut in the middle of nothing that divides it."""
+    rest, axes = v.flat[::-1], []
+    for size in shape:
+        axis: list[Atom] = []
+        while size != 1:
+            if not rest:
+                return None
+            atom = rest.pop()
+            left = quotient(size, v.sizes[atom])
+            if left is None:
+                more = quotient(v.sizes[atom], size)
+                if more is None:
+                    return None
+                v, tail = cut(v, atom, size, more)
+                rest.append(tail)
+                left = 1
+            axis.append(atom)
+            size = left
+        axes.append(tuple(axis))
+    if any(v.sizes[a] != 1 for a in rest):
+        return None
+    return replace(v, axes=tuple(axes), order=tuple(a for a in v.order if a not in rest))
+
+
+def quotient(a: Dim, b: Dim) -> Dim | None:
+    """a / b where that is whole."""
+    if isinstance(b, Batch):
+        return a.times // b.times if isinstance(a, Batch) and a.times % b.times == 0 else None
+    if isinstance(a, Batch):
+        return Batch(a.times // b) if a.times % b == 0 else None
+    return a // b if a % b == 0 else None
+
+
+def cut(v: View, atom: Atom, first: Dim, second: Dim) -> tuple[View, Atom]:
+    """An atom becomes two: the old number is the slower one, the new one follows it everywhere."""
+    tail = len(v.sizes)
+
+    def grown(atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
+        return tuple(n for a in atoms for n in ((a, tail) if a == atom else (a,)))
+
+    sizes = (*(first if a == atom else s for a, s in enumerate(v.sizes)), second)
+    return View(v.root, grown(v.order), tuple(grown(axis) for axis in v.axes), sizes), tail
+
+
+def written(g: Graph, v: View, output: str = "") -> str:
+    """The view as a value: at most Reshape, Transpose, Reshape."""
+    x, shape, runs = v.root, v.shape(), coalesced(v)
+    slow_first = sorted(runs, key=lambda r: v.order.index(r[0]))
+    if runs != slow_first:
+        x = g.reshape(x, [product(v.sizes[a] for a in r) for r in slow_first])
+        perm = [slow_first.index(r) for r in runs]
+        turned = tuple(g.shape(x)[p] for p in perm)
+        x = g.op("Transpose", x, perm=perm, shape=turned, output=output if turned == shape else "")
+    if g.shape(x) != shape:
+        return g.op("Reshape", x, g.ints(-1 if isinstance(d, Batch) else d for d in shape), shape=shape, output=output)
+    return g.op("Identity", x, shape=shape, output=output) if output not in ("", x) else x
+
+
+def coalesced(v: View) -> list[tuple[Atom, ...]]:
+    """Runs of atoms that follow each other in the view as in the root."""
+    place = {a: i for i, a in enumerate(a for a in v.order if v.sizes[a] != 1)}
+    runs: list[list[Atom]] = []
+    for a in (a for a in v.flat if v.sizes[a] != 1):
+        if runs and place[a] == place[runs[-1][-1]] + 1:
+            runs[-1].append(a)
+        else:
+            runs.append([a])
+    return [tuple(r) for r in runs]

@@ -1,0 +1,173 @@
+"""Reshapes and transposes are carried along as views and written only where their value is read.
+
+A chain of them becomes one transpose at most. Two operators work on what lies under a view, so that a transpose around
+them disappears (attention as torch exports it puts time first and the batch second, and turns back at its end):
+    a linear layer    acts on each row, so rows keep the order that they have; its bias goes into the same Gemm
+    Gather of one     picks from the axis where it lies in memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from models.ir.graph import Batch, Graph, Node, product
+from models.ir.proto import reads
+from models.ir.views import View, reshaped, transposed, whole, written
+
+RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+
+
+def arrange(g: Graph, keep: Collection[str], under: bool = False) -> None:
+    """Rewrite the whole graph in place.
+
+    Args:
+        keep: values that others refer to by name, or differentiate with respect to.
+        under: let operators work under views. Only for graphs that are not differentiated yet: those that are pair
+            operands whose rows must be in the same order.
+    """
+    walk = Walk(g, keep)
+    for n in walk.nodes:
+        g.where = n.where
+        if not (walk.layout(n) or (under and (walk.linear(n) or walk.pick(n)))):
+            walk.emit(n)
+    for name in sorted(keep):
+        walk.materialise(name)
+    g.where = ""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = x weight' + bias; weight (out, in)."""
+
+    x: str
+    weight: str
+    bias: tuple[str, ...]
+    y: str
+
+
+class Walk:
+    """One walk over the nodes.
+
+    Attributes:
+        views: values that are others in a different arrangement. pending: those of them that are not written yet.
+        done: outputs of nodes that a larger one has taken in.
+    """
+
+    def __init__(self, g: Graph, keep: Collection[str]) -> None:
+        self.g, self.keep, self.nodes = g, keep, g.take_nodes()
+        self.views: dict[str, View] = {}
+        self.pending: dict[str, str] = {}  # name -> path of the module
+        self.done: set[str] = set()
+        self.makers = {o: n for n in self.nodes for o in n.outputs}
+        self.users: dict[str, list[Node]] = {}
+        for n in self.nodes:
+            for i in reads(n):
+                self.users.setdefault(i, []).append(n)
+
+    def view(self, name: str) -> View:
+        """What a value shows of one that is in memory."""
+        return self.views.get(name) or whole(name, self.g.shape(name))
+
+    def show(self, name: str, view: View, where: str) -> None:
+        self.views[name], self.pending[name] = view, where
+
+    def materialise(self, name: str) -> None:
+        if name in self.pending:
+            before, self.g.where = self.g.where, self.pending.pop(name)
+            written(self.g, self.views[name], name)
+            self.g.where = before
+
+    def emit(self, n: Node) -> None:
+        if n.outputs[0] in self.done:
+            return
+        for i in sorted(reads(n)):
+            self.materialise(i)
+        self.g.nodes.append(n)
+        self.g.makers.update(dict.fromkeys(n.outputs, n))
+
+    def layout(self, n: Node) -> bool:
+        """A node that only moves values: remember where to. Values to keep are written in any case."""
+        y = n.outputs[0]
+        if y in self.keep:
+            return False
+        if n.op == "Transpose" and not self.for_product(n):
+            x = self.view(n.inputs[0])
+            self.show(y, transposed(x, n.attributes.get("perm", range(len(x.axes))[::-1])), n.where)
+            return True
+        seen = reshaped(self.view(n.inputs[0]), self.g.shape(y)) if n.op in RESHAPES else None
+        if seen is not None:
+            self.show(y, seen, n.where)
+        return seen is not None
+
+    def for_product(self, n: Node) -> bool:
+        """The matrix transpose of a factor, which onnxruntime takes into the product."""
+        r = self.g.rank(n.inputs[0])
+        swap = n.attributes.get("perm", [*range(r)][::-1]) == [*range(r - 2), r - 1, r - 2]
+        after = self.users.get(n.outputs[0], [])
+        return swap and bool(after) and all(u.op in ("MatMul", "Gemm") for u in after)
+
+    def linear(self, n: Node) -> bool:
+        """A linear layer on rows: a Gemm on the rows in the order in which they lie in memory."""
+        layer = self.as_linear(n)
+        if layer is None or (n.op == "Gemm" and layer.x not in self.pending):
+            return False
+        view = self.view(layer.x) if layer.x in self.pending else whole(layer.x, self.g.shape(layer.x))
+        rows = tuple(sorted((a for axis in view.axes[:-1] for a in axis), key=view.order.index))
+        for i in (layer.weight, *layer.bias):
+            self.materialise(i)
+        x = written(self.g, replace(view, axes=(rows, view.axes[-1])))
+        outputs = self.g.shape(layer.weight)[0]
+        as_it_is = view.axes[:-1] == (rows,)
+        y = self.g.op(
+            "Gemm", x, layer.weight, *layer.bias, transB=1, shape=(self.g.shape(x)[0], outputs),
+            output=layer.y if as_it_is else "",
+        )  # fmt: skip
+        last = len(view.sizes)
+        if not as_it_is:
+            after = View(y, (*rows, last), (*view.axes[:-1], (last,)), (*view.sizes, outputs))
+            self.show(layer.y, after, n.where)
+        return True
+
+    def as_linear(self, n: Node) -> Linear | None:
+        """Gemm, or a MatMul with a transposed matrix and perhaps the Add of a bias: how torch exports nn.Linear."""
+        at = n.attributes
+        if n.op == "Gemm":
+            plain = at.get("transB") and not at.get("transA") and at.get("alpha", 1) == at.get("beta", 1) == 1
+            return Linear(n.inputs[0], n.inputs[1], tuple(n.inputs[2:]), n.outputs[0]) if plain else None
+        turned = self.makers.get(n.inputs[1]) if n.op == "MatMul" else None
+        if turned is None or turned.op != "Transpose" or self.g.rank(n.inputs[1]) != 2 or self.g.rank(n.inputs[0]) < 2:
+            return None
+        x, weight, y = n.inputs[0], turned.inputs[0], n.outputs[0]
+        then = self.users.get(y, [])
+        if (
+            len(then) == 1
+            and then[0].op == "Add"
+            and then[0].inputs[0] == y
+            and self.is_bias(then[0].inputs[1], weight)
+        ):
+            self.done.add(then[0].outputs[0])
+            return Linear(x, weight, (then[0].inputs[1],), then[0].outputs[0])
+        return Linear(x, weight, (), y)
+
+    def is_bias(self, name: str, weight: str) -> bool:
+        """A vector of the right length that is there already."""
+        there = name in self.views or name in self.g.constants or name in self.g.inputs or name in self.g.makers
+        return there and self.g.shape(name) == self.g.shape(weight)[:1]
+
+    def pick(self, n: Node) -> bool:
+        """Gather of one entry of an axis that lies in memory as one."""
+        g, index = self.g, n.inputs[1] if n.op == "Gather" else ""
+        if index not in g.constants or g.rank(index) or n.inputs[0] not in self.views:
+            return False
+        view = self.views[n.inputs[0]]
+        axis = n.attributes.get("axis", 0) % len(view.axes)
+        if len(view.axes[axis]) != 1 or isinstance(view.shape()[axis], Batch):
+            return False
+        at = view.order.index(view.axes[axis][0])
+        before, after = view.order[:at], view.order[at + 1 :]
+        sizes = [product(view.sizes[a] for a in part) for part in (before, view.axes[axis], after)]
+        made = g.op("Gather", g.reshape(view.root, sizes), index, axis=1, shape=(sizes[0], sizes[2]))
+        rest = View(made, (*before, *after), view.axes[:axis] + view.axes[axis + 1 :], view.sizes)
+        self.show(n.outputs[0], rest, n.where)
+        return True

@@ -1,0 +1,96 @@
+"""Forward patterns that are differentiated as one piece, or run faster written another way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from models.ir.graph import Batch, Block, Graph, Node
+from models.passes.arrange import arrange
+from models.passes.attention import fuse_attention
+from models.rules.normalise import group_norm_adjoints
+
+
+def rewrite(g: Graph, keep: Collection[str]) -> None:
+    """Apply all rewrites, in place; the values `keep` keep their names."""
+    arrange(g, keep, under=True)
+    fuse_attention(g, keep)
+    unit_norms_to_layer_norm(g)
+    fuse_group_norms(g)
+
+
+def unit_norms_to_layer_norm(g: Graph) -> None:
+    """InstanceNormalization without a learned scale (how GroupNorm arrives) -> LayerNormalization.
+
+    LayerNormalization's kernel also returns the mean and 1/std, which the backward pass needs.
+    """
+    for n in g.nodes:
+        if n.op == "InstanceNormalization" and is_unit(g, n) and g.rank(n.inputs[0]) == 3:
+            size = g.shape(n.inputs[0])[2]
+            n.op, n.inputs = "LayerNormalization", [n.inputs[0], g.constant(np.ones(size))]
+            n.attributes = {"axis": 2, "epsilon": n.attributes.get("epsilon", 1e-5)}
+
+
+def is_unit(g: Graph, n: Node) -> bool:
+    scale, shift = (g.constants.get(i) for i in n.inputs[1:])
+    return scale is not None and shift is not None and bool((scale == 1).all() and (shift == 0).all())
+
+
+def fuse_group_norms(g: Graph) -> None:
+    """Reshape, LayerNormalization, Reshape, Mul, Add with one scale and shift per channel -> one block.
+
+    The affine part becomes a BatchNormalization with mean 0 and variance 1: one pass over the data instead of two.
+    """
+    users: dict[str, list[Node]] = {}
+    for n in g.nodes:
+        for i in n.inputs:
+            users.setdefault(i, []).append(n)
+    producers = {o: n for n in g.nodes for o in n.outputs}
+    for n in list(g.nodes):
+        found = n.op == "LayerNormalization" and follow(users, n, ["Reshape", "Mul", "Add"])
+        if found and producers.get(n.inputs[0], n).op == "Reshape":
+            fuse(g, n, producers[n.inputs[0]], *found)
+
+
+def follow(users: dict[str, list[Node]], n: Node, ops: Sequence[str]) -> list[Node]:
+    """The chain of sole users of these operators after `n`; empty if there is none."""
+    chain = []
+    for op in ops:
+        after = users.get(n.outputs[0], [])
+        if len(after) != 1 or after[0].op != op or after[0].inputs[0] != n.outputs[0]:
+            return []
+        n = after[0]
+        chain.append(n)
+    return chain
+
+
+def fuse(g: Graph, norm: Node, split: Node, merge: Node, scale: Node, shift: Node) -> None:
+    x, y = split.inputs[0], shift.outputs[0]
+    shape = g.shape(x)
+    channels, groups = shape[1], g.shape(norm.inputs[0])[1]
+    per_channel = (channels, *(1 for _ in shape[2:]))
+    values = (scale.inputs[1], shift.inputs[1])
+    fits = g.shape(y) == shape and isinstance(shape[0], Batch) and channels % groups == 0
+    if not fits or any(g.shape(v) not in (per_channel, (1, *per_channel)) for v in values):
+        return
+    norm.outputs = [norm.outputs[0], g.fresh("mean"), g.fresh("rstd")]
+    g.shapes[norm.outputs[1]] = g.shapes[norm.outputs[2]] = (shape[0], groups, 1)
+    xhat, rstd = merge.outputs[0], norm.outputs[2]
+    at = g.nodes.index(scale)
+    after = g.nodes[at + 1 :]
+    del g.nodes[at:]
+    g.where = norm.where
+    # the values of the affine part may be produced after `scale`'s place: move their producers up with them
+    early = [n for n in after if n is not shift and set(n.outputs) & set(values)]
+    g.nodes += early
+    gamma, beta = (g.reshape(v, (channels,)) for v in values)
+    zero, one = g.constant(np.zeros(channels)), g.constant(np.ones(channels))
+    g.op("BatchNormalization", xhat, gamma, beta, zero, one, epsilon=0.0, shape=shape, output=y)
+    g.nodes += [n for n in after if n is not shift and n not in early]
+
+    def backward(g: Graph, gy: str, want: Sequence[bool]) -> list[str]:
+        gx, gs, gb = group_norm_adjoints(g, gy, xhat, rstd, gamma, groups)
+        return [gx, g.reshape(gs, g.shape(values[0])), g.reshape(gb, g.shape(values[1]))]
+
+    g.blocks[y] = Block((x, *values), backward)

@@ -1,0 +1,48 @@
+"""Real brokers. A test that takes `broker` runs on each that there is; `quick` is the fastest one."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+
+import pytest
+
+from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
+
+KINDS = {"mosquitto": Mosquitto, "amqtt": EmbeddedBroker}
+
+
+def missing(kind: str) -> str:
+    if kind == "mosquitto" and find_mosquitto() is None:
+        return "mosquitto is not installed"
+    if kind == "amqtt" and importlib.util.find_spec("amqtt") is None:
+        return "amqtt is not installed"
+    return ""
+
+
+@pytest.fixture(scope="session", params=sorted(KINDS))
+def broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
+    if why := missing(request.param):
+        pytest.skip(why)
+    with KINDS[request.param]() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def quick() -> Iterator[LocalBroker]:
+    with Mosquitto() if not missing("mosquitto") else EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture(params=sorted(KINDS))
+def mortal(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
+    """A broker for one test, which may kill and start it; it keeps its port."""
+    if why := missing(request.param):
+        pytest.skip(why)
+    broker = KINDS[request.param]()
+    broker.start()
+    broker.wanted = broker.port
+    try:
+        yield broker
+    finally:
+        broker.__exit__(None, None, None)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_sdk.data.traces import read, read_trace
+from edge_sdk.errors import UsageError
+from tests.data.trace_making import write_csv
+
+HEADER = "time,ax,ay,activity"
+GOOD = ("0.00,1,2,walk", "0.05,3,4,walk", "0.10,5,6,sit")
+
+
+def iso(milliseconds: int) -> str:
+    return f"2011-03-23T10:39:{milliseconds // 1000:02d}.{milliseconds % 1000:03d}"
+
+
+def test_a_file_becomes_a_trace(tmp_path: Path) -> None:
+    trace = read_trace(write_csv(tmp_path / "m1.csv", HEADER, *GOOD))
+    assert (trace.name, trace.channels, trace.classes) == ("m1", ("ax", "ay"), ("sit", "walk"))
+    assert trace.time.dtype == np.float64 and trace.time == pytest.approx([0, 0.05, 0.1])
+    assert trace.values.dtype == np.float32 and trace.values.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert trace.codes.tolist() == [1, 1, 0]
+    assert trace.rate_hz == pytest.approx(20) and trace.start == "0.00"
+
+
+def test_iso_times_count_from_the_first_sample(tmp_path: Path) -> None:
+    rows = [f"{iso(k * 125 // 4)},0,0,walk" for k in range(100)]
+    trace = read_trace(write_csv(tmp_path / "m1.csv", HEADER, *rows))
+    assert trace.time[:4] == pytest.approx([0, 0.031, 0.062, 0.093])
+    assert trace.rate_hz == pytest.approx(32), "time stamps cut to milliseconds do not shift the rate"
+    assert trace.start == "2011-03-23T10:39:00.000"
+
+
+def test_columns_are_found_by_name_and_channels_come_in_the_order_wanted(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "t.csv", "what,az,time,ax,ay", "walk,3,0,1,2", "walk,6,1,4,5")
+    assert read_trace(file, "what").channels == ("az", "ax", "ay")
+    chosen = read_trace(file, "what", ["ay", "ax"])
+    assert chosen.channels == ("ay", "ax") and chosen.values.tolist() == [[2, 1], [5, 4]]
+
+
+def test_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"{k / 10},{k},{-k},{'zyx'[k * 3 // 50]}" for k in range(50)]
+    file = write_csv(tmp_path / "t.csv", HEADER, *rows)
+    whole = read_trace(file)
+    monkeypatch.setattr(read, "BLOCK", 7)
+    pieces = read_trace(file)
+    for name in ("time", "values", "codes", "classes"):
+        assert np.array_equal(getattr(whole, name), getattr(pieces, name))
+    assert [whole.classes[c] for c in whole.codes] == ["zyx"[k * 3 // 50] for k in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("0.15,x7,8,walk", ("column ax", "'x7'", "a finite number")),
+        ("0.15,,8,walk", ("column ax", "''", "a finite number")),
+        ("0.15,7,nan,walk", ("column ay", "'nan'", "a finite number")),
+        ("0.15,7,-inf,walk", ("column ay", "'-inf'", "a finite number")),
+        ("0.15,7,1e39,walk", ("column ay", "'1e39'", "a finite number")),
+        ("0.15,7,8,", ("column activity", "''", "the name")),
+        ("0.15,7,8, ", ("column activity", "' '", "the name")),
+        ("0.10,7,8,walk", ("column time", "'0.10'", "later than the line before", "+0.000 s")),
+        ("0.05,7,8,walk", ("column time", "'0.05'", "later than the line before", "-0.050 s")),
+        ("nan,7,8,walk", ("column time", "'nan'", "ISO local time")),
+        ("2011-03-23T10:39:18.031,7,8,walk", ("column time", "'2011-03-23T10:39:18.031'", "the same in all lines")),
+        ("0.15,7,walk", ("3 cells", "'0.15,7,walk'", "expected 4")),
+        ("0.15,7,8,walk,9", ("5 cells", "expected 4")),
+        ("", ("0 cells", "expected 4")),
+    ],
+)
+@pytest.mark.parametrize("block", [1, 2, 8192])
+def test_a_bad_line_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, bad: str, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(read, "BLOCK", block)
+    file = write_csv(tmp_path / "t.csv", HEADER, *GOOD, bad, "0.20,9,9,walk")
+    with pytest.raises(UsageError) as error:
+        read_trace(file)
+    for word in (f"{file} line 5", *words):
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ((), "empty"),
+        ((HEADER,), "a header and no samples"),
+        ((HEADER, GOOD[0]), "one sample"),
+        (("t,ax,activity", "0,1,a"), "line 1: no column 'time' among t, ax, activity"),
+        (("time,ax", "0,1"), "line 1: no column 'activity' among time, ax"),
+        (("time,ax,ax,activity", "0,1,1,a"), "line 1: 2 columns 'ax'"),
+        (("time,activity", "0,a"), "one or more names"),
+        ((HEADER, "yesterday,1,2,a"), "line 2, column time: 'yesterday'; expected ISO local time"),
+        ((HEADER, "inf,1,2,a"), "line 2, column time: 'inf'"),
+        ((HEADER, "0,1"), "line 2: 2 cells"),
+        ((HEADER, "2011-03-23T10:00:00,1,2,a", "2011-03-23T10:00:01+01:00,1,2,a"), "line 3, column time"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, lines: tuple[str, ...], words: str) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("\n".join(lines))
+    with pytest.raises(UsageError) as error:
+        read_trace(file)
+    assert str(file) in str(error.value) and words in str(error.value)
+
+
+def test_arguments_are_checked(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "t.csv", HEADER, *GOOD)
+    with pytest.raises(UsageError, match="no column 'az' among time, ax, ay, activity"):
+        read_trace(file, channels=["ax", "az"])
+    with pytest.raises(UsageError, match="no column 'label'"):
+        read_trace(file, label="label", channels=["ax"])
+    with pytest.raises(UsageError, match="each once"):
+        read_trace(file, channels=["ax", "ax"])
+    with pytest.raises(UsageError, match="label = 'time'"):
+        read_trace(file, label="time")
+    with pytest.raises(UsageError, match=r"bytes, the limit for one trace is 10"):
+        read_trace(file, limit=10)
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_bytes(b"time,ax,activity\n0,\xff\xfe,a\n")
+    with pytest.raises(UsageError, match="not a CSV text in UTF-8"):
+        read_trace(file)
+    for path in (tmp_path / "missing.csv", tmp_path):
+        with pytest.raises(UsageError, match="cannot be read"):
+            read_trace(path)
+
+
+def test_recorded_traces_are_read(wrist: Path) -> None:
+    trace = read_trace(wrist / "m8.csv")
+    assert trace.values.shape == (1344, 3) and trace.rate_hz == pytest.approx(32, abs=0.1)
+    assert trace.classes == ("drink_glass", "sitdown_chair", "standup_chair")
+    assert np.median(np.linalg.norm(trace.values, axis=1)) == pytest.approx(1, abs=0.1)

@@ -1,0 +1,148 @@
+"""Nodes as processes that can be killed, and what their stores hold afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.delivery.store import Store
+from tests.delivery import roles
+from tests.delivery.play import ROLES
+
+ROOT = Path(__file__).parents[2]
+
+
+def eventually(what: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """The first true answer; fails after `seconds`."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, f"not within {seconds:.0f} s"
+        time.sleep(0.02)
+    return found
+
+
+class Fleet:
+    """An aggregator `agg`, hospitals and devices of the counting run.
+
+    Args:
+        tree: child lists by parent, as in {"agg": ["h"], "h": ["a", "b"]}; who has none is a device.
+    """
+
+    def __init__(self, base: Path, broker: str, tree: dict[str, list[str]], **settings: Any):
+        self.base, self.tree = base, tree
+        self.parents = {child: parent for parent, children in tree.items() for child in children}
+        self.names = ["agg", *self.parents]
+        self.settings = {"rounds": 10**6, "broker": broker, **settings}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def tier(self, name: str) -> str:
+        return "aggregator" if name == "agg" else "hospital" if name in self.tree else "device"
+
+    def start(self, name: str, fail: str = "") -> None:
+        """`fail`: where it is to die, as in failpoints.py."""
+        place = {"name": name, "tier": self.tier(name), "parent": self.parents.get(name)}
+        place |= {"children": self.tree.get(name, []), "directory": str(self.base / name)}
+        (self.base / name).mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "tests.delivery.play", json.dumps(place | self.settings)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "AUSCULT_FAIL": fail}
+        with (self.base / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(command, cwd=ROOT, stderr=log, env=environment)
+
+    def start_all(self) -> None:
+        for name in self.names:
+            self.start(name)
+
+    def kill(self, name: str) -> None:
+        process = self.processes.pop(name)
+        assert process.poll() is None, f"{name} has ended by itself:\n{self.log(name)}"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def dies(self, name: str, seconds: float = 30.0) -> bool:
+        """Whether it has killed itself within the time."""
+        try:
+            code = self.processes[name].wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        assert code == -signal.SIGKILL, self.log(name)
+        del self.processes[name]
+        return True
+
+    def stands_still(self, name: str) -> bool:
+        """Whether it has stopped itself."""
+        pid = self.processes[name].pid
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
+
+    def go_on(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGCONT)
+
+    def stop_all(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        for name, process in self.processes.items():
+            assert process.wait(20) == 0, self.log(name)
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def log(self, name: str) -> str:
+        return (self.base / f"{name}.log").read_text()
+
+    # -- what has happened
+
+    def told(self) -> list[list[Any]]:
+        """[number, round, devices, total] of each round that the application was told of, first hearing only."""
+        path = self.base / "agg" / "told"
+        lines = path.read_text().splitlines() if path.exists() else []
+        heard = {}
+        for line in lines:
+            row = json.loads(line)
+            assert heard.setdefault(row[0], row) == row
+        return [heard[number] for number in sorted(heard)]
+
+    def rounds(self) -> int:
+        told = self.told()
+        return told[-1][1] if told else 0
+
+    def state(self, name: str) -> Any:
+        store = Store(self.base / name / "count.db")
+        try:
+            saved = store.record()
+            codec = roles.assembly(ROLES[self.tier(name)], RUN).records
+            return None if saved is None else codec.decode(saved).state
+        finally:
+            store.close()
+
+    def quarantined(self, name: str) -> list[tuple[str, int, str]]:
+        store = Store(self.base / name / "count.db")
+        try:
+            return store.quarantined()
+        finally:
+            store.close()
+
+    def check(self) -> None:
+        """Every question was worked on once and every answer counted once, in each round."""
+        devices = [n for n in self.names if self.tier(n) == "device"]
+        told = self.told()
+        size = self.settings.get("size", 4)
+        assert [(row[0], row[1]) for row in told] == [(i + 1, i + 1) for i in range(len(told))]
+        assert all(row[2:] == [len(devices), size * row[1]] for row in told)
+        for name in self.names:
+            assert self.quarantined(name) == [], name
+        asked = self.state("agg").round
+        assert asked == len(told) + 1
+        for name in devices:
+            tally = self.state(name)
+            assert tally.count == tally.last and asked - tally.last in (0, 1), (name, tally, asked)
+
+
+RUN = roles.Run(id="count", method="count")

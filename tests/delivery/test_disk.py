@@ -1,0 +1,230 @@
+"""Disks that fail for a while: nothing that was not saved is believed, and nothing is lost."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from edge_sdk.contract.run import Run
+from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.files import checksum, checksums, digest
+from edge_sdk.delivery.session import Habits, Session
+from edge_sdk.delivery.store import DiskError, Store
+from edge_sdk.errors import UsageError
+from edge_sdk.live.directory import Desk
+from edge_sdk.live.runtime import Runtime
+from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.wire.frames import Chunk, Message
+from tests.delivery import roles
+from tests.delivery.fleet import eventually
+from tests.delivery.live import Net, playing
+
+
+class Full:
+    """A disk on which one kind of write fails while `full` is set.
+
+    Args:
+        when: whether this call is one that fails; None: all.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, owner: type, write: str, when: Callable[..., bool] | None = None
+    ):
+        self.full, self.failed, plain = threading.Event(), threading.Event(), getattr(owner, write)
+
+        def written(*arguments: object) -> object:
+            if self.full.is_set() and (when is None or when(*arguments)):
+                self.failed.set()
+                raise DiskError("database or disk is full")
+            return plain(*arguments)
+
+        monkeypatch.setattr(owner, write, written)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_sdk.live.membership.DISK", 0.2)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_full_disk_stops_a_node_until_there_is_room(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Full(monkeypatch, Store, "save_received")
+    net = Net(tmp_path, quick.url)
+    aggregator, device = net.aggregator("a"), net.device("a", "agg")
+    with playing(aggregator, device):
+        eventually(lambda: net.rounds >= 3)
+        disk.full.set()
+        eventually(lambda: aggregator.counters["disk_failed"] + device.counters["disk_failed"] >= 2)
+        reached = net.rounds
+        disk.full.clear()
+        eventually(lambda: net.rounds >= reached + 3)
+    heard = {number: done.round for number, done in net.told}  # at least once
+    assert heard == {i: i for i in range(1, len(heard) + 1)}
+
+
+WRITES = (
+    "commit",
+    "put",
+    "save_record",
+    "save_peer",
+    "save_received",
+    "save_sent",
+    "drop_sent",
+    "save_job",
+    "drop_job",
+)
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_a_disk_that_fails_now_and_then_anywhere_loses_nothing_and_counts_nothing_twice(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch, worker: bool
+) -> None:
+    """One write in forty, of any kind, in all three tiers; each round is whole and its sum is right."""
+    monkeypatch.setattr("edge_sdk.live.membership.DISK", 0.02)
+    random = Random(7)
+    disks = [Full(monkeypatch, Store, write, lambda *_: random.random() < 1 / 40) for write in WRITES]
+    net = Net(tmp_path, quick.url, worker=worker)
+    nodes = net.aggregator("h", rounds=40), net.hospital("h", "a", "b"), net.device("a", "h"), net.device("b", "h")
+    with playing(*nodes):
+        eventually(lambda: net.rounds >= 3)
+        for disk in disks:
+            disk.full.set()
+        eventually(lambda: net.rounds >= 35, 100)
+        for disk in disks:
+            disk.full.clear()
+        eventually(lambda: net.rounds == 40, 60)
+    assert sum(node.counters["disk_failed"] for node in nodes) >= 10
+    heard = {number: done for number, done in net.told}  # at least once
+    assert [done.round for _, done in sorted(heard.items())] == list(range(1, 41))
+    assert all((done.devices, done.total) == (2, 4.0 * done.round) for done in heard.values())
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_who_is_stopped_after_a_commit_that_failed_has_saved_nothing_of_it(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch, worker: bool
+) -> None:
+    """The answer could not be written. Saved alone, the record would say that it was given, and it would never be."""
+    disk = Full(monkeypatch, Store, "save_sent", lambda store, *_: store.path.parent.name == "a")
+    net = Net(tmp_path, quick.url, worker=worker)
+    with playing(net.aggregator("a")):
+        with playing(net.device("a", "agg")):
+            eventually(lambda: net.rounds >= 3)
+            disk.full.set()
+            assert disk.failed.wait(20)
+        disk.full.clear()
+        reached = net.rounds
+        with playing(net.device("a", "agg")):
+            eventually(lambda: net.rounds >= reached + 3)
+    assert [done.round for _, done in net.told] == list(range(1, net.rounds + 1))
+
+
+def test_a_node_that_waits_for_its_disk_sleeps(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, turns, turn = Full(monkeypatch, Store, "save_received"), list[Runtime](), Runtime.turn
+
+    def counted(node: Runtime, patience: float) -> None:
+        turns.append(node)
+        turn(node, patience)
+
+    monkeypatch.setattr(Runtime, "turn", counted)
+    net = Net(tmp_path, quick.url)
+    aggregator, device = net.aggregator("a"), net.device("a", "agg")
+    with playing(aggregator, device):
+        eventually(lambda: net.rounds >= 3)
+        disk.full.set()
+        eventually(lambda: aggregator.counters["disk_failed"] + device.counters["disk_failed"] >= 1)
+        before, failures = len(turns), aggregator.counters["disk_failed"] + device.counters["disk_failed"]
+        eventually(lambda: aggregator.counters["disk_failed"] + device.counters["disk_failed"] >= failures + 1)
+        assert len(turns) - before < 200  # a second or more has passed; a loop that spins makes thousands
+        disk.full.clear()
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_run_that_comes_while_the_disk_is_full_is_taken_up_later(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Full(monkeypatch, Desk, "open", lambda desk, run: desk.directory.name == "a")
+    disk.full.set()
+    net = Net(tmp_path, quick.url)
+    device = net.device("a", "agg")
+    with playing(net.aggregator("a", rounds=3), device):
+        eventually(lambda: device.counters["disk_failed"] >= 2)
+        assert not device.refusal and device.session is None
+        disk.full.clear()
+        eventually(lambda: net.rounds == 3)
+
+
+def test_a_store_that_cannot_be_written_is_not_called_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code, expected in ((sqlite3.SQLITE_FULL, DiskError), (sqlite3.SQLITE_NOTADB, UsageError)):
+        error = sqlite3.OperationalError("no")
+        error.sqlite_errorcode = code
+
+        def prepare(store: Store, durability: str, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(Store, "prepare", prepare)
+        with pytest.raises(expected):
+            Store(tmp_path / "count.db")
+
+
+def test_who_finds_at_the_end_that_the_run_is_unfit_still_says_goodbye(tmp_path: Path, quick: LocalBroker) -> None:
+    net, begun = Net(tmp_path, quick.url), threading.Event()
+
+    def work(round: int) -> None:
+        begun.set()
+        eventually(device.cancelled)
+        raise UsageError("unfit")
+
+    device = net.device("a", "agg", work)
+    aggregator = net.aggregator("a")
+    with playing(aggregator):
+        with playing(device):
+            assert begun.wait(20)
+        eventually(lambda: not aggregator.here)
+    assert device.refusal == "run count: unfit"
+
+
+RUN = Run(id="count", method="count", rounds=2)
+AGGREGATOR = roles.assembly(roles.AGGREGATOR, RUN, sizes={"a": 1})
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    store, log = Store(tmp_path / "count.db"), logging.getLogger("test")
+    habits = Habits(worker=True, wait_for=99)
+    found = Session("root", None, RUN, AGGREGATOR, store, habits, Counters(), lambda *_: None, lambda: None, log)
+    found.meet("a", 7)
+    yield found
+    found.close(1.0)
+
+
+def in_pieces(body: bytes, epoch: int) -> list[Chunk]:
+    size = len(body) // 2
+    sums, pieces = checksums(body, size), (body[:size], body[size:])
+    return [
+        Chunk(RUN.id, "a", epoch, 1, 1, (), 1, False, len(body), size, digest(sums), i, checksum(piece), False, piece)
+        for i, piece in enumerate(pieces)
+    ]
+
+
+def test_a_message_of_a_new_disk_does_not_get_the_file_of_one_of_the_old_disk(session: Session) -> None:
+    """Same sender, same number; the old one was complete, but not taken in yet."""
+    for piece in in_pieces(b"x" * 1000, epoch=7):
+        session.take_piece(piece)
+    files = session.store.files.directory
+    assert len(list(files.iterdir())) == 1
+    session.meet("a", 8)
+    assert not list(files.iterdir())
+    assert session.take(Message(RUN.id, "a", 8, 1, 1, (), 1, False, b"small")) == "new"
+    session.commit(1000.0)
+    (job,) = session.store.jobs()
+    assert bytes(job.body) == b"small" and job.file is None

@@ -1,0 +1,57 @@
+"""kill -9 of every process and of the broker, at seeded moments and at every step: all still counts exactly once."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker
+from tests.delivery.fleet import Fleet, eventually
+from tests.wire.matrix import cells, play
+
+TREE = {"agg": ["h"], "h": ["a", "b"]}
+
+
+@pytest.mark.parametrize("worker", [True, False], ids=["worker", "inline"])
+def test_everything_counts_once_whatever_is_killed(tmp_path: Path, mortal: LocalBroker, worker: bool) -> None:
+    dice = random.Random(7)
+    fleet = Fleet(tmp_path, mortal.url, TREE, worker=worker)
+    kills = 6 if isinstance(mortal, EmbeddedBroker) else 12
+    try:
+        fleet.start_all()
+        eventually(lambda: fleet.rounds() >= 3)
+        for victim in victims(dice, kills):
+            time.sleep(dice.uniform(0.02, 0.6))  # the moment is what is varied
+            if victim == "broker":
+                mortal.kill()
+                mortal.start()
+            else:
+                fleet.kill(victim)
+                fleet.start(victim)
+        reached = fleet.rounds()
+        eventually(lambda: fleet.rounds() >= reached + 10)
+        fleet.stop_all()
+        fleet.check()
+    finally:
+        fleet.end()
+
+
+def victims(dice: random.Random, count: int) -> list[str]:
+    """Each at least once."""
+    everybody = ["agg", "h", "a", "b", "broker"]
+    chosen = everybody + dice.choices(everybody, k=max(0, count - len(everybody)))
+    dice.shuffle(chosen)
+    return chosen
+
+
+@pytest.mark.parametrize("mortal", ["mosquitto"], indirect=True)
+def test_a_tier_may_die_at_any_step(tmp_path: Path, mortal: LocalBroker) -> None:
+    """A sixth of the kill matrix, every step on some tier; the whole of it is a command (matrix.py)."""
+    dice = random.Random(11)
+    all_cells = cells()
+    points = sorted({point for _, _, point in all_cells})
+    wanted = [dice.choice([c for c in all_cells if c[2] == point]) for point in points]
+    assert play(tmp_path, mortal, wanted, dice).total() == len(points)

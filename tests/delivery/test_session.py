@@ -1,0 +1,106 @@
+"""Answers that come one after the other are saved together, and none of them is acknowledged before that."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_sdk.contract.run import Run
+from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.session import KEPT, Habits, Session
+from edge_sdk.delivery.store import Store
+from edge_sdk.wire.frames import Message
+from tests.delivery import roles
+
+RUN = Run(id="count", method="count", rounds=2)
+CHILDREN = ("a", "b", "c")
+ROLE = roles.assembly(roles.AGGREGATOR, RUN, sizes=dict.fromkeys(CHILDREN, 1))
+NOW = 1000.0
+
+
+def opened(directory: Path) -> Session:
+    """The root of three children, in its own hand: nothing is on a network."""
+    store = Store(directory / "count.db")
+    log = logging.getLogger("test")
+    session = Session("root", None, RUN, ROLE, store, Habits(worker=False), Counters(), lambda *_: None, print, log)
+    session.here = CHILDREN
+    session.settled = True
+    return session
+
+
+def answer(child: str, round: int = 1) -> Message:
+    body = ROLE.messages.encode(roles.Answer(round, 1, np.ones(4, np.float32)))
+    return Message(RUN.id, child, 7, round, round, (), round, False, body)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    """Has asked the first question."""
+    found = opened(tmp_path)
+    for child in CHILDREN:
+        found.meet(child, 7)
+    found.commit(NOW)
+    assert found.node.record.below.owed.keys() == set(CHILDREN)
+    assert not found.store.db.in_transaction, "a question may leave as soon as somebody comes"
+    return found
+
+
+def heard(session: Session, *children: str, now: float = NOW) -> None:
+    for child in children:
+        assert session.take(answer(child)) == "new"
+    session.commit(now)
+
+
+def restarted(session: Session, tmp_path: Path) -> Session:
+    """As after a kill -9: what was not committed is gone."""
+    session.store.close()
+    return opened(tmp_path)
+
+
+def test_an_answer_waits_for_the_others_unsaved_and_unacknowledged(session: Session, tmp_path: Path) -> None:
+    heard(session, "a")
+    assert not session.acks and session.store.db.in_transaction and session.timer(NOW) < 2 * KEPT
+    again = restarted(session, tmp_path)
+    assert again.node.record.below.owed.keys() == set(CHILDREN) and again.take(answer("a")) == "new"
+
+
+def test_its_repetition_is_not_acknowledged_before_it_is_saved(session: Session) -> None:
+    heard(session, "a")
+    assert session.take(answer("a")) == "duplicate" and not session.acks
+    session.commit(NOW + KEPT)
+    assert session.take(answer("a")) == "duplicate" and session.acks.keys() == {"a"}
+
+
+def test_the_last_answer_ends_the_waiting(session: Session, tmp_path: Path) -> None:
+    for child in CHILDREN:
+        heard(session, child)
+    assert session.acks.keys() == set(CHILDREN) and not session.store.db.in_transaction
+    again = restarted(session, tmp_path)
+    assert again.node.record.state.round == 2 and again.take(answer("a")) == "duplicate"
+
+
+def test_time_ends_it_too(session: Session, tmp_path: Path) -> None:
+    heard(session, "a")
+    heard(session, "b", now=NOW + KEPT / 2)
+    session.commit(NOW + KEPT)
+    assert session.acks.keys() == {"a", "b"}
+    again = restarted(session, tmp_path)
+    assert again.node.record.below.owed.keys() == {"c"} and again.node.record.state.devices == 2
+
+
+def test_a_child_with_another_disk_ends_it_first(session: Session, tmp_path: Path) -> None:
+    heard(session, "a")
+    session.meet("b", 8)
+    assert session.acks.keys() == {"a"}
+    again = restarted(session, tmp_path)
+    assert again.node.record.below.owed.keys() == {"b", "c"} and again.take(answer("a")) == "duplicate"
+
+
+def test_so_does_the_end(session: Session, tmp_path: Path) -> None:
+    heard(session, "a")
+    session.close(1.0)
+    again = opened(tmp_path)
+    assert again.node.record.below.owed.keys() == {"b", "c"} and again.take(answer("a")) == "duplicate"

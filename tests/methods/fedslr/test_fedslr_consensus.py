@@ -1,0 +1,96 @@
+"""FedSLR in every hospital under first-B consensus, against a literal transcription of both."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edge_sdk.algebra import lowrank
+from edge_sdk.contract.loopback import Weather
+from edge_sdk.errors import UsageError
+from edge_sdk.methods import fedslr_consensus
+from edge_sdk.methods.fedslr_consensus import FEDSLR_B, Settings
+from edge_sdk.methods.shared.reports import Progress
+from tests.methods import literal
+from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, THETA0, TREE, envs_of, play, state
+
+SETTINGS = Settings(
+    eta_g=0.5, eta_l=0.1, decay=0.98, lam=0.3, mu=0.2, weight_decay=0.0, batch=0, local_epochs=20, participation=2,
+    cloud="first-b", ready=2,
+)  # fmt: skip
+SLOW = Weather(work={"d5": 7.0})
+
+
+def literally(settings, members, active, pull=lambda w: 0.0):
+    """FedSLR inside every hospital, the mean of the first B models between them, then the aggregator's own step."""
+    s, gamma, w = settings, {i: np.zeros(LAYOUT.size) for i in DEVICES}, dict.fromkeys(TREE, THETA0)
+    phase, joined = dict.fromkeys(TREE, 0), dict.fromkeys(TREE, 0)
+    for t, V in enumerate(members):
+        for n in V:
+            local, eta = {}, s.eta(joined[n])
+            for i in active(n, phase[n]):
+                v = w[n]
+                for _ in range(s.local_epochs):
+                    v = v - eta * (PROBLEMS[i](v)[1] - gamma[i] + (v - w[n]) / s.eta_g)
+                local[i], gamma[i] = v, gamma[i] + (w[n] - v) / s.eta_g
+            x = sum(local.values()) / len(local) - s.eta_g * sum(gamma[i] for i in TREE[n]) / len(TREE[n])
+            w[n], phase[n] = literal.on_layers(lambda m: literal.svt(m, s.lam * s.eta_g), x), phase[n] + 1
+        mean = sum(w[n] for n in V) / len(V)
+        if s.cloud_step:
+            mean = literal.on_layers(lambda m: literal.svt(m, s.lam * s.cloud_step), mean - s.cloud_step * pull(mean))
+        w |= dict.fromkeys(V, mean)
+        joined |= dict.fromkeys(V, t + 1)
+    return mean
+
+
+def run(settings, seed=0, smooth_grad=None, weather=SLOW, rounds=20):
+    envs = envs_of(FEDSLR_B, settings, rounds)
+    envs["aggregator"] = replace(envs["aggregator"], smooth_grad=smooth_grad)
+    policies = FEDSLR_B.policies(settings, {h: len(TREE[h]) for h in TREE}, np.inf, np.inf, 0)
+    net, trace = play(FEDSLR_B, settings, rounds, weather=weather, policies=policies, seed=seed, envs=envs)
+    members = [sorted(c.children) for c in trace.closed["aggregator"]]
+    return net, trace, members, lambda n, k: sorted(trace.closed[n][k].children)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("cloud_step", [0.0, 0.4])
+def test_first_b(seed, cloud_step):
+    settings = replace(SETTINGS, cloud_step=cloud_step)
+    toward = np.linspace(-1, 1, LAYOUT.size)
+    net, _, members, active = run(settings, seed, smooth_grad=lambda w: w - toward)
+    assert len(members) == 20 and len({tuple(m) for m in members}) > 1
+    got = lowrank.unpack(LAYOUT, state(net, "aggregator").model)
+    assert np.abs(got - literally(settings, members, active, lambda w: w - toward)).max() < 1e-11
+
+
+def test_sync_waits_for_everybody():
+    settings = replace(SETTINGS, cloud="sync", ready=0, participation=1.0)
+    net, trace, members, active = run(settings)
+    assert members == [sorted(TREE)] * 20
+    got = lowrank.unpack(LAYOUT, state(net, "aggregator").model)
+    assert np.abs(got - literally(settings, members, active)).max() < 1e-11
+    rounds = [m for m in trace.told if isinstance(m[1], Progress)]
+    assert [m.devices for _, m in rounds] == [len(DEVICES)] * 20
+
+
+def test_rigorous_never_stops_a_hospital():
+    settings = replace(SETTINGS, cloud="rigorous")
+    _, trace, members, _ = run(settings)
+    assert all(len(m) >= 2 for m in members)
+    assert min(len(trace.closed[h]) for h in TREE) >= 10
+
+
+def test_after_the_own_step_of_the_aggregator_factors_travel():
+    plain, stepped = (state(run(replace(SETTINGS, cloud_step=c))[0], "aggregator").model for c in (0.0, 2.0))
+    assert set(plain.ranks) == {lowrank.DENSE}  # the mean of low-rank models is none
+    assert min(stepped.ranks) >= 0
+
+
+def test_settings_are_checked():
+    with pytest.raises(UsageError, match="ready = 0 with cloud = 'first-b'"):
+        Settings(cloud="first-b")
+    with pytest.raises(UsageError, match="cloud"):
+        Settings(cloud="never")
+    with pytest.raises(UsageError, match="would interrupt"):
+        fedslr_consensus.policies(SETTINGS, {"h": 2}, 1.0, 1.0, evaluate_every=2)
+    assert "no round will be over" in fedslr_consensus.warnings(SETTINGS, {"h": 2})[0]

@@ -1,0 +1,168 @@
+"""Evaluation rounds around a method, and how everybody learns that the run is over."""
+
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+
+from edge_sdk.contract import node as nodes
+from edge_sdk.contract.loopback import Weather
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr.method import FEDSLR, Settings
+from edge_sdk.methods.shared.evaluation import Evaluate, Finished, Models, Progress, Report, Scores, Watched, evaluated
+from edge_sdk.methods.shared.gather import Sum
+from tests.methods.problems import DEVICES, HASTY, PROBLEMS, TREE, devices_counted, envs_of, play, state, told
+
+SETTINGS = Settings(eta_g=0.5, lam=0.2, mu=0.1, batch=16, participation=0.5)
+NODES = ("aggregator", *TREE, *DEVICES)
+
+
+def packed(net):
+    return state(net, "aggregator").model.values
+
+
+@pytest.mark.parametrize("every, rounds", [(4, [4, 8, 10]), (5, [5, 10]), (0, [10]), (1, list(range(1, 11)))])
+def test_every_device_is_asked_and_nothing_changes(every, rounds):
+    plain, _ = play(FEDSLR, SETTINGS, 10)
+    net, trace = play(evaluated(FEDSLR, every), SETTINGS, 10, seed=3)
+    reports = told(trace, Report)
+    assert [(r.round, r.sums["devices"], r.final) for r in reports] == [(r, 6, r == 10) for r in rounds]
+    assert packed(net).tobytes() == packed(plain).tobytes()
+    for d in DEVICES:
+        assert state(net, d).p.tobytes() == state(plain, d).p.tobytes()
+    assert [p.round for p in told(trace, Progress)] == list(range(1, 11))  # once each
+
+
+def test_the_sums_are_those_of_the_models():
+    net, trace = play(evaluated(FEDSLR), SETTINGS, 6)
+    (report,), m = told(trace, Report), FEDSLR.show(net.nodes["aggregator"].env, state(net, "aggregator"))
+    judged = {d: {k: PROBLEMS[d].score(t) for k, t in models_of(net, d, m).items()} for d in DEVICES}
+    for kind in ("global", "personal"):
+        assert report.sums[f"{kind}_correct"] == sum(j[kind]["correct"] for j in judged.values())
+        accuracy = sum(j[kind]["correct"] / j[kind]["samples"] for j in judged.values())
+        assert np.isclose(report.sums[f"{kind}_accuracy"], accuracy, rtol=1e-14)
+        assert np.isclose(report.sums[f"{kind}_loss"], sum(j[kind]["loss"] for j in judged.values()), rtol=1e-14)
+    assert report.sums["samples"] == sum(len(f.b) for f in PROBLEMS.values())
+
+
+def models_of(net, d, m):
+    return FEDSLR.models(net.nodes[d].env, state(net, d), m)
+
+
+def test_devices_tell_their_own_scores_and_at_the_end_their_models():
+    net, trace = play(evaluated(FEDSLR, 3), SETTINGS, 6)
+    shown = FEDSLR.show(net.nodes["aggregator"].env, state(net, "aggregator"))
+    for d in DEVICES:
+        assert [m.round for m in told(trace, Scores, d)] == [3, 6]
+        (models,) = told(trace, Models, d)
+        for name, theta in models_of(net, d, shown).items():
+            assert models.models[name].tobytes() == theta.tobytes()
+
+
+def test_everybody_is_told_that_the_run_is_over():
+    _, trace = play(evaluated(FEDSLR), SETTINGS, 3)
+    for name in NODES:
+        assert told(trace, Finished, name) == [Finished(3)]
+
+
+def test_who_was_heard_gets_no_second_model():
+    _, trace = play(evaluated(FEDSLR), SETTINGS, 3)
+    words = [m for _, _, m in trace.crossed if isinstance(m, Finished)]
+    assert len(words) == 9 and all(m.shown is None for m in words)
+
+
+def test_a_device_that_missed_the_last_evaluation_gets_model_and_scores_with_the_last_words():
+    """Its last evaluation is slow, so it is not heard; its mail arrives all the same."""
+    plain, _ = play(evaluated(FEDSLR), SETTINGS, 3, policies=HASTY)
+    question = max(plain.nodes["d3"].record.above - 1, 1)
+    _, trace = play(evaluated(FEDSLR), SETTINGS, 3, policies=HASTY, weather=Weather(slow={("d3", question): 60.0}))
+    (report,) = told(trace, Report)
+    assert report.sums["devices"] == 5
+    assert next(m for _, to, m in trace.crossed if to == "d3" and isinstance(m, Finished)).shown is not None
+    assert told(trace, Finished, "d3") == [Finished(3)]
+    models = told(trace, Models, "d3")
+    assert models and models[-1].models["personal"].tobytes() == models[0].models["personal"].tobytes()
+
+
+def test_last_words_go_to_children_that_are_away_too():
+    """What a durable outbox will deliver when they are back. Here: addressed, and lost."""
+    away = Weather(away={"d3": [(5.0, inf)], "h2": [(5.0, inf)]})
+    _, trace = play(evaluated(FEDSLR), SETTINGS, 6, policies=HASTY, weather=away)
+    to = {to: m for _, to, m in trace.crossed if isinstance(m, Finished)}
+    assert to["h2"].shown is not None and to["d3"].shown is not None and to["h0"].shown is None
+
+
+def test_a_hospital_hears_the_end_late_and_passes_it_on():
+    method = evaluated(FEDSLR)
+    envs = envs_of(method, SETTINGS, 3)
+    node = nodes.new("h0", method.hospital, envs["h0"], "aggregator", HASTY["hospital"], 0.0, ("d0", "d1"))
+    node = nodes.start(node, 0.0).node
+    shown = fedslr.show(envs["aggregator"], fedslr.aggregator_start(envs["aggregator"])[0])
+    done = nodes.arrive(node, nodes.Envelope("aggregator", "h0", 9, Finished(3, shown)), 1.0)
+    assert done.told == (Finished(3),)
+    assert [e.to for e in done.out] == ["d0", "d1", "d2"]
+    assert all(e.message.shown is shown and not e.asks for e in done.out)
+    assert not done.node.record.below.owed
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_end_comes_in_bad_weather(seed):
+    weather = Weather(drop=0.3, away={"h1": [(20, 60)], "d0": [(0, inf)]}, slow={("h0", 3): 50.0})
+    net, trace = play(evaluated(FEDSLR, 4), SETTINGS, 12, weather=weather, policies=HASTY, seed=seed)
+    assert [m.round for m in told(trace, Report)] == [4, 8, 12]
+    assert told(trace, Finished) == [Finished(12)]
+    assert state(net, "aggregator").round == 12
+
+
+def test_devices_without_held_out_samples_are_not_among_the_devices():
+    envs = envs_of(FEDSLR, SETTINGS, 2)
+    envs["d1"] = replace(envs["d1"], score=None)
+    envs["d2"] = replace(envs["d2"], score=lambda theta: {"samples": 0, "correct": 0})
+    _, trace = play(evaluated(FEDSLR), SETTINGS, 2, envs=envs)
+    assert told(trace, Report)[0].sums["devices"] == 4
+    assert told(trace, Scores, "d1")[0].sums == told(trace, Scores, "d2")[0].sums == {}
+
+
+def test_nobody_at_all_has_scores():
+    envs = {name: replace(env, score=None) for name, env in envs_of(FEDSLR, SETTINGS, 2).items()}
+    _, trace = play(evaluated(FEDSLR), SETTINGS, 2, envs=envs)
+    assert told(trace, Report) == [Report(2, {}, True)]
+
+
+def test_answers_out_of_place_cost_only_themselves():
+    method = evaluated(FEDSLR)
+    env = envs_of(method, SETTINGS, 3)["aggregator"]
+    s, _ = method.aggregator.start(replace(env, here=tuple(TREE)))
+    with pytest.raises(PeerError, match="h0 sent Scores, expected Sum or Nobody"):
+        method.aggregator.receive(env, s, "h0", Scores(1, {"devices": 1.0}))
+    with pytest.raises(PeerError, match="h0 sent Sum, expected Scores"):
+        method.aggregator.receive(env, replace(s, evaluating=True), "h0", Sum(env.theta0, 1.0))
+    device = method.device.start(env)[0]
+    with pytest.raises(PeerError, match="sent Scores, expected Global"):
+        method.device.receive(env, device, "up", Evaluate(1, False, Scores(1, {})))
+
+
+def test_the_wrapped_method_shows_and_judges_like_the_bare_one():
+    method = evaluated(FEDSLR)
+    net, _ = play(method, SETTINGS, 2)
+    root, d0 = net.nodes["aggregator"], net.nodes["d0"]
+    shown = method.show(root.env, root.record.state)
+    assert isinstance(root.record.state, Watched) and shown.model is state(net, "aggregator").model
+    assert set(method.models(d0.env, d0.record.state, shown)) == {"global", "personal"}
+    assert set(method.models(root.env, None, shown)) == {"global"}
+
+
+def test_two_wrappings_have_the_same_types():
+    """A codec made from one must know the states of the other."""
+    one, other = evaluated(FEDSLR, 2), evaluated(FEDSLR, 5)
+    assert one.messages == other.messages
+    assert all(getattr(one, t).state is getattr(other, t).state for t in ("device", "hospital", "aggregator"))
+
+
+def test_evaluation_does_not_move_the_draws():
+    _, plain = play(FEDSLR, SETTINGS, 8)
+    _, trace = play(evaluated(FEDSLR, 1), SETTINGS, 8)
+    assert [p.sums["samples"] for p in told(trace, Progress)] == [p.sums["samples"] for p in told(plain, Progress)]
+    assert len(devices_counted(plain)) == 8

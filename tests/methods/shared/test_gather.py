@@ -1,0 +1,101 @@
+"""Sums that are exact, so that no order of arrival leaves a trace; and what a peer may send."""
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from edge_sdk.algebra.vectors import EMPTY_LAYOUT
+from edge_sdk.contract.method import Place
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.shared import gather
+from edge_sdk.methods.shared.gather import Nobody, Sum
+
+
+def summed(parts, dtype=np.float32):
+    tally = None
+    for name, part in parts:
+        tally = gather.add(tally, name, part)
+    return tally, gather.total(tally, np.zeros(0, dtype))
+
+
+def bits(s):
+    return s.total.tobytes(), s.weight, s.count, sorted(s.scores.items())
+
+
+def wild(rng, n=200):
+    """Numbers of all sizes, which floating point adds differently in every order."""
+    return (rng.normal(size=n) * 10.0 ** rng.integers(-9, 4, n)).astype(np.float32)
+
+
+def test_every_order_gives_the_same_bits():
+    rng = np.random.default_rng(0)
+    parts = [(f"d{i}", Sum(wild(rng), float(rng.random()), 1, {"loss": float(rng.random())})) for i in range(5)]
+    tallies, sums = zip(*(summed(order) for order in permutations(parts)), strict=True)
+    assert len({repr(bits(s)) for s in sums}) == 1
+    assert {t.heard for t in tallies} == {("d0", "d1", "d2", "d3", "d4")}
+    floats = {sum((p.total for _, p in order), np.float32(0)).tobytes() for order in permutations(parts)}
+    assert len(floats) > 1  # which is why
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_sum_is_right_to_the_last_bit_of_float32(dtype):
+    rng = np.random.default_rng(1)
+    parts = [wild(rng).astype(dtype) for _ in range(40)]
+    _, s = summed([(str(i), Sum(p, 1.0)) for i, p in enumerate(parts)], dtype)
+    exact = np.array([float(sum(map(int, np.rint(np.ldexp(np.array(c, np.float64), 70))))) for c in zip(*parts)])  # noqa: B905
+    assert s.total.dtype == dtype and s.count == 40 and s.weight == 40.0
+    assert np.allclose(s.total, np.ldexp(exact, -70), rtol=1e-7 if dtype == np.float32 else 1e-15, atol=1e-20)
+
+
+def test_what_one_device_sends_comes_through_unchanged():
+    x = wild(np.random.default_rng(2))
+    x = x[np.abs(x) > 2.0**-46]
+    _, s = summed([("d", Sum(x, 0.1, 1, {"loss": 0.3}))])
+    assert s.total.tobytes() == x.tobytes() and s.weight == 0.1 and s.scores == {"loss": 0.3}
+
+
+def test_the_largest_numbers_that_are_let_in_do_not_overflow():
+    x = np.full(3, gather.LARGEST)
+    _, s = summed([(str(i), Sum(-x, 1.0)) for i in range(1000)], np.float64)
+    assert (s.total == -1000 * x).all()
+
+
+def test_scores_that_only_some_have():
+    parts = [("a", Sum(np.zeros(1), 1.0, 1, {"x": 1.0})), ("b", Sum(np.zeros(1), 1.0, 2, {"y": 2.0}))]
+    tally, s = summed(parts)
+    assert s.scores == gather.scores(tally) == {"x": 1.0, "y": 2.0} and s.count == 3
+
+
+def test_nobody_answers_for_an_empty_hospital():
+    assert gather.answer(None, np.zeros(1)) == Nobody()
+
+
+@pytest.mark.parametrize(
+    "bad, says",
+    [
+        ({"total": np.array([1.0, np.nan])}, "diverged"),
+        ({"total": np.array([np.inf])}, "diverged"),
+        ({"total": np.array([-1e12])}, "diverged"),
+        ({"weight": 0.0}, "weight 0"),
+        ({"weight": float("nan")}, "weight nan"),
+        ({"count": 0}, "0 devices"),
+        ({"scores": {"loss": float("nan")}}, "loss"),
+    ],
+)
+def test_a_sum_is_checked(bad, says):
+    good = Sum(np.zeros(2), 1.0)
+    good.check(EMPTY_LAYOUT)
+    with pytest.raises(ValueError, match=says):
+        replace(good, **bad).check(EMPTY_LAYOUT)
+
+
+def test_only_answers_from_children_and_no_more_devices_than_they_have():
+    env = Place(sizes={"h": 3})
+    assert gather.gathered(env, None, "h", Nobody()) is None
+    assert gather.gathered(env, None, "h", Sum(np.zeros(1), 3.0, 3)).count == 3
+    with pytest.raises(PeerError, match="h sent a sum of 4 devices, it has 3"):
+        gather.gathered(env, None, "h", Sum(np.zeros(1), 4.0, 4))
+    with pytest.raises(PeerError, match="h sent str, expected Sum or Nobody"):
+        gather.gathered(env, None, "h", "something")

@@ -1,0 +1,103 @@
+"""Charts and reports: data in, text out."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from math import inf, nan
+
+import pytest
+
+from edge_sdk.replay import charts, report, report_html
+
+RESULT = {
+    "method": "fedslr",
+    "rounds": 2,
+    "seed": 1,
+    "hospitals": 1,
+    "broker": "embedded",
+    "data": {"name": "a<b>", "generated": True},
+    "auc": {},
+    "accuracy": {"local": 0.5, "global": 0.25, "personalised": 0.75},
+    "devices": [
+        {
+            "device": "d<1>",
+            "hospital": "h",
+            "samples": 10,
+            "held_out": 5,
+            "classes": 2,
+            "accuracy": {"local": 0.5, "global": 0.25, "personalised": 0.75},
+            "density": 0.125,
+            "peak_memory_mb": 80.0,
+            "cpu_seconds": 1.5,
+        }
+    ],
+    "bytes": dict.fromkeys(report_html.HOPS, 1_500_000),
+    "seconds": 12.0,
+    "memory": {"device_peak_mb": 80.0},
+    "density": 0.125,
+    "model": {"parameters": 100, "parameters_sent": 40, "ranks": {"w": 3}, "full_ranks": {"w": 8}},
+    "settings": {},
+    "curve": [
+        {"kind": "round", "round": 1, "devices": 1, "sums": {"loss": 2.0}, "bytes": {}, "bytes_so_far": 5, "time": 3.0},
+        {
+            "kind": "evaluation",
+            "round": 1,
+            "final": True,
+            "sums": {"devices": 1.0, "samples": 5.0, "global_accuracy": 0.25, "personal_accuracy": 0.75},
+            "bytes": {},
+            "bytes_so_far": 6,
+            "time": 4.0,
+        },
+        {"kind": "finished", "round": 1, "bytes": {}, "bytes_so_far": 6, "time": 4.0},
+    ],
+}
+
+
+def test_ticks_are_round_and_inside() -> None:
+    ticks = charts.Axis(0.03, 0.97, 0, 100).ticks()
+    assert ticks == pytest.approx([0.2, 0.4, 0.6, 0.8])
+    assert charts.Axis(0, 30, 0, 1).ticks(8) == [0, 5, 10, 15, 20, 25, 30]
+
+
+def test_an_axis_is_linear() -> None:
+    axis = charts.Axis(2.0, 4.0, 100.0, 0.0)
+    assert [axis(2.0), axis(3.0), axis(4.0)] == [100.0, 50.0, 0.0]
+
+
+@pytest.mark.parametrize("points", [[(0, 1.0)], [(0, 0.0), (1, 0.0)], [(0, nan), (1, 2.0)], [(0, 1e9), (1, -1e9)]])
+def test_lines_are_svg_whatever_the_data(points: list[tuple[float, float]]) -> None:
+    svg = ET.fromstring(charts.lines({"a & b": points}, "x", "y"))
+    drawn = [float(v) for c in svg.iter("circle") for v in (c.attrib["cx"], c.attrib["cy"])]
+    assert len(drawn) == 2 * sum(y == y for _, y in points) and all(0 <= v <= charts.WIDTH for v in drawn)
+
+
+def test_nothing_to_draw() -> None:
+    assert "nothing to draw" in charts.lines({"a": [(0, nan), (1, inf)]}, "x", "y")
+    assert "nothing to draw" in charts.bars([], {}, "y")
+
+
+def test_every_bar_is_there_and_as_high_as_its_value() -> None:
+    svg = ET.fromstring(charts.bars(["p", "q"], {"a": [0.5, 1.0], "b": [nan, 0.25]}, "y", percent=True))
+    heights = [float(rect.attrib["height"]) for rect in svg.iter("rect")]
+    full = charts.HEIGHT - charts.BOTTOM - charts.TOP
+    assert heights == pytest.approx([full / 2, full, full / 4], abs=0.1)
+
+
+def test_the_page_escapes_names_and_says_what_is_generated() -> None:
+    page = report_html.page(RESULT)
+    assert "d&lt;1&gt;" in page and "d<1>" not in page
+    assert "<b>generated</b>" in page and "3</td><td>8" in page
+
+
+def test_the_terminal_shows_a_line_per_round_and_a_table() -> None:
+    lines = [report.round_line(line, began=0.0) for line in RESULT["curve"][:2]]
+    assert lines[0].split() == ["1", "1", "2.0000", "-", "-", "0.0", "3.0"]
+    assert lines[1].split()[0] == "end" and "25.0%" in lines[1] and "75.0%" in lines[1]
+    table = report.device_table(RESULT)
+    assert "d<1>" in table and table.splitlines()[-1].split() == ["mean", "50.0%", "25.0%", "75.0%"]
+    assert "rank     w 3/8" in report.summary(RESULT) and "12.5% of the personal" in report.summary(RESULT)
+
+
+def test_the_terminal_says_nothing_of_ranks_and_zeros_where_there_are_none() -> None:
+    said = report.summary({**RESULT, "density": 0.99, "model": {**RESULT["model"], "ranks": {"w": 8}}})
+    assert "rank " not in said and "personal " not in said.replace("personalised", "")

@@ -1,0 +1,72 @@
+"""Bundles that are compiled for a replay: kept for later, and only as long as the compiler is the same."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edge_sdk.errors import UsageError
+from edge_sdk.replay import bundles as ondemand
+
+SIZES = ["--input", "30", "--classes", "2"]
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Commands that were run; each writes a file. The compiler's source is tmp_path/models."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        commands.append(command)
+        Path(command[-1]).write_bytes(b"bundle")
+        return SimpleNamespace(returncode=0)
+
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "rules.py").write_text("a = 1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(ondemand, "compiler", lambda: tmp_path / "models")
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
+
+
+def test_it_is_compiled_once(compiler: list[list[str]]) -> None:
+    said: list[str] = []
+    first = ondemand.compiled("mlp", SIZES, 0, said.append)
+    assert first.read_bytes() == b"bundle" and ondemand.compiled("mlp", SIZES, 0, said.append) == first
+    assert len(compiler) == len(said) == 1 and compiler[0][3:-2] == ["compile", "mlp", "--seed", "0", *SIZES]
+    assert list(first.parent.iterdir()) == [first]
+
+
+def test_anew_for_another_seed_size_or_compiler(compiler: list[list[str]], tmp_path: Path) -> None:
+    paths = {ondemand.compiled("mlp", SIZES, seed, print) for seed in (0, 1)}
+    paths.add(ondemand.compiled("mlp", [*SIZES[:-1], "3"], 0, print))
+    (tmp_path / "models" / "rules.py").write_text("a = 2")
+    paths.add(ondemand.compiled("mlp", SIZES, 0, print))
+    assert len(paths) == len(compiler) == 4
+
+
+def test_a_compiler_that_fails_or_is_missing(compiler: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = SimpleNamespace(returncode=2, stderr="UnsupportedOperator: what", stdout="")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(UsageError, match="UnsupportedOperator: what"):
+        ondemand.compiled("mlp", SIZES, 0, print)
+    monkeypatch.setattr(ondemand, "compiler", lambda: None)
+    with pytest.raises(UsageError, match="name one with --bundle"):
+        ondemand.compiled("mlp", SIZES, 0, print)
+
+
+def test_a_network_of_the_zoo_can_be_named(compiler: list[list[str]], tmp_path: Path) -> None:
+    cohort = SimpleNamespace(shapes={"x": (784,)}, classes=("a", "b"))
+    ondemand.named_bundle("mnist:x.npz", Path("lenet"), cohort, 7, print)  # type: ignore[arg-type]
+    assert compiler[0][3:-2] == ["compile", "lenet", "--seed", "7", "--input", "1,28,28", "--classes", "2"]
+    mine = tmp_path / "lenet"
+    mine.write_bytes(b"mine")
+    for named in (mine, Path("missing.bundle"), Path("somewhere/lenet")):
+        assert ondemand.named_bundle("mnist:x.npz", named, cohort, 7, print) == named.resolve()  # type: ignore[arg-type]
+    cohort.shapes = {"x.device": (392,), "x.hospital": (392,)}
+    with pytest.raises(UsageError, match="split model"):
+        ondemand.named_bundle("mnist:x.npz", Path("lenet"), cohort, 7, print)  # type: ignore[arg-type]
