@@ -19,7 +19,8 @@ import numpy as np
 
 from models.ir.graph import Block, Dim, Graph, Node, Shape, product
 from models.rules import weight_gradient
-from models.rules.convolution import Geometry, channel_sum, geometry, input_adjoint
+from models.rules.convolution import channel_sum, input_adjoint
+from models.rules.geometry import Geometry, geometry
 
 DOMAIN = "com.microsoft.nchwc"
 BLOCK = 16

@@ -8,65 +8,13 @@ positions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import ceil, prod
+from math import prod
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Batch, Graph, Node, Shape
+from models.ir.graph import Graph, Node, Shape
 from models.rules import weight_gradient
+from models.rules.geometry import Geometry, geometry
 from models.rules.table import Adjoints, Want, rule
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """How a window moves: one entry per spatial axis."""
-
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    dilation: tuple[int, ...]
-    group: int = 1
-
-    @property
-    def pads(self) -> list[int]:
-        return [*self.before, *self.after]
-
-    @property
-    def reach(self) -> tuple[int, ...]:
-        """Input positions between the first and the last tap."""
-        return tuple(d * (k - 1) for d, k in zip(self.dilation, self.kernel, strict=True))
-
-    @property
-    def dense(self) -> bool:
-        """Every position, every tap side by side."""
-        return all(s == 1 for s in self.stride) and all(d == 1 for d in self.dilation)
-
-
-def geometry(g: Graph, n: Node, kernel: Shape) -> Geometry:
-    """The window of a Conv or pooling node, with automatic padding resolved."""
-    at, spatial = n.attributes, g.shape(n.inputs[0])[2:]
-    nd = len(kernel)
-    if any(isinstance(d, Batch) for d in spatial):
-        raise UnsupportedPattern(f"{n.op} along the batch axis", n.where)
-    stride, dilation = at.get("strides", [1] * nd), at.get("dilations", [1] * nd)
-    pads = at.get("pads") or [0] * (2 * nd)
-    auto = at.get("auto_pad", "NOTSET")
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        pads = same_pads(auto, spatial, kernel, stride, dilation)
-    return Geometry(
-        tuple(kernel), tuple(stride), tuple(pads[:nd]), tuple(pads[nd:]), tuple(dilation), at.get("group", 1)
-    )
-
-
-def same_pads(auto: str, spatial: Shape, kernel: Shape, stride: list[int], dilation: list[int]) -> list[int]:
-    """ceil(in / stride) outputs; the odd one goes after (UPPER) or before (LOWER)."""
-    need = [
-        max(0, (ceil(d / s) - 1) * s + (k - 1) * e + 1 - d)
-        for d, k, s, e in zip(spatial, kernel, stride, dilation, strict=True)
-    ]
-    less, more = [v // 2 for v in need], [v - v // 2 for v in need]
-    return less + more if auto == "SAME_UPPER" else more + less
 
 
 @rule("Conv")

@@ -9,7 +9,7 @@ import numpy as np
 
 from models.ir.errors import UnsupportedPattern
 from models.ir.graph import Graph, Node, Shape, divided, product
-from models.rules.convolution import Geometry, geometry
+from models.rules.geometry import Geometry, geometry
 from models.rules.table import Adjoints, Want, rule
 
 

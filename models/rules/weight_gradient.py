@@ -13,14 +13,11 @@ copies a weight per sample, the second copies the images (`many_weights` says wh
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from models.ir.graph import Dim, Graph, Shape, product
-
-if TYPE_CHECKING:
-    from models.rules.convolution import Geometry
+from models.rules.geometry import Geometry
 
 # from this many channels on, or up to this many taps, a one-hot Conv builds 2-D columns faster than slices do
 CHANNELS_FOR_ONE_HOT, TAPS_FOR_ONE_HOT = 16, 9
