@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from aggregator.private_model.table import given, regulariser_of, warnings_of
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.classification import areas
 from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.atomic import replace_file
 from edge_sdk.contract.method import Place
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.public_inputs import read_public
@@ -171,10 +171,8 @@ class Aggregator:
             return
         theta = method_of(self.job).models(self.place, None, self.newest)["global"]
         arrays = {slot.name: layout.view(theta, slot) for slot in layout.slots}
-        part = self.directory / "model.npz.part"
-        with part.open("wb") as file:
+        with replace_file(self.directory / "model.npz") as file:
             np.savez(file, **arrays)
-        os.replace(part, self.directory / "model.npz")
 
 
 def sentence(line: Mapping[str, Any]) -> str:
