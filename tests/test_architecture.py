@@ -17,7 +17,7 @@ DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
     "paho": {"edge_sdk.wire.mqtt"},
     "onnxruntime": {"edge_sdk.model.onnx_session"},
-    "sqlite3": {"edge_sdk.delivery.store"},
+    "sqlite3": {"edge_sdk.delivery.database"},
 }
 SERVER = DEVICE_BUDGET | {"torch", "onnx", "onnxscript", "onnx_ir", "amqtt", "ml_dtypes"}
 MAY_IMPORT = {

@@ -1,4 +1,8 @@
-"""What the application is told: saved with what it is about, handed over after the commit, at least once."""
+"""Events, which a role tells the application: saved with the state that they are about, handed over after the commit.
+
+Each is handed over at least once: it is deleted after the application has had it, and a kill between the two repeats
+it, with the same number.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +13,38 @@ from math import inf
 from typing import Any
 
 from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Coder
+from edge_sdk.delivery.engine import MessageCodec
 from edge_sdk.delivery.failpoints import reach
 from edge_sdk.delivery.store import Store
 
 
-class Telling:
-    """Messages for the application. What changes the disk is called within a transaction of the caller's.
+class Events:
+    """Events that the application has not had. Functions that change the disk are called within a transaction.
 
     Attributes:
-        told: number and message of what it has not had.
-        done: numbers of what it has had, to be deleted by `tidy`.
+        told: number and message of each.
+        done: numbers of events that it has had, to be deleted by `delete_told`.
     """
 
     def __init__(
         self,
         name: str,
         store: Store,
-        records: Coder,
+        records: MessageCodec,
         tell: Callable[[int, Any], None],
         counters: Counters,
         log: Logger,
     ):
         self.name, self.store, self.tell, self.counters, self.log = name, store, tell, counters, log
-        self.told = [(id, records.decode(body)) for id, body in store.told()]
+        self.told = [(id, records.decode(body)) for id, body in store.load_told()]
         self.done: list[int] = []
 
-    def add(self, told: Iterable[tuple[Any, bytes]]) -> None:
-        """Messages, each with its encoding."""
+    def add_events(self, told: Iterable[tuple[Any, bytes]]) -> None:
+        """Save events, each of which comes with its encoding."""
         self.told += [(self.store.save_told(encoded), message) for message, encoded in told]
 
-    def tell_all(self) -> float:
-        """Hand over what the application has not had. An exception there is its own affair, and is logged.
+    def tell_application(self) -> float:
+        """Hand over what the application has not had. An exception that it raises is logged, and changes nothing here.
 
         Returns:
             When the first was handed over, by time.monotonic(); inf where there was none.
@@ -57,8 +61,8 @@ class Telling:
             first = min(first, time.monotonic())
         return first
 
-    def tidy(self) -> None:
-        """Delete what it has had."""
+    def delete_told(self) -> None:
+        """Delete what the application has had."""
         if self.done:
             self.store.drop_told(self.done)
         self.done = []

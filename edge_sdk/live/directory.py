@@ -1,4 +1,4 @@
-"""The files of a node: which run it works in, a store for each run, and a lock: two processes must not share them."""
+"""A node's directory: which run it works in, a store for each run, and a lock: two processes must not share them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from edge_sdk.delivery.store import Store
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.wire.frames import Buffer
 
-PATIENCE = 5.0  # seconds that a process which is just ending may hold the lock
+PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
 
 
 def encode_run(run: Run) -> bytes:
+    """A run's description as bytes, as it is saved and as it goes down with a hello."""
     fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
     packed: bytes = msgpack.packb(fields)
     return packed
 
 
 def decode_run(data: Buffer) -> Run:
-    """A run from a peer.
+    """Read a run's description. Fields that this version does not know are left out.
 
     Raises:
         PeerError: it is none.
@@ -42,8 +43,8 @@ def decode_run(data: Buffer) -> Run:
         raise PeerError(f"run: {e}") from None
 
 
-class Desk:
-    """A node's directory.
+class NodeDirectory:
+    """A node's directory, locked while it is open.
 
     Raises:
         UsageError: another process works there.
@@ -52,53 +53,57 @@ class Desk:
     def __init__(self, directory: Path, durability: str):
         self.directory, self.durability = directory, durability
         directory.mkdir(parents=True, exist_ok=True)
-        self.lock = locked(directory / "lock")
+        self.lock = lock_file(directory / "lock")
 
-    def current(self) -> Run | None:
-        """The run that this node worked in last."""
+    def current_run(self) -> Run | None:
+        """The run that this node worked in last; None: it never was in one."""
         note = self.directory / "current"
         if not note.exists():
             return None
-        store = self.store(note.read_text().strip())
+        store = self.make_store(note.read_text().strip())
         try:
-            saved = store.get("run")
+            saved = store.get_value("run")
             return None if saved is None else decode_run(saved)
         finally:
             store.close()
 
-    def open(self, run: Run) -> Store:
-        """The store of a run, from now on the current one.
+    def open_store(self, run: Run) -> Store:
+        """Open the store of a run, which is the current one from now on.
 
         Raises:
             UsageError: a run of that name, but with other settings, was begun here.
         """
-        store = self.store(run.id)
+        store = self.make_store(run.id)
         try:
-            self.note(run, store)
+            self.remember_run(run, store)
         except BaseException:
             store.close()  # or it would stay locked for whoever tries again
             raise
         return store
 
-    def note(self, run: Run, store: Store) -> None:
-        """From now on this run is the current one, and this is its store."""
-        saved, encoded = store.get("run"), encode_run(run)
+    def remember_run(self, run: Run, store: Store) -> None:
+        """Save which run this store belongs to, and that it is the current one."""
+        saved, encoded = store.get_value("run"), encode_run(run)
         if saved is not None and saved != encoded:
             raise UsageError(
                 f"run {run.id!r} was begun in {self.directory} with other settings; give the new one another id"
             )
-        store.put("run", encoded)
+        store.put_value("run", encoded)
         write_text(self.directory / "current", run.id + "\n")
 
-    def store(self, run: str) -> Store:
+    def make_store(self, run: str) -> Store:
         return Store(self.directory / f"{run}.db", self.durability)
 
     def close(self) -> None:
         self.lock.close()
 
 
-def locked(path: Path) -> IO[str]:
-    """The file, locked for as long as it is open. A process that is killed lets go."""
+def lock_file(path: Path) -> IO[str]:
+    """Open and lock a file, for as long as it stays open. The system unlocks it when a process is killed.
+
+    Raises:
+        UsageError: another process has it, and still has it after PATIENCE seconds.
+    """
     file, end = path.open("w"), time.monotonic() + PATIENCE
     while True:
         try:

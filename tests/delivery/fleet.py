@@ -116,7 +116,7 @@ class Fleet:
     def state(self, name: str) -> Any:
         store = Store(self.base / name / "count.db")
         try:
-            saved = store.record()
+            saved = store.load_record()
             codec = roles.assembly(ROLES[self.tier(name)], RUN).records
             return None if saved is None else codec.decode(saved).state
         finally:
@@ -125,7 +125,7 @@ class Fleet:
     def quarantined(self, name: str) -> list[tuple[str, int, str]]:
         store = Store(self.base / name / "count.db")
         try:
-            return store.quarantined()
+            return store.load_quarantine()
         finally:
             store.close()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Coder
+from edge_sdk.delivery.engine import MessageCodec
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.wire.link import Backoff
 from tests.delivery import roles
@@ -73,7 +73,7 @@ class Net:
         return self.node(name, roles.DEVICE, parent, (), given={"work": work} if work else {}, **options)
 
     @property
-    def codec(self) -> Coder:
+    def codec(self) -> MessageCodec:
         """Of what the aggregator keeps."""
         return roles.assembly(roles.AGGREGATOR, Run(id="count", method="count")).records
 

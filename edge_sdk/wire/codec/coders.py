@@ -1,4 +1,4 @@
-"""How values of one annotation are written and read: numbers, text, containers and arrays.
+"""Coders: they write and read the values of one annotation, such as numbers, text, containers and arrays.
 
 A `Coder` is a pair of closures that is made once, when a codec is built, so that a message costs calls and no
 interpretation. What a coder writes is what msgpack packs; what it reads is what msgpack unpacked, and not yet trusted.
@@ -25,12 +25,14 @@ LEAST, MOST = -(2**63), 2**64 - 1  # the integers that msgpack can write
 
 @dataclass(frozen=True)
 class Coder:
-    """Attributes:
-    text: the annotation, in the words of an error.
-    types: Python's types that it writes; a union picks by them.
-    raw: the type as which it comes out of msgpack; a union picks by it.
-    encode: (value, writer) -> what msgpack packs.
-    decode: (what msgpack unpacked, reader) -> value.
+    """Writes and reads the values of one annotation.
+
+    Attributes:
+        text: the annotation, in the words of an error.
+        types: Python's types that it writes; a union picks its member by them.
+        raw: the type as which a value comes out of msgpack; a union picks its member by it.
+        encode: (value, writer) -> what msgpack packs.
+        decode: (what msgpack unpacked, reader) -> value.
     """
 
     text: str
@@ -41,7 +43,7 @@ class Coder:
 
 
 def kind_of(value: Any) -> str:
-    """A wrong value in the words of an error; of containers the type only."""
+    """A wrong value in the words of an error; for a container only its type."""
     if value is None:
         return "None"
     if isinstance(value, (bool, int, float, str, bytes)):
@@ -60,7 +62,7 @@ def unexpected(expected: str, value: Any) -> Fault:
 
 
 def exactly(kind: type, text: str) -> Decode:
-    """Reads what has this very type and is itself the value."""
+    """A decoder for values that msgpack unpacks as what they are: checks the type, and subclasses are refused."""
 
     def decode(raw: Any, _: Reader) -> Any:
         if type(raw) is not kind:
@@ -128,23 +130,24 @@ SCALARS: dict[type, Coder] = {type(None): NONE, bool: BOOL, int: INT, float: FLO
 
 
 def sequence(item: Coder) -> Coder:
-    """tuple[X, ...]"""
+    """Coder of tuple[X, ...]."""
     text, put, take = f"tuple[{item.text}, ...]", item.encode, item.decode
 
     def encode(value: Any, writer: Writer) -> list[Any]:
         if type(value) is not tuple:
             raise unexpected(text, value)
-        return each(put, value, writer)
+        return code_each(put, value, writer)
 
     def decode(raw: Any, reader: Reader) -> tuple[Any, ...]:
         if type(raw) is not tuple:
             raise unexpected(text, raw)
-        return tuple(each(take, raw, reader))
+        return tuple(code_each(take, raw, reader))
 
     return Coder(text, (tuple,), tuple, encode, decode)
 
 
-def each(do: Callable[[Any, Any], Any], values: tuple[Any, ...], nesting: Nesting) -> list[Any]:
+def code_each(do: Callable[[Any, Any], Any], values: tuple[Any, ...], nesting: Nesting) -> list[Any]:
+    """Encode or decode every item of a tuple; a fault gets the item's index as a part of its address."""
     done: list[Any] = []
     try:
         for value in values:
@@ -155,8 +158,8 @@ def each(do: Callable[[Any, Any], Any], values: tuple[Any, ...], nesting: Nestin
     return done
 
 
-def record(items: tuple[Coder, ...]) -> Coder:
-    """tuple[X, Y]"""
+def fixed_tuple(items: tuple[Coder, ...]) -> Coder:
+    """Coder of tuple[X, Y]: as many items as are named."""
     text = f"tuple[{', '.join(i.text for i in items) or '()'}]"
 
     def code(values: Any, nesting: Any, steps: tuple[Callable[[Any, Any], Any], ...]) -> list[Any]:
@@ -177,7 +180,7 @@ def record(items: tuple[Coder, ...]) -> Coder:
 
 
 def mapping(item: Coder) -> Coder:
-    """Mapping[str, X]: a dict in the order in which it was written."""
+    """Coder of Mapping[str, X]: read as a dict, in the order in which it was written."""
     text = f"Mapping[str, {item.text}]"
 
     def code(values: Any, nesting: Any, step: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -205,7 +208,7 @@ def mapping(item: Coder) -> Coder:
 
 
 def names() -> Coder:
-    """frozenset[str]: written in order, so that equal sets are equal bytes."""
+    """Coder of frozenset[str]: written in order, so that equal sets are equal bytes."""
     text = "frozenset[str]"
 
     def encode(value: Any, writer: Writer) -> list[str]:
@@ -216,7 +219,7 @@ def names() -> Coder:
     def decode(raw: Any, reader: Reader) -> frozenset[str]:
         if type(raw) is not tuple:
             raise unexpected(text, raw)
-        read: list[str] = each(STR.decode, raw, reader)
+        read: list[str] = code_each(STR.decode, raw, reader)
         if any(a >= b for a, b in pairwise(read)):
             raise Fault(f"expected {text} in ascending order, each name once")
         return frozenset(read)
@@ -225,7 +228,7 @@ def names() -> Coder:
 
 
 def tensor(spec: Tensor) -> Coder:
-    """Annotated[..., Tensor(dims, dtype)], where dtype is one of DTYPES."""
+    """Coder of Annotated[..., Tensor(dims, dtype)], where dtype is one of DTYPES."""
     wanted, dims = DTYPES.index(spec.dtype), spec.dims
 
     def check(code: int, shape: Shape, nesting: Nesting, value: Any) -> None:
@@ -250,7 +253,7 @@ def tensor(spec: Tensor) -> Coder:
 
 
 def fits(dims: tuple[int | str, ...], shape: Shape, sizes: dict[str, int]) -> bool:
-    """Whether a shape is of these dims; a symbol that is met for the first time gets its size."""
+    """A shape is of these dims. A symbol that is met for the first time gets its size."""
     if len(dims) != len(shape):
         return False
     for dim, size in zip(dims, shape, strict=True):
