@@ -17,7 +17,7 @@ FORMAT = 3
 LOG_PAGES = 10_000  # of 4 KB: when the log has so many, a commit waits until they are in their places and synced
 Database = sqlite3.Connection
 DiskError = sqlite3.Error
-"""What a full or broken disk raises."""
+"""Exception of a full or broken disk."""
 
 TABLES = """
 -- epoch, run, number of the next message, counters

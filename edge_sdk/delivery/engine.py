@@ -34,7 +34,7 @@ class MessageCodec(Protocol):
 
 @dataclass(frozen=True)
 class Assembly:
-    """What a node plays in a run, built from the run's description.
+    """A role with all that it needs, built from a run's description.
 
     Attributes:
         role: the three functions of this node's tier.
@@ -87,7 +87,7 @@ class EncodedMessage:
 
 @record
 class Outcome:
-    """What one call came to.
+    """Outcome of one call.
 
     Attributes:
         node: the node after the call, or None if nothing is to be changed.

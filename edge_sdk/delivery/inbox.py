@@ -16,7 +16,7 @@ SLACK = 32  # numbers by which `lo` may run ahead before the floor is moved: mov
 
 @dataclass
 class Peer:
-    """What was received of one peer's present disk: everything below `floor`, and what is in `seen`."""
+    """Messages received of one peer's present disk: all numbers below `floor`, and those in `seen`."""
 
     epoch: int
     floor: int = 0
@@ -27,7 +27,7 @@ class Peer:
 
 
 class Inbox:
-    """What was received of all peers. `note_message` and `renew_peer` are called within a transaction."""
+    """Messages received of all peers. `note_message` and `renew_peer` are called within a transaction."""
 
     def __init__(self, store: Store):
         self.store = store

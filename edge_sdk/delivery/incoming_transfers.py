@@ -28,7 +28,7 @@ class IncomingTransfers:
         self.reports: dict[Key, int] = {}
 
     def find_partial(self, f: Chunk | Offer) -> PartialBody | None:
-        """What there is of a body; None: the peer has too many under way."""
+        """Find what there is of a body; None: the peer has too many under way."""
         key = f.src, f.epoch, f.seq
         found = self.parts.get(key)
         if found is not None and (found.size, found.chunk) == (f.size, f.chunk):
@@ -66,7 +66,7 @@ class IncomingTransfers:
         return verdict, None
 
     def take_reports(self) -> list[tuple[str, ChunkReport]]:
-        """What is to be reported, and to whom; it is not given out again."""
+        """Take out the reports that are due, each with its receiver."""
         found = []
         for key, nonce in self.reports.items():
             part = self.parts.get(key)

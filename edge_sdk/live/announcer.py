@@ -1,4 +1,4 @@
-"""What a node says of itself: births when it is there or has changed, hellos to its children, a goodbye at the end.
+"""Publishes what a node says of itself: births when it has come or changed, hellos to its children, a goodbye.
 
 A birth tells the whole state of affairs and not what has changed, so it may be lost or repeated without harm. It is
 repeated, more and more rarely, until everybody who should answer it has.
@@ -26,7 +26,7 @@ AT_ONCE = 0.0, BIRTHS_APART[0]  # when a new birth is due, and seconds until its
 
 @dataclass(frozen=True)
 class Standing:
-    """What a node's birth says of it.
+    """State of a node as its birth tells it.
 
     Attributes:
         epoch: of its disk in this run; 0: it is in no run.

@@ -1,4 +1,4 @@
-"""What a node does when its parent or a child comes, goes, or says how it is.
+"""Handles parent and children that come, go, or say how they are.
 
     child                            parent
       birth (disk, run, ready)  ──>    greeted with a hello; sent what waits for it if it is in this run

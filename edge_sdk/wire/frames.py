@@ -121,7 +121,12 @@ class Offer:
 
 @record
 class ChunkReport:
-    """What has come of one large message: bit i of `bitmap` (little-endian) is chunk i. `nonce`: of the offer, or 0."""
+    """Report of what has come of a large message.
+
+    Attributes:
+        bitmap: little-endian; bit i: chunk i is there.
+        nonce: of the offer that this answers, or 0.
+    """
 
     to: str
     epoch: int

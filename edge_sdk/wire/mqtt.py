@@ -280,7 +280,7 @@ class Connection:
 
     @property
     def room(self) -> int:
-        """How many messages may be published now."""
+        """Number of messages that may be published now."""
         return self.window - len(self.flying) if self.up else 0
 
     def fit_chunk(self) -> int:

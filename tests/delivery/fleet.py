@@ -66,7 +66,7 @@ class Fleet:
         process.wait()
 
     def dies(self, name: str, seconds: float = 30.0) -> bool:
-        """Whether it has killed itself within the time."""
+        """True if the node has killed itself within the time."""
         try:
             code = self.processes[name].wait(seconds)
         except subprocess.TimeoutExpired:
@@ -76,7 +76,7 @@ class Fleet:
         return True
 
     def stands_still(self, name: str) -> bool:
-        """Whether it has stopped itself."""
+        """True if the node has stopped itself."""
         pid = self.processes[name].pid
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
 

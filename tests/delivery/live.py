@@ -74,7 +74,7 @@ class Net:
 
     @property
     def codec(self) -> MessageCodec:
-        """Of what the aggregator keeps."""
+        """Codec of what the aggregator saves."""
         return roles.assembly(roles.AGGREGATOR, Run(id="count", method="count")).records
 
     @property
@@ -83,7 +83,7 @@ class Net:
 
 
 def playing(*nodes: Runtime) -> ExitStack:
-    """All of them, in a `with`."""
+    """Run nodes on threads, in a `with`."""
     stack = ExitStack()
     for node in nodes:
         stack.enter_context(Live(node))

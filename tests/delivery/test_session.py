@@ -56,7 +56,7 @@ def heard(session: Session, *children: str, now: float = NOW) -> None:
 
 
 def restarted(session: Session, tmp_path: Path) -> Session:
-    """As after a kill -9: what was not committed is gone."""
+    """The session after a kill -9: what was not committed is gone."""
     session.store.close()
     return opened(tmp_path)
 

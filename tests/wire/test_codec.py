@@ -145,7 +145,7 @@ GOLDEN_BOX = bytes.fromhex(
 
 
 def test_golden_bytes() -> None:
-    """What has been written once is readable for ever: these bytes never change."""
+    """Bytes that were written once can be read for ever: these never change."""
     codec = Codec([Sum, Box])
     w = np.array([1, -0.0, 2.5], np.float32)
     plain = (None, True, -1, "\u00e9", b"\0", frozenset({"b", "a"}), {"k": ()}, np.array([[1, 2]], np.uint8))

@@ -108,7 +108,7 @@ class Nesting:
             raise Fault(f"nested more than {DEPTH} deep")
 
 
-class Writer(Nesting):
+class BodyWriter(Nesting):
     """Collects the bodies of one message."""
 
     def __init__(self, finite: bool) -> None:
@@ -128,7 +128,7 @@ class Writer(Nesting):
         return extension
 
 
-class Reader(Nesting):
+class BodyReader(Nesting):
     """Hands out the bodies of one message, which start at `position` of `data`."""
 
     def __init__(self, data: memoryview, position: int, finite: bool) -> None:

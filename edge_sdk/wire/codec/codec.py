@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.wire.codec.bodies import ALIGN, PADDING, Array, Fault, Reader, Writer
+from edge_sdk.wire.codec.bodies import ALIGN, PADDING, Array, BodyReader, BodyWriter, Fault
 from edge_sdk.wire.codec.composites import declared, named, written_name
 from edge_sdk.wire.codec.schema import Schema
 
@@ -77,7 +77,7 @@ class Codec:
         Raises:
             EncodeError: something in it is not as declared, or it is larger than the limit.
         """
-        writer = Writer(self._finite)
+        writer = BodyWriter(self._finite)
         try:
             header = msgpack.packb(declared(obj, self._roots).encode(obj, writer))
             return assemble(header, writer.bodies, self._limit)
@@ -89,7 +89,7 @@ class Codec:
     @overload
     def decode(self, data: bytes | memoryview, expect: type[T]) -> T: ...
     def decode(self, data: bytes | memoryview, expect: type | None = None) -> Any:
-        """What the bytes stand for. Its arrays are read-only views of them, so they must not change afterwards.
+        """Read a message. Its arrays are read-only views of the bytes, so these must not change afterwards.
 
         Args:
             data: from `encode`, or from anybody.
@@ -133,7 +133,7 @@ def padding(size: int) -> bytes:
     return PADDING[: -size % ALIGN]
 
 
-def open_message(data: memoryview, limit: int, finite: bool) -> tuple[Any, Reader]:
+def open_message(data: memoryview, limit: int, finite: bool) -> tuple[Any, BodyReader]:
     """Unpack the header of a message; returns it, and the reader of the bodies."""
     if len(data) > limit:
         raise Fault(f"a message of {len(data)} bytes, at most {limit}")
@@ -145,7 +145,7 @@ def open_message(data: memoryview, limit: int, finite: bool) -> tuple[Any, Reade
         short = f"truncated: {there} of {size} bytes of the header"
         raise Fault(short if size <= HEADER_LIMIT else f"a header of {size} bytes, at most {HEADER_LIMIT}")
     end = _LENGTH.size + size
-    reader = Reader(data, end, finite)
+    reader = BodyReader(data, end, finite)
     reader.skip_padding()
     return unpack(data[_LENGTH.size : end]), reader
 

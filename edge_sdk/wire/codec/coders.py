@@ -15,10 +15,20 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 
 from edge_sdk.algebra.arrays import ANY, DTYPES, Tensor
-from edge_sdk.wire.codec.bodies import Fault, Nesting, Reader, Shape, Writer, array_header, code_of, describe, short
+from edge_sdk.wire.codec.bodies import (
+    BodyReader,
+    BodyWriter,
+    Fault,
+    Nesting,
+    Shape,
+    array_header,
+    code_of,
+    describe,
+    short,
+)
 
-Encode = Callable[[Any, Writer], Any]
-Decode = Callable[[Any, Reader], Any]
+Encode = Callable[[Any, BodyWriter], Any]
+Decode = Callable[[Any, BodyReader], Any]
 
 LEAST, MOST = -(2**63), 2**64 - 1  # the integers that msgpack can write
 
@@ -64,7 +74,7 @@ def unexpected(expected: str, value: Any) -> Fault:
 def exactly(kind: type, text: str) -> Decode:
     """A decoder for values that msgpack unpacks as what they are: checks the type, and subclasses are refused."""
 
-    def decode(raw: Any, _: Reader) -> Any:
+    def decode(raw: Any, _: BodyReader) -> Any:
         if type(raw) is not kind:
             raise unexpected(text, raw)
         return raw
@@ -72,18 +82,18 @@ def exactly(kind: type, text: str) -> Decode:
     return decode
 
 
-def encode_none(value: Any, _: Writer) -> None:
+def encode_none(value: Any, _: BodyWriter) -> None:
     if value is not None:
         raise unexpected("None", value)
 
 
-def encode_bool(value: Any, _: Writer) -> bool:
+def encode_bool(value: Any, _: BodyWriter) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise unexpected("bool", value)
     return bool(value)
 
 
-def encode_int(value: Any, _: Writer) -> int:
+def encode_int(value: Any, _: BodyWriter) -> int:
     if type(value) is not int and not isinstance(value, np.integer):
         raise unexpected("int", value)
     number = int(value)
@@ -92,7 +102,7 @@ def encode_int(value: Any, _: Writer) -> int:
     return number
 
 
-def encode_float(value: Any, writer: Writer) -> float:
+def encode_float(value: Any, writer: BodyWriter) -> float:
     if isinstance(value, (float, np.floating)):
         return float(value)
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
@@ -102,7 +112,7 @@ def encode_float(value: Any, writer: Writer) -> float:
     return number
 
 
-def encode_str(value: Any, _: Writer) -> str:
+def encode_str(value: Any, _: BodyWriter) -> str:
     if type(value) is not str:
         raise unexpected("str", value)
     if not value.isascii():
@@ -113,7 +123,7 @@ def encode_str(value: Any, _: Writer) -> str:
     return value
 
 
-def encode_bytes(value: Any, _: Writer) -> bytes:
+def encode_bytes(value: Any, _: BodyWriter) -> bytes:
     if type(value) is not bytes:
         raise unexpected("bytes", value)
     return value
@@ -133,12 +143,12 @@ def sequence(item: Coder) -> Coder:
     """Coder of tuple[X, ...]."""
     text, put, take = f"tuple[{item.text}, ...]", item.encode, item.decode
 
-    def encode(value: Any, writer: Writer) -> list[Any]:
+    def encode(value: Any, writer: BodyWriter) -> list[Any]:
         if type(value) is not tuple:
             raise unexpected(text, value)
         return code_each(put, value, writer)
 
-    def decode(raw: Any, reader: Reader) -> tuple[Any, ...]:
+    def decode(raw: Any, reader: BodyReader) -> tuple[Any, ...]:
         if type(raw) is not tuple:
             raise unexpected(text, raw)
         return tuple(code_each(take, raw, reader))
@@ -194,12 +204,12 @@ def mapping(item: Coder) -> Coder:
             raise
         return done
 
-    def encode(value: Any, writer: Writer) -> dict[str, Any]:
+    def encode(value: Any, writer: BodyWriter) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise unexpected(text, value)
         return code(value, writer, item.encode)
 
-    def decode(raw: Any, reader: Reader) -> dict[str, Any]:
+    def decode(raw: Any, reader: BodyReader) -> dict[str, Any]:
         if type(raw) is not dict:
             raise unexpected(text, raw)
         return code(raw, reader, item.decode)
@@ -211,12 +221,12 @@ def names() -> Coder:
     """Coder of frozenset[str]: written in order, so that equal sets are equal bytes."""
     text = "frozenset[str]"
 
-    def encode(value: Any, writer: Writer) -> list[str]:
+    def encode(value: Any, writer: BodyWriter) -> list[str]:
         if type(value) is not frozenset:
             raise unexpected(text, value)
         return sorted(encode_str(v, writer) for v in value)
 
-    def decode(raw: Any, reader: Reader) -> frozenset[str]:
+    def decode(raw: Any, reader: BodyReader) -> frozenset[str]:
         if type(raw) is not tuple:
             raise unexpected(text, raw)
         read: list[str] = code_each(STR.decode, raw, reader)
@@ -236,14 +246,14 @@ def tensor(spec: Tensor) -> Coder:
             known = tuple(nesting.sizes.get(str(d), d) for d in dims)
             raise unexpected(describe(known, spec.dtype), value)
 
-    def encode(value: Any, writer: Writer) -> Any:
+    def encode(value: Any, writer: BodyWriter) -> Any:
         if not isinstance(value, np.ndarray):
             raise unexpected(describe(dims, spec.dtype), value)
         code = code_of(value)
         check(code, value.shape, writer, value)
         return writer.array(value, code)
 
-    def decode(raw: Any, reader: Reader) -> Any:
+    def decode(raw: Any, reader: BodyReader) -> Any:
         if (header := array_header(raw)) is None:
             raise unexpected(describe(dims, spec.dtype), raw)
         check(header[0], header[1], reader, raw)

@@ -17,7 +17,7 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.errors import UsageError
-from edge_sdk.wire.codec.bodies import Fault, Nesting, Reader, Writer, array_header, clip, code_of, short
+from edge_sdk.wire.codec.bodies import BodyReader, BodyWriter, Fault, Nesting, array_header, clip, code_of, short
 from edge_sdk.wire.codec.coders import (
     BOOL,
     FLOAT,
@@ -49,7 +49,7 @@ def dataclass_coder(cls: type, steps: list[Step], layout: Layout | None) -> Code
     once = bool(getattr(cls, "encode_once", False))
     latest: tuple[Any, list[Any]] = (None, [])  # an object, and what was written of it: replaced together, for threads
 
-    def encode(value: Any, writer: Writer) -> list[Any]:
+    def encode(value: Any, writer: BodyWriter) -> list[Any]:
         nonlocal latest
         known = latest
         if known[0] is value is not None:
@@ -69,7 +69,7 @@ def dataclass_coder(cls: type, steps: list[Step], layout: Layout | None) -> Code
             latest = value, done
         return done
 
-    def decode(raw: Any, reader: Reader) -> Any:
+    def decode(raw: Any, reader: BodyReader) -> Any:
         if type(raw) is not tuple or not raw or raw[0] != name:
             raise unexpected(name, raw)
         check_count(name, len(raw) - 1, steps)
@@ -122,7 +122,7 @@ def union(members: tuple[Coder, ...], where: str) -> Coder:
     by_type = {kind: m for m in members for kind in m.types[:1]}
     ordered = sorted(members, key=lambda m: m is FLOAT)  # float takes an int too, so it is asked last
 
-    def encode(value: Any, writer: Writer) -> Any:
+    def encode(value: Any, writer: BodyWriter) -> Any:
         if member := by_type.get(type(value)):
             return member.encode(value, writer)
         for member in ordered:
@@ -130,7 +130,7 @@ def union(members: tuple[Coder, ...], where: str) -> Coder:
                 return member.encode(value, writer)
         raise unexpected(text, value)
 
-    def decode(raw: Any, reader: Reader) -> Any:
+    def decode(raw: Any, reader: BodyReader) -> Any:
         if by_name and type(raw) is tuple:
             return named(raw, by_name).decode(raw, reader)
         if member := by_raw.get(type(raw)):
@@ -160,7 +160,7 @@ def named(raw: Any, known: Mapping[str, Coder]) -> Coder:
 def anything(roots: Mapping[str, Coder]) -> Coder:
     """Coder of Any: a root, or plain data with roots in it. Symbols of shapes start anew in each such root."""
 
-    def encode(value: Any, writer: Writer) -> Any:
+    def encode(value: Any, writer: BodyWriter) -> Any:
         if coder := SCALARS.get(type(value)):
             return coder.encode(value, writer)
         writer.enter()
@@ -168,7 +168,7 @@ def anything(roots: Mapping[str, Coder]) -> Coder:
         writer.depth -= 1
         return done
 
-    def encode_compound(value: Any, writer: Writer) -> Any:
+    def encode_compound(value: Any, writer: BodyWriter) -> Any:
         if isinstance(value, tuple):
             return [TUPLE, *items.encode(value, writer)]
         if is_dataclass(value):
@@ -184,7 +184,7 @@ def anything(roots: Mapping[str, Coder]) -> Coder:
                 return scalar.encode(value, writer)
         return own_sizes(declared(value, roots).encode, value, writer)
 
-    def decode(raw: Any, reader: Reader) -> Any:
+    def decode(raw: Any, reader: BodyReader) -> Any:
         if type(raw) in SCALARS:
             return raw
         reader.enter()
@@ -192,7 +192,7 @@ def anything(roots: Mapping[str, Coder]) -> Coder:
         reader.depth -= 1
         return done
 
-    def decode_compound(raw: Any, reader: Reader) -> Any:
+    def decode_compound(raw: Any, reader: BodyReader) -> Any:
         if type(raw) is dict:
             return table.decode(raw, reader)
         if type(raw) is tuple and raw and type(raw[0]) is int and raw[0] in (TUPLE, SET):
