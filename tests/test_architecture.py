@@ -38,7 +38,7 @@ ROOMS = {
     "live": "delivery wire contract atomic",
     "nodes": f"{BELOW_NODES} atomic",
     "replay": "nodes model data wire.options contract",
-    "tools": "model wire.mqtt contract",
+    "tools": "model wire.addresses wire.mqtt contract",
 }
 """Room of edge_sdk -> the rooms, or modules of one, that it may import. Everybody may import `errors`."""
 PURE = (

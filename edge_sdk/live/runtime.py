@@ -35,9 +35,10 @@ from edge_sdk.live.membership import GRACE, Membership
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.publisher import Publisher
+from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
-from edge_sdk.wire.mqtt import LARGEST, Tls, Will
+from edge_sdk.wire.mqtt import LARGEST, Will
 from edge_sdk.wire.waiter import Waiter
 
 LONGEST_NAP = 60.0  # seconds

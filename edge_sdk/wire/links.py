@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from logging import Logger
 
 from edge_sdk.wire import topics
+from edge_sdk.wire.addresses import Tls, broker_at
 from edge_sdk.wire.link import Backoff, Link
-from edge_sdk.wire.mqtt import Connection, Tls, Will, broker_at
+from edge_sdk.wire.mqtt import Connection, Will
 
 FLUSH = 2.0  # seconds for the last bytes to leave
 

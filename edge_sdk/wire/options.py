@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.wire.mqtt import Tls, broker_at
+from edge_sdk.wire.addresses import Tls, broker_at
 
 SMALLEST_CHUNK = 4096
 

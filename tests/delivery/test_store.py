@@ -9,7 +9,8 @@ import pytest
 
 from edge_sdk.delivery.outbox_table import OutboxRow
 from edge_sdk.delivery.store import RESERVED, SOON, Store
-from edge_sdk.wire.mqtt import VOUCHED, Connection, broker_at
+from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.mqtt import VOUCHED, Connection
 from edge_sdk.wire.stream import SMALL
 
 

@@ -13,8 +13,9 @@ from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics
+from edge_sdk.wire.addresses import Tls, broker_at
 from edge_sdk.wire.frames import Message, pack_frame
-from edge_sdk.wire.mqtt import Connection, Tls, broker_at
+from edge_sdk.wire.mqtt import Connection
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing

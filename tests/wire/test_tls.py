@@ -14,7 +14,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.replay.broker import Mosquitto, find_free_port
 from edge_sdk.tools.provision import certificate, provision
 from edge_sdk.wire import topics
-from edge_sdk.wire.mqtt import Connection, Tls, broker_at
+from edge_sdk.wire.addresses import Tls, broker_at
+from edge_sdk.wire.mqtt import Connection
 from tests.conftest import missing
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
