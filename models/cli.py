@@ -55,14 +55,14 @@ def add_parsers(commands: argparse._SubParsersAction) -> None:
     p.set_defaults(do=run_compile)
 
 
-def numbers(text: str) -> tuple[int, ...]:
+def read_numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(t) for t in text.split(","))
     except ValueError as error:
         raise CompileError(f"--input {text}: expected numbers with commas between, e.g. 3,64") from error
 
 
-def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+def read_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     """NAME=VALUE arguments."""
     for text in texts or []:
         if "=" not in text:
@@ -75,7 +75,9 @@ def run_compile(args: argparse.Namespace) -> int:
     try:
         torch.manual_seed(args.seed)
         compiled = (
-            compile_split(*split_model(args), show) if is_split(args) else compile_module(*plain_model(args), show)
+            compile_split(*read_split_module(args), print_line)
+            if is_split(args)
+            else compile_module(*read_module(args), print_line)
         )
     except CompileError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -86,7 +88,7 @@ def run_compile(args: argparse.Namespace) -> int:
     return 0
 
 
-def show(text: str) -> None:
+def print_line(text: str) -> None:
     print(f"  {text}", flush=True)
 
 
@@ -94,16 +96,16 @@ def is_split(args: argparse.Namespace) -> bool:
     return bool(args.split) or args.module in SPLIT_ZOO
 
 
-def plain_model(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
+def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     """The module, and what to make of it."""
-    shape = numbers(args.input[0]) if args.input else None
-    groups = pairs("--groups", args.groups) or None
+    shape = read_numbers(args.input[0]) if args.input else None
+    groups = read_pairs("--groups", args.groups) or None
     if args.module in ZOO:
         entry, name = ZOO[args.module], args.module
         shape, classes = shape or entry.input, args.classes or entry.classes
         net = entry.build(shape, classes)
     else:
-        net, name, classes = load(args.module)(), args.module.split(":")[-1].lower(), args.classes or 0
+        net, name, classes = load_attribute(args.module)(), args.module.split(":")[-1].lower(), args.classes or 0
     if not shape:
         raise CompileError("--input is missing: the shape of one sample without the batch, e.g. --input 3,64")
     norm = args.norm or (ZOO[args.module].norm if args.module in ZOO else "frozen")
@@ -114,20 +116,20 @@ def plain_model(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     )  # fmt: skip
 
 
-def split_model(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
+def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     if args.module in SPLIT_ZOO:
         net, spec = SPLIT_ZOO[args.module]()
         return net.eval(), spec
-    net = load(args.module)()
+    net = load_attribute(args.module)()
     if not isinstance(net, SplitNet):
         raise CompileError(f"{args.module}: --split needs a models.bundle.split.SplitNet, got {type(net).__name__}")
-    inputs = {k: numbers(v) for k, v in pairs("--input", args.input).items()}
-    parties = {k: tuple(v.split("+")) for k, v in pairs("--split", args.split).items()}
+    inputs = {k: read_numbers(v) for k, v in read_pairs("--input", args.input).items()}
+    parties = {k: tuple(v.split("+")) for k, v in read_pairs("--split", args.split).items()}
     name = args.module.split(":")[-1].lower()
     return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss)
 
 
-def load(text: str):
+def load_attribute(text: str):
     """`file.py:Name` -> the class or function."""
     file, _, name = text.rpartition(":")
     if not file or not Path(file).is_file():

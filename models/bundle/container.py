@@ -20,19 +20,19 @@ VERSION = 1
 HEADER = struct.Struct("<8sII32s")
 
 
-def bundle_bytes(manifest: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
+def join_bundle(manifest: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
     """The whole file. `parts` keep their order."""
     listed = [{"name": k, "size": len(v), "sha256": hashlib.sha256(v).hexdigest()} for k, v in parts.items()]
-    text = json_bytes({**manifest, "parts": listed})
+    text = write_json({**manifest, "parts": listed})
     head = HEADER.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest())
     return b"".join([head, text, *parts.values()])
 
 
-def json_bytes(value: Any) -> bytes:
+def write_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def write(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """In one step: a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".part")

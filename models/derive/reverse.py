@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from models.ir.accumulate import total
+from models.ir.accumulate import add_adjoints
 from models.ir.errors import UnsupportedOperator
-from models.ir.graph import Graph, Node
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
 from models.rules.advice import ADVICE
 
 Adjoints = Sequence[str | None]
-Rule = Callable[[Graph, Node, Adjoints, Sequence[bool]], Adjoints]
+Rule = Callable[[OnnxGraph, OnnxNode, Adjoints, Sequence[bool]], Adjoints]
 
 # Operators through which nothing is differentiated: their outputs are shapes, indices, truths or constants.
 SHAPES = {"Shape", "Size", "Constant", "ConstantOfShape", "Range", "OneHot", "NonZero", "ArgMax", "ArgMin"}
@@ -22,7 +23,7 @@ TRUTHS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "A
 INERT = frozenset(SHAPES | TRUTHS)
 
 
-def gradient(g: Graph, seeds: Mapping[str, str], leaves: Sequence[str]) -> dict[str, str | None]:
+def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]) -> dict[str, str | None]:
     """dL/dleaf for each leaf (None: L does not depend on it).
 
     Args:
@@ -32,14 +33,14 @@ def gradient(g: Graph, seeds: Mapping[str, str], leaves: Sequence[str]) -> dict[
     """
     from models.rules import RULES
 
-    depends = dependents(g, leaves)
+    depends = find_dependents(g, leaves)
     parts: dict[str, list[str]] = {k: [v] for k, v in seeds.items()}
     for node in reversed(list(g.nodes)):
         if not any(o in parts and o in depends for o in node.outputs):
             continue
-        outs = [total(g, parts[o]) if o in parts else None for o in node.outputs]
+        outs = [add_adjoints(g, parts[o]) if o in parts else None for o in node.outputs]
         g.where = node.where
-        block = g.blocks.get(node.outputs[0])
+        block = g.custom_gradients.get(node.outputs[0])
         inputs = list(block.inputs) if block else node.inputs
         want = [i in depends for i in inputs]
         results = block.backward(g, outs[0], want) if block else find_rule(RULES, node)(g, node, outs, want)
@@ -47,26 +48,26 @@ def gradient(g: Graph, seeds: Mapping[str, str], leaves: Sequence[str]) -> dict[
             if wanted and value is not None:
                 parts.setdefault(name, []).append(value)
     g.where = ""
-    return {leaf: total(g, parts[leaf]) if leaf in parts else None for leaf in leaves}
+    return {leaf: add_adjoints(g, parts[leaf]) if leaf in parts else None for leaf in leaves}
 
 
-def dependents(g: Graph, leaves: Sequence[str]) -> set[str]:
+def find_dependents(g: OnnxGraph, leaves: Sequence[str]) -> set[str]:
     """All values that the leaves can change, differentiably."""
     reached = set(leaves)
     for node in g.nodes:
-        if node.op not in INERT and not to_integer(node) and any(i in reached for i in node.inputs):
+        if node.op not in INERT and not is_to_integer(node) and any(i in reached for i in node.inputs):
             reached.update(node.outputs)
-        block = g.blocks.get(node.outputs[0])
+        block = g.custom_gradients.get(node.outputs[0])
         if block and any(i in reached for i in block.inputs):
             reached.update(node.outputs)
     return reached
 
 
-def to_integer(node: Node) -> bool:
+def is_to_integer(node: OnnxNode) -> bool:
     return node.op == "Cast" and node.attributes["to"] != "float"
 
 
-def find_rule(rules: Mapping[str, Rule], node: Node) -> Rule:
+def find_rule(rules: Mapping[str, Rule], node: OnnxNode) -> Rule:
     if node.op not in rules or node.domain not in ("", "ai.onnx"):
         raise UnsupportedOperator(node.op, node.where, ADVICE.get(node.op, ""))
     return rules[node.op]

@@ -18,31 +18,32 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from models.derive.reverse import gradient
+from models.derive.reverse import write_gradient
 from models.frontend.export import Forward
 from models.frontend.forward import read_forward
 from models.ir.errors import CompileError
-from models.ir.graph import Graph, Shape
+from models.ir.graph import OnnxGraph
 from models.ir.layout import Slot
 from models.ir.losses import LOSSES
-from models.ir.proto import to_model
+from models.ir.proto import write_model
+from models.ir.shapes import Shape
 from models.passes.arrange import arrange
 from models.passes.batch_norm import use_batch_statistics
 from models.passes.blocked import use_blocked_layout
 from models.passes.rewrite import rewrite
-from models.passes.schedule import gradients_last
+from models.passes.schedule import move_gradients_last
 
 
 @dataclass
 class Target:
     """A finished graph: `graph` can still be written in float64; `outputs` are the names of its results."""
 
-    graph: Graph
+    graph: OnnxGraph
     outputs: list[str]
     slots: list[Slot] = field(default_factory=list)
 
     def model(self, double: bool = False) -> onnx.ModelProto:
-        return to_model(self.graph, self.outputs, double)
+        return write_model(self.graph, self.outputs, double)
 
 
 class Source:
@@ -64,11 +65,11 @@ class Source:
         self.parameters = [s for slots in vectors.values() for s in slots]
         self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
-        flat_inputs(self._graph, vectors, self.buffers)
+        use_flat_inputs(self._graph, vectors, self.buffers)
         self._exported = self._graph
         self._graph = self._rewritten()
 
-    def _rewritten(self, *values: str) -> Graph:
+    def _rewritten(self, *values: str) -> OnnxGraph:
         """The exported graph as it runs fast, with these of its values still in it."""
         g = copy.deepcopy(self._exported)
         named = {"p." + s.name for s in self.parameters} | {"b." + s.name for s in self.buffers}
@@ -77,7 +78,7 @@ class Source:
 
     def returning(self, layer: str) -> tuple[Source, str]:
         """The same module, and the name of the value that the layer with this path returns."""
-        value = returned(self._exported, layer)
+        value = find_returned(self._exported, layer)
         other = copy.copy(self)
         other._graph = self._rewritten(value)
         return other, value
@@ -88,11 +89,11 @@ class Source:
         other._graph = copy.deepcopy(self._graph)
         return other if use_blocked_layout(other._graph) else None
 
-    def begin(self) -> Graph:
+    def begin(self) -> OnnxGraph:
         """The graph as it predicts."""
         return copy.deepcopy(self._graph)
 
-    def begin_training(self) -> tuple[Graph, list[str]]:
+    def begin_training(self) -> tuple[OnnxGraph, list[str]]:
         """The graph as it trains, and the names of further outputs: the new running statistics."""
         g = self.begin()
         updates = use_batch_statistics(g, self.momentum) if self.momentum else {}
@@ -107,23 +108,23 @@ class Source:
         return self._graph.shape(self.output)
 
 
-def flat_inputs(g: Graph, vectors: Mapping[str, Sequence[Slot]], buffers: Sequence[Slot]) -> None:
+def use_flat_inputs(g: OnnxGraph, vectors: Mapping[str, Sequence[Slot]], buffers: Sequence[Slot]) -> None:
     """Replace one input per tensor by flat vectors, split at the start of the graph."""
     forward, g.nodes = g.nodes, []
     data = [i for i in g.inputs if i[:2] not in ("p.", "b.")]
     shapes = {i: g.shapes[i] for i in g.inputs}
     g.inputs = []
     for name, slots in vectors.items():
-        cut(g, g.input(name, (sum(s.size for s in slots),)), "p.", slots)
+        cut_vector(g, g.input(name, (sum(s.size for s in slots),)), "p.", slots)
     if buffers:
-        cut(g, g.input("buffers", (sum(s.size for s in buffers),)), "b.", buffers)
+        cut_vector(g, g.input("buffers", (sum(s.size for s in buffers),)), "b.", buffers)
     g.inputs += data
     g.shapes.update({k: v for k, v in shapes.items() if k in data})
     g.nodes += forward
 
 
-def cut(g: Graph, vector: str, prefix: str, slots: Sequence[Slot]) -> None:
-    names = [g.fresh("part") for _ in slots]
+def cut_vector(g: OnnxGraph, vector: str, prefix: str, slots: Sequence[Slot]) -> None:
+    names = [g.new_name("part") for _ in slots]
     if len(slots) == 1:
         g.op("Identity", vector, shape=(slots[0].size,), output=names[0])
     else:
@@ -134,11 +135,11 @@ def cut(g: Graph, vector: str, prefix: str, slots: Sequence[Slot]) -> None:
         g.op("Reshape", part, g.ints(shape), shape=shape, output=prefix + slot.name)
 
 
-def predict(source: Source) -> Target:
+def write_predict(source: Source) -> Target:
     return Target(source.begin(), [source.output])
 
 
-def loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) -> Target:
+def write_loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) -> Target:
     """The loss of a batch and its gradient.
 
     Args:
@@ -147,27 +148,27 @@ def loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) ->
     """
     g, more = source.begin_training()
     value, seed = LOSSES[loss](g, source.output)
-    slots = chosen(source.parameters, groups)
-    grad = flat_gradient(g, {source.output: seed}, slots)
+    slots = choose_slots(source.parameters, groups)
+    grad = write_flat_gradient(g, {source.output: seed}, slots)
     g.op("Identity", value, shape=(), output="loss")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     arrange(g, ["loss", "grad", *more])
-    gradients_last(g)
+    move_gradients_last(g)
     return Target(g, ["loss", "grad", *more], slots)
 
 
-def vjp(source: Source) -> Target:
+def write_vjp(source: Source) -> Target:
     """Pull a cotangent on the output back to theta."""
     g, more = source.begin_training()
     g.input("cotangent", g.shape(source.output))
-    grad = flat_gradient(g, {source.output: "cotangent"}, source.parameters)
+    grad = write_flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     arrange(g, [source.output, "grad", *more])
-    gradients_last(g)
+    move_gradients_last(g)
     return Target(g, [source.output, "grad", *more], source.parameters)
 
 
-def features(source: Source, layer: str) -> Target:
+def write_features(source: Source, layer: str) -> Target:
     """What the layer with this path returns."""
     source, last = source.returning(layer)
     g = source.begin()
@@ -175,20 +176,20 @@ def features(source: Source, layer: str) -> Target:
     return Target(g, ["features"])
 
 
-def features_vjp(source: Source, layer: str) -> Target:
+def write_features_vjp(source: Source, layer: str) -> Target:
     """Pull a cotangent on what the layer returns back to theta."""
     source, last = source.returning(layer)
     g, more = source.begin_training()
     g.input("cotangent", g.shape(last))
-    grad = flat_gradient(g, {last: "cotangent"}, source.parameters)
+    grad = write_flat_gradient(g, {last: "cotangent"}, source.parameters)
     g.op("Identity", last, shape=g.shape(last), output="features")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     arrange(g, ["features", "grad", *more])
-    gradients_last(g)
+    move_gradients_last(g)
     return Target(g, ["features", "grad", *more], source.parameters)
 
 
-def returned(g: Graph, layer: str) -> str:
+def find_returned(g: OnnxGraph, layer: str) -> str:
     """The value that the layer with this path returns."""
     inside = [n for n in g.nodes if n.where == layer or n.where.startswith(layer + ".")]
     if not inside:
@@ -197,16 +198,16 @@ def returned(g: Graph, layer: str) -> str:
     return str(inside[-1].outputs[0])
 
 
-def chosen(slots: Sequence[Slot], groups: Sequence[str] | None) -> list[Slot]:
+def choose_slots(slots: Sequence[Slot], groups: Sequence[str] | None) -> list[Slot]:
     picked = [s for s in slots if groups is None or s.group in groups]
     if not picked:
         raise CompileError(f"no parameter is in the groups {groups}; there are {sorted({s.group for s in slots})}")
     return picked
 
 
-def flat_gradient(g: Graph, seeds: dict[str, str], slots: Sequence[Slot]) -> str:
+def write_flat_gradient(g: OnnxGraph, seeds: dict[str, str], slots: Sequence[Slot]) -> str:
     """The adjoints of the slots as one vector, zeros where the loss does not depend on one."""
-    adjoints = gradient(g, seeds, ["p." + s.name for s in slots])
+    adjoints = write_gradient(g, seeds, ["p." + s.name for s in slots])
     parts = []
     for s in slots:
         found = adjoints["p." + s.name]

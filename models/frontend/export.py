@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from models.ir.errors import BatchSpecialised, CompileError, DataDependentControlFlow, DetachedGradient, TrainModeExport
-from models.ir.layout import Slot, buffer_slots
+from models.ir.layout import Slot, lay_out_buffers
 from models.ir.proto import OPSET
 
 TRACE_BATCH = 37  # an odd prime that no dimension of a model should be equal to
@@ -63,16 +63,16 @@ def export_forward(
         TrainModeExport, DetachedGradient, DataDependentControlFlow, BatchSpecialised, CompileError
     """
     refuse_train_mode(net)
-    buffers = buffer_slots(net)
+    buffers = lay_out_buffers(net)
     state = dict(net.named_parameters()) | dict(net.named_buffers())
     names = [s.name for s in [*parameters, *buffers]]
     tensors = [state[n].detach().clone() for n in names]
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
-    program = trace(Functional(net, names), (tensors, *examples))
+    program = trace_module(Functional(net, names), (tensors, *examples))
     refuse_detached(program)
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
-    model = to_onnx(program, input_names, output)
+    model = write_onnx(program, input_names, output)
     return Forward(model, tuple(inputs), tuple(examples), output)
 
 
@@ -90,17 +90,17 @@ def refuse_train_mode(net: nn.Module) -> None:
         )
 
 
-def trace(net: Functional, arguments: tuple) -> torch.export.ExportedProgram:
+def trace_module(net: Functional, arguments: tuple) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("B", min=2, max=65536)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
     try:
-        with quiet(), one_step_of_recurrences():
+        with silence_exporter(), shorten_recurrences():
             return torch.export.export(net.eval(), arguments, dynamic_shapes=shapes, strict=False)
     except Exception as error:
-        raise explained(error) from error
+        raise explain(error) from error
 
 
-def explained(error: Exception) -> CompileError:
+def explain(error: Exception) -> CompileError:
     """Torch's error in our words; its own first line is kept."""
     text = f"{type(error).__name__}: {error}"
     first = str(error).strip().split("\n")[0][:300]
@@ -120,20 +120,20 @@ def refuse_detached(program: torch.export.ExportedProgram) -> None:
         what = "detach" if "detach" in target else "no_grad" if "set_grad_enabled" in target else ""
         if what:
             raise DetachedGradient(
-                f"{module_path(node)}: {what}; the compiled gradient would flow through it. "
+                f"{find_path(node)}: {what}; the compiled gradient would flow through it. "
                 "Take that part out of the module"
             )
 
 
-def module_path(node: torch.fx.Node) -> str:
+def find_path(node: torch.fx.Node) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     path = list(stack.values())[-1][0] if stack else ""
     return path.removeprefix("net").removeprefix(".") or "the module"
 
 
-def to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output: str) -> onnx.ModelProto:
+def write_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output: str) -> onnx.ModelProto:
     try:
-        with quiet(), one_step_of_recurrences():
+        with silence_exporter(), shorten_recurrences():
             made = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -149,7 +149,7 @@ def to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output
 
 
 @contextlib.contextmanager
-def one_step_of_recurrences() -> Iterator[None]:
+def shorten_recurrences() -> Iterator[None]:
     """While it traces, torch walks through GRU and LSTM step by step, several times, only to learn their shapes.
 
     One step, repeated, has the same shapes. The operators themselves are exported whole; if torch ever wrote out the
@@ -159,14 +159,14 @@ def one_step_of_recurrences() -> Iterator[None]:
     found = {name: getattr(home, name) for name in ("one_layer_rnn", "one_layer_lstm") if hasattr(home, name)}
     try:
         for name, layer in found.items():
-            setattr(home, name, repeated(layer))
+            setattr(home, name, repeat_one_step(layer))
         yield
     finally:
         for name, layer in found.items():
             setattr(home, name, layer)
 
 
-def repeated(layer: Callable[..., Any]) -> Callable[..., Any]:
+def repeat_one_step(layer: Callable[..., Any]) -> Callable[..., Any]:
     def short(x: torch.Tensor, *rest: Any, **options: Any) -> Any:
         steps, last = layer(x[:1], *rest, **options)
         return torch.cat([steps] * len(x), 0), last
@@ -175,7 +175,7 @@ def repeated(layer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def quiet():
+def silence_exporter():
     """The exporter prints and warns about itself."""
     log = logging.getLogger("torch.onnx")
     level = log.level

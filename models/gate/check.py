@@ -8,10 +8,19 @@ import numpy as np
 import torch
 
 from models.derive.targets import Target
-from models.gate.gate import FLOAT32_LIMIT, TORCH_LOSSES, Case, Truth, check_float32, check_semantics, draw, relative
-from models.gate.session import Session
+from models.gate.gate import (
+    FLOAT32_LIMIT,
+    TORCH_LOSSES,
+    Case,
+    Truth,
+    check_float32,
+    check_semantics,
+    draw,
+    relative_error,
+)
+from models.gate.runnable import RunnableGraph
 from models.ir.errors import CompileError, ParityError
-from models.passes.blocked import BLOCK, probe_answer
+from models.passes.blocked import BLOCK, expect_probe
 
 BLOCKED = "+blocked"  # of names of graphs in the blocked layout
 VJP_LIMIT = 1e-4  # float32 against float32
@@ -21,7 +30,7 @@ YShape = tuple[int, ...]
 
 
 def check_graphs(
-    graphs: Mapping[str, Target], runs: Mapping[str, Session], truth: Truth, fixed: Arrays, y_shape: YShape
+    graphs: Mapping[str, Target], runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays, y_shape: YShape
 ) -> dict[str, float]:
     """Parity of loss_grad with torch, and of all other graphs with loss_grad. The errors that were measured.
 
@@ -39,11 +48,11 @@ def check_graphs(
     return errors
 
 
-def check_blocked(runs: Mapping[str, Session], truth: Truth, fixed: Arrays, y_shape: YShape) -> None:
+def check_blocked(runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays, y_shape: YShape) -> None:
     """The machine that compiles has the block that the graphs are written for; outputs agree with the portable
     graph.
     """
-    x, y = probe_answer()
+    x, y = expect_probe()
     got = runs[f"probe{BLOCKED}"]({"x": x})["y"]
     if not np.array_equal(got, y):
         raise CompileError(
@@ -51,13 +60,13 @@ def check_blocked(runs: Mapping[str, Session], truth: Truth, fixed: Arrays, y_sh
         )
     data = {k: v.numpy() for k, v in draw(Case("blocked", 401, 3), truth.inputs, y_shape).items()}
     plain, fast = (next(iter(runs[name](fixed, data).values())) for name in ("predict", f"predict{BLOCKED}"))
-    error = relative(fast, plain)
+    error = relative_error(fast, plain)
     if not error <= FLOAT32_LIMIT:
         raise ParityError("blocked predict", "float32", "the output", error, FLOAT32_LIMIT)
 
 
 def check_consistency(
-    graphs: Mapping[str, Target], runs: Mapping[str, Session], truth: Truth, fixed: Arrays, y_shape: YShape
+    graphs: Mapping[str, Target], runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays, y_shape: YShape
 ) -> None:
     """Partial gradients are slices of the whole one, bit for bit; vjp turns the loss's cotangent into its gradient."""
     data = {k: v.numpy() for k, v in draw(Case("consistency", 400, 3), truth.inputs, y_shape).items()}
@@ -72,18 +81,18 @@ def check_consistency(
         check_vjp(runs["vjp"], truth, fixed, data, whole)
 
 
-def check_vjp(run: Session, truth: Truth, fixed: Arrays, data: Arrays, whole: np.ndarray) -> None:
+def check_vjp(run: RunnableGraph, truth: Truth, fixed: Arrays, data: Arrays, whole: np.ndarray) -> None:
     zeros = np.zeros(
         (len(data["weights"]), *truth.predict({k: torch.from_numpy(v) for k, v in data.items()}).shape[1:])
     )
     output = run(fixed, data, {"cotangent": zeros})[run.outputs[0]]
-    made = run(fixed, data, {"cotangent": loss_cotangent(truth.loss, output, data)})
-    error = relative(made["grad"], whole)
+    made = run(fixed, data, {"cotangent": find_loss_cotangent(truth.loss, output, data)})
+    error = relative_error(made["grad"], whole)
     if not np.array_equal(made[run.outputs[0]], output) or not error <= VJP_LIMIT:
         raise ParityError("vjp", "the loss's cotangent", "the gradient", error, VJP_LIMIT)
 
 
-def loss_cotangent(loss: str, output: np.ndarray, data: Arrays) -> np.ndarray:
+def find_loss_cotangent(loss: str, output: np.ndarray, data: Arrays) -> np.ndarray:
     """dloss/doutput, by autograd on the output alone."""
     z = torch.from_numpy(output.astype(np.float64)).requires_grad_()
     value = (torch.from_numpy(data["weights"]) * TORCH_LOSSES[loss](z, torch.from_numpy(data["y"]))).sum()

@@ -63,7 +63,7 @@ CASES = (
 )
 
 
-def cases(train: bool) -> Sequence[Case]:
+def list_cases(train: bool) -> Sequence[Case]:
     """Statistics of one sample are no statistics: with those of the batch, that case has two."""
     return [replace(c, batch=2) if train and c.batch == 1 else c for c in CASES]
 
@@ -152,14 +152,14 @@ def check_semantics(
     """
     ready = reference.Evaluator(target.model(double=True))
     worst = 0.0
-    for case in cases(truth.train):
+    for case in list_cases(truth.train):
         data = draw(case, truth.inputs, y_shape)
         _, loss, grad = truth.loss_grad(data)
         out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
-        errors = {s.name: slot_error(out["grad"], grad, s) for s in slots}
+        errors = {s.name: measure_slot(out["grad"], grad, s) for s in slots}
         errors["the loss"] = abs(float(out["loss"]) - loss) / max(abs(loss), 1e-6)
         if "new_buffers" in out:
-            errors["the running statistics"] = relative(out["new_buffers"], truth.statistics())
+            errors["the running statistics"] = relative_error(out["new_buffers"], truth.statistics())
         worst_slot = max(errors, key=lambda k: errors[k] if np.isfinite(errors[k]) else np.inf)
         if not errors[worst_slot] <= SEMANTIC_LIMIT:
             raise ParityError("float64", case.name, worst_slot, errors[worst_slot], SEMANTIC_LIMIT)
@@ -167,7 +167,7 @@ def check_semantics(
     return worst
 
 
-def slot_error(got: np.ndarray, want: np.ndarray, slot: Slot) -> float:
+def measure_slot(got: np.ndarray, want: np.ndarray, slot: Slot) -> float:
     """Largest difference in one tensor, relative to its largest entry."""
     span = slice(slot.offset, slot.offset + slot.size)
     scale = max(np.abs(want[span]).max(initial=0), NOISE * np.abs(want).max(initial=0), 1e-30)
@@ -183,8 +183,8 @@ def check_float32(
         data = draw(Case("float32", seed, batch), truth.inputs, y_shape)
         want = truth.loss_grad(data)[2]
         single = {k: v.float().numpy() if v.is_floating_point() else v.numpy() for k, v in data.items()}
-        errors.append(relative(run(single), want))
-        torch_errors.append(relative(truth.loss_grad(data, torch.float32)[2], want))
+        errors.append(relative_error(run(single), want))
+        torch_errors.append(relative_error(truth.loss_grad(data, torch.float32)[2], want))
     median, limit = float(np.median(errors)), max(FLOAT32_LIMIT, TORCH_FACTOR * float(np.median(torch_errors)))
     if not median <= limit:
         raise ParityError("float32, median seed", f"seeds {FLOAT32_SEEDS}", "the gradient", median, limit)
@@ -193,5 +193,5 @@ def check_float32(
     return median
 
 
-def relative(got: np.ndarray, want: np.ndarray) -> float:
+def relative_error(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-30))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from models.gate.gate import Case, Truth, draw, relative
+from models.gate.gate import Case, Truth, draw, relative_error
 from models.ir.layout import Slot
 
 BATCH = 4
@@ -18,7 +18,7 @@ MARGIN = 20  # this much better than the tolerance, here
 Arrays = dict[str, np.ndarray]
 
 
-def golden(run, truth: Truth, slots: Sequence[Slot], y_shape: tuple[int, ...] | None) -> Arrays:
+def make_golden(run, truth: Truth, slots: Sequence[Slot], y_shape: tuple[int, ...] | None) -> Arrays:
     """Inputs and float64 truth, in float32. `run(feeds)` gives output, loss and gradient of the float32 graphs here.
 
     The first seed whose answers here are well inside the tolerance: no ReLU input within rounding of 0.
@@ -30,16 +30,16 @@ def golden(run, truth: Truth, slots: Sequence[Slot], y_shape: tuple[int, ...] | 
         feeds = {k: v.float().numpy() if v.is_floating_point() else v.numpy() for k, v in data.items()}
         got = run(feeds)
         errors = {
-            "logits": relative(got[0], output),
+            "logits": relative_error(got[0], output),
             "loss": abs(float(got[1]) - loss) / max(abs(loss), 1e-6),
-            "grad": relative(got[2], grad),
+            "grad": relative_error(got[2], grad),
         }
         if all(errors[k] * MARGIN <= limit for k, limit in TOLERANCE.items()):
-            return expected(feeds, output, loss, grad, slots)
+            return select_expected(feeds, output, loss, grad, slots)
     raise RuntimeError(f"no golden batch in {len(SEEDS)} seeds is well inside the tolerance; last errors {errors}")
 
 
-def expected(
+def select_expected(
     feeds: Mapping[str, np.ndarray], output: np.ndarray, loss: float, grad: np.ndarray, slots: Sequence[Slot]
 ) -> Arrays:
     """All of the output; of the gradient its norm per tensor, and entries spread evenly over each tensor."""
@@ -57,7 +57,7 @@ def expected(
     }
 
 
-def packed(arrays: Arrays) -> tuple[list[dict], bytes]:
+def pack_arrays(arrays: Arrays) -> tuple[list[dict], bytes]:
     """An index for the manifest, and the arrays one after the other, little-endian."""
     index, blobs, offset = [], [], 0
     for name, a in arrays.items():

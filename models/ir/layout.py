@@ -34,7 +34,7 @@ class Slot:
         return asdict(self) | {"shape": list(self.shape)}
 
 
-def parameter_slots(module: nn.Module, groups: Mapping[str, str] | None = None) -> list[Slot]:
+def lay_out_parameters(module: nn.Module, groups: Mapping[str, str] | None = None) -> list[Slot]:
     """Trainable parameters in torch's order.
 
     Args:
@@ -46,15 +46,15 @@ def parameter_slots(module: nn.Module, groups: Mapping[str, str] | None = None) 
         SharedParameter: a tensor has two names.
     """
     refuse_shared(module)
-    kinds = parameter_kinds(module)
+    kinds = find_kinds(module)
     slots, offset = [], 0
     for name, p in module.named_parameters():
-        slots.append(Slot(name, tuple(p.shape) or (1,), offset, kinds[name], group_of(name, groups)))
+        slots.append(Slot(name, tuple(p.shape) or (1,), offset, kinds[name], find_group(name, groups)))
         offset += p.numel()
     return slots
 
 
-def buffer_slots(module: nn.Module) -> list[Slot]:
+def lay_out_buffers(module: nn.Module) -> list[Slot]:
     """Float buffers (running statistics); counters are left out."""
     slots, offset = [], 0
     for name, b in module.named_buffers():
@@ -72,16 +72,16 @@ def refuse_shared(module: nn.Module) -> None:
         seen[id(p)] = name
 
 
-def parameter_kinds(module: nn.Module) -> dict[str, str]:
+def find_kinds(module: nn.Module) -> dict[str, str]:
     """Parameter name -> kind of its layer; every vector of a layer other than a norm is a bias."""
     kinds = {}
     for path, layer in module.named_modules():
         for name, p in layer.named_parameters(recurse=False):
-            kinds[f"{path}.{name}" if path else name] = kind_of(layer, name, p)
+            kinds[f"{path}.{name}" if path else name] = find_kind(layer, name, p)
     return kinds
 
 
-def kind_of(layer: nn.Module, name: str, p: torch.Tensor) -> str:
+def find_kind(layer: nn.Module, name: str, p: torch.Tensor) -> str:
     if isinstance(layer, NORMS):
         return "norm"
     if isinstance(layer, RECURRENT):
@@ -95,7 +95,7 @@ def kind_of(layer: nn.Module, name: str, p: torch.Tensor) -> str:
     return "embedding" if isinstance(layer, nn.Embedding) else "other"
 
 
-def group_of(name: str, groups: Mapping[str, str] | None) -> str:
+def find_group(name: str, groups: Mapping[str, str] | None) -> str:
     if groups is None:
         return name.split(".")[0]
     for group, prefixes in groups.items():

@@ -11,14 +11,14 @@ from math import prod
 import numpy as np
 
 from models.ir.errors import CompileError
-from models.ir.graph import Graph
+from models.ir.graph import OnnxGraph
 
-LossGraph = Callable[[Graph, str], tuple[str, str]]
+LossGraph = Callable[[OnnxGraph, str], tuple[str, str]]
 
 
-def cross_entropy(g: Graph, output: str) -> tuple[str, str]:
+def cross_entropy(g: OnnxGraph, output: str) -> tuple[str, str]:
     """-log softmax(z)[y] with labels y int64 (B,); adjoint w (softmax(z) - onehot(y)). One LogSoftmax serves both."""
-    batch, classes = matrix(g, output)
+    batch, classes = require_matrix(g, output)
     g.input("y", (batch,), "int64")
     weights = g.reshape(g.input("weights", (batch,)), (batch, 1))
     log_p = g.op("LogSoftmax", output, axis=1, shape=(batch, classes))
@@ -28,22 +28,24 @@ def cross_entropy(g: Graph, output: str) -> tuple[str, str]:
     return loss, g.mul(g.sub(g.unary("Exp", log_p), hot), weights)
 
 
-def binary_cross_entropy(g: Graph, output: str) -> tuple[str, str]:
+def binary_cross_entropy(g: OnnxGraph, output: str) -> tuple[str, str]:
     """max(z, 0) - z y + log(1 + exp(-|z|)), y float in [0, 1] of the output's shape; adjoint w (sigmoid(z) - y) / K."""
-    y, weights, count = per_output(g, output)
+    y, weights, count = add_targets(g, output)
     tail = g.unary("Log", g.add(g.unary("Exp", g.neg(g.unary("Abs", output))), g.scalar(1)))
     each = g.add(g.sub(g.unary("Relu", output), g.mul(output, y)), tail)
-    return weighted(g, each, weights, count), slope(g, g.sub(g.unary("Sigmoid", output), y), weights, 1 / count)
+    return sum_weighted(g, each, weights, count), weigh_adjoint(
+        g, g.sub(g.unary("Sigmoid", output), y), weights, 1 / count
+    )
 
 
-def mean_squared_error(g: Graph, output: str) -> tuple[str, str]:
+def mean_squared_error(g: OnnxGraph, output: str) -> tuple[str, str]:
     """(z - y)^2, y float of the output's shape; adjoint 2 w (z - y) / K."""
-    y, weights, count = per_output(g, output)
+    y, weights, count = add_targets(g, output)
     d = g.sub(output, y)
-    return weighted(g, g.mul(d, d), weights, count), slope(g, d, weights, 2 / count)
+    return sum_weighted(g, g.mul(d, d), weights, count), weigh_adjoint(g, d, weights, 2 / count)
 
 
-def matrix(g: Graph, output: str):
+def require_matrix(g: OnnxGraph, output: str):
     shape = g.shape(output)
     if len(shape) != 2:
         raise CompileError(
@@ -52,19 +54,19 @@ def matrix(g: Graph, output: str):
     return shape
 
 
-def per_output(g: Graph, output: str) -> tuple[str, str, int]:
+def add_targets(g: OnnxGraph, output: str) -> tuple[str, str, int]:
     shape = g.shape(output)
     y = g.input("y", shape)
     weights = g.reshape(g.input("weights", shape[:1]), (shape[0], *(1 for _ in shape[1:])))
     return y, weights, prod(shape[1:])
 
 
-def weighted(g: Graph, each: str, weights: str, count: int) -> str:
-    return g.scaled(g.sum(g.mul(each, weights), range(g.rank(each))), 1 / count)
+def sum_weighted(g: OnnxGraph, each: str, weights: str, count: int) -> str:
+    return g.scale(g.sum(g.mul(each, weights), range(g.rank(each))), 1 / count)
 
 
-def slope(g: Graph, d: str, weights: str, factor: float) -> str:
-    return g.mul(d, g.scaled(weights, factor))
+def weigh_adjoint(g: OnnxGraph, d: str, weights: str, factor: float) -> str:
+    return g.mul(d, g.scale(weights, factor))
 
 
 LOSSES: dict[str, LossGraph] = {

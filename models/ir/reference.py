@@ -43,13 +43,15 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np
     return Evaluator(model)(feeds)
 
 
-def windows(nd: int, pads: Any, strides: Any, dilations: Any, auto_pad: Any) -> tuple[list[int], list[int], list[int]]:
+def read_window(
+    nd: int, pads: Any, strides: Any, dilations: Any, auto_pad: Any
+) -> tuple[list[int], list[int], list[int]]:
     if auto_pad not in (None, "NOTSET", "VALID"):
         raise NotImplementedError(f"auto_pad {auto_pad} in the reference evaluator")
     return list(pads or [0] * 2 * nd), list(strides or [1] * nd), list(dilations or [1] * nd)
 
 
-def padded(x: np.ndarray, pads: list[int], value: float = 0.0) -> torch.Tensor:
+def pad_positions(x: np.ndarray, pads: list[int], value: float = 0.0) -> torch.Tensor:
     """x with spatial padding in ONNX's order."""
     nd = len(pads) // 2
     flat = [v for i in reversed(range(nd)) for v in (pads[i], pads[nd + i])]
@@ -61,10 +63,12 @@ class Conv(OpRun):
 
     def _run(self, x, w, b=None, auto_pad=None, dilations=None, group=None, kernel_shape=None, pads=None, strides=None):
         nd = x.ndim - 2
-        pads, strides, dilations = windows(nd, pads, strides, dilations, auto_pad)
+        pads, strides, dilations = read_window(nd, pads, strides, dilations, auto_pad)
         bias = None if b is None else torch.from_numpy(np.array(b))
         weight = torch.from_numpy(np.array(w, order="C"))
-        y = CONVOLUTIONS[nd](padded(x, pads), weight, bias, stride=strides, dilation=dilations, groups=group or 1)
+        y = CONVOLUTIONS[nd](
+            pad_positions(x, pads), weight, bias, stride=strides, dilation=dilations, groups=group or 1
+        )
         return (y.numpy(),)
 
 
@@ -76,7 +80,7 @@ class ConvTranspose(OpRun):
         output_shape=None, pads=None, strides=None,
     ):  # fmt: skip
         nd = x.ndim - 2
-        pads, strides, dilations = windows(nd, pads, strides, dilations, auto_pad)
+        pads, strides, dilations = read_window(nd, pads, strides, dilations, auto_pad)
         weight = torch.from_numpy(np.array(w, order="C"))
         y = TRANSPOSED[nd](
             torch.from_numpy(np.array(x, order="C")), weight, stride=strides, dilation=dilations, groups=group or 1
@@ -108,8 +112,8 @@ class MaxPool(OpRun):
         strides=None,
     ):
         nd = x.ndim - 2
-        pads, strides, dilations = windows(nd, pads, strides, dilations, auto_pad)
-        source = padded(x, pads, -np.inf)
+        pads, strides, dilations = read_window(nd, pads, strides, dilations, auto_pad)
+        source = pad_positions(x, pads, -np.inf)
         y, index = POOLS[nd](source, list(kernel_shape), strides, 0, dilations, bool(ceil_mode), return_indices=True)
         inner = np.stack(np.unravel_index(index.numpy(), source.shape[2:])) - np.reshape(
             pads[:nd], (nd,) + (1,) * x.ndim
@@ -195,7 +199,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def directions(direction: str | None) -> list[bool]:
+def list_directions(direction: str | None) -> list[bool]:
     return {"reverse": [True], "bidirectional": [False, True]}.get(direction or "forward", [False])
 
 
@@ -206,7 +210,7 @@ class GRU(OpRun):
         self, x, w, r, b=None, lengths=None, h0=None, direction=None, hidden_size=None, linear_before_reset=None, **rest
     ):
         outs, last = [], []
-        for d, against in enumerate(directions(direction)):
+        for d, against in enumerate(list_directions(direction)):
             wb, rb = np.split(b[d], 2) if b is not None else (0.0, 0.0)
             h = np.zeros((x.shape[1], hidden_size), x.dtype) if h0 is None else h0[d]
             steps = []
@@ -226,7 +230,7 @@ class LSTM(OpRun):
 
     def _run(self, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None, direction=None, hidden_size=None, **rest):
         outs, last, cells = [], [], []
-        for d, against in enumerate(directions(direction)):
+        for d, against in enumerate(list_directions(direction)):
             bias = b[d].reshape(2, -1).sum(0) if b is not None else 0.0
             h = np.zeros((x.shape[1], hidden_size), x.dtype) if h0 is None else h0[d]
             c = np.zeros_like(h) if c0 is None else c0[d]

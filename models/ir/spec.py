@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.ir.errors import CompileError
-from models.ir.graph import Shape
 from models.ir.losses import LOSSES
+from models.ir.shapes import Shape
 
 NORMS = ("frozen", "batch")
 
@@ -53,7 +53,7 @@ class Spec:
             raise CompileError(f"input {self.input}: the shape of one sample, without the batch, e.g. 3,64")
 
 
-def with_classes(spec: Spec, output: Shape) -> Spec:
+def set_classes(spec: Spec, output: Shape) -> Spec:
     """The number of classes, checked against the module's output (0 where the loss has none)."""
     made = output[1] if len(output) == 2 else 0
     if spec.loss != "cross_entropy":
@@ -63,6 +63,6 @@ def with_classes(spec: Spec, output: Shape) -> Spec:
     return replace(spec, classes=int(made))
 
 
-def target_shape(spec: Spec, output: Shape) -> tuple[int, ...]:
+def find_target_shape(spec: Spec, output: Shape) -> tuple[int, ...]:
     """(-classes,) for labels, else the shape of y per sample."""
     return (-spec.classes,) if spec.loss == "cross_entropy" else tuple(int(d) for d in output[1:])

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from models.ir.graph import Batch, Graph, Node, product
-from models.ir.proto import reads
-from models.ir.views import View, reshaped, transposed, whole, written
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.proto import list_reads
+from models.ir.shapes import BatchDim, multiply
+from models.ir.views import View, reshape_view, transpose_view, view_whole, write_view
 
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 
 
-def arrange(g: Graph, keep: Collection[str], under: bool = False) -> None:
+def arrange(g: OnnxGraph, keep: Collection[str], under: bool = False) -> None:
     """Rewrite the whole graph in place.
 
     Args:
@@ -26,7 +28,7 @@ def arrange(g: Graph, keep: Collection[str], under: bool = False) -> None:
         under: let operators work under views. Only for graphs that are not differentiated yet: those that are pair
             operands whose rows must be in the same order.
     """
-    walk = Walk(g, keep)
+    walk = Arranger(g, keep)
     for n in walk.nodes:
         g.where = n.where
         if not (walk.layout(n) or (under and (walk.linear(n) or walk.pick(n)))):
@@ -46,7 +48,7 @@ class Linear:
     y: str
 
 
-class Walk:
+class Arranger:
     """One walk over the nodes.
 
     Attributes:
@@ -54,20 +56,20 @@ class Walk:
         done: outputs of nodes that a larger one has taken in.
     """
 
-    def __init__(self, g: Graph, keep: Collection[str]) -> None:
+    def __init__(self, g: OnnxGraph, keep: Collection[str]) -> None:
         self.g, self.keep, self.nodes = g, keep, g.take_nodes()
         self.views: dict[str, View] = {}
         self.pending: dict[str, str] = {}  # name -> path of the module
         self.done: set[str] = set()
         self.makers = {o: n for n in self.nodes for o in n.outputs}
-        self.users: dict[str, list[Node]] = {}
+        self.users: dict[str, list[OnnxNode]] = {}
         for n in self.nodes:
-            for i in reads(n):
+            for i in list_reads(n):
                 self.users.setdefault(i, []).append(n)
 
     def view(self, name: str) -> View:
         """What a value shows of one that is in memory."""
-        return self.views.get(name) or whole(name, self.g.shape(name))
+        return self.views.get(name) or view_whole(name, self.g.shape(name))
 
     def show(self, name: str, view: View, where: str) -> None:
         self.views[name], self.pending[name] = view, where
@@ -75,48 +77,48 @@ class Walk:
     def materialise(self, name: str) -> None:
         if name in self.pending:
             before, self.g.where = self.g.where, self.pending.pop(name)
-            written(self.g, self.views[name], name)
+            write_view(self.g, self.views[name], name)
             self.g.where = before
 
-    def emit(self, n: Node) -> None:
+    def emit(self, n: OnnxNode) -> None:
         if n.outputs[0] in self.done:
             return
-        for i in sorted(reads(n)):
+        for i in sorted(list_reads(n)):
             self.materialise(i)
         self.g.nodes.append(n)
         self.g.makers.update(dict.fromkeys(n.outputs, n))
 
-    def layout(self, n: Node) -> bool:
+    def layout(self, n: OnnxNode) -> bool:
         """A node that only moves values: remember where to. Values to keep are written in any case."""
         y = n.outputs[0]
         if y in self.keep:
             return False
         if n.op == "Transpose" and not self.for_product(n):
             x = self.view(n.inputs[0])
-            self.show(y, transposed(x, n.attributes.get("perm", range(len(x.axes))[::-1])), n.where)
+            self.show(y, transpose_view(x, n.attributes.get("perm", range(len(x.axes))[::-1])), n.where)
             return True
-        seen = reshaped(self.view(n.inputs[0]), self.g.shape(y)) if n.op in RESHAPES else None
+        seen = reshape_view(self.view(n.inputs[0]), self.g.shape(y)) if n.op in RESHAPES else None
         if seen is not None:
             self.show(y, seen, n.where)
         return seen is not None
 
-    def for_product(self, n: Node) -> bool:
+    def for_product(self, n: OnnxNode) -> bool:
         """The matrix transpose of a factor, which onnxruntime takes into the product."""
         r = self.g.rank(n.inputs[0])
         swap = n.attributes.get("perm", [*range(r)][::-1]) == [*range(r - 2), r - 1, r - 2]
         after = self.users.get(n.outputs[0], [])
         return swap and bool(after) and all(u.op in ("MatMul", "Gemm") for u in after)
 
-    def linear(self, n: Node) -> bool:
+    def linear(self, n: OnnxNode) -> bool:
         """A linear layer on rows: a Gemm on the rows in the order in which they lie in memory."""
         layer = self.as_linear(n)
         if layer is None or (n.op == "Gemm" and layer.x not in self.pending):
             return False
-        view = self.view(layer.x) if layer.x in self.pending else whole(layer.x, self.g.shape(layer.x))
+        view = self.view(layer.x) if layer.x in self.pending else view_whole(layer.x, self.g.shape(layer.x))
         rows = tuple(sorted((a for axis in view.axes[:-1] for a in axis), key=view.order.index))
         for i in (layer.weight, *layer.bias):
             self.materialise(i)
-        x = written(self.g, replace(view, axes=(rows, view.axes[-1])))
+        x = write_view(self.g, replace(view, axes=(rows, view.axes[-1])))
         outputs = self.g.shape(layer.weight)[0]
         as_it_is = view.axes[:-1] == (rows,)
         y = self.g.op(
@@ -129,7 +131,7 @@ class Walk:
             self.show(layer.y, after, n.where)
         return True
 
-    def as_linear(self, n: Node) -> Linear | None:
+    def as_linear(self, n: OnnxNode) -> Linear | None:
         """Gemm, or a MatMul with a transposed matrix and perhaps the Add of a bias: how torch exports nn.Linear."""
         at = n.attributes
         if n.op == "Gemm":
@@ -155,18 +157,18 @@ class Walk:
         there = name in self.views or name in self.g.constants or name in self.g.inputs or name in self.g.makers
         return there and self.g.shape(name) == self.g.shape(weight)[:1]
 
-    def pick(self, n: Node) -> bool:
+    def pick(self, n: OnnxNode) -> bool:
         """Gather of one entry of an axis that lies in memory as one."""
         g, index = self.g, n.inputs[1] if n.op == "Gather" else ""
         if index not in g.constants or g.rank(index) or n.inputs[0] not in self.views:
             return False
         view = self.views[n.inputs[0]]
         axis = n.attributes.get("axis", 0) % len(view.axes)
-        if len(view.axes[axis]) != 1 or isinstance(view.shape()[axis], Batch):
+        if len(view.axes[axis]) != 1 or isinstance(view.shape()[axis], BatchDim):
             return False
         at = view.order.index(view.axes[axis][0])
         before, after = view.order[:at], view.order[at + 1 :]
-        sizes = [product(view.sizes[a] for a in part) for part in (before, view.axes[axis], after)]
+        sizes = [multiply(view.sizes[a] for a in part) for part in (before, view.axes[axis], after)]
         made = g.op("Gather", g.reshape(view.root, sizes), index, axis=1, shape=(sizes[0], sizes[2]))
         rest = View(made, (*before, *after), view.axes[:axis] + view.axes[axis + 1 :], view.sizes)
         self.show(n.outputs[0], rest, n.where)

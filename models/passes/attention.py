@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.ir.graph import Block, Dim, Graph, Node, Shape, concrete, divided, product
-from models.ir.proto import needed, reads
+from models.ir.graph import CustomGradient, OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.proto import list_reads, select_needed
+from models.ir.shapes import Dim, Shape, at_batch, divide, multiply
 
 MOST_HEADS = 16  # more would be many operators for little
 MOVES = ("Reshape", "Transpose")
@@ -38,32 +40,32 @@ class Attention:
     inside: frozenset[str]
 
 
-def fuse_attention(g: Graph, keep: Collection[str]) -> None:
+def fuse_attention(g: OnnxGraph, keep: Collection[str]) -> None:
     """Rewrite every attention in a graph with arranged views, in place."""
     finder, made = Finder(g, keep), False
     for found in [a for n in list(g.nodes) if n.op == "Softmax" and (a := finder.around(n))]:
         at = next(i for i, n in enumerate(g.nodes) if found.y in n.outputs)
         after, g.nodes[at:], made = g.nodes[at + 1 :], [], True
         g.where = finder.makers[found.y].where
-        write(g, found)
+        write_attention(g, found)
         g.nodes += after
     g.where = ""
     if made:
-        g.nodes = needed(g, keep)
+        g.nodes = select_needed(g, keep)
 
 
 class Finder:
     """Who makes and who reads each value."""
 
-    def __init__(self, g: Graph, keep: Collection[str]) -> None:
+    def __init__(self, g: OnnxGraph, keep: Collection[str]) -> None:
         self.g, self.keep = g, keep
         self.makers = {o: n for n in g.nodes for o in n.outputs}
-        self.users: dict[str, list[Node]] = {}
+        self.users: dict[str, list[OnnxNode]] = {}
         for n in g.nodes:
-            for i in reads(n):
+            for i in list_reads(n):
                 self.users.setdefault(i, []).append(n)
 
-    def around(self, softmax: Node) -> Attention | None:
+    def around(self, softmax: OnnxNode) -> Attention | None:
         """The attention that a Softmax belongs to."""
         g, scores = self.g, self.makers.get(softmax.inputs[0])
         chain = self.after(softmax, ("MatMul", "Transpose", "Reshape"))
@@ -82,11 +84,11 @@ class Finder:
         if any(f is None for f in found):
             return None
         roots, times = zip(*found, strict=True)
-        if (product(g.shape(y)[:-1]), g.shape(y)[-1]) != g.shape(roots[0]):
+        if (multiply(g.shape(y)[:-1]), g.shape(y)[-1]) != g.shape(roots[0]):
             return None
         return Attention(roots, self.stack(roots), first * second, heads, times, y, inside)
 
-    def after(self, n: Node, ops: Sequence[str]) -> list[Node]:
+    def after(self, n: OnnxNode, ops: Sequence[str]) -> list[OnnxNode]:
         """The chain of sole readers of these operators, each reading the one before first; empty if there is none."""
         chain = []
         for op in ops:
@@ -108,20 +110,20 @@ class Finder:
 
     def rows(self, name: str, turn: Sequence[int]) -> tuple[str, int] | None:
         """(B, T, heads, d) turned by `turn` -> the (rows, E) that it shows, and T."""
-        moves: list[Node] = []
+        moves: list[OnnxNode] = []
         root = name
         while root in self.makers and self.makers[root].op in MOVES:
             moves.insert(0, self.makers[root])
             root = moves[0].inputs[0]
         g, shape = self.g, self.g.shape(name)
         batch, time, heads, depth = (shape[turn.index(i)] for i in range(4))
-        if g.shape(root) != (product((batch, time)), heads * depth) or not isinstance(time, int):
+        if g.shape(root) != (multiply((batch, time)), heads * depth) or not isinstance(time, int):
             return None
-        seen = numbered(g.shape(root))
+        seen = number_places(g.shape(root))
         for n in moves:
-            size = concrete(g.shape(n.outputs[0]), 2)
+            size = at_batch(g.shape(n.outputs[0]), 2)
             seen = seen.reshape(size) if n.op == "Reshape" else seen.transpose(n.attributes["perm"])
-        plain = numbered((batch, time, heads, depth)).transpose(turn)
+        plain = number_places((batch, time, heads, depth)).transpose(turn)
         return (root, time) if np.array_equal(seen, plain) else None
 
     def stack(self, roots: Sequence[str]) -> str:
@@ -135,62 +137,62 @@ class Finder:
         return source if alone and index == [0, 1, 2] else ""
 
 
-def numbered(shape: Sequence[Dim]) -> np.ndarray:
+def number_places(shape: Sequence[Dim]) -> np.ndarray:
     """An array of that shape, for two samples, with a number of its own in each place."""
-    size = concrete(tuple(shape), 2)
+    size = at_batch(tuple(shape), 2)
     return np.arange(np.prod(size)).reshape(size)
 
 
-def write(g: Graph, a: Attention) -> None:
+def write_attention(g: OnnxGraph, a: Attention) -> None:
     sources = (a.stacked,) if a.stacked else a.roots
     if a.stacked:
-        pieces = cut(g, a.stacked, 3 * a.heads, a.times[0])
+        pieces = cut_heads(g, a.stacked, 3 * a.heads, a.times[0])
         q, k, v = (pieces[i * a.heads : (i + 1) * a.heads] for i in range(3))
     else:
-        q, k, v = (cut(g, r, a.heads, t) for r, t in zip(a.roots, a.times, strict=True))
-    scores = [g.scaled(g.matmul(one, g.swap_last(other)), a.factor) for one, other in zip(q, k, strict=True)]
+        q, k, v = (cut_heads(g, r, a.heads, t) for r, t in zip(a.roots, a.times, strict=True))
+    scores = [g.scale(g.matmul(one, g.swap_last(other)), a.factor) for one, other in zip(q, k, strict=True)]
     weights = [g.unary("Softmax", s, axis=-1) for s in scores]
     made = [g.matmul(w, one) for w, one in zip(weights, v, strict=True)]
     shape = g.shape(a.y)
     g.op("Reshape", g.concat(made, 2), g.ints((-1, *shape[1:])), shape=shape, output=a.y)
 
-    def backward(g: Graph, gy: str, want: Sequence[bool]) -> list[str]:
+    def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str]:
         gy = g.reshape(gy, g.shape(a.roots[0]))
-        adjoints, slopes = cut(g, gy, a.heads, a.times[0]), softmax_slopes(g, gy, a)
-        found = [head_adjoints(g, a.factor, *h) for h in zip(adjoints, slopes, q, k, v, weights, strict=True)]
+        adjoints, slopes = cut_heads(g, gy, a.heads, a.times[0]), write_softmax_slopes(g, gy, a)
+        found = [write_head_adjoints(g, a.factor, *h) for h in zip(adjoints, slopes, q, k, v, weights, strict=True)]
         parts = [list(p) for p in zip(*found, strict=True)]
         if a.stacked:
-            return [joined(g, [h for p in parts for h in p], g.shape(a.stacked))]
-        return [joined(g, p, g.shape(r)) for p, r in zip(parts, a.roots, strict=True)]
+            return [join_heads(g, [h for p in parts for h in p], g.shape(a.stacked))]
+        return [join_heads(g, p, g.shape(r)) for p, r in zip(parts, a.roots, strict=True)]
 
-    g.blocks[a.y] = Block(sources, backward)
+    g.custom_gradients[a.y] = CustomGradient(sources, backward)
 
 
-def softmax_slopes(g: Graph, gy: str, a: Attention) -> list[str]:
+def write_softmax_slopes(g: OnnxGraph, gy: str, a: Attention) -> list[str]:
     """sum(gw w) over the keys for each head, (B, T, 1). It is sum(gy y), over the shorter rows of y."""
     rows, size = g.shape(gy)
     each = g.mul(gy, g.reshape(a.y, (rows, size)))
     sums = g.sum(g.reshape(each, (rows, a.heads, int(size) // a.heads)), [2])
-    return cut(g, sums, a.heads, a.times[0])
+    return cut_heads(g, sums, a.heads, a.times[0])
 
 
-def head_adjoints(
-    g: Graph, factor: float, gy: str, slope: str, q: str, k: str, v: str, weights: str
+def write_head_adjoints(
+    g: OnnxGraph, factor: float, gy: str, slope: str, q: str, k: str, v: str, weights: str
 ) -> tuple[str, ...]:
     """Adjoints of q, k and v of one head."""
     scores = g.mul(weights, g.sub(g.matmul(gy, g.swap_last(v)), slope))
     gq, gk = g.matmul(scores, k), g.matmul(g.swap_last(scores), q)
-    return g.scaled(gq, factor), g.scaled(gk, factor), g.matmul(g.swap_last(weights), gy)
+    return g.scale(gq, factor), g.scale(gk, factor), g.matmul(g.swap_last(weights), gy)
 
 
-def cut(g: Graph, rows: str, pieces: int, time: int) -> list[str]:
+def cut_heads(g: OnnxGraph, rows: str, pieces: int, time: int) -> list[str]:
     """(rows, pieces d) -> (B, T, d) for each piece."""
-    many, size = g.shape(rows)[0], int(product(g.shape(rows)[1:]))
-    batch, depth = divided(many, time), size // pieces
+    many, size = g.shape(rows)[0], int(multiply(g.shape(rows)[1:]))
+    batch, depth = divide(many, time), size // pieces
     whole, shapes = g.reshape(rows, (batch, time, size)), [(batch, time, depth)] * pieces
     return list(g.ops("Split", whole, g.ints([depth] * pieces), shapes=shapes, axis=2))
 
 
-def joined(g: Graph, pieces: Sequence[str], shape: Shape) -> str:
+def join_heads(g: OnnxGraph, pieces: Sequence[str], shape: Shape) -> str:
     """(B, T, d) each -> side by side, as `shape`."""
     return g.reshape(g.concat(pieces, 2), shape)

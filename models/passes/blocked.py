@@ -17,32 +17,34 @@ from math import prod
 
 import numpy as np
 
-from models.ir.graph import Block, Dim, Graph, Node, Shape, product
+from models.ir.graph import CustomGradient, OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import Dim, Shape, multiply
 from models.rules import weight_gradient
-from models.rules.convolution import channel_sum, input_adjoint
-from models.rules.geometry import Geometry, geometry
+from models.rules.convolution import sum_channels, write_input_adjoint
+from models.rules.geometry import Window, read_geometry
 
 DOMAIN = "com.microsoft.nchwc"
 BLOCK = 16
 Four = tuple[Dim, int, int, int]
-WeightGradient = Callable[[Graph, str, str, Geometry, Shape], str]
+WeightGradient = Callable[[OnnxGraph, str, str, Window, Shape], str]
 
 
-def use_blocked_layout(g: Graph) -> int:
+def use_blocked_layout(g: OnnxGraph) -> int:
     """Rewrite every convolution that fits, in place; how many did."""
     forward, g.nodes, count = g.nodes, [], 0
     for n in forward:
-        geo = geometry(g, n, g.shape(n.inputs[1])[2:]) if n.op == "Conv" else None
+        geo = read_geometry(g, n, g.shape(n.inputs[1])[2:]) if n.op == "Conv" else None
         if geo is None or not fits(g, n, geo):
             g.nodes.append(n)
             continue
         g.where, count = n.where, count + 1
-        rewrite_one(g, n, geo)
+        rewrite_convolution(g, n, geo)
     g.where = ""
     return count
 
 
-def fits(g: Graph, n: Node, geo: Geometry) -> bool:
+def fits(g: OnnxGraph, n: OnnxNode, geo: Window) -> bool:
     outputs, per_group, *_ = g.shape(n.inputs[1])
     channels = g.shape(n.inputs[0])[1]
     if len(geo.kernel) > 2 or outputs % BLOCK:
@@ -50,73 +52,73 @@ def fits(g: Graph, n: Node, geo: Geometry) -> bool:
     return is_depthwise(geo, outputs, channels) or (geo.group == 1 and (per_group % BLOCK == 0 or per_group < BLOCK))
 
 
-def is_depthwise(geo: Geometry, outputs: Dim, channels: Dim) -> bool:
+def is_depthwise(geo: Window, outputs: Dim, channels: Dim) -> bool:
     return geo.group == outputs == channels
 
 
-def rewrite_one(g: Graph, n: Node, geo: Geometry) -> None:
+def rewrite_convolution(g: OnnxGraph, n: OnnxNode, geo: Window) -> None:
     x, w = n.inputs[:2]
     sx, sw, sy = g.shape(x), g.shape(w), g.shape(n.outputs[0])
     depthwise = is_depthwise(geo, sw[0], sx[1])
-    weights = outer_blocks(g, w) if depthwise or sw[1] < BLOCK else dense_blocks(g, w)
+    weights = block_outputs(g, w) if depthwise or sw[1] < BLOCK else block_weights(g, w)
     y = convolve(g, x, weights, sw, sy, geo, bias=n.inputs[2] if len(n.inputs) > 2 else "")
     g.op("Identity", y, shape=sy, output=n.outputs[0])
 
-    def backward(g: Graph, gy: str, want: Sequence[bool]) -> list[str | None]:
-        gx = blocked_input_adjoint(g, gy, w, geo, sx) if want[0] else None
-        gw = blocked_weight_adjoint(g, x, gy, geo, sw) if want[1] else None
-        return [gx, gw, channel_sum(g, gy) if len(want) > 2 and want[2] else None]
+    def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str | None]:
+        gx = write_blocked_input_adjoint(g, gy, w, geo, sx) if want[0] else None
+        gw = write_blocked_weight_adjoint(g, x, gy, geo, sw) if want[1] else None
+        return [gx, gw, sum_channels(g, gy) if len(want) > 2 and want[2] else None]
 
-    g.blocks[n.outputs[0]] = Block(tuple(n.inputs), backward)
+    g.custom_gradients[n.outputs[0]] = CustomGradient(tuple(n.inputs), backward)
 
 
 # -- layouts ---------------------------------------------------------------------------------------------------------
 
 
-def planar(shape: Shape) -> Four:
+def as_image(shape: Shape) -> Four:
     """A shape as that of images: a sequence is an image of height 1."""
     return (shape[0], shape[1], 1, shape[2]) if len(shape) == 3 else shape  # type: ignore[return-value]
 
 
-def reorder(g: Graph, v: str) -> str:
+def reorder(g: OnnxGraph, v: str) -> str:
     return g.op("ReorderInput", v, domain=DOMAIN, shape=g.shape(v))
 
 
-def blocked(g: Graph, v: str) -> str:
-    return reorder(g, g.reshape(v, planar(g.shape(v))))
+def to_blocked(g: OnnxGraph, v: str) -> str:
+    return reorder(g, g.reshape(v, as_image(g.shape(v))))
 
 
-def plain(g: Graph, v: str, shape: Shape) -> str:
+def from_blocked(g: OnnxGraph, v: str, shape: Shape) -> str:
     """A blocked image as an ordinary value of `shape`."""
-    four = planar(shape)
+    four = as_image(shape)
     return g.reshape(g.op("ReorderOutput", v, domain=DOMAIN, channels=four[1], shape=four), shape)
 
 
-def outer_blocks(g: Graph, w: str) -> str:
+def block_outputs(g: OnnxGraph, w: str) -> str:
     """(O, I, K) -> [O/b, I K, b]."""
     sw = g.shape(w)
     inner = int(prod(sw[1:]))
     return reorder(g, g.reshape(w, (1, sw[0], 1, inner)))
 
 
-def dense_blocks(g: Graph, w: str) -> str:
+def block_weights(g: OnnxGraph, w: str) -> str:
     """(O, I, K) -> [O/b, I/b, K, b of I, b of O]."""
     outputs, inputs, *kernel = g.shape(w)
     taps, b = prod(kernel), BLOCK
-    split = g.reshape(outer_blocks(g, w), (outputs // b, inputs // b, b, taps, b))
+    split = g.reshape(block_outputs(g, w), (outputs // b, inputs // b, b, taps, b))
     return g.transpose(split, [0, 1, 3, 2, 4]) if taps > 1 else split
 
 
-def turned_blocks(g: Graph, w: str) -> str:
+def block_turned_weights(g: OnnxGraph, w: str) -> str:
     """(O, I, K) -> the flipped kernel with inputs and outputs exchanged: [I/b, O/b, K, b of O, b of I]."""
     outputs, inputs, *kernel = g.shape(w)
     taps, b = prod(kernel), BLOCK
     rows = reorder(g, g.reshape(w, (outputs, inputs, 1, taps)))
     split = g.transpose(g.reshape(rows, (outputs // b, b, inputs // b, taps, b)), [2, 0, 3, 1, 4])
-    return picked(g, split, 2, range(taps - 1, -1, -1))
+    return pick(g, split, 2, range(taps - 1, -1, -1))
 
 
-def picked(g: Graph, v: str, axis: int, index: Sequence[int]) -> str:
+def pick(g: OnnxGraph, v: str, axis: int, index: Sequence[int]) -> str:
     shape = list(g.shape(v))
     if list(index) == list(range(int(shape[axis]))):
         return v
@@ -127,14 +129,14 @@ def picked(g: Graph, v: str, axis: int, index: Sequence[int]) -> str:
 # -- convolutions ----------------------------------------------------------------------------------------------------
 
 
-def convolve(g: Graph, x: str, weights: str, sw: Shape, sy: Shape, geo: Geometry, bias: str = "") -> str:
+def convolve(g: OnnxGraph, x: str, weights: str, sw: Shape, sy: Shape, geo: Window, bias: str = "") -> str:
     """The convolution of an ordinary value with blocked weights, as an ordinary value of shape `sy`."""
-    image = g.reshape(x, planar(g.shape(x)))
+    image = g.reshape(x, as_image(g.shape(x)))
     image = image if g.shape(image)[1] < BLOCK else reorder(g, image)
-    return plain(g, kernel(g, image, weights, sw, planar(sy), geo, bias), sy)
+    return from_blocked(g, write_kernel(g, image, weights, sw, as_image(sy), geo, bias), sy)
 
 
-def kernel(g: Graph, image: str, weights: str, sw: Shape, sy: Four, geo: Geometry, bias: str = "") -> str:
+def write_kernel(g: OnnxGraph, image: str, weights: str, sw: Shape, sy: Four, geo: Window, bias: str = "") -> str:
     one = len(geo.kernel) == 1
     window = (1, *geo.kernel) if one else geo.kernel
     before, after = ((0, *geo.before), (0, *geo.after)) if one else (geo.before, geo.after)
@@ -149,7 +151,7 @@ def kernel(g: Graph, image: str, weights: str, sw: Shape, sy: Four, geo: Geometr
     return g.op("Conv", *inputs, domain=DOMAIN, shape=sy, **at)
 
 
-def blocked_input_adjoint(g: Graph, gy: str, w: str, geo: Geometry, sx: Shape) -> str:
+def write_blocked_input_adjoint(g: OnnxGraph, gy: str, w: str, geo: Window, sx: Shape) -> str:
     sw = g.shape(w)
     depthwise = is_depthwise(geo, sw[0], sx[1])
     inside = all(r >= p for r, p in zip(geo.reach * 2, geo.pads, strict=True))
@@ -160,10 +162,10 @@ def blocked_input_adjoint(g: Graph, gy: str, w: str, geo: Geometry, sx: Shape) -
         and geo.stride[0] <= 2
         and int(sx[2]) % geo.stride[0] == 0
     ):
-        return phases(g, gy, w, geo, sx)
+        return write_phases(g, gy, w, geo, sx)
     if not geo.dense or not inside or (not depthwise and sw[1] % BLOCK):
-        return input_adjoint(g, gy, w, geo, sx)
-    turned = Geometry(
+        return write_input_adjoint(g, gy, w, geo, sx)
+    turned = Window(
         geo.kernel,
         geo.stride,
         tuple(r - p for r, p in zip(geo.reach, geo.before, strict=True)),
@@ -172,43 +174,43 @@ def blocked_input_adjoint(g: Graph, gy: str, w: str, geo: Geometry, sx: Shape) -
         geo.group,
     )
     if depthwise:
-        rows = g.reshape(outer_blocks(g, w), (sw[0] // BLOCK, prod(geo.kernel), BLOCK))
-        weights, shape = picked(g, rows, 1, range(prod(geo.kernel) - 1, -1, -1)), sw
+        rows = g.reshape(block_outputs(g, w), (sw[0] // BLOCK, prod(geo.kernel), BLOCK))
+        weights, shape = pick(g, rows, 1, range(prod(geo.kernel) - 1, -1, -1)), sw
     else:
-        weights, shape = turned_blocks(g, w), (sw[1], sw[0], *geo.kernel)
+        weights, shape = block_turned_weights(g, w), (sw[1], sw[0], *geo.kernel)
     return convolve(g, gy, weights, shape, sx, turned)
 
 
-def phases(g: Graph, gy: str, w: str, geo: Geometry, sx: Shape) -> str:
+def write_phases(g: OnnxGraph, gy: str, w: str, geo: Window, sx: Shape) -> str:
     """Depthwise in one dimension: gx[s j + r] = sum over taps k = r + p (mod s) of gy[j + (r + p - k) / s] w[k].
 
     One convolution per phase r, put side by side in the blocked layout.
     """
     batch, channels, length = sx
     (taps,), (s,), p, b = geo.kernel, geo.stride, geo.before[0], BLOCK
-    image = blocked(g, gy)
-    rows = g.reshape(outer_blocks(g, w), (channels // b, taps, b))
-    lanes, many, out = product((batch, channels // b)), int(length) // s, int(g.shape(gy)[2])
+    image = to_blocked(g, gy)
+    rows = g.reshape(block_outputs(g, w), (channels // b, taps, b))
+    lanes, many, out = multiply((batch, channels // b)), int(length) // s, int(g.shape(gy)[2])
     parts = []
     for r in range(s):
         ks = [k for k in range(taps - 1, -1, -1) if (r + p - k) % s == 0]
         first, last = (r + p - ks[0]) // s, (r + p - ks[-1]) // s
-        one = Geometry((len(ks),), (1,), (-first,), (last + many - out,), (1,), int(channels))
-        part = kernel(g, image, picked(g, rows, 1, ks), (channels, 1, len(ks)), (batch, channels, 1, many), one)
+        one = Window((len(ks),), (1,), (-first,), (last + many - out,), (1,), int(channels))
+        part = write_kernel(g, image, pick(g, rows, 1, ks), (channels, 1, len(ks)), (batch, channels, 1, many), one)
         parts.append(g.reshape(part, (lanes, many, 1, b)))
     together = g.reshape(g.concat(parts, 2), (batch, channels, 1, length))
-    return plain(g, together, sx)
+    return from_blocked(g, together, sx)
 
 
-def blocked_weight_adjoint(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) -> str:
+def write_blocked_weight_adjoint(g: OnnxGraph, x: str, gy: str, geo: Window, sw: Shape) -> str:
     """Depthwise in one dimension: for each tap multiply and sum, all channels of a block at once."""
     sx, sy, b = g.shape(x), g.shape(gy), BLOCK
     if not (is_depthwise(geo, sw[0], sx[1]) and len(geo.kernel) == 1):
-        return weight_gradient.write(g, x, gy, geo, sw)
+        return weight_gradient.write_weight_adjoint(g, x, gy, geo, sw)
     batch, channels, length = sx
-    lanes, out, stride = product((batch, channels // b)), int(sy[2]), geo.stride[0]
-    rows = g.pad(g.reshape(blocked(g, x), (lanes, length, b)), [0, geo.before[0], 0], [0, geo.after[0], 0])
-    adjoint, taps = g.reshape(blocked(g, gy), (lanes, out, b)), []
+    lanes, out, stride = multiply((batch, channels // b)), int(sy[2]), geo.stride[0]
+    rows = g.pad(g.reshape(to_blocked(g, x), (lanes, length, b)), [0, geo.before[0], 0], [0, geo.after[0], 0])
+    adjoint, taps = g.reshape(to_blocked(g, gy), (lanes, out, b)), []
     for k in range(geo.kernel[0]):
         first = k * geo.dilation[0]
         seen = g.slice(rows, 1, first, first + (out - 1) * stride + 1, stride)
@@ -220,15 +222,15 @@ def blocked_weight_adjoint(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) 
 # -- probe -----------------------------------------------------------------------------------------------------------
 
 
-def probe() -> Graph:
+def write_probe() -> OnnxGraph:
     """x (1, 2 b, 1, 3) -> y: the blocked layout as this machine's onnxruntime makes it."""
-    g = Graph()
+    g = OnnxGraph()
     g.input("x", (1, 2 * BLOCK, 1, 3))
     g.op("ReorderInput", "x", domain=DOMAIN, shape=g.shape("x"), output="y")
     return g
 
 
-def probe_answer() -> tuple[np.ndarray, np.ndarray]:
+def expect_probe() -> tuple[np.ndarray, np.ndarray]:
     """(x, y) of the probe where the block is the one that the graphs were written for."""
     x = np.arange(6 * BLOCK, dtype=np.float32).reshape(1, 2 * BLOCK, 1, 3)
     return x, x.reshape(2, BLOCK, 3).transpose(0, 2, 1).reshape(x.shape)

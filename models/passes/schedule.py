@@ -12,34 +12,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from models.ir.graph import Graph, Node
-from models.ir.proto import reads
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.proto import list_reads
 
 MOVES = frozenset({"Reshape", "Transpose", "Identity"})
 
 
-def gradients_last(g: Graph, grad: str = "grad") -> None:
+def move_gradients_last(g: OnnxGraph, grad: str = "grad") -> None:
     """Move the makers of the gradient's pieces to the end, in place. Nothing is computed differently."""
     makers = {o: n for n in g.nodes for o in n.outputs}
     joined = makers[makers[grad].inputs[0]] if makers[grad].op == "Identity" else makers[grad]
     if joined.op != "Concat":
         return
-    count = Counter(i for n in g.nodes for i in reads(n))
+    count = Counter(i for n in g.nodes for i in list_reads(n))
     place = {id(n): i for i, n in enumerate(g.nodes)}
     pieces = [makers[i] for i in joined.inputs if count[i] == 1 and len(makers[i].outputs) == 1]
-    pieces.sort(key=lambda n: place[id(computed(n, makers))], reverse=True)
+    pieces.sort(key=lambda n: place[id(find_computing_node(n, makers))], reverse=True)
     last = {id(n) for n in [*pieces, joined, makers[grad]]}
     rest = [n for n in g.nodes if id(n) not in last]
-    g.nodes = unique([*rest, *pieces, joined, makers[grad]])
+    g.nodes = remove_repeats([*rest, *pieces, joined, makers[grad]])
 
 
-def computed(n: Node, makers: Mapping[str, Node]) -> Node:
+def find_computing_node(n: OnnxNode, makers: Mapping[str, OnnxNode]) -> OnnxNode:
     """The node that computes what `n` only moves."""
     while n.op in MOVES and n.inputs[0] in makers:
         n = makers[n.inputs[0]]
     return n
 
 
-def unique(nodes: list[Node]) -> list[Node]:
+def remove_repeats(nodes: list[OnnxNode]) -> list[OnnxNode]:
     """Each node once."""
     return list({id(n): n for n in nodes}.values())

@@ -11,29 +11,31 @@ from __future__ import annotations
 from math import prod
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Graph, Node, Shape
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import Shape
 from models.rules import weight_gradient
-from models.rules.geometry import Geometry, geometry
+from models.rules.geometry import Window, read_geometry
 from models.rules.table import Adjoints, Want, rule
 
 
 @rule("Conv")
-def conv(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def conv(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     x, w = n.inputs[:2]
-    geo = geometry(g, n, g.shape(w)[2:])
-    gx = input_adjoint(g, gy, w, geo, g.shape(x)) if want[0] else None
-    gw = weight_gradient.write(g, x, gy, geo, g.shape(w)) if want[1] else None
-    gb = channel_sum(g, gy) if len(n.inputs) > 2 and want[2] else None
+    geo = read_geometry(g, n, g.shape(w)[2:])
+    gx = write_input_adjoint(g, gy, w, geo, g.shape(x)) if want[0] else None
+    gw = weight_gradient.write_weight_adjoint(g, x, gy, geo, g.shape(w)) if want[1] else None
+    gb = sum_channels(g, gy) if len(n.inputs) > 2 and want[2] else None
     return gx, gw, gb
 
 
-def input_adjoint(g: Graph, gy: str, w: str, geo: Geometry, sx: Shape) -> str:
+def write_input_adjoint(g: OnnxGraph, gy: str, w: str, geo: Window, sx: Shape) -> str:
     """Transposed convolution. Depthwise and dense windows: the flipped kernel convolved, which runs faster there."""
     sw, sy = g.shape(w), g.shape(gy)
     if geo.dense and geo.group == sw[0] == sx[1] and all(r >= p for r, p in zip(geo.reach, geo.pads, strict=False)):
         pads = [r - p for r, p in zip(geo.reach * 2, geo.pads, strict=True)]
-        turned = g.flipped(w, range(2, len(sw)))
-        return g.op("Conv", gy, turned, pads=pads, group=geo.group, shape=sx, **steps(geo, 1))
+        turned = g.flip(w, range(2, len(sw)))
+        return g.op("Conv", gy, turned, pads=pads, group=geo.group, shape=sx, **step_attributes(geo, 1))
     covered = [(o - 1) * s + r + 1 for o, s, r in zip(sy[2:], geo.stride, geo.reach, strict=True)]
     padded = [d + p + q for d, p, q in zip(sx[2:], geo.before, geo.after, strict=True)]
     rest = [d - c for d, c in zip(padded, covered, strict=True)]
@@ -43,11 +45,11 @@ def input_adjoint(g: Graph, gy: str, w: str, geo: Geometry, sx: Shape) -> str:
     )  # fmt: skip
 
 
-def steps(geo: Geometry, stride: int) -> dict[str, list[int]]:
+def step_attributes(geo: Window, stride: int) -> dict[str, list[int]]:
     return {"strides": [stride] * len(geo.kernel), "dilations": list(geo.dilation)}
 
 
-def channel_sum(g: Graph, gy: str) -> str:
+def sum_channels(g: OnnxGraph, gy: str) -> str:
     """Sum over samples and positions, in two steps: the long contiguous one first."""
     shape = g.shape(gy)
     positions = prod(shape[2:])
@@ -55,23 +57,23 @@ def channel_sum(g: Graph, gy: str) -> str:
 
 
 @rule("ConvTranspose")
-def conv_transpose(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def conv_transpose(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """y is the input adjoint of a Conv with the same window, so its adjoint is that Conv; the roles of x and
     gy swap.
     """
     x, w = n.inputs[:2]
     sx, sw, sy = g.shape(x), g.shape(w), g.shape(gy)
-    geo = geometry(g, n, sw[2:])
+    geo = read_geometry(g, n, sw[2:])
     if n.attributes.get("output_shape") or n.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise UnsupportedPattern("ConvTranspose with automatic padding", n.where, "give padding and output_padding")
     at = dict(strides=list(geo.stride), dilations=list(geo.dilation), pads=geo.pads, group=geo.group)
-    gx = cut_to(g, g.op("Conv", gy, w, shape=conv_shape(sy, sw, geo), **at), sx) if want[0] else None
-    gw = weight_gradient.write(g, gy, x, geo, sw) if want[1] else None
-    gb = channel_sum(g, gy) if len(n.inputs) > 2 and want[2] else None
+    gx = cut_to_shape(g, g.op("Conv", gy, w, shape=find_conv_shape(sy, sw, geo), **at), sx) if want[0] else None
+    gw = weight_gradient.write_weight_adjoint(g, gy, x, geo, sw) if want[1] else None
+    gb = sum_channels(g, gy) if len(n.inputs) > 2 and want[2] else None
     return gx, gw, gb
 
 
-def conv_shape(sx: Shape, sw: Shape, geo: Geometry) -> Shape:
+def find_conv_shape(sx: Shape, sw: Shape, geo: Window) -> Shape:
     spatial = (
         (d + p + q - r - 1) // s + 1
         for d, p, q, r, s in zip(sx[2:], geo.before, geo.after, geo.reach, geo.stride, strict=True)
@@ -79,7 +81,7 @@ def conv_shape(sx: Shape, sw: Shape, geo: Geometry) -> Shape:
     return (sx[0], sw[0], *spatial)
 
 
-def cut_to(g: Graph, v: str, shape: Shape) -> str:
+def cut_to_shape(g: OnnxGraph, v: str, shape: Shape) -> str:
     """Drop the positions past the end (output_padding can make room for one more)."""
     for axis, (have, need) in enumerate(zip(g.shape(v), shape, strict=True)):
         if have != need:

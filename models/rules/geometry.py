@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from math import ceil
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Batch, Graph, Node, Shape
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import BatchDim, Shape
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Window:
     """How a window moves: one entry per spatial axis."""
 
     kernel: tuple[int, ...]
@@ -35,23 +37,21 @@ class Geometry:
         return all(s == 1 for s in self.stride) and all(d == 1 for d in self.dilation)
 
 
-def geometry(g: Graph, n: Node, kernel: Shape) -> Geometry:
+def read_geometry(g: OnnxGraph, n: OnnxNode, kernel: Shape) -> Window:
     """The window of a Conv or pooling node, with automatic padding resolved."""
     at, spatial = n.attributes, g.shape(n.inputs[0])[2:]
     nd = len(kernel)
-    if any(isinstance(d, Batch) for d in spatial):
+    if any(isinstance(d, BatchDim) for d in spatial):
         raise UnsupportedPattern(f"{n.op} along the batch axis", n.where)
     stride, dilation = at.get("strides", [1] * nd), at.get("dilations", [1] * nd)
     pads = at.get("pads") or [0] * (2 * nd)
     auto = at.get("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        pads = same_pads(auto, spatial, kernel, stride, dilation)
-    return Geometry(
-        tuple(kernel), tuple(stride), tuple(pads[:nd]), tuple(pads[nd:]), tuple(dilation), at.get("group", 1)
-    )
+        pads = resolve_same_pads(auto, spatial, kernel, stride, dilation)
+    return Window(tuple(kernel), tuple(stride), tuple(pads[:nd]), tuple(pads[nd:]), tuple(dilation), at.get("group", 1))
 
 
-def same_pads(auto: str, spatial: Shape, kernel: Shape, stride: list[int], dilation: list[int]) -> list[int]:
+def resolve_same_pads(auto: str, spatial: Shape, kernel: Shape, stride: list[int], dilation: list[int]) -> list[int]:
     """ceil(in / stride) outputs; the odd one goes after (UPPER) or before (LOWER)."""
     need = [
         max(0, (ceil(d / s) - 1) * s + (k - 1) * e + 1 - d)

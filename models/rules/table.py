@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from models.ir.graph import Graph, Node
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
 
 Adjoints = Sequence[str | None]
 Want = Sequence[bool]
-Rule = Callable[[Graph, Node, Adjoints, Want], Adjoints]
-Simple = Callable[[Graph, Node, str, Want], Adjoints]
+Rule = Callable[[OnnxGraph, OnnxNode, Adjoints, Want], Adjoints]
+Simple = Callable[[OnnxGraph, OnnxNode, str, Want], Adjoints]
 
 RULES: dict[str, Rule] = {}
 
@@ -22,7 +23,7 @@ def rule(*operators: str) -> Callable[[Simple], Simple]:
     """Enter a rule for operators of which only the first output is differentiated."""
 
     def enter(f: Simple) -> Simple:
-        def whole(g: Graph, node: Node, outs: Adjoints, want: Want) -> Adjoints:
+        def whole(g: OnnxGraph, node: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
             return f(g, node, outs[0], want)
 
         RULES.update(dict.fromkeys(operators, whole))

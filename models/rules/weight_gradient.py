@@ -16,8 +16,9 @@ from math import prod
 
 import numpy as np
 
-from models.ir.graph import Dim, Graph, Shape, product
-from models.rules.geometry import Geometry
+from models.ir.graph import OnnxGraph
+from models.ir.shapes import Dim, Shape, multiply
+from models.rules.geometry import Window
 
 # from this many channels on, or up to this many taps, a one-hot Conv builds 2-D columns faster than slices do
 CHANNELS_FOR_ONE_HOT, TAPS_FOR_ONE_HOT = 16, 9
@@ -29,24 +30,24 @@ FEW_POSITIONS = 256
 PANEL = 16
 
 
-def write(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) -> str:
+def write_weight_adjoint(g: OnnxGraph, x: str, gy: str, geo: Window, sw: Shape) -> str:
     """gw of shape `sw` (out, in / groups, *kernel)."""
     dense_3x3 = geo.group == 1 and geo.dense and geo.kernel == (3, 3) and geo.pads == [1, 1, 1, 1]
     if dense_3x3 and int(sw[1]) >= CHANNELS_FOR_SHIFTS:
-        return shifted(g, x, gy, sw)
-    if rows_suit(geo, sw, g.shape(gy)):
-        return by_rows(g, later(g, x, gy), gy, geo, sw)
-    cols = columns(g, later(g, x, gy), geo, g.shape(gy)[2:])
-    return product_with_columns(g, cols, gy, geo.group, sw)
+        return write_shifted(g, x, gy, sw)
+    if suits_rows(geo, sw, g.shape(gy)):
+        return write_by_rows(g, wait_for(g, x, gy), gy, geo, sw)
+    cols = write_columns(g, wait_for(g, x, gy), geo, g.shape(gy)[2:])
+    return multiply_columns(g, cols, gy, geo.group, sw)
 
 
-def many_weights(outputs: Dim, columns: Dim, positions: Dim) -> bool:
+def has_many_weights(outputs: Dim, columns: Dim, positions: Dim) -> bool:
     """Whether a weight per sample is more to write than images and columns are to exchange axes."""
     o, c, p = int(outputs), int(columns), int(positions)
     return o * c >= (o + c) * p
 
 
-def later(g: Graph, x: str, gy: str) -> str:
+def wait_for(g: OnnxGraph, x: str, gy: str) -> str:
     """`x`, but not before `gy` is known.
 
     Without this dependency a runtime may build all column buffers during the forward pass, and hold them.
@@ -57,12 +58,12 @@ def later(g: Graph, x: str, gy: str) -> str:
     return g.op("Reshape", x, target, shape=shape)
 
 
-def product_with_columns(g: Graph, cols: str, gy: str, group: int, sw: Shape) -> str:
+def multiply_columns(g: OnnxGraph, cols: str, gy: str, group: int, sw: Shape) -> str:
     """cols (B, C, K, P) and gy (B, O, *out) -> gw."""
     batch, channels, taps, positions = g.shape(cols)
     out = sw[0]
-    if group == 1 and many_weights(out, channels * taps, positions):
-        merged = product((batch, positions))
+    if group == 1 and has_many_weights(out, channels * taps, positions):
+        merged = multiply((batch, positions))
         left = g.reshape(g.transpose(g.reshape(gy, (batch, out, positions)), [1, 0, 2]), (out, merged))
         right = g.reshape(g.transpose(cols, [1, 2, 0, 3]), (channels * taps, merged))
         return g.reshape(g.gemm(left, right, tb=True), sw)
@@ -85,18 +86,18 @@ def packs_less(outputs: Dim, columns: Dim) -> bool:
     return PANEL <= int(outputs) <= -(-int(columns) // PANEL) * PANEL
 
 
-def rows_suit(geo: Geometry, sw: Shape, sy: Shape) -> bool:
+def suits_rows(geo: Window, sw: Shape, sy: Shape) -> bool:
     outputs, channels, *kernel = (int(d) for d in sw)
     plain = geo.group == 1 and len(kernel) == 2 and kernel[0] > 1 and geo.stride == (1, 1)
-    many = many_weights(outputs, channels * prod(kernel), prod(int(d) for d in sy[2:]))
+    many = has_many_weights(outputs, channels * prod(kernel), prod(int(d) for d in sy[2:]))
     return plain and channels * kernel[1] >= PANEL and not many
 
 
-def by_rows(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) -> str:
+def write_by_rows(g: OnnxGraph, x: str, gy: str, geo: Window, sw: Shape) -> str:
     """One product per row of taps, each over the columns of that row."""
     batch, outputs, height, width = g.shape(gy)
     channels, (tall, wide) = int(sw[1]), geo.kernel
-    rows = side_columns(g, g.pad(x, [0, 0, *geo.before], [0, 0, *geo.after]), geo, int(width))
+    rows = write_side_columns(g, g.pad(x, [0, 0, *geo.before], [0, 0, *geo.after]), geo, int(width))
     rows = g.reshape(rows, (batch, channels * wide, *g.shape(rows)[3:]))
     positions, turned, taps = int(height) * int(width), g.reshape(gy, (batch, outputs, int(height) * int(width))), []
     for k in range(tall):
@@ -107,7 +108,7 @@ def by_rows(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) -> str:
     return g.reshape(g.transpose(g.reshape(g.concat(taps, 1), (channels * tall * wide, outputs)), [1, 0]), sw)
 
 
-def side_columns(g: Graph, padded: str, geo: Geometry, width: int) -> str:
+def write_side_columns(g: OnnxGraph, padded: str, geo: Window, width: int) -> str:
     """What each tap of the last axis sees: (B, C, K, ..., width)."""
     batch, channels, *sizes = g.shape(padded)
     span = (width - 1) * geo.stride[-1] + 1
@@ -116,7 +117,7 @@ def side_columns(g: Graph, padded: str, geo: Geometry, width: int) -> str:
     return g.concat([g.reshape(v, (batch, channels, 1, *sizes[:-1], width)) for v in parts], 2)
 
 
-def columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
+def write_columns(g: OnnxGraph, x: str, geo: Window, out: Shape) -> str:
     """What each tap sees at each position: (B, C, K, P)."""
     batch, channels, *spatial = g.shape(x)
     taps, positions = prod(geo.kernel), prod(out)
@@ -124,11 +125,11 @@ def columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
         return g.reshape(x, (batch, channels, 1, positions))
     few = channels >= CHANNELS_FOR_ONE_HOT or taps <= TAPS_FOR_ONE_HOT
     if (len(spatial) == 2 and few) or (len(spatial) == 1 and geo.group > 1):
-        return one_hot_columns(g, x, geo, out)
-    return sliced_columns(g, x, geo, out)
+        return write_one_hot_columns(g, x, geo, out)
+    return write_sliced_columns(g, x, geo, out)
 
 
-def one_hot_columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
+def write_one_hot_columns(g: OnnxGraph, x: str, geo: Window, out: Shape) -> str:
     batch, channels = g.shape(x)[:2]
     taps = prod(geo.kernel)
     one = np.eye(taps).reshape(taps, 1, *geo.kernel)
@@ -140,18 +141,18 @@ def one_hot_columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
     return g.reshape(cols, (batch, channels, taps, prod(out)))
 
 
-def sliced_columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
+def write_sliced_columns(g: OnnxGraph, x: str, geo: Window, out: Shape) -> str:
     """Axis by axis, the last one first: a few long copies instead of one short one per tap and row."""
     batch, channels, *spatial = g.shape(x)
     out = tuple(int(d) for d in out)
-    cols = side_columns(g, g.pad(x, [0, 0, *geo.before], [0, 0, *geo.after]), geo, out[-1])
+    cols = write_side_columns(g, g.pad(x, [0, 0, *geo.before], [0, 0, *geo.after]), geo, out[-1])
     taps = geo.kernel[-1]
     for i in reversed(range(len(spatial) - 1)):
         sizes = g.shape(cols)[3:]
         if i:  # the axes before this one lie between the taps and it: put it next to them
             cols = g.transpose(cols, [0, 1, 2, 3 + i, *(3 + j for j in range(len(spatial)) if j != i)])
         cols = g.reshape(cols, (batch, channels, taps * int(sizes[i]), *sizes[:i], *sizes[i + 1 :]))
-        index = row_index(geo, i, taps, int(sizes[i]), out[i])
+        index = index_rows(geo, i, taps, int(sizes[i]), out[i])
         cols = g.op("Gather", cols, g.constant(index), axis=2, shape=(batch, channels, len(index), *g.shape(cols)[3:]))
         taps *= geo.kernel[i]
         cols = g.reshape(cols, (batch, channels, taps, out[i], *sizes[:i], *sizes[i + 1 :]))
@@ -160,13 +161,13 @@ def sliced_columns(g: Graph, x: str, geo: Geometry, out: Shape) -> str:
     return g.reshape(cols, (batch, channels, taps, prod(out)))
 
 
-def row_index(geo: Geometry, axis: int, taps: int, size: int, out: int) -> np.ndarray:
+def index_rows(geo: Window, axis: int, taps: int, size: int, out: int) -> np.ndarray:
     """Of rows (taps, size): which one each (tap of this axis, tap of later ones, position) sees."""
     tap, later_tap, at = np.ogrid[: geo.kernel[axis], :taps, :out]
     return (later_tap * size + tap * geo.dilation[axis] + at * geo.stride[axis]).reshape(-1).astype(np.int64)
 
 
-def shifted(g: Graph, x: str, gy: str, sw: Shape) -> str:
+def write_shifted(g: OnnxGraph, x: str, gy: str, sw: Shape) -> str:
     """3x3, stride 1, padding 1 on planes of H x W = P.
 
     Tap (kh, kw) needs gy[h, w] x[h + kh - 1, w + kw - 1]. Shifting gy by kw - 1 sideways and x by kh - 1 upwards, both
@@ -174,11 +175,11 @@ def shifted(g: Graph, x: str, gy: str, sw: Shape) -> str:
     """
     out, channels, height, width = int(sw[0]), int(sw[1]), *g.shape(x)[2:]
     positions = int(height) * int(width)
-    if many_weights(out, 9 * channels, positions):
-        return shifted_at_once(g, x, gy, sw)
+    if has_many_weights(out, 9 * channels, positions):
+        return write_shifted_at_once(g, x, gy, sw)
     batch = g.shape(x)[0]
     few = positions <= FEW_POSITIONS
-    sideways = g.concat([shift_sideways(g, gy, d) for d in (-1, 0, 1)], 1) if few else all_sideways(g, gy)
+    sideways = g.concat([shift_sideways(g, gy, d) for d in (-1, 0, 1)], 1) if few else shift_all_sideways(g, gy)
     left = g.reshape(sideways, (batch, 3 * out, positions))
     rows = [g.reshape(shift_rows(g, x, d), (batch, channels, positions)) for d in (1, 0, -1)]
     taps = [g.sum(g.matmul(left, g.swap_last(r)), [0]) for r in rows]
@@ -188,18 +189,18 @@ def shifted(g: Graph, x: str, gy: str, sw: Shape) -> str:
     return g.reshape(g.transpose(g.reshape(stacked, (3, out, 3, channels)), [1, 3, 0, 2]), sw)
 
 
-def shifted_at_once(g: Graph, x: str, gy: str, sw: Shape) -> str:
+def write_shifted_at_once(g: OnnxGraph, x: str, gy: str, sw: Shape) -> str:
     """The same with one product for the whole batch."""
     out, channels = int(sw[0]), int(sw[1])
     x, gy = (g.transpose(v, [1, 0, 2, 3]) for v in (x, gy))
-    merged = product(g.shape(x)[1:])
+    merged = multiply(g.shape(x)[1:])
     left = g.concat([g.reshape(shift_sideways(g, gy, d), (out, merged)) for d in (-1, 0, 1)], 0)
     rows = [g.reshape(shift_rows(g, x, d), (channels, merged)) for d in (1, 0, -1)]
     taps = [g.reshape(g.matmul(left, g.swap_last(r)), (1, 3 * out, channels)) for r in rows]  # each kw, o, i
     return g.reshape(g.transpose(g.reshape(g.concat(taps, 0), (9, out * channels)), [1, 0]), sw)
 
 
-def all_sideways(g: Graph, v: str) -> str:
+def shift_all_sideways(g: OnnxGraph, v: str) -> str:
     """v[h, w + 1], v[h, w] and v[h, w - 1] of each channel, zero outside: (B, 3 C, H, W), by a one-hot Conv."""
     batch, channels, height, width = g.shape(v)
     one = np.eye(3)[::-1].reshape(3, 1, 1, 3)
@@ -209,7 +210,7 @@ def all_sideways(g: Graph, v: str) -> str:
     )
 
 
-def shift_sideways(g: Graph, v: str, d: int) -> str:
+def shift_sideways(g: OnnxGraph, v: str, d: int) -> str:
     """v[h, w - d], zero outside. The column that would wrap around is cleared, then the whole is shifted as one row."""
     if d == 0:
         return v
@@ -217,13 +218,13 @@ def shift_sideways(g: Graph, v: str, d: int) -> str:
     mask = np.ones(shape[2:])
     mask[:, -1 if d > 0 else 0] = 0
     masked = g.mul(v, g.constant(mask))
-    return g.reshape(g.pad(g.reshape(masked, (product(shape),)), [d], [-d]), shape)
+    return g.reshape(g.pad(g.reshape(masked, (multiply(shape),)), [d], [-d]), shape)
 
 
-def shift_rows(g: Graph, v: str, d: int) -> str:
+def shift_rows(g: OnnxGraph, v: str, d: int) -> str:
     """v[h - d, w], zero outside."""
     if d == 0:
         return v
     batch, channels, height, width = g.shape(v)
-    rows = g.reshape(v, (product((batch, channels)), height * width))
+    rows = g.reshape(v, (multiply((batch, channels)), height * width))
     return g.pad(rows, [0, d * width], [0, -d * width])

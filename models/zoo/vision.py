@@ -59,7 +59,7 @@ class Plain(nn.Module):
         return self.head(self.body(x))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Basic residual block; the shortcut is a 1x1 convolution where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
@@ -99,7 +99,7 @@ class ResNet(nn.Module):
         layers = []
         for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
             for i in range(count):
-                layers.append(Block(channels, width, 2 if stage and i == 0 else 1, make))
+                layers.append(ResidualBlock(channels, width, 2 if stage and i == 0 else 1, make))
                 channels = width
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(channels, classes, bias=bias)

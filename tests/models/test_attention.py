@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from models.derive import targets
-from models.ir.layout import parameter_slots
-from tests.models.module_check import exported, semantic_error
+from models.ir.layout import lay_out_parameters
+from tests.models.module_check import export_net, measure_error
 
 
 class Own(nn.Module):
@@ -49,8 +49,8 @@ class Plain(nn.Module):
 
 
 def source(net, shape):
-    net, _, forward = exported(net, shape)
-    return targets.Source(forward, {"theta": parameter_slots(net)})
+    net, _, forward = export_net(net, shape)
+    return targets.Source(forward, {"theta": lay_out_parameters(net)})
 
 
 def ranks(g):
@@ -72,7 +72,7 @@ def test_gradients(name):
     torch.manual_seed(3)
     make, shape, rank = CASES[name]
     assert ranks(source(make(), shape).begin()) == {rank}
-    assert semantic_error(make(), shape) <= 1e-6
+    assert measure_error(make(), shape) <= 1e-6
 
 
 def test_what_somebody_else_reads_stays():

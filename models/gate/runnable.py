@@ -9,7 +9,7 @@ import onnx
 import onnxruntime as ort
 
 
-class Session:
+class RunnableGraph:
     """Call it with mappings of values; later ones win, float64 is rounded to float32."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -25,9 +25,9 @@ class Session:
         values: dict[str, np.ndarray] = {}
         for s in sources:
             values.update(s)
-        given = {n: as_single(values[n]) for n in self.inputs}
+        given = {n: to_single(values[n]) for n in self.inputs}
         return dict(zip(self.outputs, self.session.run(None, given), strict=True))
 
 
-def as_single(a: np.ndarray) -> np.ndarray:
+def to_single(a: np.ndarray) -> np.ndarray:
     return a.astype(np.float32) if a.dtype == np.float64 else a
