@@ -84,6 +84,10 @@ class OnnxGraph:
         """
         return as_numbers(self.shape(name), f"the shape of {name}", self.where)
 
+    def sample_shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a value without its first axis, which is usually the batch."""
+        return as_numbers(self.shape(name)[1:], f"the shape of {name}", self.where)
+
     def rank(self, name: str) -> int:
         return len(self.shape(name))
 

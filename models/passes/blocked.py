@@ -22,7 +22,7 @@ from models.ir.nodes import OnnxNode
 from models.ir.shapes import Dim, Shape, multiply
 from models.rules import weight_gradient
 from models.rules.convolution import sum_channels, write_input_adjoint
-from models.rules.geometry import Window, read_geometry
+from models.rules.window import Window, read_window
 
 DOMAIN = "com.microsoft.nchwc"
 BLOCK = 16
@@ -34,39 +34,39 @@ def use_blocked_layout(g: OnnxGraph) -> int:
     """Rewrite every convolution that fits, in place; how many did."""
     forward, g.nodes, count = g.nodes, [], 0
     for n in forward:
-        geo = read_geometry(g, n, g.shape(n.inputs[1])[2:]) if n.op == "Conv" else None
-        if geo is None or not fits(g, n, geo):
+        window = read_window(g, n, g.shape(n.inputs[1])[2:]) if n.op == "Conv" else None
+        if window is None or not fits(g, n, window):
             g.nodes.append(n)
             continue
         g.where, count = n.where, count + 1
-        rewrite_convolution(g, n, geo)
+        rewrite_convolution(g, n, window)
     g.where = ""
     return count
 
 
-def fits(g: OnnxGraph, n: OnnxNode, geo: Window) -> bool:
+def fits(g: OnnxGraph, n: OnnxNode, window: Window) -> bool:
     outputs, per_group, *_ = g.shape(n.inputs[1])
     channels = g.shape(n.inputs[0])[1]
-    if len(geo.kernel) > 2 or outputs % BLOCK:
+    if len(window.kernel) > 2 or outputs % BLOCK:
         return False
-    return is_depthwise(geo, outputs, channels) or (geo.group == 1 and (per_group % BLOCK == 0 or per_group < BLOCK))
+    return is_depthwise(window, outputs, channels) or (window.group == 1 and (per_group % BLOCK == 0 or per_group < BLOCK))
 
 
-def is_depthwise(geo: Window, outputs: Dim, channels: Dim) -> bool:
-    return geo.group == outputs == channels
+def is_depthwise(window: Window, outputs: Dim, channels: Dim) -> bool:
+    return window.group == outputs == channels
 
 
-def rewrite_convolution(g: OnnxGraph, n: OnnxNode, geo: Window) -> None:
+def rewrite_convolution(g: OnnxGraph, n: OnnxNode, window: Window) -> None:
     x, w = n.inputs[:2]
     sx, sw, sy = g.shape(x), g.shape(w), g.shape(n.outputs[0])
-    depthwise = is_depthwise(geo, sw[0], sx[1])
+    depthwise = is_depthwise(window, sw[0], sx[1])
     weights = block_outputs(g, w) if depthwise or sw[1] < BLOCK else block_weights(g, w)
-    y = convolve(g, x, weights, sw, sy, geo, bias=n.inputs[2] if len(n.inputs) > 2 else "")
+    y = convolve(g, x, weights, sw, sy, window, bias=n.inputs[2] if len(n.inputs) > 2 else "")
     g.op("Identity", y, shape=sy, output=n.outputs[0])
 
     def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str | None]:
-        gx = write_blocked_input_adjoint(g, gy, w, geo, sx) if want[0] else None
-        gw = write_blocked_weight_adjoint(g, x, gy, geo, sw) if want[1] else None
+        gx = write_blocked_input_adjoint(g, gy, w, window, sx) if want[0] else None
+        gw = write_blocked_weight_adjoint(g, x, gy, window, sw) if want[1] else None
         return [gx, gw, sum_channels(g, gy) if len(want) > 2 and want[2] else None]
 
     g.custom_gradients[n.outputs[0]] = CustomGradient(tuple(n.inputs), backward)
@@ -129,65 +129,65 @@ def pick(g: OnnxGraph, v: str, axis: int, index: Sequence[int]) -> str:
 # -- convolutions ----------------------------------------------------------------------------------------------------
 
 
-def convolve(g: OnnxGraph, x: str, weights: str, sw: Shape, sy: Shape, geo: Window, bias: str = "") -> str:
+def convolve(g: OnnxGraph, x: str, weights: str, sw: Shape, sy: Shape, window: Window, bias: str = "") -> str:
     """The convolution of an ordinary value with blocked weights, as an ordinary value of shape `sy`."""
     image = g.reshape(x, as_image(g.shape(x)))
     image = image if g.shape(image)[1] < BLOCK else reorder(g, image)
-    return from_blocked(g, write_kernel(g, image, weights, sw, as_image(sy), geo, bias), sy)
+    return from_blocked(g, write_kernel(g, image, weights, sw, as_image(sy), window, bias), sy)
 
 
-def write_kernel(g: OnnxGraph, image: str, weights: str, sw: Shape, sy: Four, geo: Window, bias: str = "") -> str:
-    one = len(geo.kernel) == 1
-    window = (1, *geo.kernel) if one else geo.kernel
-    before, after = ((0, *geo.before), (0, *geo.after)) if one else (geo.before, geo.after)
+def write_kernel(g: OnnxGraph, image: str, weights: str, sw: Shape, sy: Four, window: Window, bias: str = "") -> str:
+    one = len(window.kernel) == 1
+    window = (1, *window.kernel) if one else window.kernel
+    before, after = ((0, *window.before), (0, *window.after)) if one else (window.before, window.after)
     at = {
-        "strides": [1, *geo.stride] if one else list(geo.stride),
-        "dilations": [1, *geo.dilation] if one else list(geo.dilation),
+        "strides": [1, *window.stride] if one else list(window.stride),
+        "dilations": [1, *window.dilation] if one else list(window.dilation),
         "pads": [*before, *after],
         "kernel_shape": list(window),
-        "group": geo.group,
+        "group": window.group,
     }
     inputs = [image, g.reshape(weights, (*sw[:2], *window)), *([bias] if bias else [])]
     return g.op("Conv", *inputs, domain=DOMAIN, shape=sy, **at)
 
 
-def write_blocked_input_adjoint(g: OnnxGraph, gy: str, w: str, geo: Window, sx: Shape) -> str:
+def write_blocked_input_adjoint(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> str:
     sw = g.shape(w)
-    depthwise = is_depthwise(geo, sw[0], sx[1])
-    inside = all(r >= p for r, p in zip(geo.reach * 2, geo.pads, strict=True))
+    depthwise = is_depthwise(window, sw[0], sx[1])
+    inside = all(r >= p for r, p in zip(window.reach * 2, window.pads, strict=True))
     if (
         depthwise
-        and len(geo.kernel) == 1
-        and geo.dilation == (1,)
-        and geo.stride[0] <= 2
-        and int(sx[2]) % geo.stride[0] == 0
+        and len(window.kernel) == 1
+        and window.dilation == (1,)
+        and window.stride[0] <= 2
+        and int(sx[2]) % window.stride[0] == 0
     ):
-        return write_phases(g, gy, w, geo, sx)
-    if not geo.dense or not inside or (not depthwise and sw[1] % BLOCK):
-        return write_input_adjoint(g, gy, w, geo, sx)
+        return write_phases(g, gy, w, window, sx)
+    if not window.dense or not inside or (not depthwise and sw[1] % BLOCK):
+        return write_input_adjoint(g, gy, w, window, sx)
     turned = Window(
-        geo.kernel,
-        geo.stride,
-        tuple(r - p for r, p in zip(geo.reach, geo.before, strict=True)),
-        tuple(r - p for r, p in zip(geo.reach, geo.after, strict=True)),
-        geo.dilation,
-        geo.group,
+        window.kernel,
+        window.stride,
+        tuple(r - p for r, p in zip(window.reach, window.before, strict=True)),
+        tuple(r - p for r, p in zip(window.reach, window.after, strict=True)),
+        window.dilation,
+        window.group,
     )
     if depthwise:
-        rows = g.reshape(block_outputs(g, w), (sw[0] // BLOCK, prod(geo.kernel), BLOCK))
-        weights, shape = pick(g, rows, 1, range(prod(geo.kernel) - 1, -1, -1)), sw
+        rows = g.reshape(block_outputs(g, w), (sw[0] // BLOCK, prod(window.kernel), BLOCK))
+        weights, shape = pick(g, rows, 1, range(prod(window.kernel) - 1, -1, -1)), sw
     else:
-        weights, shape = block_turned_weights(g, w), (sw[1], sw[0], *geo.kernel)
+        weights, shape = block_turned_weights(g, w), (sw[1], sw[0], *window.kernel)
     return convolve(g, gy, weights, shape, sx, turned)
 
 
-def write_phases(g: OnnxGraph, gy: str, w: str, geo: Window, sx: Shape) -> str:
+def write_phases(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> str:
     """Depthwise in one dimension: gx[s j + r] = sum over taps k = r + p (mod s) of gy[j + (r + p - k) / s] w[k].
 
     One convolution per phase r, put side by side in the blocked layout.
     """
     batch, channels, length = sx
-    (taps,), (s,), p, b = geo.kernel, geo.stride, geo.before[0], BLOCK
+    (taps,), (s,), p, b = window.kernel, window.stride, window.before[0], BLOCK
     image = to_blocked(g, gy)
     rows = g.reshape(block_outputs(g, w), (channels // b, taps, b))
     lanes, many, out = multiply((batch, channels // b)), int(length) // s, int(g.shape(gy)[2])
@@ -202,17 +202,17 @@ def write_phases(g: OnnxGraph, gy: str, w: str, geo: Window, sx: Shape) -> str:
     return from_blocked(g, together, sx)
 
 
-def write_blocked_weight_adjoint(g: OnnxGraph, x: str, gy: str, geo: Window, sw: Shape) -> str:
+def write_blocked_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Shape) -> str:
     """Depthwise in one dimension: for each tap multiply and sum, all channels of a block at once."""
     sx, sy, b = g.shape(x), g.shape(gy), BLOCK
-    if not (is_depthwise(geo, sw[0], sx[1]) and len(geo.kernel) == 1):
-        return weight_gradient.write_weight_adjoint(g, x, gy, geo, sw)
+    if not (is_depthwise(window, sw[0], sx[1]) and len(window.kernel) == 1):
+        return weight_gradient.write_weight_adjoint(g, x, gy, window, sw)
     batch, channels, length = sx
-    lanes, out, stride = multiply((batch, channels // b)), int(sy[2]), geo.stride[0]
-    rows = g.pad(g.reshape(to_blocked(g, x), (lanes, length, b)), [0, geo.before[0], 0], [0, geo.after[0], 0])
+    lanes, out, stride = multiply((batch, channels // b)), int(sy[2]), window.stride[0]
+    rows = g.pad(g.reshape(to_blocked(g, x), (lanes, length, b)), [0, window.before[0], 0], [0, window.after[0], 0])
     adjoint, taps = g.reshape(to_blocked(g, gy), (lanes, out, b)), []
-    for k in range(geo.kernel[0]):
-        first = k * geo.dilation[0]
+    for k in range(window.kernel[0]):
+        first = k * window.dilation[0]
         seen = g.slice(rows, 1, first, first + (out - 1) * stride + 1, stride)
         summed = g.reshape(g.sum(g.mul(seen, adjoint), [1]), (batch, channels))
         taps.append(g.sum(summed, [0], keep=True))

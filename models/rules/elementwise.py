@@ -1,6 +1,6 @@
-"""Operators that act on each element: y_i = f(x_i), and broadcasting arithmetic.
+"""Operators that act on each element, y_i = f(x_i), and arithmetic with broadcasting.
 
-Where f has a kink the gradient is torch's: 0 at relu's corner, half-open where torch says so.
+At a kink of f the gradient is the one that torch chooses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
 from models.rules.table import Adjoints, Want, rule
 
-LARGEST = 3e38  # in float32: only a subnormal y is less than 1 after it
+# nearly the largest float32: every positive y but a subnormal one is at least 1 when multiplied by it
+LARGEST = 3e38
 
 
 @rule("Add")
@@ -51,7 +52,7 @@ def div(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("Pow")
 def power(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """x^p with a constant exponent: p x^(p-1). At p = 2 without a second Pow."""
+    """x^p with a constant exponent: p x^(p-1). For p = 2 that needs no second Pow."""
     x, p = n.inputs
     if p not in g.constants or g.constants[p].size != 1 or want[1]:
         raise UnsupportedPattern("Pow with an exponent that is not one constant", n.where, "use exp(p * log(x))")
@@ -64,7 +65,7 @@ def power(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("Min", "Max")
 def extremum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Of two values; equal ones share the gradient by halves, as torch does."""
+    """The larger or smaller of two values; equal ones get half of the gradient each, as in torch."""
     if len(n.inputs) != 2:
         raise UnsupportedPattern(f"{n.op} of {len(n.inputs)} values", n.where, "nest calls of two")
     half = g.scale(g.compare("Equal", *n.inputs), 0.5)
@@ -93,7 +94,7 @@ def neg(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("Identity", "Cast")
 def identity(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Casts between float types change no derivative; casts to integers never get here."""
+    """Pass the adjoint on: casts between float types change no derivative, and casts to integers never get here."""
     return (gy,)
 
 
@@ -108,7 +109,7 @@ def relu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 
 def mark_positive(g: OnnxGraph, y: str) -> str:
-    """1 where y > 0, else 0, for y >= 0: min(1, y times the largest number), which is one pass instead of two."""
+    """1 where y > 0, else 0, for y >= 0: written as min(1, y times a large number), one pass instead of two."""
     return g.unary("HardSigmoid", y, alpha=LARGEST, beta=0.0)
 
 
@@ -123,15 +124,15 @@ def leaky_relu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 def prelu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """y = x if x > 0 else slope * x."""
     x, slope = n.inputs
-    positive = g.binary("Greater", x, g.scalar(0))
-    gx = g.mul(gy, g.select(positive, g.scalar(1), slope)) if want[0] else None
-    gs = g.unbroadcast(g.select(positive, g.scalar(0), g.mul(gy, x)), g.shape(slope)) if want[1] else None
+    above = g.binary("Greater", x, g.scalar(0))
+    gx = g.mul(gy, g.select(above, g.scalar(1), slope)) if want[0] else None
+    gs = g.unbroadcast(g.select(above, g.scalar(0), g.mul(gy, x)), g.shape(slope)) if want[1] else None
     return gx, gs
 
 
 @rule("Elu")
 def elu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """y = alpha (e^x - 1) below 0, where y' = y + alpha."""
+    """y' = 1 above 0; below, y = alpha (e^x - 1) and y' = y + alpha."""
     below = g.add(n.outputs[0], g.scalar(n.attributes.get("alpha", 1.0)))
     return (g.mul(gy, g.select(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(1), below)),)
 
@@ -144,7 +145,7 @@ def softplus(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("HardSigmoid")
 def hard_sigmoid(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """max(0, min(1, a x + b)): slope a strictly inside."""
+    """max(0, min(1, a x + b)): the slope is a strictly between the bounds, else 0."""
     y = n.outputs[0]
     inside = g.mul(g.compare("Greater", y, g.scalar(0)), g.compare("Less", y, g.scalar(1)))
     return (g.mul(gy, g.scale(inside, n.attributes.get("alpha", 0.2))),)
@@ -152,7 +153,7 @@ def hard_sigmoid(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("HardSwish")
 def hard_swish(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """x max(0, min(1, x/6 + 1/2)): 0 up to -3, x/3 + 1/2 between, 1 from 3."""
+    """x max(0, min(1, x/6 + 1/2)): the slope is 0 up to -3, x/3 + 1/2 between, 1 from 3 on."""
     x = n.inputs[0]
     middle = g.add(g.scale(x, 1 / 3), g.scalar(0.5))
     upper = g.select(g.binary("Less", x, g.scalar(3)), middle, g.scalar(1))
@@ -210,7 +211,7 @@ def cos(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("Erf")
 def erf(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """2/sqrt(pi) exp(-x^2)."""
+    """erf'(x) = 2/sqrt(pi) exp(-x^2)."""
     x = n.inputs[0]
     bell = g.unary("Exp", g.neg(g.mul(x, x)))
     return (g.mul(gy, g.scale(bell, 2 / sqrt(pi))),)
@@ -218,7 +219,7 @@ def erf(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("Mish")
 def mish(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """x t with t = tanh(softplus(x)): t + x (1 - t^2) sigmoid(x)."""
+    """x t with t = tanh(softplus(x)): the slope is t + x (1 - t^2) sigmoid(x)."""
     x = n.inputs[0]
     t = g.unary("Tanh", g.unary("Softplus", x))
     rest = g.mul(g.sub(g.scalar(1), g.mul(t, t)), g.unary("Sigmoid", x))

@@ -1,4 +1,4 @@
-"""Lookups: one element of an axis, and embeddings."""
+"""Gather: fixed entries of an axis, and rows of an embedding table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from models.ir.errors import UnsupportedPattern
 from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
-from models.ir.shapes import BatchDim, multiply
+from models.ir.shapes import BatchDim, Shape, as_number, multiply
 from models.rules.shaping import multiply_along, place
 from models.rules.table import Adjoints, Want, rule
 
@@ -28,9 +28,9 @@ def gather(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (scatter_rows(g, gy, shape, index),)
 
 
-def put_back(g: OnnxGraph, gy: str, axis: int, shape: tuple, index: np.ndarray) -> str:
-    """Constant positions: one is put back in its place, several through a matrix of ones and zeros."""
-    size = shape[axis]
+def put_back(g: OnnxGraph, gy: str, axis: int, shape: Shape, index: np.ndarray) -> str:
+    """Put the adjoint of fixed entries back: one by zeros around it, several by a matrix of ones and zeros."""
+    size = as_number(shape[axis])
     if index.ndim == 0:
         k = int(index) % size
         return place(g, g.reshape(gy, (*shape[:axis], 1, *shape[axis + 1 :])), axis, range(k, k + 1), size)
@@ -40,8 +40,8 @@ def put_back(g: OnnxGraph, gy: str, axis: int, shape: tuple, index: np.ndarray) 
     return multiply_along(g, merged, axis, g.constant(matrix))
 
 
-def scatter_rows(g: OnnxGraph, gy: str, shape: tuple, index: str) -> str:
-    """Rows of a table, chosen by data: each row collects what its readers send back."""
+def scatter_rows(g: OnnxGraph, gy: str, shape: Shape, index: str) -> str:
+    """Rows of a table that data chose: each row collects the adjoints of all who read it."""
     rows = multiply(g.shape(index))
     flat_index = g.reshape(index, (rows, 1))
     flat = g.reshape(gy, (rows, *shape[1:]))

@@ -11,7 +11,7 @@ from models.rules.table import Adjoints, Want, rule
 
 @rule("Gemm")
 def gemm(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Y = A op(B) + C, as torch exports a linear layer."""
+    """Y = A op(B) + C, the form in which torch exports a linear layer."""
     at = n.attributes
     if at.get("transA", 0) or at.get("alpha", 1.0) != 1.0 or at.get("beta", 1.0) != 1.0:
         raise UnsupportedPattern("Gemm with alpha, beta or a transposed input", n.where, "use matmul")
@@ -27,7 +27,7 @@ def gemm(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("MatMul")
 def matmul(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """dA = dY B', dB = A' dY, summed over broadcast axes. Vectors are treated as matrices of one row or column."""
+    """dA = dY B' and dB = A' dY, summed over broadcast axes."""
     a, b = n.inputs
     sa, sb = g.shape(a), g.shape(b)
     if len(sa) < 2 or len(sb) < 2:
@@ -38,7 +38,7 @@ def matmul(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 
 def write_right_adjoint(g: OnnxGraph, a: str, b: str, gy: str) -> str:
-    """A' dY. A shared matrix B gets one product over all rows of the batch."""
+    """A' dY. If all samples share the matrix B, it is one product over all rows of the batch."""
     sa, sb, sy = g.shape(a), g.shape(b), g.shape(gy)
     if len(sb) == 2 and len(sa) > 2:
         rows = multiply(sa[:-1])
@@ -47,6 +47,7 @@ def write_right_adjoint(g: OnnxGraph, a: str, b: str, gy: str) -> str:
 
 
 def differentiate_vector_product(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Products with a vector, which is treated as a matrix of one row or one column."""
     a, b = n.inputs
     sa, sb = g.shape(a), g.shape(b)
     ma = g.reshape(a, (1, *sa)) if len(sa) == 1 else a
@@ -60,7 +61,7 @@ def differentiate_vector_product(g: OnnxGraph, n: OnnxNode, gy: str, want: Want)
 
 @rule("Einsum")
 def einsum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Two operands, no repeated index inside one: the adjoint is again an Einsum with the roles turned."""
+    """Products of two operands in which no index is repeated: each adjoint is an Einsum of gy and the other operand."""
     equation = n.attributes["equation"].replace(" ", "")
     if "->" not in equation or "..." in equation or len(n.inputs) != 2:
         raise UnsupportedPattern(f"Einsum {equation!r}", n.where, "two operands and an explicit output")

@@ -1,9 +1,9 @@
 """GRU and LSTM, any number of steps, one or both directions.
 
-Forward stays the runtime's fused operator. Backward computes the gates of all steps at once from the saved
-hidden states
-(two matrix products), runs only dh (and dc) through a Scan against time, and ends in one product per weight matrix.
-Gate order and equations: the ONNX operators GRU (linear_before_reset = 1) and LSTM, which are torch's.
+The forward pass stays the runtime's fused operator. The backward pass computes the gates of all steps at once from the
+saved hidden states (two matrix products), runs only dh (and dc) through a Scan against time, and ends in one product
+per weight matrix. Gate order and equations are those of the ONNX operators GRU (linear_before_reset = 1) and LSTM, and
+of torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from models.ir.errors import UnsupportedPattern
 from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode, ScanBody
-from models.ir.shapes import Dim, multiply
+from models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply
 from models.rules.table import Adjoints, Want, rule_of_all
 
 
@@ -22,9 +22,10 @@ from models.rules.table import Adjoints, Want, rule_of_all
 class Direction:
     """One direction of one recurrent layer: names of its values and its sizes.
 
-    x (T, B, I); w (gates H, I); r (gates H, H); bx, bh (gates H,); h, previous (T, B, H): hidden states after
-    and before
-    each step; h0 (B, H). `backwards`: time runs from the last step to the first.
+    Attributes:
+        x: (T, B, I). w: (gates H, I). r: (gates H, H). bx, bh: (gates H,). h0: (B, H), the first hidden state.
+        h, previous: (T, B, H), the hidden states after and before each step.
+        backwards: True if time runs from the last step to the first.
     """
 
     x: str
@@ -42,11 +43,16 @@ class Direction:
     backwards: bool
 
 
-Results = tuple[str, str, str, str, str, str | None]  # adjoints of x, w, r, b, h0, c0
+Results = tuple[str, str, str, str, str, str | None]
+"""Adjoints of x, w, r, b, h0 and, for an LSTM, c0."""
 
 
 def read_directions(g: OnnxGraph, n: OnnxNode, gates: int) -> list[Direction]:
-    """The directions of a node, with everything that the rules need; refuses what torch never exports."""
+    """The directions of a node.
+
+    Raises:
+        UnsupportedPattern: something that torch never exports, such as peepholes.
+    """
     at, direction = n.attributes, n.attributes.get("direction", "forward")
     if "activations" in at or at.get("layout", 0) or at.get("clip") or at.get("input_forget", 0):
         raise UnsupportedPattern(f"{n.op} with other activations, layout or clipping", n.where)
@@ -59,7 +65,8 @@ def read_directions(g: OnnxGraph, n: OnnxNode, gates: int) -> list[Direction]:
 
 
 def read_direction(g: OnnxGraph, n: OnnxNode, gates: int, d: int, backwards: bool) -> Direction:
-    steps, batch, inputs = g.shape(n.inputs[0])
+    """Direction `d` of a node, cut out of values that hold all directions."""
+    (steps, inputs), batch = as_numbers(g.shape(n.inputs[0])[::2]), g.shape(n.inputs[0])[1]
     hidden = n.attributes["hidden_size"]
     wide = gates * hidden
     w = pick_direction(g, n.inputs[1], 0, d, (wide, inputs))
@@ -80,7 +87,7 @@ def has_input(n: OnnxNode, i: int) -> bool:
 
 
 def name_sequence(g: OnnxGraph, n: OnnxNode) -> str:
-    """The operator's first output; named now if the module only reads the last state."""
+    """The operator's first output; it gets a name here if the module only reads the last state."""
     if not n.outputs[0]:
         n.outputs[0] = g.new_name("sequence")
         steps, batch, _ = g.shape(n.inputs[0])
@@ -89,21 +96,21 @@ def name_sequence(g: OnnxGraph, n: OnnxNode) -> str:
     return n.outputs[0]
 
 
-def pick_direction(g: OnnxGraph, v: str, axis: int, d: int, shape: tuple) -> str:
+def pick_direction(g: OnnxGraph, v: str, axis: int, d: int, shape: Shape) -> str:
     """Direction `d` of a value that holds all directions along `axis`."""
-    if g.shape(v)[axis] > 1:
+    if as_number(g.shape(v)[axis]) > 1:
         v = g.slice(v, axis, d, d + 1)
     return g.reshape(v, shape)
 
 
 def take_step(g: OnnxGraph, v: str, t: int) -> str:
-    """Step t of (T, B, H), as (B, H)."""
+    """Step t of a value (T, B, H), as (B, H)."""
     return g.reshape(g.slice(v, 0, t, t + 1), g.shape(v)[1:])
 
 
 def list_previous(g: OnnxGraph, h: str, h0: str, backwards: bool) -> str:
     """The state that each step starts from."""
-    steps, batch, hidden = g.shape(h)
+    steps, (batch, hidden) = as_number(g.shape(h)[0]), g.shape(h)[1:]
     first = g.reshape(h0, (1, batch, hidden))
     if steps == 1:
         return first
@@ -120,7 +127,7 @@ def take_gate(g: OnnxGraph, v: str, k: int, hidden: int) -> str:
 
 
 def add_sequence_adjoints(g: OnnxGraph, outs: Adjoints, d: int, p: Direction) -> str:
-    """Adjoint of the hidden states of all steps: what reads the sequence, plus what reads the last state."""
+    """The adjoint of the hidden states of all steps: from readers of the sequence and of the last state."""
     shape = (p.steps, p.batch, p.hidden)
     parts = [pick_direction(g, outs[0], 1, d, shape)] if outs[0] else []
     if len(outs) > 1 and outs[1]:
@@ -135,7 +142,7 @@ def add_sequence_adjoints(g: OnnxGraph, outs: Adjoints, d: int, p: Direction) ->
 def run_scan(
     g: OnnxGraph, body: ScanBody, states: Sequence[str], sequences: Sequence[str], against: bool
 ) -> tuple[str, ...]:
-    """Run `body` over time; `against`: from the last step to the first. Returns final states, then sequences."""
+    """Run `body` over time, from the last step to the first if `against`. Returns final states, then sequences."""
     steps = g.shape(sequences[0])[0]
     shapes = [s for _, s in body.outputs[: len(states)]]
     shapes += [(steps, *s) for _, s in body.outputs[len(states) :]]
@@ -148,7 +155,7 @@ def run_scan(
 
 
 def write_weight_adjoints(g: OnnxGraph, p: Direction, dgx: str, dgh: str) -> tuple[str, str, str, str]:
-    """Adjoints of x, w, r, b from those of the gates' input part and hidden part, (T, B, gates H)."""
+    """Adjoints of x, w, r and b from those of the gates' input and hidden parts, (T, B, gates H) each."""
     wide = g.shape(dgx)[2]
     rows = multiply((p.steps, p.batch))
     flat_x, flat_h = g.reshape(dgx, (rows, wide)), g.reshape(dgh, (rows, wide))
@@ -159,16 +166,16 @@ def write_weight_adjoints(g: OnnxGraph, p: Direction, dgx: str, dgh: str) -> tup
 
 
 def collect_directions(g: OnnxGraph, n: OnnxNode, results: Sequence[Results]) -> Adjoints:
-    """Put the directions together: inputs add up, everything else is stacked."""
+    """Put the directions together: adjoints of x add up, all others are stacked."""
     gx = results[0][0]
     for other in results[1:]:
         gx = g.add(gx, other[0])
     out: list[str | None] = [None] * len(n.inputs)
     out[0] = gx
     for position, k in ((1, 1), (2, 2), (3, 3), (5, 4), (6, 5)):
-        if position < len(out) and results[0][k]:
-            parts = [g.reshape(r[k], (1, *g.shape(r[k]))) for r in results]
-            out[position] = g.concat(parts, 0)
+        parts = [part for r in results if (part := r[k])]
+        if position < len(out) and parts:
+            out[position] = g.concat([g.reshape(p, (1, *g.shape(p))) for p in parts], 0)
     return out
 
 
@@ -188,7 +195,10 @@ def gru(g: OnnxGraph, n: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
 
 
 def differentiate_gru(g: OnnxGraph, p: Direction, dy: str) -> Results:
-    """`slope`: d(hidden part of the gates)/dh, so that the Scan has one product per step."""
+    """The adjoints of one direction of a GRU.
+
+    `slope` is d(hidden part of the gates)/dh, so that the Scan has one product per step.
+    """
     one, size = g.scalar(1), p.hidden
     gx, gh = apply_linear(g, p.x, p.w, p.bx), apply_linear(g, p.previous, p.r, p.bh)
     zr = g.unary("Sigmoid", g.add(g.slice(gx, 2, 0, 2 * size), g.slice(gh, 2, 0, 2 * size)))
@@ -205,7 +215,7 @@ def differentiate_gru(g: OnnxGraph, p: Direction, dy: str) -> Results:
 
 
 def write_gru_body(g: OnnxGraph, p: Direction) -> ScanBody:
-    """dh -> dh one step earlier: total = dh + dy; gates = total slope; dh' = gates r + total z."""
+    """The step dh -> dh', one step earlier: total = dh + dy; gates = total slope; dh' = gates r + total z."""
     b = g.new_name("gru") + "."
     state, wide = (p.batch, p.hidden), (p.batch, 3 * p.hidden)
     nodes = (
@@ -237,6 +247,7 @@ def lstm(g: OnnxGraph, n: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
 
 
 def differentiate_lstm(g: OnnxGraph, p: Direction, c0: str, dy: str, dc: str) -> Results:
+    """The adjoints of one direction of an LSTM; dc (B, H) is that of the last cell state."""
     one, size = g.scalar(1), p.hidden
     pre = g.add(apply_linear(g, p.x, p.w, p.bx), apply_linear(g, p.previous, p.r, p.bh))
     iof = g.unary("Sigmoid", g.slice(pre, 2, 0, 3 * size))
@@ -259,7 +270,7 @@ def differentiate_lstm(g: OnnxGraph, p: Direction, c0: str, dy: str, dc: str) ->
 
 
 def write_cell_body(g: OnnxGraph, p: Direction) -> ScanBody:
-    """c -> f c + i m, and the c that the step started from."""
+    """The step c -> f c + i m, which also gives the c that it started from."""
     b = g.new_name("cell") + "."
     state = (p.batch, p.hidden)
     nodes = (
@@ -272,7 +283,10 @@ def write_cell_body(g: OnnxGraph, p: Direction) -> ScanBody:
 
 
 def write_lstm_body(g: OnnxGraph, p: Direction) -> ScanBody:
-    """total = dh + dy; u = dc + total to_cell; gates = [u, total, u, u] slope; dh' = gates r; dc' = u f."""
+    """The step (dh, dc) -> (dh', dc'), one step earlier.
+
+    total = dh + dy; u = dc + total to_cell; gates = [u, total, u, u] slope; dh' = gates r; dc' = u f.
+    """
     b = g.new_name("lstm") + "."
     state, wide = (p.batch, p.hidden), (p.batch, 4 * p.hidden)
     nodes = (

@@ -12,6 +12,7 @@ from models.rules.table import Adjoints, Want, rule
 
 
 def read_axes(g: OnnxGraph, n: OnnxNode) -> list[int]:
+    """The axes that a node reduces, as sorted non-negative numbers."""
     rank = g.rank(n.inputs[0])
     if len(n.inputs) > 1 and n.inputs[1]:
         if n.inputs[1] not in g.constants:
@@ -25,6 +26,7 @@ def read_axes(g: OnnxGraph, n: OnnxNode) -> list[int]:
 
 
 def keep_axes(shape: Shape, axes: list[int]) -> Shape:
+    """The shape with reduced axes of size 1."""
     return tuple(1 if i in axes else d for i, d in enumerate(shape))
 
 
@@ -44,7 +46,7 @@ def reduce_mean(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("ReduceMax", "ReduceMin")
 def reduce_extremum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """The gradient goes to where the extremum was; equal ones share it evenly, as torch's amax does."""
+    """The gradient goes to the largest or smallest element; equal ones share it evenly, as in torch's amax."""
     x, axes = n.inputs[0], read_axes(g, n)
     shape = keep_axes(g.shape(x), axes)
     hits = g.compare("Equal", x, g.reshape(n.outputs[0], shape))
@@ -54,7 +56,7 @@ def reduce_extremum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("ReduceL2")
 def reduce_l2(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """x / |x|; 0 at the origin, as torch has it."""
+    """The slope is x / |x|, and 0 at the origin, as in torch."""
     x, axes = n.inputs[0], read_axes(g, n)
     shape = keep_axes(g.shape(x), axes)
     norm = g.reshape(n.outputs[0], shape)
@@ -71,7 +73,7 @@ def reduce_sum_square(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoint
 
 @rule("Softmax")
 def softmax(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """y (gy - sum(gy y))."""
+    """The adjoint y (gy - sum(gy y))."""
     y, axis = n.outputs[0], n.attributes.get("axis", -1)
     t = g.mul(gy, y)
     return (g.sub(t, g.mul(y, g.sum(t, [axis], keep=True))),)
@@ -79,6 +81,6 @@ def softmax(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("LogSoftmax")
 def log_softmax(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """gy - softmax(x) sum(gy)."""
+    """The adjoint gy - softmax(x) sum(gy)."""
     y, axis = n.outputs[0], n.attributes.get("axis", -1)
     return (g.sub(gy, g.mul(g.unary("Exp", y), g.sum(gy, [axis], keep=True))),)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from models.ir.errors import UnsupportedPattern
 from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
-from models.ir.shapes import BatchDim
+from models.ir.shapes import BatchDim, as_number
 from models.rules.table import Adjoints, Want, rule, rule_of_all
 
 
@@ -44,8 +46,8 @@ def split(g: OnnxGraph, n: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
 
 
 @rule("Slice")
-def slice_(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Zeros around what was cut out; with a step, zeros between too."""
+def cut_out(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The adjoint with zeros around, where a Slice has cut positions off; with a step, zeros between too."""
     x = n.inputs[0]
     shape = g.shape(x)
     for axis, start, end, step in read_bounds(g, n):
@@ -84,9 +86,9 @@ def place(g: OnnxGraph, v: str, axis: int, index: range, size: int) -> str:
 
 
 def stretch(g: OnnxGraph, v: str, axis: int, step: int) -> str:
-    """step - 1 zeros between neighbours along `axis`: a new axis, padded, merged, and the tail cut off."""
+    """Put step - 1 zeros between neighbours along `axis`: a new axis is padded and merged, and the tail cut off."""
     shape = g.shape(v)
-    length = shape[axis]
+    length = as_number(shape[axis])
     apart = g.reshape(v, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
     after = [0] * (len(shape) + 1)
     after[axis + 1] = step - 1
@@ -94,9 +96,17 @@ def stretch(g: OnnxGraph, v: str, axis: int, step: int) -> str:
     return g.slice(merged, axis, 0, (length - 1) * step + 1)
 
 
+# mode of Pad -> the same in numpy; applied to positions it says which one each padded position copies
+COPIES: dict[str, Callable[[np.ndarray, tuple[int, int]], np.ndarray]] = {
+    "edge": lambda x, sizes: np.pad(x, sizes, mode="edge"),
+    "reflect": lambda x, sizes: np.pad(x, sizes, mode="reflect"),
+    "wrap": lambda x, sizes: np.pad(x, sizes, mode="wrap"),
+}
+
+
 @rule("Pad")
 def pad(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Zero padding: cut it off. Reflection and repetition: the copies are added to where they came from."""
+    """The adjoint of padding: zeros are cut off, copies are added to the positions that they came from."""
     x = n.inputs[0]
     shape, rank = g.shape(x), g.rank(x)
     mode = n.attributes.get("mode", "constant")
@@ -105,25 +115,28 @@ def pad(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
         if before[axis] or after[axis]:
             if isinstance(shape[axis], BatchDim):
                 raise UnsupportedPattern("Pad along the batch axis", n.where)
-            gy = unpad(g, gy, axis, before[axis], after[axis], shape[axis], mode, n.where)
+            size = as_number(shape[axis])
+            gy = unpad(g, gy, axis, before[axis], after[axis], size, mode)
     return (gy,)
 
 
 def read_pads(g: OnnxGraph, n: OnnxNode, rank: int) -> tuple[list[int], list[int]]:
+    """The padding before and after each axis."""
     if n.inputs[1] not in g.constants or (len(n.inputs) > 3 and n.inputs[3]):
         raise UnsupportedPattern("Pad with computed sizes or axes", n.where)
     both = g.constants[n.inputs[1]].tolist()
     return both[:rank], both[rank:]
 
 
-def unpad(g: OnnxGraph, gy: str, axis: int, before: int, after: int, size: int, mode: str, where: str) -> str:
+def unpad(g: OnnxGraph, gy: str, axis: int, before: int, after: int, size: int, mode: str) -> str:
+    """The adjoint before padding one axis of length `size`; negative padding had cut positions off."""
     if mode == "constant" or min(before, after) < 0:
         lo = max(before, 0)
         inner = g.slice(gy, axis, lo, lo + size + min(before, 0) + min(after, 0))
         cut = [[0] * g.rank(gy) for _ in range(2)]
         cut[0][axis], cut[1][axis] = max(-before, 0), max(-after, 0)
         return g.pad(inner, *cut)
-    source = np.pad(np.arange(size), (before, after), mode={"edge": "edge", "reflect": "reflect", "wrap": "wrap"}[mode])
+    source = COPIES[mode](np.arange(size), (before, after))
     matrix = np.zeros((before + size + after, size))
     matrix[np.arange(len(source)), source] = 1
     return multiply_along(g, gy, axis, g.constant(matrix))
@@ -144,7 +157,7 @@ def expand(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("Tile")
 def tile(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Whole copies along axes: sum over the copies."""
+    """Tile repeats whole axes, so its adjoint is the sum over the copies."""
     if n.inputs[1] not in g.constants:
         raise UnsupportedPattern("Tile with computed repeats", n.where)
     shape = g.shape(n.inputs[0])

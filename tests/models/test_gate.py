@@ -106,8 +106,8 @@ def group_norm_rstd(original):
 
 
 def first_tap_twice(original):
-    def broken(g, x, geo, out):
-        cols = original(g, x, geo, out)
+    def broken(g, x, window, out):
+        cols = original(g, x, window, out)
         taps = g.shape(cols)[2]
         return g.concat([g.slice(cols, 2, 0, 1), g.slice(cols, 2, 0, taps - 1)], 2)
 
