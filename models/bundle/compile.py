@@ -1,4 +1,4 @@
-"""A torch module -> a bundle: export, differentiate, gate, pack. Either the whole of it or an error and no file."""
+"""Compiles a torch module to a bundle: export, differentiate, check, pack. An error leaves no file behind."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from edge_sdk.algebra.vectors import Slot
 from models.bundle import container
 from models.bundle.pack import pack_bundle
 from models.derive import targets
@@ -19,7 +20,8 @@ from models.gate.check import BLOCKED, check_graphs
 from models.gate.gate import DataInput, Truth
 from models.gate.golden import make_golden
 from models.gate.runnable import RunnableGraph
-from models.ir.layout import Slot, flatten, lay_out_buffers, lay_out_parameters
+from models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
+from models.ir.shapes import as_numbers
 from models.ir.spec import Spec, find_target_shape, set_classes
 from models.passes import blocked
 from models.passes.batch_norm import find_momenta
@@ -34,7 +36,7 @@ class Compiled:
     """A bundle in memory.
 
     Attributes:
-        data: the file. parameters: n. nodes: of each graph. errors: what the gate measured.
+        data: the file. parameters: their number. nodes: graph -> its number of nodes. errors: measured by the gate.
     """
 
     spec: Spec
@@ -44,6 +46,7 @@ class Compiled:
     errors: dict[str, float] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
+        """Write the file in one step."""
         container.write_file(path, self.data)
 
 
@@ -70,14 +73,14 @@ def compile_module(net: nn.Module, spec: Spec, progress: ShowProgress = lambda t
     progress(f"parity: {errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32")
     vector = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
     data = pack_bundle(
-        spec, inputs, slots, buffers, graphs, models, fixed, vector, errors, [int(d) for d in source.output_shape[1:]]
+        spec, inputs, slots, buffers, graphs, models, fixed, vector, errors, as_numbers(source.output_shape[1:])
     )
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(spec, data, sum(s.size for s in slots), {k: len(m.graph.node) for k, m in models.items()}, errors)
 
 
 def make_example(i: DataInput) -> torch.Tensor:
-    """One batch to trace with."""
+    """One batch to trace the module with."""
     generator = torch.Generator().manual_seed(0)
     if i.below:
         return torch.randint(0, i.below, (TRACE_BATCH, *i.shape), generator=generator)
@@ -85,15 +88,16 @@ def make_example(i: DataInput) -> torch.Tensor:
 
 
 def set_max_batch(spec: Spec, source: Source) -> Spec:
-    """How many samples go through at once, where the caller leaves it open. Statistics of a batch need all of it."""
+    """The spec with a largest step, chosen here if the caller leaves it open; statistics of a batch need all of it."""
     if spec.max_batch is not None:
         return spec
     if spec.norm == "batch":
         return replace(spec, max_batch=MOST)
-    return replace(spec, max_batch=choose_max_batch(source.begin(), sum(s.size for s in source.parameters)))
+    return replace(spec, max_batch=choose_max_batch(source.copy_graph(), sum(s.size for s in source.parameters)))
 
 
 def make_graphs(source: Source, spec: Spec) -> dict[str, Target]:
+    """Name -> graph, in portable operators."""
     graphs = {
         "predict": targets.write_predict(source),
         "loss_grad": targets.write_loss_grad(source, spec.loss),
@@ -108,8 +112,8 @@ def make_graphs(source: Source, spec: Spec) -> dict[str, Target]:
 
 
 def make_blocked_graphs(source: Source, spec: Spec) -> dict[str, Target]:
-    """Second versions in the blocked layout, and the probe for it; none without convolutions."""
-    other = source.in_blocks()
+    """Second versions of graphs in the blocked layout, and its probe; none if no convolution fits."""
+    other = source.use_blocks()
     if other is None:
         return {}
     return {
@@ -120,13 +124,13 @@ def make_blocked_graphs(source: Source, spec: Spec) -> dict[str, Target]:
 
 
 def read_vectors(net: nn.Module, slots: Sequence[Slot], buffers: Sequence[Slot]) -> dict[str, np.ndarray]:
-    """theta0 and, where there are any, the running statistics; float64 numbers that are exact in float32."""
+    """theta0 and, if there are any, the running statistics, as float64 numbers that are exact in float32."""
     state = dict(net.named_parameters()) | dict(net.named_buffers())
     named = {"theta": list(slots), "buffers": list(buffers)}
     return {k: flatten(state, v).float().double().numpy() for k, v in named.items() if v}
 
 
 def run_batch(runs: Mapping[str, RunnableGraph], *sources: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Output, loss and gradient of one batch."""
+    """The output, loss and gradient of one batch."""
     trained, predicted = runs["loss_grad"](*sources), runs["predict"](*sources)
     return next(iter(predicted.values())), trained["loss"], trained["grad"]

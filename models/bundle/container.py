@@ -1,4 +1,4 @@
-"""Writing a bundle file. The format is described in models/README.md; edge_sdk/model/bundle.py reads it.
+"""Writes a bundle file. models/README.md describes the format; edge_sdk/model/bundle.py reads it.
 
 8 bytes   b"AUSCULT\\0"
 u32       format version          u32   length of the manifest          32 bytes   sha256 of the manifest
@@ -29,11 +29,12 @@ def join_bundle(manifest: Mapping[str, Any], parts: Mapping[str, bytes]) -> byte
 
 
 def write_json(value: Any) -> bytes:
+    """Canonical JSON: equal values give equal bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """In one step: a reader sees the old file or the new one."""
+    """Write a file in one step: a reader sees either the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".part")
     temporary.write_bytes(data)

@@ -1,19 +1,20 @@
-"""What a bundle holds: manifest and parts. Fields are described in models/README.md."""
+"""Puts a bundle together from its manifest and parts, which models/README.md describes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from math import ceil, log10
 from typing import Any
 
 import numpy as np
 import onnx
 
+from edge_sdk.algebra.vectors import Slot
 from models.bundle import container
 from models.derive.targets import Target
 from models.gate.gate import FLOAT32_LIMIT, SEMANTIC_LIMIT, DataInput
 from models.gate.golden import TOLERANCE, pack_arrays
-from models.ir.layout import Slot
 from models.ir.proto import IR_VERSION, OPSET
 from models.ir.shapes import BatchDim
 from models.ir.spec import Spec
@@ -41,10 +42,10 @@ def pack_bundle(
     output: Sequence[int],
     split: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The bundle file.
+    """The bytes of a bundle file.
 
     Args:
-        fixed: theta (and buffers) that the model starts from. output: shape of the result per sample.
+        fixed: theta (and buffers) that the model starts from. output: shape of the output for one sample.
         split: towers and parties, for split models.
     """
     index, golden_bytes = pack_arrays(dict(golden))
@@ -72,19 +73,22 @@ def pack_bundle(
 
 
 def write_layout(slots: Sequence[Slot]) -> bytes:
-    return container.write_json([s.as_json() for s in slots])
+    """The part that says where each tensor lies."""
+    return container.write_json([asdict(s) for s in slots])
 
 
 def to_little_endian(values: np.ndarray) -> bytes:
+    """Float32, little-endian."""
     return values.astype("<f4").tobytes()
 
 
 def describe_input(i: DataInput) -> dict[str, Any]:
+    """The manifest's entry for a data input."""
     return {"name": i.name, "shape": list(i.shape), "dtype": "int64" if i.below else "float32", "below": i.below}
 
 
 def describe_graph(target: Target) -> dict[str, Any]:
-    """Inputs and outputs with their shapes ("B": the batch), and the groups whose gradient it gives."""
+    """The manifest's entry for a graph: inputs and outputs with shapes, and the groups whose gradient it gives."""
     model = target.model()
     return {
         "inputs": [{"name": i.name, "shape": list_dims(target, i.name)} for i in model.graph.input],
@@ -94,11 +98,12 @@ def describe_graph(target: Target) -> dict[str, Any]:
 
 
 def list_dims(target: Target, name: str) -> list[int | str]:
+    """The shape of a value; "B" is the batch."""
     return ["B" if isinstance(d, BatchDim) else d for d in target.graph.shapes[name]]
 
 
 def write_report(errors: Mapping[str, float], models: Mapping[str, onnx.ModelProto]) -> dict[str, Any]:
-    """What the gate measured, rounded up to a power of ten. Not part of the bundle's identity."""
+    """The errors that the gate measured, rounded up to powers of ten; not part of the bundle's identity."""
     rounded = {k: 10.0 ** ceil(log10(max(v, 1e-17))) for k, v in errors.items()}
     nodes = {k: len(m.graph.node) for k, m in models.items()}
     return {"parity": rounded, "limits": {"float64": SEMANTIC_LIMIT, "float32": FLOAT32_LIMIT}, "nodes": nodes}

@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from edge_sdk.algebra.vectors import Slot
 from models.derive.reverse import write_gradient
 from models.frontend.export import Forward
 from models.frontend.forward import read_forward
 from models.ir.errors import CompileError
 from models.ir.graph import OnnxGraph
-from models.ir.layout import Slot
 from models.ir.losses import LOSSES
 from models.ir.proto import write_model
-from models.ir.shapes import Shape
+from models.ir.shapes import Shape, as_numbers
 from models.passes.arrange import arrange
 from models.passes.batch_norm import use_batch_statistics
 from models.passes.blocked import use_blocked_layout
@@ -36,13 +36,19 @@ from models.passes.schedule import move_gradients_last
 
 @dataclass
 class Target:
-    """A finished graph: `graph` can still be written in float64; `outputs` are the names of its results."""
+    """A finished graph.
+
+    Attributes:
+        graph: can still be written in float32 or float64. outputs: names of its results.
+        slots: the parameters whose gradient it gives.
+    """
 
     graph: OnnxGraph
     outputs: list[str]
     slots: list[Slot] = field(default_factory=list)
 
     def model(self, double: bool = False) -> onnx.ModelProto:
+        """The graph as ONNX, with floats of 64 bits if `double`, else 32."""
         return write_model(self.graph, self.outputs, double)
 
 
@@ -50,9 +56,10 @@ class Source:
     """The forward graph of a module on flat vectors, from which every target starts.
 
     Args:
-        forward: as exported.
+        forward: the exported forward pass.
         vectors: name of a graph input -> the parameters that it holds; usually {"theta": all of them}.
-        buffers: running statistics. momentum: of each batch normalisation, to use statistics of the batch in training.
+        buffers: running statistics.
+        momentum: path of a batch normalisation -> its momentum, if it trains with the statistics of the batch.
     """
 
     def __init__(
@@ -70,32 +77,32 @@ class Source:
         self._graph = self._rewritten()
 
     def _rewritten(self, *values: str) -> OnnxGraph:
-        """The exported graph as it runs fast, with these of its values still in it."""
+        """The exported graph, rewritten so that it runs fast; `values` keep their names."""
         g = copy.deepcopy(self._exported)
         named = {"p." + s.name for s in self.parameters} | {"b." + s.name for s in self.buffers}
         rewrite(g, named | {self.output, *values})
         return g
 
-    def returning(self, layer: str) -> tuple[Source, str]:
-        """The same module, and the name of the value that the layer with this path returns."""
+    def keep_layer(self, layer: str) -> tuple[Source, str]:
+        """A source in which a layer's result keeps its name, and that name."""
         value = find_returned(self._exported, layer)
         other = copy.copy(self)
         other._graph = self._rewritten(value)
         return other, value
 
-    def in_blocks(self) -> Source | None:
-        """The same module with convolutions in the blocked layout; None where there are none that fit."""
+    def use_blocks(self) -> Source | None:
+        """A source with convolutions in the blocked layout, or None if no convolution fits it."""
         other = copy.copy(self)
         other._graph = copy.deepcopy(self._graph)
         return other if use_blocked_layout(other._graph) else None
 
-    def begin(self) -> OnnxGraph:
-        """The graph as it predicts."""
+    def copy_graph(self) -> OnnxGraph:
+        """A copy of the graph for prediction."""
         return copy.deepcopy(self._graph)
 
-    def begin_training(self) -> tuple[OnnxGraph, list[str]]:
-        """The graph as it trains, and the names of further outputs: the new running statistics."""
-        g = self.begin()
+    def copy_training_graph(self) -> tuple[OnnxGraph, list[str]]:
+        """A copy of the graph for training, and the names of further outputs: the new running statistics."""
+        g = self.copy_graph()
         updates = use_batch_statistics(g, self.momentum) if self.momentum else {}
         if not updates:
             return g, []
@@ -105,6 +112,7 @@ class Source:
 
     @property
     def output_shape(self) -> Shape:
+        """Shape of the module's output, batch first."""
         return self._graph.shape(self.output)
 
 
@@ -124,6 +132,7 @@ def use_flat_inputs(g: OnnxGraph, vectors: Mapping[str, Sequence[Slot]], buffers
 
 
 def cut_vector(g: OnnxGraph, vector: str, prefix: str, slots: Sequence[Slot]) -> None:
+    """Cut a flat vector into the tensors of its slots, named prefix + name."""
     names = [g.new_name("part") for _ in slots]
     if len(slots) == 1:
         g.op("Identity", vector, shape=(slots[0].size,), output=names[0])
@@ -131,12 +140,13 @@ def cut_vector(g: OnnxGraph, vector: str, prefix: str, slots: Sequence[Slot]) ->
         sizes = g.ints(s.size for s in slots)
         g.ops("Split", vector, sizes, shapes=[(s.size,) for s in slots], outputs=names, axis=0)
     for slot, part in zip(slots, names, strict=True):
-        shape = g.shapes.get(prefix + slot.name, slot.shape)
+        shape = as_numbers(g.shapes.get(prefix + slot.name, slot.shape))
         g.op("Reshape", part, g.ints(shape), shape=shape, output=prefix + slot.name)
 
 
 def write_predict(source: Source) -> Target:
-    return Target(source.begin(), [source.output])
+    """The output of the module."""
+    return Target(source.copy_graph(), [source.output])
 
 
 def write_loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) -> Target:
@@ -144,9 +154,9 @@ def write_loss_grad(source: Source, loss: str, groups: Sequence[str] | None = No
 
     Args:
         loss: a key of LOSSES.
-        groups: only the parameters of these layer groups; None for all.
+        groups: layer groups to differentiate; None for all.
     """
-    g, more = source.begin_training()
+    g, more = source.copy_training_graph()
     value, seed = LOSSES[loss](g, source.output)
     slots = choose_slots(source.parameters, groups)
     grad = write_flat_gradient(g, {source.output: seed}, slots)
@@ -158,8 +168,8 @@ def write_loss_grad(source: Source, loss: str, groups: Sequence[str] | None = No
 
 
 def write_vjp(source: Source) -> Target:
-    """Pull a cotangent on the output back to theta."""
-    g, more = source.begin_training()
+    """The output, and the gradient of its product with a cotangent."""
+    g, more = source.copy_training_graph()
     g.input("cotangent", g.shape(source.output))
     grad = write_flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
@@ -169,17 +179,17 @@ def write_vjp(source: Source) -> Target:
 
 
 def write_features(source: Source, layer: str) -> Target:
-    """What the layer with this path returns."""
-    source, last = source.returning(layer)
-    g = source.begin()
+    """The value that the layer with this path returns."""
+    source, last = source.keep_layer(layer)
+    g = source.copy_graph()
     g.op("Identity", last, shape=g.shape(last), output="features")
     return Target(g, ["features"])
 
 
 def write_features_vjp(source: Source, layer: str) -> Target:
-    """Pull a cotangent on what the layer returns back to theta."""
-    source, last = source.returning(layer)
-    g, more = source.begin_training()
+    """The value that a layer returns, and the gradient of its product with a cotangent."""
+    source, last = source.keep_layer(layer)
+    g, more = source.copy_training_graph()
     g.input("cotangent", g.shape(last))
     grad = write_flat_gradient(g, {last: "cotangent"}, source.parameters)
     g.op("Identity", last, shape=g.shape(last), output="features")
@@ -190,7 +200,11 @@ def write_features_vjp(source: Source, layer: str) -> Target:
 
 
 def find_returned(g: OnnxGraph, layer: str) -> str:
-    """The value that the layer with this path returns."""
+    """The name of the value that the layer with this path returns.
+
+    Raises:
+        CompileError: there is no such layer.
+    """
     inside = [n for n in g.nodes if n.where == layer or n.where.startswith(layer + ".")]
     if not inside:
         paths = sorted({n.where for n in g.nodes if n.where})
@@ -199,6 +213,11 @@ def find_returned(g: OnnxGraph, layer: str) -> str:
 
 
 def choose_slots(slots: Sequence[Slot], groups: Sequence[str] | None) -> list[Slot]:
+    """The slots of some layer groups, or all.
+
+    Raises:
+        CompileError: no parameter is in these groups.
+    """
     picked = [s for s in slots if groups is None or s.group in groups]
     if not picked:
         raise CompileError(f"no parameter is in the groups {groups}; there are {sorted({s.group for s in slots})}")

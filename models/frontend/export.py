@@ -1,4 +1,4 @@
-"""A torch module -> its forward graph in ONNX, every parameter and buffer an input of its own, the batch symbolic."""
+"""Exports a torch module as ONNX: every parameter and buffer an input of its own, the batch size symbolic."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import onnx
 import torch
 from torch import nn
 
+from edge_sdk.algebra.vectors import Slot
 from models.ir.errors import BatchSpecialised, CompileError, DataDependentControlFlow, DetachedGradient, TrainModeExport
-from models.ir.layout import Slot, lay_out_buffers
+from models.ir.layout import lay_out_buffers
 from models.ir.proto import OPSET
 
-TRACE_BATCH = 37  # an odd prime that no dimension of a model should be equal to
+TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
 SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
 CONTROL_ERRORS = ("data-dependent", "GuardOnDataDependent", "DataDependent", "Dynamic control flow", "Could not guard")
 
@@ -40,14 +41,16 @@ class Forward:
 
 
 class Functional(nn.Module):
-    """The module with its tensors as arguments. A registered child, so that paths of layers stay known."""
+    """The module with its tensors as arguments; it is a registered child, so that paths of layers stay known."""
 
     def __init__(self, net: nn.Module, names: Sequence[str]) -> None:
         super().__init__()
         self.net, self.names = net, list(names)
 
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(self.net, dict(zip(self.names, tensors, strict=True)), inputs)
+        state = dict(zip(self.names, tensors, strict=True))
+        made: torch.Tensor = torch.func.functional_call(self.net, state, inputs)
+        return made
 
 
 def export_forward(
@@ -59,8 +62,11 @@ def export_forward(
 ) -> Forward:
     """Trace `net` in evaluation mode.
 
+    Args:
+        inputs, examples: name and one batch of each data input.
+
     Raises:
-        TrainModeExport, DetachedGradient, DataDependentControlFlow, BatchSpecialised, CompileError
+        CompileError: of the kind that says why it cannot be exported.
     """
     refuse_train_mode(net)
     buffers = lay_out_buffers(net)
@@ -77,6 +83,7 @@ def export_forward(
 
 
 def refuse_train_mode(net: nn.Module) -> None:
+    """Raise TrainModeExport for layers that behave differently in training, and for training mode itself."""
     for path, layer in net.named_modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
             raise TrainModeExport(
@@ -90,7 +97,8 @@ def refuse_train_mode(net: nn.Module) -> None:
         )
 
 
-def trace_module(net: Functional, arguments: tuple) -> torch.export.ExportedProgram:
+def trace_module(net: Functional, arguments: tuple[Any, ...]) -> torch.export.ExportedProgram:
+    """The program of a module, with the first dimension of every data input symbolic."""
     batch = torch.export.Dim("B", min=2, max=65536)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
     try:
@@ -101,7 +109,7 @@ def trace_module(net: Functional, arguments: tuple) -> torch.export.ExportedProg
 
 
 def explain(error: Exception) -> CompileError:
-    """Torch's error in our words; its own first line is kept."""
+    """Torch's error as a CompileError that says what to do; torch's own first line is kept."""
     text = f"{type(error).__name__}: {error}"
     first = str(error).strip().split("\n")[0][:300]
     if any(t in text for t in SHAPE_ERRORS):
@@ -114,7 +122,7 @@ def explain(error: Exception) -> CompileError:
 
 
 def refuse_detached(program: torch.export.ExportedProgram) -> None:
-    """The forward graph does not show where autograd would have stopped, so the program is searched for it."""
+    """Raise DetachedGradient if the program detaches a value: the ONNX graph would not show it."""
     for node in program.graph.nodes:
         target = str(node.target)
         what = "detach" if "detach" in target else "no_grad" if "set_grad_enabled" in target else ""
@@ -126,12 +134,14 @@ def refuse_detached(program: torch.export.ExportedProgram) -> None:
 
 
 def find_path(node: torch.fx.Node) -> str:
+    """Path of the torch module that a node of a program came from."""
     stack = node.meta.get("nn_module_stack") or {}
     path = list(stack.values())[-1][0] if stack else ""
     return path.removeprefix("net").removeprefix(".") or "the module"
 
 
 def write_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output: str) -> onnx.ModelProto:
+    """The program as an ONNX model whose inputs and output have these names."""
     try:
         with silence_exporter(), shorten_recurrences():
             made = torch.onnx.export(
@@ -145,15 +155,17 @@ def write_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], out
     except Exception as error:
         first = str(error).strip().split("\n")[0][:300]
         raise CompileError(f"torch could not write the module as ONNX: {first}") from error
+    if made is None:
+        raise CompileError("torch could not write the module as ONNX, and did not say why")
     return made.model_proto
 
 
 @contextlib.contextmanager
 def shorten_recurrences() -> Iterator[None]:
-    """While it traces, torch walks through GRU and LSTM step by step, several times, only to learn their shapes.
+    """Let torch trace one step of GRU and LSTM instead of all of them.
 
-    One step, repeated, has the same shapes. The operators themselves are exported whole; if torch ever wrote out the
-    steps instead, the gate would refuse the bundle.
+    Torch walks through all steps, several times, only to learn the shapes; one step, repeated, has the same shapes. The
+    operators themselves are exported whole; if torch ever wrote out the steps, the gate would refuse the bundle.
     """
     home = torch._decomp.decompositions
     found = {name: getattr(home, name) for name in ("one_layer_rnn", "one_layer_lstm") if hasattr(home, name)}
@@ -167,6 +179,8 @@ def shorten_recurrences() -> Iterator[None]:
 
 
 def repeat_one_step(layer: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition of a recurrent layer that repeats its first step instead of computing all."""
+
     def short(x: torch.Tensor, *rest: Any, **options: Any) -> Any:
         steps, last = layer(x[:1], *rest, **options)
         return torch.cat([steps] * len(x), 0), last
@@ -175,8 +189,8 @@ def repeat_one_step(layer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def silence_exporter():
-    """The exporter prints and warns about itself."""
+def silence_exporter() -> Iterator[None]:
+    """Hide what the exporter prints, logs and warns about itself."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

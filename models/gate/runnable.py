@@ -1,4 +1,4 @@
-"""A compiled graph on this machine's onnxruntime, with the options that devices use."""
+"""Runs a compiled graph on this machine's onnxruntime, with the options that devices use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnxruntime as ort
 
 
 class RunnableGraph:
-    """Call it with mappings of values; later ones win, float64 is rounded to float32."""
+    """One graph, called with mappings of input names to values: later ones win, float64 is rounded to float32."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         options = ort.SessionOptions()
@@ -30,4 +30,5 @@ class RunnableGraph:
 
 
 def to_single(a: np.ndarray) -> np.ndarray:
+    """Float64 as float32; everything else as it is."""
     return a.astype(np.float32) if a.dtype == np.float64 else a

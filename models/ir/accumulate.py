@@ -1,9 +1,9 @@
 """Sums of adjoints.
 
-A value that is read in several places has the sum of their adjoints. Where the readers took disjoint slices (query, key
-and value of attention; the gates of a recurrence), each adjoint is a slice with zeros around. Putting the
-slices side by
-side is the same sum, with one copy instead of a padded copy and an addition per reader.
+The adjoint of a value that is read in several places is the sum of its readers' adjoints. Where the readers took
+disjoint slices (query, key and value of attention; the gates of a recurrence), each adjoint is a slice with zeros
+around it. Putting the slices side by side gives the same sum, with one copy instead of a padded copy and an addition
+per reader.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from models.ir.nodes import OnnxNode
 
 @dataclass(frozen=True)
 class PaddedSlice:
-    """`part` at [start, end) of one axis of length `size`, zeros elsewhere."""
+    """A value that is `part` at [start, end) of one axis of length `size`, and zero elsewhere."""
 
     part: str
     axis: int
@@ -27,7 +27,7 @@ class PaddedSlice:
 
 
 def add_adjoints(g: OnnxGraph, adjoints: Sequence[str]) -> str:
-    """The sum of all."""
+    """The sum of all adjoints of one value."""
     joined = join_slices(g, adjoints) if len(adjoints) > 1 else None
     if joined:
         return joined
@@ -38,7 +38,7 @@ def add_adjoints(g: OnnxGraph, adjoints: Sequence[str]) -> str:
 
 
 def join_slices(g: OnnxGraph, adjoints: Sequence[str]) -> str | None:
-    """The sum as one Concat, if the adjoints fill one axis without overlap."""
+    """The sum as one Concat, or None if the adjoints do not fill one axis without overlap."""
     placed = [find_slice(g, g.makers.get(a)) for a in adjoints]
     if any(p is None for p in placed):
         return None
@@ -51,7 +51,7 @@ def join_slices(g: OnnxGraph, adjoints: Sequence[str]) -> str | None:
 
 
 def find_slice(g: OnnxGraph, n: OnnxNode | None) -> PaddedSlice | None:
-    """A Pad node with zeros along one axis."""
+    """The slice that a node put zeros around along one axis; None for other nodes."""
     if n is None or n.op != "Pad" or len(n.inputs) != 2 or "mode" in n.attributes:
         return None
     both, rank = g.constants[n.inputs[1]].tolist(), g.rank(n.outputs[0])

@@ -104,9 +104,11 @@ class OnnxGraph:
         return str(self._known[key])
 
     def scalar(self, x: float) -> str:
+        """The name of a constant without axes."""
         return self.constant(np.float64(x))
 
     def ints(self, values: Iterable[int]) -> str:
+        """The name of a constant vector of int64."""
         return self.constant(np.asarray(list(values), np.int64))
 
     # -- nodes ---------------------------------------------------------------------------------------------------
@@ -149,9 +151,11 @@ class OnnxGraph:
         return names
 
     def binary(self, kind: str, a: str, b: str) -> str:
+        """An operator on two values that are broadcast to each other."""
         return self.op(kind, a, b, shape=broadcast(self.shape(a), self.shape(b)))
 
     def unary(self, kind: str, a: str, **attributes: Any) -> str:
+        """An operator on one value that keeps its shape."""
         return self.op(kind, a, shape=self.shape(a), **attributes)
 
     def add(self, a: str, b: str) -> str:
@@ -170,6 +174,7 @@ class OnnxGraph:
         return self.unary("Neg", a)
 
     def scale(self, a: str, factor: float) -> str:
+        """`a` times a number."""
         return a if factor == 1 else self.mul(a, self.scalar(factor))
 
     def as_float(self, mask: str) -> str:
@@ -212,6 +217,7 @@ class OnnxGraph:
         return self.transpose(x, [*range(r - 2), r - 1, r - 2])
 
     def slice(self, x: str, axis: int, start: int, end: int, step: int = 1) -> str:
+        """The positions start, start + step, ... before end of one axis."""
         return self.slices(x, [axis], [start], [end], [step])
 
     def slices(self, x: str, axes: Sequence[int], start: Sequence[int], end: Sequence[int], step: Sequence[int]) -> str:
@@ -243,6 +249,7 @@ class OnnxGraph:
         return self.op("Pad", x, self.ints([*before, *after]), shape=shape)
 
     def concat(self, parts: Sequence[str], axis: int) -> str:
+        """The parts one after the other along an axis."""
         if len(parts) == 1:
             return parts[0]
         shape = list(self.shape(parts[0]))
@@ -303,6 +310,7 @@ class OnnxGraph:
         return self.op(kind, x, self.ints(axes), keepdims=int(keep), shape=kept)
 
     def matmul(self, a: str, b: str) -> str:
+        """The products of the matrices in the last two axes."""
         sa, sb = self.shape(a), self.shape(b)
         return self.op("MatMul", a, b, shape=(*broadcast(sa[:-2], sb[:-2]), sa[-2], sb[-1]))
 

@@ -1,4 +1,4 @@
-"""A value as another value seen through reshapes and transposes.
+"""A view: one value seen as another through reshapes and transposes.
 
 Axes are cut into atoms, the smallest pieces that any reshape on the way separates. A view is the order in which the
 atoms of its root are read, and how they are grouped into axes; so a chain of any length is one transpose at most.
@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from models.ir.graph import OnnxGraph
-from models.ir.shapes import BatchDim, Dim, Shape, multiply
+from models.ir.shapes import Dim, Shape, divide_exactly, multiply, reshape_sizes
 
-Atom = int  # its number in View.sizes
+Atom = int
+"""Number of an atom: its index in View.sizes."""
 
 
 @dataclass(frozen=True)
 class View:
-    """`axes` of atoms over the value `root`.
+    """The value `root` in another arrangement.
 
     Attributes:
-        order: atoms as the root has them. axes: atoms of each axis as the view has them. sizes: of the atoms.
+        order: atoms in the order in which the root has them. axes: atoms of each axis of the view. sizes: of each atom.
     """
 
     root: str
@@ -37,7 +38,7 @@ class View:
 
 
 def view_whole(root: str, shape: Shape) -> View:
-    """A value as itself."""
+    """A view that shows a value as it is."""
     numbers = tuple(range(len(shape)))
     return View(root, numbers, tuple((n,) for n in numbers), tuple(shape))
 
@@ -47,7 +48,7 @@ def transpose_view(v: View, perm: Sequence[int]) -> View:
 
 
 def reshape_view(v: View, shape: Shape) -> View | None:
-    """None where an axis would be cut in the middle of nothing that divides it."""
+    """The view in another shape; None where an axis would have to be cut into sizes that do not divide it."""
     rest, axes = v.flat[::-1], []
     for size in shape:
         axis: list[Atom] = []
@@ -71,17 +72,8 @@ def reshape_view(v: View, shape: Shape) -> View | None:
     return replace(v, axes=tuple(axes), order=tuple(a for a in v.order if a not in rest))
 
 
-def divide_exactly(a: Dim, b: Dim) -> Dim | None:
-    """a / b where that is whole."""
-    if isinstance(b, BatchDim):
-        return a.times // b.times if isinstance(a, BatchDim) and a.times % b.times == 0 else None
-    if isinstance(a, BatchDim):
-        return BatchDim(a.times // b) if a.times % b == 0 else None
-    return a // b if a % b == 0 else None
-
-
 def cut_atom(v: View, atom: Atom, first: Dim, second: Dim) -> tuple[View, Atom]:
-    """An atom becomes two: the old number is the slower one, the new one follows it everywhere."""
+    """Cut an atom in two: the old number stays the outer one, the new number follows it everywhere."""
     tail = len(v.sizes)
 
     def grown(atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
@@ -92,7 +84,7 @@ def cut_atom(v: View, atom: Atom, first: Dim, second: Dim) -> tuple[View, Atom]:
 
 
 def write_view(g: OnnxGraph, v: View, output: str = "") -> str:
-    """The view as a value: at most Reshape, Transpose, Reshape."""
+    """Write the view as a value of its own: Reshape, Transpose, Reshape at most."""
     x, shape, runs = v.root, v.shape(), find_runs(v)
     slow_first = sorted(runs, key=lambda r: v.order.index(r[0]))
     if runs != slow_first:
@@ -101,9 +93,7 @@ def write_view(g: OnnxGraph, v: View, output: str = "") -> str:
         turned = tuple(g.shape(x)[p] for p in perm)
         x = g.op("Transpose", x, perm=perm, shape=turned, output=output if turned == shape else "")
     if g.shape(x) != shape:
-        return g.op(
-            "Reshape", x, g.ints(-1 if isinstance(d, BatchDim) else d for d in shape), shape=shape, output=output
-        )
+        return g.op("Reshape", x, g.ints(reshape_sizes(shape)), shape=shape, output=output)
     return g.op("Identity", x, shape=shape, output=output) if output not in ("", x) else x
 
 

@@ -1,9 +1,9 @@
-"""Reshapes and transposes are carried along as views and written only where their value is read.
+"""Carries reshapes and transposes along as views and writes them only where their value is read.
 
 A chain of them becomes one transpose at most. Two operators work on what lies under a view, so that a transpose around
 them disappears (attention as torch exports it puts time first and the batch second, and turns back at its end):
-    a linear layer    acts on each row, so rows keep the order that they have; its bias goes into the same Gemm
-    Gather of one     picks from the axis where it lies in memory
+    a linear layer    acts on each row, so the rows stay in the order that they have; its bias goes into the same Gemm
+    Gather of one     picks an entry from the axis where it lies in memory
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def arrange(g: OnnxGraph, keep: Collection[str], under: bool = False) -> None:
 
     Args:
         keep: values that others refer to by name, or differentiate with respect to.
-        under: let operators work under views. Only for graphs that are not differentiated yet: those that are pair
-            operands whose rows must be in the same order.
+        under: let operators work under views. Only for graphs without a backward pass: that one combines values of
+            the forward pass whose rows must be in the same order.
     """
     walk = Arranger(g, keep)
     for n in walk.nodes:
         g.where = n.where
-        if not (walk.layout(n) or (under and (walk.linear(n) or walk.pick(n)))):
+        if not (walk.defer(n) or (under and (walk.write_linear(n) or walk.write_pick(n)))):
             walk.emit(n)
     for name in sorted(keep):
         walk.materialise(name)
@@ -40,7 +40,7 @@ def arrange(g: OnnxGraph, keep: Collection[str], under: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Linear:
-    """y = x weight' + bias; weight (out, in)."""
+    """A linear layer y = x weight' + bias, with a weight (out, in)."""
 
     x: str
     weight: str
@@ -52,14 +52,15 @@ class Arranger:
     """One walk over the nodes.
 
     Attributes:
-        views: values that are others in a different arrangement. pending: those of them that are not written yet.
-        done: outputs of nodes that a larger one has taken in.
+        views: value -> the view that it is of another value. pending: value that is not written yet -> path of its
+            module. done: outputs of nodes that have become part of another one.
+        makers, users: value -> the node that makes it, the nodes that read it.
     """
 
     def __init__(self, g: OnnxGraph, keep: Collection[str]) -> None:
         self.g, self.keep, self.nodes = g, keep, g.take_nodes()
         self.views: dict[str, View] = {}
-        self.pending: dict[str, str] = {}  # name -> path of the module
+        self.pending: dict[str, str] = {}
         self.done: set[str] = set()
         self.makers = {o: n for n in self.nodes for o in n.outputs}
         self.users: dict[str, list[OnnxNode]] = {}
@@ -68,19 +69,22 @@ class Arranger:
                 self.users.setdefault(i, []).append(n)
 
     def view(self, name: str) -> View:
-        """What a value shows of one that is in memory."""
+        """A value as a view of one that is in memory."""
         return self.views.get(name) or view_whole(name, self.g.shape(name))
 
     def show(self, name: str, view: View, where: str) -> None:
+        """Remember that a value is a view; `where` is the path of its module."""
         self.views[name], self.pending[name] = view, where
 
     def materialise(self, name: str) -> None:
+        """Write a value that is still only a view."""
         if name in self.pending:
             before, self.g.where = self.g.where, self.pending.pop(name)
             write_view(self.g, self.views[name], name)
             self.g.where = before
 
     def emit(self, n: OnnxNode) -> None:
+        """Append a node as it is, behind the views that it reads."""
         if n.outputs[0] in self.done:
             return
         for i in sorted(list_reads(n)):
@@ -88,12 +92,12 @@ class Arranger:
         self.g.nodes.append(n)
         self.g.makers.update(dict.fromkeys(n.outputs, n))
 
-    def layout(self, n: OnnxNode) -> bool:
-        """A node that only moves values: remember where to. Values to keep are written in any case."""
+    def defer(self, n: OnnxNode) -> bool:
+        """Turn a node that only moves values into a view; False for others, and for values to keep."""
         y = n.outputs[0]
         if y in self.keep:
             return False
-        if n.op == "Transpose" and not self.for_product(n):
+        if n.op == "Transpose" and not self.is_factor(n):
             x = self.view(n.inputs[0])
             self.show(y, transpose_view(x, n.attributes.get("perm", range(len(x.axes))[::-1])), n.where)
             return True
@@ -102,15 +106,15 @@ class Arranger:
             self.show(y, seen, n.where)
         return seen is not None
 
-    def for_product(self, n: OnnxNode) -> bool:
-        """The matrix transpose of a factor, which onnxruntime takes into the product."""
+    def is_factor(self, n: OnnxNode) -> bool:
+        """True for the matrix transpose of a factor, which onnxruntime makes part of the product."""
         r = self.g.rank(n.inputs[0])
         swap = n.attributes.get("perm", [*range(r)][::-1]) == [*range(r - 2), r - 1, r - 2]
         after = self.users.get(n.outputs[0], [])
         return swap and bool(after) and all(u.op in ("MatMul", "Gemm") for u in after)
 
-    def linear(self, n: OnnxNode) -> bool:
-        """A linear layer on rows: a Gemm on the rows in the order in which they lie in memory."""
+    def write_linear(self, n: OnnxNode) -> bool:
+        """Write a linear layer as a Gemm on rows in the order in which they lie in memory; False for other nodes."""
         layer = self.as_linear(n)
         if layer is None or (n.op == "Gemm" and layer.x not in self.pending):
             return False
@@ -119,7 +123,7 @@ class Arranger:
         for i in (layer.weight, *layer.bias):
             self.materialise(i)
         x = write_view(self.g, replace(view, axes=(rows, view.axes[-1])))
-        outputs = self.g.shape(layer.weight)[0]
+        outputs = self.g.numbers(layer.weight)[0]
         as_it_is = view.axes[:-1] == (rows,)
         y = self.g.op(
             "Gemm", x, layer.weight, *layer.bias, transB=1, shape=(self.g.shape(x)[0], outputs),
@@ -132,7 +136,10 @@ class Arranger:
         return True
 
     def as_linear(self, n: OnnxNode) -> Linear | None:
-        """Gemm, or a MatMul with a transposed matrix and perhaps the Add of a bias: how torch exports nn.Linear."""
+        """The linear layer that starts at a node.
+
+        Torch exports nn.Linear as a Gemm, or as a MatMul with a transposed matrix and perhaps the Add of a bias.
+        """
         at = n.attributes
         if n.op == "Gemm":
             plain = at.get("transB") and not at.get("transA") and at.get("alpha", 1) == at.get("beta", 1) == 1
@@ -153,12 +160,12 @@ class Arranger:
         return Linear(x, weight, (), y)
 
     def is_bias(self, name: str, weight: str) -> bool:
-        """A vector of the right length that is there already."""
+        """True for a vector of the right length that is there already."""
         there = name in self.views or name in self.g.constants or name in self.g.inputs or name in self.g.makers
         return there and self.g.shape(name) == self.g.shape(weight)[:1]
 
-    def pick(self, n: OnnxNode) -> bool:
-        """Gather of one entry of an axis that lies in memory as one."""
+    def write_pick(self, n: OnnxNode) -> bool:
+        """Write a Gather of one entry of an axis that lies in memory as one; False for other nodes."""
         g, index = self.g, n.inputs[1] if n.op == "Gather" else ""
         if index not in g.constants or g.rank(index) or n.inputs[0] not in self.views:
             return False

@@ -1,9 +1,9 @@
-"""Batch normalisation with the statistics of the batch, for training.
+"""BatchDim normalisation with the statistics of the batch, for training.
 
 The module is always exported in evaluation form (torch writes that form in any mode). Here each BatchNormalization
 is replaced by x -> scale (x - mean) / std + shift with mean and std over the batch, and the running statistics become
     running <- (1 - momentum) running + momentum statistic      (the variance with B P - 1 in the denominator)
-which is what torch does in training mode.
+as in torch's training mode.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from models.rules.normalise import invert_root
 
 
 def find_momenta(net: nn.Module) -> dict[str, float]:
-    """Name of a layer -> its momentum."""
+    """Path of each batch normalisation -> its momentum.
+
+    Raises:
+        UnsupportedPattern: a layer averages over all batches so far (momentum None).
+    """
     found = {}
     for path, layer in net.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -31,7 +35,7 @@ def find_momenta(net: nn.Module) -> dict[str, float]:
 
 
 def use_batch_statistics(g: OnnxGraph, momentum: Mapping[str, float]) -> dict[str, str]:
-    """Rewrite all nodes in place. Graph input of a buffer -> its new value."""
+    """Rewrite all batch normalisations in place; name of a buffer -> name of its new value."""
     updates: dict[str, str] = {}
     forward, g.nodes = g.nodes, []
     for n in forward:
@@ -45,7 +49,7 @@ def use_batch_statistics(g: OnnxGraph, momentum: Mapping[str, float]) -> dict[st
 
 
 def rewrite_norm(g: OnnxGraph, n: OnnxNode, momentum: float) -> dict[str, str]:
-    """y = scale d / std + shift with d = x - mean; new running mean and variance.
+    """Append y = scale d / std + shift with d = x - mean; name of a buffer -> name of its new value.
 
     BatchNormalization with given statistics is an affine map per channel in one pass, so it does all three: d, y, and
     half of the adjoint.
@@ -67,7 +71,7 @@ def rewrite_norm(g: OnnxGraph, n: OnnxNode, momentum: float) -> dict[str, str]:
         by_d = g.neg(g.mul(slope, g.mul(g.mul(rstd, rstd), m1)))
         rest = g.op("BatchNormalization", d, by_d, g.neg(g.mul(slope, m0)), zero, one, epsilon=0.0, shape=shape)
         gx = g.add(g.mul(gy, g.reshape(slope, (*g.shape(slope), *(1 for _ in shape[2:])))), rest)
-        return [gx, g.mul(sum_channels(g, slopes), rstd), sum_channels(g, gy)]
+        return [gx, g.mul(add_up_channels(g, slopes), rstd), add_up_channels(g, gy)]
 
     g.custom_gradients[n.outputs[0]] = CustomGradient((x, scale, shift), backward)
     fresh = mu, g.mul(v, correct_bias(g, x, [0, *range(2, len(shape))]))
@@ -75,20 +79,22 @@ def rewrite_norm(g: OnnxGraph, n: OnnxNode, momentum: float) -> dict[str, str]:
 
 
 def average_channels(g: OnnxGraph, x: str) -> str:
-    """Over positions, where they lie next to each other, and then over samples."""
+    """The mean per channel: over positions, which are neighbours in memory, and then over samples."""
     return g.mean(g.mean(x, range(2, g.rank(x))), [0])
 
 
-def sum_channels(g: OnnxGraph, x: str) -> str:
+def add_up_channels(g: OnnxGraph, x: str) -> str:
+    """The sum per channel, in the same order."""
     return g.sum(g.sum(x, range(2, g.rank(x))), [0])
 
 
 def correct_bias(g: OnnxGraph, x: str, axes: Sequence[int]) -> str:
-    """N / (N - 1), N = batch times positions, known when the graph runs."""
+    """N / (N - 1) with N = batch times positions, which is known when the graph runs."""
     dims = g.op("Gather", g.op("Shape", x, shape=(g.rank(x),)), g.ints(axes), axis=0, shape=(len(axes),))
     count = g.op("Cast", g.op("ReduceProd", dims, keepdims=0, shape=()), to="float", shape=())
     return g.div(count, g.sub(count, g.scalar(1)))
 
 
 def mix(g: OnnxGraph, old: str, new: str, momentum: float) -> str:
+    """The running statistic after one more batch."""
     return g.add(g.scale(old, 1 - momentum), g.scale(new, momentum))

@@ -1,4 +1,4 @@
-"""Forward patterns that are differentiated as one piece, or run faster written another way."""
+"""Rewrites of the forward graph: patterns that are differentiated as one piece, or run faster in another form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rewrite(g: OnnxGraph, keep: Collection[str]) -> None:
 
 
 def use_layer_norm(g: OnnxGraph) -> None:
-    """InstanceNormalization without a learned scale (how GroupNorm arrives) -> LayerNormalization.
+    """Replace InstanceNormalization without a learned scale (part of an exported GroupNorm) by LayerNormalization.
 
     LayerNormalization's kernel also returns the mean and 1/std, which the backward pass needs.
     """
@@ -35,12 +35,13 @@ def use_layer_norm(g: OnnxGraph) -> None:
 
 
 def is_unit(g: OnnxGraph, n: OnnxNode) -> bool:
+    """True if a norm has scale 1 and shift 0 everywhere."""
     scale, shift = (g.constants.get(i) for i in n.inputs[1:])
     return scale is not None and shift is not None and bool((scale == 1).all() and (shift == 0).all())
 
 
 def fuse_group_norms(g: OnnxGraph) -> None:
-    """Reshape, LayerNormalization, Reshape, Mul, Add with one scale and shift per channel -> one block.
+    """Differentiate Reshape, LayerNormalization, Reshape, Mul, Add with a scale and shift per channel as one piece.
 
     The affine part becomes a BatchNormalization with mean 0 and variance 1: one pass over the data instead of two.
     """
@@ -56,7 +57,7 @@ def fuse_group_norms(g: OnnxGraph) -> None:
 
 
 def follow_chain(users: dict[str, list[OnnxNode]], n: OnnxNode, ops: Sequence[str]) -> list[OnnxNode]:
-    """The chain of sole users of these operators after `n`; empty if there is none."""
+    """The chain of nodes with these operators after `n`, each the only reader of the one before; [] if none."""
     chain = []
     for op in ops:
         after = users.get(n.outputs[0], [])
@@ -72,7 +73,7 @@ def fuse_group_norm(
 ) -> None:
     x, y = split.inputs[0], shift.outputs[0]
     shape = g.shape(x)
-    channels, groups = shape[1], g.shape(norm.inputs[0])[1]
+    channels, groups = g.sample_shape(x)[0], g.sample_shape(norm.inputs[0])[0]
     per_channel = (channels, *(1 for _ in shape[2:]))
     values = (scale.inputs[1], shift.inputs[1])
     fits = g.shape(y) == shape and isinstance(shape[0], BatchDim) and channels % groups == 0
@@ -85,7 +86,7 @@ def fuse_group_norm(
     after = g.nodes[at + 1 :]
     del g.nodes[at:]
     g.where = norm.where
-    # the values of the affine part may be produced after `scale`'s place: move their producers up with them
+    # scale and shift may be made after the place of the Mul: the nodes that make them move up
     early = [n for n in after if n is not shift and set(n.outputs) & set(values)]
     g.nodes += early
     gamma, beta = (g.reshape(v, (channels,)) for v in values)
@@ -94,7 +95,7 @@ def fuse_group_norm(
     g.nodes += [n for n in after if n is not shift and n not in early]
 
     def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str]:
-        gx, gs, gb = write_group_norm_adjoints(g, gy, xhat, rstd, gamma, groups)
-        return [gx, g.reshape(gs, g.shape(values[0])), g.reshape(gb, g.shape(values[1]))]
+        gx, *affine = write_group_norm_adjoints(g, gy, xhat, rstd, gamma, groups)
+        return [gx, *(g.reshape(a, g.shape(v)) for a, v in zip(affine, values, strict=True))]
 
     g.custom_gradients[y] = CustomGradient((x, *values), backward)

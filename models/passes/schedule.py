@@ -1,10 +1,11 @@
-"""The order of the nodes in a file, which decides when a runtime computes what, and so how much it holds.
+"""The order of the nodes in a file. It decides when a runtime computes what, and so how much memory it needs.
 
-onnxruntime walks back from the outputs, and of a node's inputs first to the one that is made by the last node in the
-file. Left alone, that is the gradient of the first layer: the whole backward chain runs, every activation and adjoint
-waits, and then all weight gradients are made. With the pieces of the gradient as the last nodes, those that can be made
-first at the very end, it starts with the last layer, and each layer's weight gradient is made when its adjoint is. (The
-layout's order would nearly do, but torch names the norms of a transformer's layer after all its products.)
+onnxruntime walks back from the outputs; of a node's inputs it visits first the one made by the last node in the file.
+If nothing is changed, that is the gradient of the first layer: the whole backward chain runs while every activation and
+adjoint is held, and only then all weight gradients are made. So the pieces of the gradient become the last nodes of the
+file, those that can be made first at the very end. Then the walk starts with the last layer, and each weight gradient
+is made as soon as its adjoint is there. (The order of the layout would nearly do, but torch names the norms of a
+transformer's layer after all its products.)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOVES = frozenset({"Reshape", "Transpose", "Identity"})
 
 
 def move_gradients_last(g: OnnxGraph, grad: str = "grad") -> None:
-    """Move the makers of the gradient's pieces to the end, in place. Nothing is computed differently."""
+    """Move the nodes that make the pieces of the gradient to the end, in place; every value stays the same."""
     makers = {o: n for n in g.nodes for o in n.outputs}
     joined = makers[makers[grad].inputs[0]] if makers[grad].op == "Identity" else makers[grad]
     if joined.op != "Concat":
@@ -35,12 +36,12 @@ def move_gradients_last(g: OnnxGraph, grad: str = "grad") -> None:
 
 
 def find_computing_node(n: OnnxNode, makers: Mapping[str, OnnxNode]) -> OnnxNode:
-    """The node that computes what `n` only moves."""
+    """The node that computes the values that `n` only moves."""
     while n.op in MOVES and n.inputs[0] in makers:
         n = makers[n.inputs[0]]
     return n
 
 
 def remove_repeats(nodes: list[OnnxNode]) -> list[OnnxNode]:
-    """Each node once."""
+    """The nodes without repetitions, in the same order."""
     return list({id(n): n for n in nodes}.values())

@@ -100,7 +100,9 @@ def batch_norm(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return gx, gs, g.sum(gy, over) if want[2] else None
 
 
-def write_group_norm_adjoints(g: OnnxGraph, gy: str, xhat: str, rstd: str, scale: str, groups: int) -> Adjoints:
+def write_group_norm_adjoints(
+    g: OnnxGraph, gy: str, xhat: str, rstd: str, scale: str, groups: int
+) -> tuple[str, str, str]:
     """Adjoints of x, scale and shift for y = scale xhat + shift, with mean and 1/std per sample and group.
 
     From two sums per sample and channel, s0 = sum gy and s1 = sum gy xhat over positions:

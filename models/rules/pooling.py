@@ -11,9 +11,9 @@ from models.ir.errors import UnsupportedPattern
 from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
 from models.ir.shapes import Shape, as_number, as_numbers, divide, multiply
-from models.rules.window import Window, read_window
 from models.rules.convolution import find_rest
 from models.rules.table import Adjoints, Want, rule
+from models.rules.window import Window, read_window
 
 
 def read_pool(g: OnnxGraph, n: OnnxNode) -> Window:
@@ -41,8 +41,8 @@ def max_pool(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
         n.outputs.append(g.new_name("argmax"))
         g.shapes[n.outputs[1]] = g.shape(n.outputs[0])
     index = n.outputs[1]
-    apart = all(s >= k for s, k in zip(window.stride, window.kernel, strict=True)) and all(d == 1 for d in window.dilation)
-    if apart and not any(window.pads):
+    apart = all(s >= k for s, k in zip(window.stride, window.kernel, strict=True)) and not any(window.pads)
+    if apart and all(d == 1 for d in window.dilation):
         target = g.op("Shape", n.inputs[0], shape=(len(shape),))
         kernel, strides = list(window.kernel), list(window.stride)
         return (g.op("MaxUnpool", gy, index, target, shape=shape, kernel_shape=kernel, strides=strides),)
@@ -52,7 +52,8 @@ def max_pool(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 def is_halving(window: Window, shape: Shape) -> bool:
     """True for windows of two side by side that cover everything, on one or two axes."""
     twos = all(v == 2 for v in (*window.kernel, *window.stride)) and len(window.kernel) <= 2
-    return twos and not any(window.pads) and all(d == 1 for d in window.dilation) and all(d % 2 == 0 for d in as_numbers(shape[2:]))
+    plain = not any(window.pads) and all(d == 1 for d in window.dilation)
+    return twos and plain and all(d % 2 == 0 for d in as_numbers(shape[2:]))
 
 
 def write_pair_adjoint(g: OnnxGraph, x: str, y: str, gy: str) -> str:

@@ -39,7 +39,7 @@ def measure_error(net: nn.Module, shape: tuple[int, ...], below: int | None = No
 
 
 def export_net(net: nn.Module, shape: tuple[int, ...], below: int | None = None):
-    """What the compiler starts from; takes most of the time."""
+    """The module, its input and its exported forward pass; the export takes most of the time."""
     net = net.eval()
     inputs = [DataInput("x", shape, below)]
     return net, inputs, export_forward(net, lay_out_parameters(net), ["x"], [make_example(inputs[0])])

@@ -79,7 +79,7 @@ def test_attention_needs_no_transpose_but_those_of_its_products():
     net = Attention().eval()
     slots = lay_out_parameters(net)
     forward = export_forward(net, slots, ["x"], [make_example(DataInput("x", (8, 16)))])
-    g = Source(forward, {"theta": slots}).begin()
+    g = Source(forward, {"theta": slots}).copy_graph()
     nodes = select_needed(g, ["logits"])
     moved = [n for n in nodes if n.op == "Transpose" and isinstance(g.shape(n.inputs[0])[0], BatchDim)]
     factors = {i for n in nodes if n.op == "MatMul" for i in n.inputs}

@@ -163,7 +163,10 @@ MUTATIONS: dict[str, tuple[str, Patch]] = {
     "lstm: state after the step for the one before": ("lstm", function(recurrent, "list_previous", late_previous)),
     "gru input weights times 1.0001": ("gru", rule("GRU", scaled(1.0001, 1))),
     "lstm bias times 1.0001": ("lstm", rule("LSTM", scaled(1.0001, 3))),
-    "sums of adjoints keep the first": ("mean", lambda m: m.setattr("models.derive.reverse.total", lambda g, a: a[0])),
+    "sums of adjoints keep the first": (
+        "mean",
+        lambda m: m.setattr("models.derive.reverse.add_adjoints", lambda g, a: a[0]),
+    ),
     "loss gradient times 1.0001": (
         "mlp",
         lambda m: m.setitem(LOSSES, "cross_entropy", label_shift(LOSSES["cross_entropy"])),

@@ -1,4 +1,4 @@
-"""What cannot be compiled is refused by name, with the place in the module and what to use instead."""
+"""Modules that cannot be compiled are refused by name, with the place in the module and advice."""
 
 import pytest
 import torch

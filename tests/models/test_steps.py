@@ -1,4 +1,4 @@
-"""How many samples go through a graph at once where the caller leaves it open."""
+"""The number of samples that go through a graph at once where the caller leaves it open."""
 
 import pytest
 from torch import nn
