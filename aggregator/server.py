@@ -28,7 +28,7 @@ from aggregator.private_model.table import given, regulariser_of, warnings_of
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.classification import areas
 from edge_sdk.algebra.lowrank import Packed
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
@@ -134,7 +134,7 @@ class Aggregator:
         parts = {**kernels_for(method.env, self.device), **self.own}
         if divides(run, self.bundle):
             parts["split"] = split_of(SplitModel(self.bundle, check=False))
-        self.place: Place = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **parts)
+        self.place: NodeEnv = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **parts)
         return assembly(run, "aggregator", self.place, self.deadline, self.quorum)
 
     def told(self, number: int, message: Any) -> None:

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import Method, Place, Role
+from edge_sdk.contract.method import Method, NodeEnv, Role
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
@@ -47,7 +47,7 @@ def settings_of(run: Run) -> Any:
     return from_mapping(method.settings, run.settings, f"settings of {run.method}")
 
 
-def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> Place:
+def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> NodeEnv:
     """The env of one node. `given`: what only this node has (data, sizes, kernels)."""
     method = method_of(run)
     if method.splits and "split" not in given:
@@ -85,7 +85,7 @@ def unsplit(run: Run) -> str:
     )
 
 
-def assembly(run: Run, tier: str, env: Place, deadline: float = inf, quorum: int = 0) -> Assembly:
+def assembly(run: Run, tier: str, env: NodeEnv, deadline: float = inf, quorum: int = 0) -> Assembly:
     """All that a runtime needs to play its part in `run`.
 
     Args:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra import classification
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
@@ -139,7 +139,7 @@ class Device:
             self.finished.set()
         return assembly(run, "device", self.env(run))
 
-    def env(self, run: Run, cancellable: bool = True) -> Place:
+    def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
         """The samples behind functions of theta. `cancellable`: training gives way to newer questions."""
         train = self.train
         assert train is not None  # run() has checked it
