@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.kernels import device_of, kernels_for
+from aggregator.kernels import kernels_for, processor
 from aggregator.metrics import Metrics
 from aggregator.private_model.table import given, regulariser_of, warnings_of
 from edge_sdk.algebra import lowrank
@@ -87,7 +87,7 @@ class Aggregator:
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log = log or logging.getLogger(f"auscult.{name}")
-        regulariser = private and regulariser_of(private, self.bundle, run.seed, device_of(device))
+        regulariser = None if private is None else regulariser_of(private, self.bundle, run.seed, processor(device))
         check_bundle(run, self.bundle, "aggregator")
         parts = AggregatorParts(
             run=run, bundle=self.bundle, hospitals=self.hospitals, companions=companions or {}, public=public
@@ -162,7 +162,7 @@ class Aggregator:
         theta = self.global_model()
         if theta is None:
             return
-        arrays = {slot.name: layout.view(theta, slot) for slot in layout.slots}
+        arrays: dict[str, Any] = {slot.name: layout.view(theta, slot) for slot in layout.slots}
         part = self.directory / "model.npz.part"
         with part.open("wb") as file:
             np.savez(file, **arrays)
