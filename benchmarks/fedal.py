@@ -47,7 +47,7 @@ from edge_sdk.methods.fedavg import Env as AverageEnv
 from edge_sdk.methods.fedavg import Settings as AverageSettings
 from edge_sdk.methods.shared.reports import Progress
 from edge_sdk.model.model import Model
-from edge_sdk.nodes import output_kernels as outputs
+from edge_sdk.nodes.kernels import outputs
 from edge_sdk.nodes.settings import from_mapping, parse_assignment
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohort import apart

@@ -37,7 +37,7 @@ ROOMS = {
     "delivery": "contract wire.frames wire.topics",
     "live": "delivery wire contract",
     "nodes": BELOW_NODES,
-    "replay": "nodes model data wire.options contract",
+    "replay": "nodes model data wire.options contract methods.shared.reports",
     "tools": "model wire.mqtt contract",
 }
 """Room of edge_sdk -> the rooms, or modules of one, that it may import. Everybody may import `errors`."""

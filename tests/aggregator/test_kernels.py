@@ -51,4 +51,4 @@ def test_every_method_gets_what_it_has_room_for():
 
 def test_a_device_that_is_not_here():
     with pytest.raises(UsageError, match="one of auto, cpu, cuda"):
-        kernels.device_of("tpu")
+        kernels.processor("tpu")

@@ -317,7 +317,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         models=models_of(base),
         policies=policies,
         warnings=warnings,
-        companions=True,
+        kernels="companions",
     )
 
 

@@ -14,7 +14,7 @@ that are here by then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -70,6 +70,12 @@ class Finished:
 
     round: int
     shown: Any = None
+
+    def to_metrics(self) -> dict[str, Any]:
+        return {"kind": "finished", **asdict(self)}
+
+    def to_sentence(self) -> str:
+        return f"finished after {self.round} rounds"
 
 
 # State ----------------------------------------------------------------------------------------------------------
