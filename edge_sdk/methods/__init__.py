@@ -16,7 +16,7 @@ from edge_sdk.methods.fedslr_consensus import FEDSLR_B
 from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.perfedavg import PERFEDAVG
 
-OF_THIS_PROJECT = (FEDSLR, FEDBCD, FEDBCD_I, HSGD, FEDAL, AUGFL)
+REPRODUCED = (FEDSLR, FEDBCD, FEDBCD_I, HSGD, FEDAL, AUGFL)
 COMBINED = (FEDSLR_B, FEDSLR_FEDAL, FEDSLR_B_FEDAL)
 NEIGHBOURS = (
     FEDAVG,
@@ -25,4 +25,4 @@ NEIGHBOURS = (
 )
 """Baselines by others, each a module that a new one can be written after."""
 
-METHODS: Mapping[str, Method] = {method.name: method for method in (*OF_THIS_PROJECT, *NEIGHBOURS, *COMBINED)}
+METHODS: Mapping[str, Method] = {method.name: method for method in (*REPRODUCED, *NEIGHBOURS, *COMBINED)}
