@@ -15,6 +15,7 @@ from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B
 from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.perfedavg import PERFEDAVG
+from edge_sdk.methods.scaffold import SCAFFOLD
 
 REPRODUCED = (FEDSLR, FEDBCD, FEDBCD_I, HSGD, FEDAL, AUGFL)
 COMBINED = (FEDSLR_B, FEDSLR_FEDAL, FEDSLR_B_FEDAL)
@@ -22,6 +23,7 @@ NEIGHBOURS = (
     FEDAVG,
     PERFEDAVG,
     DITTO,
+    SCAFFOLD,
 )
 """Baselines by others, each a module that a new one can be written after."""
 
