@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.atomic import write_bytes
+
 MAGIC = b"AUSCULT\0"
 VERSION = 1
 HEADER = struct.Struct("<8sII32s")
@@ -36,6 +38,4 @@ def write_json(value: Any) -> bytes:
 def write_file(path: Path, data: bytes) -> None:
     """Write a file in one step: a reader sees either the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    write_bytes(path, data)
