@@ -226,8 +226,8 @@ class Prepared:
 
 def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
     table = datasets.load(spec)
-    train, test = datasets.held_out(table, seed=seed)
-    table = datasets.standardised(table, train, datasets.DATASETS[table.name].together)
+    train, test = datasets.hold_out(table, seed=seed)
+    table = datasets.standardise(table, train, datasets.DATASETS[table.name].together)
     shape = tuple(int(d) for d in table.x.shape[1:])
     shape, classes = (int(np.prod(shape)),) if setup.flat else shape, len(table.classes)
     torch.manual_seed(seed)
@@ -243,7 +243,7 @@ def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
         Training(data=spec, out=directory, rows=setup.server, seed=seed, device="cpu", **more), lambda text: None
     )
     private = replace(read_toml(directory / "private.toml", Private), every="batch", options={"tau": setup.tau})
-    rows = np.setdiff1d(train, datasets.reserved(table, setup.server))
+    rows = np.setdiff1d(train, datasets.reserve_rows(table, setup.server))
     return Prepared(table, rows, test, Model(directory / "small.bundle"), private, found["accuracy"])
 
 

@@ -59,30 +59,30 @@ class Traffic:
     everybody: bool = False
 
 
-def ledger(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> Iterator[Message]:
+def list_messages(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> Iterator[Message]:
     """All messages of a run with these (P, Q), one pair for each global round."""
     t = 0
     for P, Q in rounds:
         if Q < 1 or P % Q:
             raise UsageError(f"P = {P}, Q = {Q}: P is a multiple of Q")
         for m in range(len(traffic.groups)):
-            yield from downward(traffic, m, t)
+            yield from send_model(traffic, m, t)
             for s in range(t, t + P, Q):
-                yield from exchange(traffic, m, s, first=s == t)
+                yield from list_exchange(traffic, m, s, first=s == t)
                 if not traffic.pairs or s + Q == t + P:
                     yield local_average(traffic, m, s + Q)
-            yield from upward(traffic, m, t + P)
+            yield from collect_models(traffic, m, t + P)
         t += P
 
 
-def downward(traffic: Traffic, m: int, t: int) -> Iterator[Message]:
+def send_model(traffic: Traffic, m: int, t: int) -> Iterator[Message]:
     """The global model."""
     s = traffic.split
     yield Message(t, m, "cloud", "hospital", "theta_0, theta_1", s.s0 + s.s1)
     yield Message(t, m, "cloud", "edge", "theta_2", s.s2)
 
 
-def exchange(traffic: Traffic, m: int, t: int, first: bool) -> Iterator[Message]:
+def list_exchange(traffic: Traffic, m: int, t: int, first: bool) -> Iterator[Message]:
     """theta_2 down to the new A_m, zeta_2 up, theta_0 and zeta_1 down."""
     s, (everybody, n), ratio = traffic.split, traffic.groups[m], traffic.ratio
     copies = n if traffic.pairs else 1
@@ -99,7 +99,7 @@ def local_average(traffic: Traffic, m: int, t: int) -> Message:
     return Message(t, m, "device", "edge", "theta_2", traffic.groups[m][1] * traffic.split.s2, counted=True)
 
 
-def upward(traffic: Traffic, m: int, t: int) -> Iterator[Message]:
+def collect_models(traffic: Traffic, m: int, t: int) -> Iterator[Message]:
     """The group's model; in JFL one for each device of A_m."""
     s, copies = traffic.split, traffic.groups[m][1] if traffic.pairs else 1
     yield Message(t, m, "hospital", "cloud", "theta_1", copies * s.s1, counted=True)
@@ -107,7 +107,7 @@ def upward(traffic: Traffic, m: int, t: int) -> Iterator[Message]:
     yield Message(t, m, "edge", "cloud", "theta_2", copies * s.s2)
 
 
-def floats(messages: Iterable[Message], counted: bool = False) -> float:
+def count_floats(messages: Iterable[Message], counted: bool = False) -> float:
     """`counted`: only what the paper counts."""
     return sum(m.floats for m in messages if m.counted or not counted)
 
@@ -128,7 +128,7 @@ def pooled_floats(split: Split, n: int, Q: int, T: int, raw: float = 0.0, ratio:
     return raw + T / Q * (n * split.s2 + ratio * (split.s0 + n * split.d1 + n * split.d2))
 
 
-def compressed(traffic: Traffic, ratio: float = PAPER_KEEP) -> Traffic:
+def compress(traffic: Traffic, ratio: float = PAPER_KEEP) -> Traffic:
     """The same with compression, as C-HSGD has it."""
     return Traffic(traffic.split, traffic.groups, ratio, traffic.pairs, traffic.everybody)
 
@@ -154,7 +154,7 @@ class Times:
     t_e: float
 
 
-def times(split: Split, n: int, links: Links = Links(), ratio: float = 1.0) -> Times:
+def estimate_times(split: Split, n: int, links: Links = Links(), ratio: float = 1.0) -> Times:
     """How long each kind of transfer takes in a group of which `n` devices take part; groups are parallel."""
     s, each = split, 1 if links.parallel else n
     up, down, sent, got = (
@@ -167,13 +167,13 @@ def times(split: Split, n: int, links: Links = Links(), ratio: float = 1.0) -> T
     return Times(largest * (sent + got), t_l, t_e)
 
 
-def round_seconds(t: Times, P: int, Q: int, t_c: float) -> float:
+def estimate_round(t: Times, P: int, Q: int, t_c: float) -> float:
     """Of one global round: t_g + (P / Q) (t_l + t_e) + P t_c, where t_c is the computing time of an iteration."""
     return t.t_g + P / Q * (t.t_l + t.t_e) + P * t_c
 
 
 # To a target ----------------------------------------------------------------------------------------------------
-def to_target(
+def find_target(
     curve: Sequence[Mapping[str, Any]], key: str, target: float, falling: bool = False
 ) -> Mapping[str, Any] | None:
     """The first point of a curve (iterations, cost, seconds and metrics of each) that has reached a target, or None."""

@@ -50,7 +50,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.nodes import output_kernels as outputs
 from edge_sdk.nodes.settings import from_mapping, parse_assignment
 from edge_sdk.replay import datasets
-from edge_sdk.replay.cohort import apart
+from edge_sdk.replay.cohort import set_apart
 from models.bundle.compile import compile_module
 from models.ir.spec import Spec
 from models.zoo.dense import MLP
@@ -110,16 +110,16 @@ class Data:
 
 def read(path: Path, alpha: float, seed: int, samples: int, tests: int, public: int) -> Data:
     table = datasets.load(f"mnist:{path}")
-    train, test = datasets.held_out(table, seed=seed)
-    table = datasets.standardised(table, train, together=True)
+    train, test = datasets.hold_out(table, seed=seed)
+    table = datasets.standardise(table, train, together=True)
     x, y = table.x.reshape(-1, *SHAPE), table.y
-    common, train = apart(train, public, seed)
-    shares = datasets.shares(y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
+    common, train = set_apart(train, public, seed)
+    shares = datasets.deal_rows(y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
     own = {}
     for i, share in enumerate(rows for devices in shares for rows in devices):
-        rows = train[datasets.some(share, samples, seed, i)]
+        rows = train[datasets.draw_some(share, samples, seed, i)]
         own[f"d{i}"] = (x[rows], y[rows])
-    rows = test[datasets.some(np.arange(len(test)), tests, seed, 99)]
+    rows = test[datasets.draw_some(np.arange(len(test)), tests, seed, 99)]
     return Data(own, x[common], (x[rows], y[rows]))
 
 

@@ -44,7 +44,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.local_only import local_only
 from edge_sdk.replay import datasets
-from edge_sdk.replay.bundles import compiled
+from edge_sdk.replay.bundles import compile_network
 
 HOSPITALS, DEVICES, TAKING_PART, TESTS = 10, 10, 3, 1000
 LONGER = 12  # first-B may take so many times the rounds of sync: each is shorter, and fewer hospitals work in it
@@ -92,10 +92,10 @@ NAMES = [d for devices in TREE.values() for d in devices]
 
 def dealt(path: Path, diversity: int, samples: int, seed: int) -> Data:
     table = datasets.load(f"mnist:{path}")
-    train, test = datasets.held_out(table)
-    shares = datasets.shares(table.y[train], f"classes={diversity}", HOSPITALS, DEVICES, 0.0, seed)
-    flat = [train[datasets.some(rows, samples, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
-    tests = datasets.some(test, TESTS, seed)
+    train, test = datasets.hold_out(table)
+    shares = datasets.deal_rows(table.y[train], f"classes={diversity}", HOSPITALS, DEVICES, 0.0, seed)
+    flat = [train[datasets.draw_some(rows, samples, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
+    tests = datasets.draw_some(test, TESTS, seed)
     parts = {d: (table.x[rows].reshape(len(rows), -1), table.y[rows]) for d, rows in zip(NAMES, flat, strict=True)}
     labels = {d: np.unique(y) for d, (_, y) in parts.items()}
     return Data(parts, table.x[tests].reshape(len(tests), -1), table.y[tests], labels)
@@ -189,7 +189,7 @@ def alone(model: Model, data: Data, seed: int, rounds: int) -> list[Point]:
 
 # Table ----------------------------------------------------------------------------------------------------------
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    bundle = compiled("mlp", ["--input", "784", "--classes", "10"], 0, lambda text: print(text, file=sys.stderr))
+    bundle = compile_network("mlp", ["--input", "784", "--classes", "10"], 0, lambda text: print(text, file=sys.stderr))
     model, rows = Model(bundle), []
     for diversity in options.diversity:
         for seed in range(options.seeds):
@@ -249,7 +249,7 @@ def main() -> None:
     rows = measure(options)
     print(table(rows))
     print(f"\nMean round by clock, of {HOSPITALS} hospitals with {TAKING_PART} devices each, where B are waited for")
-    print(latency.text(latency.table(Hospitals(accepted=TAKING_PART), (1, 2, 3, 5, 7, 10))))
+    print(latency.format_table(latency.make_table(Hospitals(accepted=TAKING_PART), (1, 2, 3, 5, 7, 10))))
     if options.json:
         options.json.write_text(json.dumps({"options": vars(options), "runs": rows}, default=str, indent=1))
 

@@ -77,9 +77,9 @@ class Data:
 
 
 def read(path: Path, seed: int) -> Data:
-    train, test = datasets.prepared(f"esr:{path}", 0.2, seed, by="sample")
+    train, test = datasets.prepare(f"esr:{path}", 0.2, seed, by="sample")
     known = DATASETS["esr"]
-    return Data(train, datasets.mixed(train.y, known.groups, known.majority, seed), test)
+    return Data(train, datasets.deal_mixed(train.y, known.groups, known.majority, seed), test)
 
 
 # The run --------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def megabytes(model: SplitModel, data: Data, scheme: Scheme, T: int) -> dict[str
         counted = costs.pooled_floats(split, sizes[0][1], Q, T, raw, paper.ratio)
     else:
         counted = costs.paper_floats(paper, P, Q, T)
-    every = raw + costs.floats(costs.ledger(true, [(P, Q)] * (T // P)))
+    every = raw + costs.count_floats(costs.list_messages(true, [(P, Q)] * (T // P)))
     return {"paper": counted * costs.BYTES / groups / 1e6, "all hops": every * costs.BYTES / groups / 1e6}
 
 
@@ -169,16 +169,16 @@ def seconds(model: SplitModel, data: Data, scheme: Scheme, T: int) -> float:
     P, Q, links = scheme.settings.get("P", 1), scheme.settings.get("Q", 1), costs.Links()
     ratio = true_ratio(split) if "keep" in scheme.settings else 1.0
     if scheme.pooled:
-        t = costs.times(split, taking_part(patients), links, ratio)
+        t = costs.estimate_times(split, taking_part(patients), links, ratio)
         raw = 8 * costs.BYTES * data.train.x1.size / len(data.groups) / links.fixed_up
         return raw + T / Q * (t.t_l + t.t_e) + T * COMPUTING
     n = taking_part(patients // len(data.groups))
-    t = costs.times(split, n, links, ratio)
+    t = costs.estimate_times(split, n, links, ratio)
     if scheme.settings.get("copies") != "pair":
-        return T / P * costs.round_seconds(t, P, Q, COMPUTING)
+        return T / P * costs.estimate_round(t, P, Q, COMPUTING)
     copies = 8 * costs.BYTES * (n - 1) * split.s0 / links.fixed_up
     t = costs.Times(n * t.t_g, t.t_l, t.t_e + copies)
-    return T / P * costs.round_seconds(t, P, Q, COMPUTING_PAIRS)
+    return T / P * costs.estimate_round(t, P, Q, COMPUTING_PAIRS)
 
 
 def taking_part(patients: int) -> int:

@@ -25,7 +25,7 @@ FAILED, MISUSED = 1, 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
-    options = parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     level = options.log or ("info" if options.serves else "warning")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level.upper())
     signal.signal(signal.SIGTERM, interrupt)
@@ -47,7 +47,7 @@ def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
     levels = ["debug", "info", "warning", "error"]
     top.add_argument("--log", choices=levels, help="what is logged (default: info in a service, else warning)")
@@ -90,10 +90,10 @@ def do_hospital(options: argparse.Namespace) -> None:
 
 
 def do_aggregator(options: argparse.Namespace) -> None:
-    extra("aggregator.serve").serve_aggregator(options.file, options.once)
+    import_extra("aggregator.serve").serve_aggregator(options.file, options.once)
 
 
-def extra(module: str) -> Any:
+def import_extra(module: str) -> Any:
     """A module that a device does not have: by name, so that this package imports nothing above it."""
     try:
         return importlib.import_module(module)
@@ -154,7 +154,8 @@ DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", 
 def do_replay(options: argparse.Namespace) -> None:
     from edge_sdk.nodes.private_table import Private
     from edge_sdk.nodes.settings import assigned, read_toml
-    from edge_sdk.replay.job import Replay, replay
+    from edge_sdk.replay.job import replay
+    from edge_sdk.replay.plan import Replay
 
     job = Replay(
         data=options.data,
@@ -173,11 +174,11 @@ def do_replay(options: argparse.Namespace) -> None:
         private=None if options.private is None else read_toml(options.private, Private),
     )
     show = sys.stderr if options.json else sys.stdout
-    result = replay(job, Progress(show), lambda text: print(text, file=show, flush=True) if text else None)
-    finish(job, result, options.json)
+    result = replay(job, RoundPrinter(show), lambda text: print(text, file=show, flush=True) if text else None)
+    write_result(job, result, options.json)
 
 
-class Progress:
+class RoundPrinter:
     """Prints a line for each line of metrics."""
 
     def __init__(self, file: Any):
@@ -194,7 +195,7 @@ class Progress:
         print(report.round_line(line, self.began), file=self.file, flush=True)
 
 
-def finish(job: Any, result: dict[str, Any], as_json: bool) -> None:
+def write_result(job: Any, result: dict[str, Any], as_json: bool) -> None:
     """Write the files, print the tables."""
     from edge_sdk.nodes.serve import write_json
     from edge_sdk.replay import report, report_html
@@ -224,7 +225,7 @@ def add_bundle(commands: Any) -> None:
 
 def do_compile(options: argparse.Namespace) -> int:
     """The compiler reads its own arguments, so that only it loads torch."""
-    return int(extra("models.cli").main(["compile", *options.rest]))
+    return int(import_extra("models.cli").main(["compile", *options.rest]))
 
 
 def add_pretrain(commands: Any) -> None:
@@ -237,7 +238,7 @@ def add_pretrain(commands: Any) -> None:
 
 def do_pretrain(options: argparse.Namespace) -> int:
     """The tool reads its own arguments, so that only it loads torch."""
-    return int(extra("aggregator.private_model.pretrain").main(["--help"] if options.help else options.rest))
+    return int(import_extra("aggregator.private_model.pretrain").main(["--help"] if options.help else options.rest))
 
 
 # Provisioning ---------------------------------------------------------------------------------------------------

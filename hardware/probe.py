@@ -20,12 +20,12 @@ class Machine:
     memory_mb: int
 
 
-def machine() -> Machine:
+def read_machine() -> Machine:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Machine(board() or processor(), platform.machine(), cores, memory_mb())
+    return Machine(read_board() or read_processor(), platform.machine(), cores, read_memory_mb())
 
 
-def board() -> str:
+def read_board() -> str:
     """A single-board computer says its name in the device tree."""
     try:
         with open("/proc/device-tree/model", encoding="utf-8", errors="replace") as file:
@@ -34,7 +34,7 @@ def board() -> str:
         return ""
 
 
-def processor() -> str:
+def read_processor() -> str:
     """As Linux names it, else as Python does."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -44,7 +44,7 @@ def processor() -> str:
         return platform.processor() or "unknown processor"
 
 
-def memory_mb() -> int:
+def read_memory_mb() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (ValueError, OSError):

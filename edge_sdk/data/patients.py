@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.samples import Array, Samples, arrays, checked, texts
+from edge_sdk.data.samples import Array, Samples, check_samples, read_arrays, read_texts
 from edge_sdk.errors import UsageError
 
 Rows = npt.NDArray[np.intp]
@@ -64,11 +64,11 @@ def patients_of(path: Path) -> Patients:
     Raises:
         UsageError: it is not such a file.
     """
-    file = arrays(path, NEEDED, TOGETHER)
-    train = checked(path, file["x"], file["labels"])
+    file = read_arrays(path, NEEDED, TOGETHER)
+    train = check_samples(path, file["x"], file["labels"])
     other = np.ascontiguousarray(file.get("held_out_x", train.x[:0]))
     try:
-        names, others = (texts(file.get(key, NOBODY)) for key in ("device", "held_out_device"))
+        names, others = (read_texts(file.get(key, NOBODY)) for key in ("device", "held_out_device"))
         return Patients(train, names, other, others)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.samples import arrays
+from edge_sdk.data.samples import read_arrays
 from edge_sdk.errors import UsageError
 
 
@@ -44,7 +44,7 @@ def read_public(path: str | Path) -> Public:
         UsageError: it cannot be read, or is not as it should be.
     """
     path = Path(path)
-    x = arrays(path, ("x",))["x"]
+    x = read_arrays(path, ("x",))["x"]
     if x.dtype != np.float32 or x.ndim < 2 or not len(x):
         raise UsageError(f"{path}: x is {x.dtype} {x.shape}, expected float32 (P, ...) with at least one row")
     if not np.isfinite(x).all():

@@ -18,8 +18,8 @@ import numpy as np
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
-from edge_sdk.model.inputs import Array, Floats, floats, integers, losses
-from edge_sdk.model.onnx_session import Session, check_version
+from edge_sdk.model.inputs import Array, Floats, check_floats, check_integers, compute_losses
+from edge_sdk.model.onnx_session import OnnxSession, check_version
 
 GradFn = Callable[[Vector, Any], tuple[float, Vector]]
 ScoreFn = Callable[[Vector], Mapping[str, float]]
@@ -63,7 +63,7 @@ class Model:
         self.threads = threads
         self.theta0: Floats = self.bundle.theta0
         self.buffers0: Floats = self.bundle.buffers0
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()
         check_version(self.bundle)
         self.kernels, self.fallback = "portable", ""
@@ -170,7 +170,7 @@ class Model:
     def vjp(self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None) -> tuple[Floats, Floats]:
         """The output for x, and the gradient (n,) of sum(output * cotangent)."""
         x = self.samples(x)
-        pulled = floats("cotangent", cotangent, (len(x), *self.output_shape))
+        pulled = check_floats("cotangent", cotangent, (len(x), *self.output_shape))
         out, grad = self.run("vjp", {"theta": self.parameters(theta), "x": x, "cotangent": pulled}, buffers)[:2]
         return out, grad
 
@@ -179,7 +179,7 @@ class Model:
     ) -> tuple[Floats, Floats]:
         """The features for x, and the gradient (n,) of sum(features * cotangent)."""
         x, width = self.samples(x), self.features_shape
-        pulled = floats("cotangent", cotangent, (len(x), *width))
+        pulled = check_floats("cotangent", cotangent, (len(x), *width))
         feeds = {"theta": self.parameters(theta), "x": x, "cotangent": pulled}
         out, grad = self.run("features_vjp", feeds, buffers)[:2]
         return out, grad
@@ -239,7 +239,7 @@ class Model:
                 if cancel is not None and cancel():
                     raise Cancelled("evaluation was given up before a step")
                 z = self.run("predict", {"theta": theta, "x": x[step]}, None)[0]
-                out["loss"] += float(losses(self.loss, z, y[step]).sum())
+                out["loss"] += float(compute_losses(self.loss, z, y[step]).sum())
                 if self.classes:
                     out["correct"] += float((z.argmax(1) == y[step]).sum())
             return out
@@ -316,24 +316,24 @@ class Model:
             )
 
     def parameters(self, theta: Vector) -> Floats:
-        return floats("theta", theta, (self.layout.size,))
+        return check_floats("theta", theta, (self.layout.size,))
 
     def samples(self, x: Array) -> Array:
         declared = self.bundle.manifest["inputs"][0]
         shape = ("B", *declared["shape"])
         if declared["dtype"] == "float32":
-            return floats("x", x, shape)
-        return integers("x", x, shape, int(declared["below"]))
+            return check_floats("x", x, shape)
+        return check_integers("x", x, shape, int(declared["below"]))
 
     def targets(self, y: Array, count: int) -> Array:
         if self.loss == "cross_entropy":
-            return integers("y", y, (count,), self.classes)
-        return floats("y", y, (count, *self.output_shape))
+            return check_integers("y", y, (count,), self.classes)
+        return check_floats("y", y, (count, *self.output_shape))
 
     def weights(self, weights: Array | None, count: int) -> Floats:
         if weights is None:
             return np.full(count, 1 / count, np.float32)
-        return floats("weights", weights, (count,))
+        return check_floats("weights", weights, (count,))
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -342,13 +342,15 @@ class Model:
         session = self.session(graph)
         values = dict(feeds)
         if len(self.buffers0):
-            values["buffers"] = self.buffers0 if buffers is None else floats("buffers", buffers, self.buffers0.shape)
+            values["buffers"] = (
+                self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
+            )
         missing = [n for n in session.inputs if n not in values]
         if missing:
             raise BundleError(f"graph {graph!r} wants {', '.join(missing)}, which is no input of this kind of graph")
         return session.run({n: values[n] for n in session.inputs})
 
-    def session(self, graph: str) -> Session:
+    def session(self, graph: str) -> OnnxSession:
         """The session of a graph, built at its first use."""
         graphs = self.bundle.manifest["graphs"]
         if self.kernels == "blocked" and graph + BLOCKED_SUFFIX in graphs:
@@ -357,5 +359,5 @@ class Model:
             if graph not in self._sessions:
                 if graph not in graphs:
                     raise UsageError(f"{self.name} has no graph {graph!r}; it has {', '.join(graphs)}")
-                self._sessions[graph] = Session(graph, bytes(self.bundle.parts[f"{graph}.onnx"]), self.threads)
+                self._sessions[graph] = OnnxSession(graph, bytes(self.bundle.parts[f"{graph}.onnx"]), self.threads)
             return self._sessions[graph]

@@ -10,7 +10,7 @@ import numpy as np
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.inputs import Array, Floats, floats
+from edge_sdk.model.inputs import Array, Floats, check_floats
 from edge_sdk.model.model import Model
 
 
@@ -93,4 +93,4 @@ class SplitModel(Model):
             raise UsageError(f"{graph}: {', '.join(missing)} is missing; it takes {', '.join(session.inputs)}")
         batch = len(feeds[next(n for n in session.inputs if declared[n][:1] == ("B",))])
         shapes = {n: tuple(batch if d == "B" else d for d in declared[n]) for n in session.inputs}
-        return session.run({n: feeds[n] if n == "y" else floats(n, feeds[n], shapes[n]) for n in session.inputs})
+        return session.run({n: feeds[n] if n == "y" else check_floats(n, feeds[n], shapes[n]) for n in session.inputs})

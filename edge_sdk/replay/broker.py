@@ -94,7 +94,7 @@ class LocalBroker(ABC):
             self.process = subprocess.Popen(
                 self.command(self.port), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            if listens(self.port, self.process):
+            if wait_until_listening(self.port, self.process):
                 return
             self.kill()
         raise UsageError(f"{type(self).__name__} does not start on port {self.port}")
@@ -183,7 +183,7 @@ def find_free_port() -> int:
         return port
 
 
-def listens(port: int, process: subprocess.Popen[bytes]) -> bool:
+def wait_until_listening(port: int, process: subprocess.Popen[bytes]) -> bool:
     end = time.monotonic() + START
     while time.monotonic() < end and process.poll() is None:
         try:

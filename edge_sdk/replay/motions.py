@@ -74,7 +74,7 @@ class Motion:
     push: Array
 
 
-def felt(motion: Motion) -> Array:
+def sense(motion: Motion) -> Array:
     """float64 (n, 3): what an ideal sensor in the frame of the forearm measures, g."""
     return up(motion.elevation, motion.roll) + motion.push
 
@@ -145,10 +145,10 @@ def _bursts(rng: Rng, n: int, work: float, rest: float) -> Array:
     cycles = int(n / RATE / (work + rest)) * 2 + 6
     edges = np.cumsum(rng.gamma(4.0, 0.25, 2 * cycles) * np.tile([rest, work], cycles))
     on = np.searchsorted(edges, np.arange(n) / RATE) % 2
-    return np.asarray(smoothed(on.astype(np.float64), 8))
+    return np.asarray(smooth(on.astype(np.float64), 8))
 
 
-def smoothed(values: Array, width: int) -> Array:
+def smooth(values: Array, width: int) -> Array:
     """The mean (n,) over about `width` samples around each, weighted by a Hann window."""
     weights = np.hanning(2 * width + 1)
     return np.convolve(np.pad(values, width, "edge"), weights / weights.sum(), "valid")
@@ -211,7 +211,7 @@ def _rest(n: int, rng: Rng, elevation: float, roll: float) -> Motion:
     breath = 0.6 * np.sin(_phase(rng, n, rng.uniform(0.2, 0.3), 0.1))
     shifts = np.cumsum(rng.random(n) < 1 / (12 * RATE))
     places = rng.normal(0.0, 6.0, (2, int(shifts[-1]) + 1))
-    lift, turn = (smoothed(where[shifts], 9) for where in places)
+    lift, turn = (smooth(where[shifts], 9) for where in places)
     return Motion(elevation + breath + lift, roll + turn, np.zeros((n, 3)))
 
 

@@ -21,7 +21,7 @@ def round_line(line: Mapping[str, Any], began: float) -> str:
     devices = line.get("devices", line["sums"].get("devices", 0))
     reached = f"{percent(found.get('global'), 8)} {percent(found.get('personal'), 9)}"
     spent = f"{line['bytes_so_far'] / 1e6:>8.1f} {line['time'] - began:>8.1f}"
-    return f"{name:>6} {devices:>8.0f} {number(loss(line), 8)} {reached} {spent}"
+    return f"{name:>6} {devices:>8.0f} {format_number(loss(line), 8)} {reached} {spent}"
 
 
 def accuracies(sums: Mapping[str, float]) -> dict[str, float]:
@@ -39,7 +39,7 @@ def loss(line: Mapping[str, Any]) -> float | None:
     return None
 
 
-def number(value: float | None, width: int) -> str:
+def format_number(value: float | None, width: int) -> str:
     return f"{value:>{width}.4f}" if value is not None else f"{'-':>{width}}"
 
 
@@ -51,20 +51,24 @@ def percent(value: float | None, width: int = 0) -> str:
 def device_table(result: Result) -> str:
     """Accuracy per device, and its mean."""
     kinds = f"{'local':>8} {'global':>8} {'personal':>9}"
-    head = columns("device", "hospital", "samples", "held out", "classes", kinds)
+    head = format_row("device", "hospital", "samples", "held out", "classes", kinds)
     rows = [
-        columns(d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], shown(d["accuracy"]))
+        format_row(
+            d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], format_accuracies(d["accuracy"])
+        )
         for d in result["devices"]
     ]
     rule = "-" * len(head)
-    return "\n".join([head, rule, *rows, rule, columns("mean", "", "", "", "", shown(result["accuracy"]))])
+    return "\n".join(
+        [head, rule, *rows, rule, format_row("mean", "", "", "", "", format_accuracies(result["accuracy"]))]
+    )
 
 
-def columns(device: str, hospital: str, samples: object, held_out: object, classes: object, rest: str) -> str:
+def format_row(device: str, hospital: str, samples: object, held_out: object, classes: object, rest: str) -> str:
     return f"{device:14} {hospital:12} {samples!s:>8} {held_out!s:>9} {classes!s:>8} {rest}"
 
 
-def shown(accuracy: Mapping[str, float]) -> str:
+def format_accuracies(accuracy: Mapping[str, float]) -> str:
     widths = {"local": 8, "global": 8, "personalised": 9}
     own = {"personalised": accuracy["companion"], **accuracy} if "companion" in accuracy else accuracy
     return " ".join(percent(own.get(kind), width) for kind, width in widths.items())
@@ -73,7 +77,9 @@ def shown(accuracy: Mapping[str, float]) -> str:
 def summary(result: Result) -> str:
     """The figures under the table."""
     model, full = result["model"], result["model"]["full_ranks"]
-    lines = [f"bytes    {hop.replace('_to_', ' -> '):24} {size(count):>10}" for hop, count in result["bytes"].items()]
+    lines = [
+        f"bytes    {hop.replace('_to_', ' -> '):24} {format_size(count):>10}" for hop, count in result["bytes"].items()
+    ]
     if "companion" in result["accuracy"]:
         lines.append(f"companions, mean accuracy {percent(result['accuracy']['companion'], 18)}")
     if "unseen" in result["accuracy"]:
@@ -92,5 +98,5 @@ def summary(result: Result) -> str:
     return "\n".join(lines)
 
 
-def size(count: float) -> str:
+def format_size(count: float) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"

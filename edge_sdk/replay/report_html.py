@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from edge_sdk.replay import charts
-from edge_sdk.replay.report import Result, accuracies, loss, percent, size
+from edge_sdk.replay.report import Result, accuracies, format_size, loss, percent
 
 STYLE = """
 :root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
@@ -78,8 +78,8 @@ def tiles(result: Result) -> str:
     found = [(percent(accuracy[kind]), name) for kind, name in KINDS.items() if kind in accuracy]
     found += [(f"{area:.3f}", f"AUC, {kind}") for kind, area in result["auc"].items()]
     found += [
-        (size(count["device_to_hospital"]), "up from the devices"),
-        (size(count["hospital_to_device"]), "down to the devices"),
+        (format_size(count["device_to_hospital"]), "up from the devices"),
+        (format_size(count["hospital_to_device"]), "down to the devices"),
         (f"{result['memory']['device_peak_mb']:.0f} MB", "peak memory of a device"),
     ]
     boxes = (f"<div class='tile'><b>{value}</b><span>{name}</span></div>" for value, name in found)

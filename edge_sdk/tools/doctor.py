@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_sdk.errors import AuscultError
-from hardware.probe import machine
+from hardware.probe import read_machine
 
 NAGLE_STALL = 0.025
 """Seconds; a delayed acknowledgement is 40 ms, a healthy local round trip below 5."""
@@ -37,10 +37,10 @@ def examine(bundle: Path | None, broker: str | None, directory: Path) -> list[Fi
         ("disk", lambda: check_disk(directory)),
         ("broker", lambda: check_broker(broker)),
     ]
-    return [safely(what, check) for what, check in checks]
+    return [run_check(what, check) for what, check in checks]
 
 
-def safely(what: str, check: Callable[[], Finding]) -> Finding:
+def run_check(what: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except (AuscultError, OSError) as error:
@@ -48,7 +48,7 @@ def safely(what: str, check: Callable[[], Finding]) -> Finding:
 
 
 def check_machine() -> Finding:
-    m = machine()
+    m = read_machine()
     detail = f"{m.model}, {m.architecture}, {m.cores} cores, {m.memory_mb} MB; Python {sys.version.split()[0]}"
     if sys.maxsize <= 2**32:
         return Finding("machine", False, f"{detail}: onnxruntime has no 32-bit wheels, install a 64-bit system")
@@ -92,9 +92,9 @@ def check_disk(directory: Path) -> Finding:
 def check_broker(url: str | None) -> Finding:
     if url is None:
         return Finding("broker", None, "none named (--broker mqtt://host:port)")
-    from edge_sdk.tools.preflight import round_trips
+    from edge_sdk.tools.preflight import measure_round_trips
 
-    times = sorted(round_trips(url, count=15))
+    times = sorted(measure_round_trips(url, count=15))
     middle = times[len(times) // 2]
     detail = f"{url}: median round trip {1000 * middle:.1f} ms"
     if middle > NAGLE_STALL and is_local(url):

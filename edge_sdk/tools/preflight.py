@@ -22,7 +22,7 @@ class BrokerError(AuscultError):
     """The broker does not answer as it should."""
 
 
-def round_trips(url: str, count: int) -> list[float]:
+def measure_round_trips(url: str, count: int) -> list[float]:
     """Seconds that each of `count` messages of 40 kB takes to another connection and back.
 
     Raises:
@@ -35,14 +35,14 @@ def round_trips(url: str, count: int) -> list[float]:
     try:
         for connection in (one, other):
             connection.open()
-        wait(one, other, lambda: one.up and other.up)
-        return [round_trip(one, other, there, back) for _ in range(count)]
+        serve_until(one, other, lambda: one.up and other.up)
+        return [measure_round_trip(one, other, there, back) for _ in range(count)]
     finally:
         for connection in (one, other):
             connection.close()
 
 
-def round_trip(one: Connection, other: Connection, there: str, back: str) -> float:
+def measure_round_trip(one: Connection, other: Connection, there: str, back: str) -> float:
     began, returned = time.perf_counter(), False
     one.publish(there, BODY, 1)
 
@@ -53,11 +53,11 @@ def round_trip(one: Connection, other: Connection, there: str, back: str) -> flo
         returned = returned or bool(one.read())
         return returned
 
-    wait(one, other, done)
+    serve_until(one, other, done)
     return time.perf_counter() - began
 
 
-def wait(one: Connection, other: Connection, done: Callable[[], bool]) -> None:
+def serve_until(one: Connection, other: Connection, done: Callable[[], bool]) -> None:
     """Serve both connections until `done()`."""
     until = time.monotonic() + PATIENCE
     while not done():

@@ -44,16 +44,16 @@ def measure(bundle: Path, batch: int = BATCH) -> dict[str, float]:
     return found
 
 
-def cost(model: Model, batch: int) -> dict[str, float]:
+def measure_here(model: Model, batch: int) -> dict[str, float]:
     """As `measure`, in this process."""
-    out = {f"{graph} ms": median(times(model, graph, batch)) * 1e3 for graph in ("predict", "loss_grad")}
+    out = {f"{graph} ms": median(time_runs(model, graph, batch)) * 1e3 for graph in ("predict", "loss_grad")}
     return out | {"batch": batch, "threads": model.threads, "peak MB": peak_memory_mb()}
 
 
-def times(model: Model, graph: str, batch: int) -> list[float]:
+def time_runs(model: Model, graph: str, batch: int) -> list[float]:
     """Seconds of each of STEPS runs; a batch goes through in steps that the bundle allows."""
     sizes = [len(part) for part in model.batches(np.arange(batch))]
-    feeds = {size: zeros(model, size) for size in sizes}
+    feeds = {size: make_zeros(model, size) for size in sizes}
     found = []
     for _ in range(STEPS):
         start = time.perf_counter()
@@ -63,7 +63,7 @@ def times(model: Model, graph: str, batch: int) -> list[float]:
     return found
 
 
-def zeros(model: Model, batch: int) -> Mapping[str, Any]:
+def make_zeros(model: Model, batch: int) -> Mapping[str, Any]:
     """Inputs of one batch, all zero."""
     feeds: dict[str, Any] = {"theta": model.theta0, "weights": np.full(batch, 1 / batch, np.float32)}
     feeds["y"] = np.zeros(batch, np.int64) if model.classes else np.zeros((batch, *model.output_shape), np.float32)
@@ -71,4 +71,4 @@ def zeros(model: Model, batch: int) -> Mapping[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(cost(Model(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else BATCH)))
+    print(json.dumps(measure_here(Model(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else BATCH)))

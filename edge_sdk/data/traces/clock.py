@@ -64,6 +64,6 @@ class ReplayClock:
         return (now - self.began) * self.speed if isfinite(self.speed) else inf
 
 
-def arrived(windows: Windows, recorded: float, since: float = -inf) -> Windows:
+def select_arrived(windows: Windows, recorded: float, since: float = -inf) -> Windows:
     """The windows whose last sample came after second `since` and not after second `recorded` of the trace."""
     return windows.take((windows.end > since) & (windows.end <= recorded))

@@ -45,7 +45,7 @@ class Windows:
         return replace(self, **fields, note=note or self.note)
 
 
-def recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
+def find_recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
     """Where the sensor was switched off or the activity changed.
 
     Args:
@@ -62,7 +62,7 @@ def recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
     return np.stack([np.concatenate([[0], inner]), np.concatenate([inner, [len(trace.time)]])], axis=1).astype(np.int64)
 
 
-def windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5) -> Windows:
+def cut_windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5) -> Windows:
     """Cuts a trace into windows. A recording shorter than `window` gives none; what remains of one is left out.
 
     Args:
@@ -74,12 +74,12 @@ def windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5) 
     for name, value in (("window", window), ("stride", stride)):
         if value < 1:
             raise UsageError(f"{name} = {value}; a whole number of samples, 1 or more, is needed")
-    bounds = recordings(trace, gap)
+    bounds = find_recordings(trace, gap)
     starts = [np.arange(a, b - window + 1, stride, dtype=np.int64) for a, b in bounds]
     first = np.concatenate(starts)
     return Windows(
         name=trace.name,
-        x=_cut(trace.values, first, window),
+        x=_copy_windows(trace.values, first, window),
         y=trace.codes[first],
         classes=trace.classes,
         recording=np.repeat(np.arange(len(bounds), dtype=np.int64), [len(s) for s in starts]),
@@ -88,7 +88,9 @@ def windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5) 
     )
 
 
-def _cut(values: npt.NDArray[np.float32], first: npt.NDArray[np.int64], window: int) -> npt.NDArray[np.float32]:
+def _copy_windows(
+    values: npt.NDArray[np.float32], first: npt.NDArray[np.int64], window: int
+) -> npt.NDArray[np.float32]:
     """float32 (N, c, window). The view costs nothing; only the windows that are wanted are copied."""
     if not len(first):
         return np.empty((0, values.shape[1], window), np.float32)

@@ -19,7 +19,7 @@ BREAST_CANCER = Path(__file__).parent / "breast_cancer.csv"
 MEASURES = 10  # columns of the first of three statistics
 
 
-def breast_cancer(path: Path | None = None) -> Table:
+def read_breast_cancer(path: Path | None = None) -> Table:
     """569 samples of 30 features. The file's first line: samples, features, names of the classes."""
     path = path or BREAST_CANCER
     try:
@@ -35,7 +35,7 @@ def breast_cancer(path: Path | None = None) -> Table:
                  np.arange(count))  # fmt: skip
 
 
-def by_measure(x: Floats) -> tuple[Floats, Floats]:
+def split_by_measure(x: Floats) -> tuple[Floats, Floats]:
     """Hospital: radius, texture, perimeter, area, smoothness; device: the other five; all three statistics of each."""
     hospital = np.arange(x.shape[1]) % MEASURES < MEASURES // 2
     return x[:, hospital], x[:, ~hospital]
@@ -45,7 +45,7 @@ FEATURES = 38  # on either side
 INFORMATIVE = 6  # of them
 
 
-def generated(samples: int = 2000, seed: int = 0) -> Table:
+def generate_table(samples: int = 2000, seed: int = 0) -> Table:
     """76 features of which 2 x 6 matter, with the size of the tables made of MIMIC-III; about 30 % are of class 1.
 
     A latent severity s correlates the features: x = 0.5 s + noise. Then P(y = 1 | x) is the logistic function of
@@ -63,6 +63,6 @@ def generated(samples: int = 2000, seed: int = 0) -> Table:
     return Table("tabular", x.astype(np.float32), y, ("alive", "dead"), np.arange(samples), truth=truth)
 
 
-def halves(x: Floats) -> tuple[Floats, Floats]:
+def halve_features(x: Floats) -> tuple[Floats, Floats]:
     """First half of the features: hospital; second: device."""
     return x[:, : x.shape[1] // 2], x[:, x.shape[1] // 2 :]

@@ -22,7 +22,7 @@ SETS = "ZONFS"
 SET_NAMES = ("eyes open", "eyes closed", "healthy area", "tumour area", "seizure")
 
 
-def opened(path: Path, *keys: str) -> Mapping[str, npt.NDArray[Any]]:
+def read_arrays(path: Path, *keys: str) -> Mapping[str, npt.NDArray[Any]]:
     """Some arrays of an NPZ file, never pickled ones."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -33,9 +33,9 @@ def opened(path: Path, *keys: str) -> Mapping[str, npt.NDArray[Any]]:
         raise UsageError(f"{path}: no NPZ file that can be read: {error}") from error
 
 
-def esr(path: Path) -> Table:
+def read_esr(path: Path) -> Table:
     """Arrays `signal` (recordings, >= 23 * 178) and `set` (recordings,), letters of SETS: 23 samples per recording."""
-    file = opened(path, "signal", "set")
+    file = read_arrays(path, "signal", "set")
     signal, letters = file["signal"], [str(s) for s in file["set"]]
     if signal.ndim != 2 or signal.shape[1] < PIECES * LENGTH or len(signal) != len(letters):
         raise UsageError(
@@ -48,14 +48,14 @@ def esr(path: Path) -> Table:
     return Table("esr", x, y.astype(np.int64), SET_NAMES, np.repeat(np.arange(len(signal)), PIECES))
 
 
-def mnist(path: Path) -> Table:
+def read_mnist(path: Path) -> Table:
     """(28, 28) from 0 to 1; MedMNIST files of grey images have the same size and other names of arrays."""
-    return images("mnist", path, 28)
+    return read_images("mnist", path, 28)
 
 
-def cifar10(path: Path) -> Table:
+def read_cifar10(path: Path) -> Table:
     """(3, 32, 32) from 0 to 1."""
-    table = images("cifar10", path, 32)
+    table = read_images("cifar10", path, 32)
     if table.x.ndim != 4 or table.x.shape[3] != 3:
         raise UsageError(f"{path}: images of shape {table.x.shape[1:]}, expected (32, 32, 3)")
     return Table("cifar10", table.x.transpose(0, 3, 1, 2).copy(), table.y, table.classes, table.source, table.test)
@@ -64,8 +64,8 @@ def cifar10(path: Path) -> Table:
 MEDMNIST = {"x_train": "train_images", "y_train": "train_labels", "x_test": "test_images", "y_test": "test_labels"}
 
 
-def images(name: str, path: Path, side: int) -> Table:
-    file = opened(path, *(MEDMNIST.values() if is_medmnist(path) else MEDMNIST))
+def read_images(name: str, path: Path, side: int) -> Table:
+    file = read_arrays(path, *(MEDMNIST.values() if is_medmnist(path) else MEDMNIST))
     x_train, y_train, x_test, y_test = file.values()
     x, y = np.concatenate([x_train, x_test]), np.concatenate([y_train.ravel(), y_test.ravel()]).astype(np.int64)
     if x.shape[1:3] != (side, side) or x.dtype != np.uint8 or len(x) != len(y):
@@ -90,12 +90,12 @@ FRAME = 3  # pixels: 28^2 - 22^2 = 300 of them in the frame, 484 in the middle
 FRAME_SHAPE = 15, 20
 
 
-def signal_halves(x: Floats) -> tuple[Floats, Floats]:
+def halve_signals(x: Floats) -> tuple[Floats, Floats]:
     """ESR: the first 89 values to the hospital, the last 89 to the device; as 89 steps of one channel."""
     return x[:, : LENGTH // 2, None], x[:, LENGTH // 2 :, None]
 
 
-def frame_and_crop(x: Floats) -> tuple[Floats, Floats]:
+def split_frame(x: Floats) -> tuple[Floats, Floats]:
     """Grey images of 28 x 28: the middle 22 x 22 to the hospital; the 300 pixels around it to the device, row by row,
     as an image of 15 x 20."""
     side = x.shape[1]

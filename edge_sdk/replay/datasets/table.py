@@ -55,7 +55,7 @@ class Vertical:
         return replace(self, x1=self.x1[rows], x2=self.x2[rows], y=self.y[rows])
 
 
-def held_out(table: Table, share: float = 0.2, seed: int = 0, by: str = "source") -> tuple[Rows, Rows]:
+def hold_out(table: Table, share: float = 0.2, seed: int = 0, by: str = "source") -> tuple[Rows, Rows]:
     """Rows to train on and rows to test on, the same share of each class.
 
     Args:
@@ -75,7 +75,7 @@ def held_out(table: Table, share: float = 0.2, seed: int = 0, by: str = "source"
     return np.flatnonzero(~test), np.flatnonzero(test)
 
 
-def reserved(table: Table, count: int) -> Rows:
+def reserve_rows(table: Table, count: int) -> Rows:
     """The first samples, which are an aggregator's own where it has some; whatever the seed, no device is given them.
 
     Raises:
@@ -87,7 +87,7 @@ def reserved(table: Table, count: int) -> Rows:
     return rows[:count]
 
 
-def standardised(table: Table, train: Rows, together: bool = False) -> Table:
+def standardise(table: Table, train: Rows, together: bool = False) -> Table:
     """Mean 0 and deviation 1 over the training rows: feature by feature, or all `together` (signals, images)."""
     axes = None if together else 0
     mean, spread = table.x[train].mean(axes, dtype=np.float64), table.x[train].std(axes, dtype=np.float64)
