@@ -151,7 +151,7 @@ def goal(name: str, ratio: float, fast: float | None) -> str:
 
 
 def memory_of(r: dict) -> float:
-    """Of a device process, with whichever kernels need more."""
+    """Peak memory of a device process, with whichever kernels need more."""
     return float(max(v for k, v in r["MB"].items() if k in ("portable", "blocked")))
 
 

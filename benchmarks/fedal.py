@@ -50,7 +50,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.nodes import output_kernels as outputs
 from edge_sdk.nodes.settings import from_mapping, parse_assignment
 from edge_sdk.replay import datasets
-from edge_sdk.replay.cohort import set_apart
+from edge_sdk.replay.cohorts.datasets import set_apart
 from models.bundle.compile import compile_module
 from models.ir.spec import Spec
 from models.zoo.dense import MLP
@@ -153,7 +153,7 @@ def distilled(data: Data, models: Sequence[Model], settings: Mapping[str, Any], 
 
 
 def together(of: Mapping[str, Model], thetas: Mapping[str, Any], test: tuple[Any, Any]) -> dict[str, float]:
-    """What the devices know as one."""
+    """Accuracy of all devices' models together, and how sure they are: the mean probability of the true label."""
     x, y = test
     logits = np.stack([of[d].predict(theta, x) for d, theta in thetas.items()])
     sure = distillation.softmax(logits).mean(0)[np.arange(len(y)), y]

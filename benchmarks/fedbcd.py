@@ -172,7 +172,7 @@ def played(model: Model, data: Data, scheme: Scheme, seed: int, rounds: int, tar
 
 
 def alone(model: Model, data: Data, seed: int, rounds: int) -> list[Point]:
-    """What devices reach by themselves. (Epochs are drawn from 1 to 5, and 3 devices of 10 are asked.)"""
+    """The curve of devices that train by themselves, in as many rounds as a device takes part in: 3 of 10 are asked."""
     method, took_part = METHODS["fedavg"], rounds * TAKING_PART // DEVICES
     settings = method.settings(
         eta_l=SCHEMES["FedAvg"].settings["eta_l"], decay=1.0, weight_decay=0.0, batch=32, local_epochs=3

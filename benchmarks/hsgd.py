@@ -144,7 +144,7 @@ def curve(model: SplitModel, data: Data, scheme: Scheme, options: argparse.Names
 
 # What it has sent -----------------------------------------------------------------------------------------------
 def megabytes(model: SplitModel, data: Data, scheme: Scheme, T: int) -> dict[str, float]:
-    """Of one group until iteration T, by the paper's formula and over all hops."""
+    """Megabytes of one group until iteration T, by the paper's formula and over all hops."""
     split, groups, patients = parties.split_of(model), len(data.groups), sum(len(rows) for rows in data.groups)
     sizes = (
         [(patients, taking_part(patients))] if scheme.pooled else [(len(r), taking_part(len(r))) for r in data.groups]

@@ -35,7 +35,7 @@ Event = Mapping[str, Any]
 
 
 def profile(model: Model, graph: str, batch: int, folder: Path) -> list[Event]:
-    """What onnxruntime's profiler says about each run of each node, over RUNS steps."""
+    """Reads from onnxruntime's profiler each run of each node, over RUNS steps."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
@@ -58,7 +58,7 @@ def shapes(event: Event, side: str) -> list[list[int]]:
 
 
 def multiplications(event: Event) -> float:
-    """Of a convolution: all taps for every output (of a transposed one: for every input). Of a product: m k n."""
+    """Multiplications of a convolution: all taps for every output (transposed: every input); of a product: m k n."""
     op, given, made = event["args"]["op_name"], shapes(event, "input"), shapes(event, "output")[0]
     if op not in CONVOLUTIONS + PRODUCTS:
         return 0.0

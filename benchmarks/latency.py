@@ -1,4 +1,4 @@
-"""How long rounds take when hospitals wait for each other, and when they do not: a simulator and the theory.
+"""The length of rounds when hospitals wait for each other, and when they do not: a simulator and the theory.
 
 The model is that of FedBCD's experiments (Wu et al., sections 3.3 and 4): a device of a hospital asks for work after an
 exponential time; the hospital accepts the first |Q|; each takes K times an exponential time to train; the hospital is
@@ -66,7 +66,7 @@ class Hospitals:
 
 
 def draw_device_times(random: np.random.Generator, h: Hospitals, rounds: int) -> Times:
-    """(rounds, N, |Q|): when each accepted device, in order of arrival, has answered; from the opening of the phase."""
+    """Draws (rounds, N, |Q|): when each accepted device, in order of arrival, has answered since the phase opened."""
     arrivals = random.exponential(h.arrival, (rounds, h.hospitals, h.devices))
     accepted = np.sort(arrivals, axis=2)[:, :, : h.accepted]
     if h.computing == "pull-only":
@@ -78,7 +78,7 @@ def draw_device_times(random: np.random.Generator, h: Hospitals, rounds: int) ->
 
 
 def draw_hospital_times(random: np.random.Generator, h: Hospitals, rounds: int) -> Times:
-    """tau, (rounds, N): until a hospital is ready."""
+    """Draws tau, (rounds, N): the time until a hospital is ready."""
     times: Times = draw_device_times(random, h, rounds).max(2)
     return times
 
@@ -86,7 +86,7 @@ def draw_hospital_times(random: np.random.Generator, h: Hospitals, rounds: int) 
 # Clocks ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Schedule:
-    """What a clock makes of drawn times.
+    """The rounds that a clock makes of drawn times.
 
     Attributes:
         ends: (rounds,), when each round is over.
@@ -102,7 +102,7 @@ class Schedule:
 
 
 def make_schedule(clock: str, tau: Times, ready: int) -> Schedule:
-    """The rounds of a clock.
+    """Makes the rounds of a clock.
 
     Args:
         clock: one of CLOCKS.
@@ -125,7 +125,11 @@ def make_schedule(clock: str, tau: Times, ready: int) -> Schedule:
 
 
 def carry_work(tau: Times, ready: int, alone: bool) -> Schedule:
-    """Work is kept. alone: who is late starts its next phase by itself when it is ready; otherwise it joins, late."""
+    """Makes rounds in which late hospitals keep their work, and join when they are ready.
+
+    Args:
+        alone: a late hospital begins its next phase by itself; otherwise it begins with the next round.
+    """
     ends, members = np.empty(len(tau)), np.empty(tau.shape, bool)
     done = tau[0].copy()
     for t in range(len(tau)):
@@ -138,7 +142,7 @@ def carry_work(tau: Times, ready: int, alone: bool) -> Schedule:
 
 
 def read_at(ends: Sequence[float] | Times, values: Sequence[float], at: Sequence[float] | Times) -> Times:
-    """What had been reached at some times: the value of the last round that was over; NaN before the first.
+    """Reads a curve at some times: the value of the last round that was over; NaN before the first.
 
     Args:
         ends: when each round was over, ascending.
@@ -149,7 +153,7 @@ def read_at(ends: Sequence[float] | Times, values: Sequence[float], at: Sequence
 
 
 def find_time(ends: Sequence[float] | Times, values: Sequence[float], target: float) -> float:
-    """When a value was first reached; inf if never."""
+    """Time at which a value was first reached; inf: never."""
     reached = np.flatnonzero(np.asarray(values) >= target)
     return float(ends[reached[0]]) if len(reached) else inf
 
@@ -252,7 +256,7 @@ class Row:
 
 
 def make_table(h: Hospitals, readies: Sequence[int], rounds: int = 20_000, seed: int = 0) -> list[Row]:
-    """Simulation beside theory, for some B."""
+    """Simulates some B, and sets the theory beside them."""
     tau = draw_hospital_times(np.random.default_rng(seed), h, rounds)
     sync = make_schedule("sync", tau, h.hospitals).mean_round
 
@@ -268,7 +272,7 @@ def make_table(h: Hospitals, readies: Sequence[int], rounds: int = 20_000, seed:
 
 
 def format_table(rows: Sequence[Row]) -> str:
-    """The table, for people."""
+    """Formats the table, for people."""
     head = f"{'B':>3} {'restart':>9} {'fifo':>9} {'rigorous':>9} {'ratio':>7} {'eq. (8)':>8}"
     lines = [
         f"{r.ready:>3} {r.restart:>9.2f} {r.fifo:>9.2f} {r.rigorous:>9.2f} {r.ratio:>7.3f} {r.estimate:>8.3f}"

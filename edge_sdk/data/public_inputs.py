@@ -18,17 +18,21 @@ from edge_sdk.errors import UsageError
 
 @dataclass(frozen=True)
 class Public:
-    """Attributes:
-    x: float32 (P, ...), one row for each input.
-    sha256: of the file, hex.
+    """Inputs that all devices of a run know.
+
+    Attributes:
+        x: float32 (P, ...), one row for each input.
+        sha256: of the file, hex.
     """
 
     x: npt.NDArray[np.float32]
     sha256: str
 
     def shaped(self, shape: tuple[int, ...], whose: str) -> npt.NDArray[np.float32]:
-        """The inputs as a model wants them, which may be another arrangement of the same numbers.
+        """Arranges the inputs as a model wants them; the numbers stay the same.
 
+        Args:
+            whose: name of the node, for the error.
         Raises:
             UsageError: they are of another size.
         """
@@ -38,7 +42,7 @@ class Public:
 
 
 def read_public(path: str | Path) -> Public:
-    """The public inputs of an NPZ file with one array, `x`.
+    """Reads an NPZ file with one array, `x`.
 
     Raises:
         UsageError: it cannot be read, or is not as it should be.
@@ -53,7 +57,7 @@ def read_public(path: str | Path) -> Public:
 
 
 def store_public(path: Path, x: npt.NDArray[np.float32]) -> Path:
-    """Write what `read_public` reads."""
+    """Writes what `read_public` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         np.savez(file, x=np.ascontiguousarray(x, np.float32))

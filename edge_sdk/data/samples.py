@@ -43,7 +43,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a recorded trace becomes samples: the [data] table of a device's settings.
+    """The way in which a recorded trace becomes samples: the [data] table of a device's settings.
 
     Attributes:
         trace: CSV file.
@@ -82,7 +82,7 @@ class Stored:
 
 
 def samples_of(data: Cut | Stored) -> tuple[Samples, Samples]:
-    """The training and the held-out samples that a [data] table names.
+    """Reads the training and the held-out samples that a [data] table names.
 
     Raises:
         UsageError: the trace cannot be read, or is too short for one window in each part; the file is not as above.
@@ -97,6 +97,7 @@ def cut_samples(data: Cut) -> tuple[Samples, Samples]:
 
 
 def label_samples(x: npt.NDArray[np.float32], codes: npt.NDArray[np.integer], classes: Sequence[str]) -> Samples:
+    """Makes samples of inputs (N, ...) and the indices (N,) of their classes."""
     return Samples(np.ascontiguousarray(x, np.float32), tuple(classes[int(c)] for c in codes))
 
 
@@ -106,7 +107,7 @@ OWN = ("x", "labels")
 
 
 def read_samples(path: Path) -> tuple[Samples, Samples]:
-    """Training and held-out samples of a file; without held-out ones, none."""
+    """Reads training and held-out samples of an NPZ file; where it has no held-out ones, these are empty."""
     file = read_arrays(path, OWN, (HELD_OUT + "x", HELD_OUT + "labels"))
     train = check_samples(path, file["x"], file["labels"])
     if not len(train):
@@ -120,7 +121,7 @@ def read_samples(path: Path) -> tuple[Samples, Samples]:
 
 
 def read_arrays(path: Path, needed: Sequence[str], together: Sequence[str] = ()) -> Mapping[str, Array]:
-    """The arrays of an NPZ file, never pickled ones: those needed, and the others if one of them is there.
+    """Reads the arrays of an NPZ file, never pickled ones: those needed, and the others if one of them is there.
 
     Raises:
         UsageError: it cannot be read, one is missing, or there is one that nobody asked for.
@@ -152,7 +153,7 @@ def read_texts(values: Array) -> tuple[str, ...]:
 
 
 def store_samples(path: Path, train: Samples, held_out: Samples) -> Path:
-    """Write what `stored` reads."""
+    """Writes what `read_samples` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
     labels, others = np.array(train.labels, str), np.array(held_out.labels, str)
     with path.open("wb") as file:

@@ -83,7 +83,7 @@ class Bundle:
         return check_object(json.loads(bytes(self.parts.get(REPORT, b"{}"))), REPORT)
 
     def golden(self) -> dict[str, Array]:
-        """Arrays of the self-test: in.*, out.*"""
+        """Arrays of the self-test, named in.* and out.*"""
         return read_golden(self.manifest, self.parts["golden"])
 
 
@@ -108,7 +108,7 @@ def read_bundle(path: str | Path) -> Bundle:
 
 
 def parse(data: bytes) -> Bundle:
-    """A bundle from its bytes."""
+    """Checks the bytes of a bundle, and reads them."""
     manifest, start = parse_manifest(data)
     parts = cut_parts(manifest, memoryview(data)[start:])
     try:
@@ -146,7 +146,7 @@ def parse_manifest(data: bytes) -> tuple[Json, int]:
 
 
 def cut_parts(manifest: Json, body: memoryview) -> dict[str, memoryview]:
-    """Name -> bytes, every byte of the file accounted for and every hash right."""
+    """Cuts the file into its parts: every byte belongs to one, and every hash is right."""
     listed = manifest.get("parts")
     if not isinstance(listed, list) or len(listed) > MAX_PARTS:
         raise BundleError(f"the manifest's parts must be a list of at most {MAX_PARTS}")
@@ -240,7 +240,7 @@ def check_dims(what: str, shape: Any) -> None:
 
 
 def check_graph(name: str, data: memoryview) -> None:
-    """Only known operators, nothing outside the file."""
+    """Checks that a graph has only known operators and needs nothing outside the file."""
     if len(data) > MAX_GRAPH:
         raise BundleError(f"graph {name!r} has {len(data):,} bytes, at most {MAX_GRAPH:,} are allowed")
     try:
@@ -275,7 +275,7 @@ def read_layout(parts: Mapping[str, memoryview], name: str, values: str, count: 
 
 
 def check_golden(manifest: Json, data: memoryview) -> None:
-    """All arrays of the self-test are there, and its limits mean something."""
+    """Checks that all arrays of the self-test are there, and that its limits are small enough to mean something."""
     arrays = read_golden(manifest, data)
     needed = {f"out.{k}" for k in ("logits", "loss", "grad", "grad_at", "grad_norms")} | {"in.y", "in.weights"}
     needed |= {f"in.{i['name']}" for i in manifest["inputs"]}

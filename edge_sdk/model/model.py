@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,12 @@ from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.model.inputs import Array, Floats, check_floats, check_integers, compute_losses
 from edge_sdk.model.onnx_session import OnnxSession, check_version
+from edge_sdk.model.self_test import check_answers, check_layout
 
 GradFn = Callable[[Vector, Any], tuple[float, Vector]]
 ScoreFn = Callable[[Vector], Mapping[str, float]]
 Cancel = Callable[[], bool]
 
-BLOCK = 16  # channels in a block, in bundles of this format version
 FORWARD_BATCH = 64
 """Samples that go through a forward graph at once: larger batches are hardly faster and cost a device its memory."""
 
@@ -98,12 +97,12 @@ class Model:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one sample."""
+        """Shape of one input sample."""
         return tuple(self.bundle.manifest["inputs"][0]["shape"])
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Of one sample."""
+        """Shape of the output for one sample."""
         return tuple(self.bundle.manifest["output"])
 
     @property
@@ -125,7 +124,7 @@ class Model:
         return np.concatenate([none, *parts])
 
     def features(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
-        """What the layer that the bundle names returns, float32 (B, ...)."""
+        """Output of the layer that the bundle names for features, float32 (B, ...), for x (B, *input_shape)."""
         x, theta = self.samples(x), self.parameters(theta)
         return np.concatenate(
             [self.run("features", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
@@ -156,7 +155,7 @@ class Model:
     def loss_grad_buffers(
         self, theta: Vector, x: Array, y: Array, weights: Array | None = None, buffers: Vector | None = None
     ) -> tuple[float, Floats, Floats]:
-        """As `loss_grad`, with the running statistics that follow; they are the caller's to keep.
+        """Loss and gradient as of `loss_grad`, and the running statistics after this batch, which the caller keeps.
 
         Only for bundles that normalise with the statistics of the batch. Their means include samples of weight 0.
         """
@@ -186,7 +185,7 @@ class Model:
 
     @property
     def features_shape(self) -> tuple[int, ...]:
-        """Of one sample's features.
+        """Shape of one sample's features.
 
         Raises:
             UsageError: the bundle names no layer for them.
@@ -254,28 +253,19 @@ class Model:
     # -- checks --------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Run the golden vectors on this machine's onnxruntime.
+        """Runs the golden vectors on this machine's onnxruntime.
 
         Raises:
             BundleError: the answers are not those that the compiler expected.
         """
-        arrays = self.bundle.golden()
-        feeds: dict[str, Array] = {k[3:]: v for k, v in arrays.items() if k.startswith("in.")}
-        feeds["theta"] = self.theta0
-        output = self.run("predict", feeds, None)[0]
-        loss, grad = self.run("loss_grad", feeds, None)[:2]
-        norms = [np.linalg.norm(grad[slot.span]) for slot in self.layout.slots]
-        at = arrays["out.grad_at"]
-        if at.size and not (at.min() >= 0 and at.max() < self.layout.size):
-            raise BundleError("golden vectors: grad_at points outside theta")
-        tolerance = self.bundle.manifest["golden"]["tolerance"]
-        self.compare("predict", output, arrays["out.logits"], tolerance["logits"])
-        self.compare("loss", np.reshape(loss, 1), arrays["out.loss"], tolerance["loss"])
-        self.compare("gradient", grad[at], arrays["out.grad"], tolerance["grad"])
-        self.compare("gradient norms", np.asarray(norms), arrays["out.grad_norms"], tolerance["grad"])
+        check_answers(self)
 
     def try_blocked(self, insist: bool, check: bool) -> None:
-        """Switch to the blocked graphs if they can be trusted here; else say why not."""
+        """Switches to the blocked graphs if they can be trusted here; else `fallback` and the log say why not.
+
+        Raises:
+            BundleError: they cannot be trusted, and `insist` is true.
+        """
         if f"probe{BLOCKED_SUFFIX}" not in self.bundle.manifest["graphs"]:
             if insist:
                 raise BundleError(f"{self.name} has no blocked graphs; compile it with --blocked")
@@ -295,25 +285,12 @@ class Model:
             log.warning("%s: portable kernels are used: %s", self.name, error)
 
     def probe(self) -> None:
-        """Whether the blocked layout of this machine's onnxruntime is the one that the graphs were written for.
+        """Checks that this machine's onnxruntime has the blocked layout for which the graphs were written.
 
         Raises:
-            BundleError: it is not, or there is none.
+            BundleError: it has another one, or none.
         """
-        x = np.arange(6 * BLOCK, dtype=np.float32).reshape(1, 2 * BLOCK, 1, 3)
-        want = x.reshape(2, BLOCK, 3).transpose(0, 2, 1)
-        got = self.session(f"probe{BLOCKED_SUFFIX}").run({"x": x})[0]
-        if not np.array_equal(np.reshape(got, want.shape), want):
-            raise BundleError(f"the blocked layout of this machine is not that of {BLOCK} channels in a block")
-
-    def compare(self, what: str, got: Array, want: Array, tolerance: float) -> None:
-        fits = got.shape == want.shape
-        error = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30)) if fits else np.inf
-        if not error <= tolerance:
-            raise BundleError(
-                f"{self.name}: the golden vectors fail on onnxruntime {version('onnxruntime')}: {what} is off by "
-                f"{error:.1e}, the limit is {tolerance:.0e}; do not train on this machine with this runtime"
-            )
+        check_layout(self.session(f"probe{BLOCKED_SUFFIX}"))
 
     def parameters(self, theta: Vector) -> Floats:
         return check_floats("theta", theta, (self.layout.size,))

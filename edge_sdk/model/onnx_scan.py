@@ -1,4 +1,4 @@
-"""What an ONNX file says about itself, read from its protobuf without the onnx package.
+"""A scan of an ONNX file, which reads its protobuf without the onnx package.
 
 A bundle may come from anywhere. Before onnxruntime sees a graph we want to know that it holds only operators of allowed
 domains, and no tensor that lives in another file. Field numbers are those of onnx.proto3 (IR version 9).
@@ -29,7 +29,14 @@ FIELDS: dict[str, dict[int, tuple[str, str]]] = {
 
 @dataclass
 class Facts:
-    """What the scan found. `forbidden`: things that no bundle has, in words."""
+    """The findings of a scan.
+
+    Attributes:
+        operators: number of nodes.
+        domains: of the operators.
+        opsets: domain -> version.
+        forbidden: things that no bundle may have, in words.
+    """
 
     operators: int = 0
     domains: set[str] = field(default_factory=set)
@@ -38,7 +45,7 @@ class Facts:
 
 
 def scan(data: memoryview) -> Facts:
-    """Walk the whole file.
+    """Walks the whole file.
 
     Raises:
         ValueError: not a protobuf message of this kind.
@@ -83,7 +90,7 @@ def note_facts(message: str, values: dict[str, int | str], facts: Facts) -> None
 
 
 def read_fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
-    """(field number, wire type, number or bytes) of one message."""
+    """Reads the fields of one message: field number, wire type, number or bytes."""
     at = 0
     while at < len(data):
         key, at = read_varint(data, at)

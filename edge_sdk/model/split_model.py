@@ -15,7 +15,7 @@ from edge_sdk.model.model import Model
 
 
 class SplitModel(Model):
-    """A bundle with towers. Parameters come per group, as the parties hold them."""
+    """A model of several towers, whose parties hold the parameters in groups."""
 
     def __init__(self, bundle: Any, threads: int = 1, check: bool = True) -> None:
         super().__init__(bundle, threads, check, kernels="portable")
@@ -24,13 +24,13 @@ class SplitModel(Model):
 
     @property
     def towers(self) -> tuple[str, ...]:
-        """In the order in which the head joins their embeddings."""
+        """Names of the towers, in the order in which the head joins their embeddings."""
         inputs = [str(i["name"]).removeprefix("x.") for i in self.bundle.manifest["inputs"]]
         return tuple(t for t in inputs if t in self.bundle.manifest["split"]["towers"])
 
     @property
     def parties(self) -> Mapping[str, tuple[str, ...]]:
-        """Party -> the groups that it owns."""
+        """The groups of parameters that each party owns."""
         return {k: tuple(v) for k, v in self.bundle.manifest["split"]["parties"].items()}
 
     def group(self, theta: Vector, name: str) -> Vector:

@@ -1,4 +1,4 @@
-"""A bundle for a replay: the one that is named, the one that ships, or one that is compiled now and kept for later."""
+"""The bundle of a replay: the one that is named, one that ships, or one that is compiled now and cached for later."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from pathlib import Path
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.split_kernels import shapes
-from edge_sdk.replay.cohort import Cohort, Shapes, shapes_fit
+from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
 
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
-"""Of the zoo, for data sets; tables get an MLP."""
+"""Data set -> the network of the zoo that is compiled for it; tables get an MLP."""
 
 SPLIT_NETWORKS = {"mnist": "split-images"}
-"""Of those that do not ship."""
+"""Divided data set -> its network, where no compiled one ships."""
 
 INPUTS = {"mnist": (1, 28, 28), "esr": (1, 178)}
-"""Of these networks, where it is not the shape of a sample."""
+"""Data set -> input shape of its network, where that is not the shape of a sample."""
 
 
 def choose_bundle(data: str, bundle: Path | None, cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
-    """The bundle that was named, or the default for these data.
-
+    """Picks the bundle that was named, or the default for these data.
     Raises:
         UsageError: it does not fit the data, or none can be compiled here.
     """
@@ -46,11 +45,12 @@ def choose_bundle(data: str, bundle: Path | None, cohort: Cohort, seed: int, say
 
 
 def find_input_shape(data: str, cohort: Cohort) -> Sequence[int]:
+    """Input shape of a network that is compiled for these data."""
     return INPUTS.get(data.partition(":")[0], cohort.shapes["x"])
 
 
 def find_named_bundle(data: str, named: Path, cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
-    """A file or, where there is none and a plain word was said, a network of the zoo, compiled for these data."""
+    """The file of that name or, where there is none and the name is a plain word, a network of the zoo, compiled."""
     if named.exists() or named.suffix or len(named.parts) > 1:
         return named.resolve()
     if "x" not in cohort.shapes:
@@ -59,6 +59,7 @@ def find_named_bundle(data: str, named: Path, cohort: Cohort, seed: int, say: Ca
 
 
 def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
+    """The wrist network that ships where it fits, else one that is compiled for these channels and classes."""
     shipped = find_shipped_bundle("wrist.bundle")
     if shipped is not None:
         with contextlib.suppress(UsageError):
@@ -68,15 +69,14 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None]) -> 
 
 
 def size_options(shape: Sequence[int], cohort: Cohort) -> list[str]:
-    """Options of the compiler."""
+    """Options of the compiler for this input shape and the cohort's classes."""
     return ["--input", ",".join(map(str, shape)), "--classes", str(len(cohort.classes))]
 
 
 def choose_bundles(
     data: str, named: Sequence[Path], cohort: Cohort, seed: int, say: Callable[[str], None], several: bool
 ) -> tuple[Path, ...]:
-    """One bundle for all devices or, where models may differ, those among which they are dealt out.
-
+    """Picks one bundle for all devices or, where models may differ, those that are dealt out to them in turns.
     Raises:
         UsageError: one does not fit, or there are several for a method that trains one model.
     """
@@ -107,6 +107,7 @@ def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
 
 
 def describe_shapes(shapes: Shapes) -> str:
+    """Shapes of a sample in words: `x 3 x 64`."""
     return ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in shapes.items())
 
 
@@ -118,7 +119,7 @@ def find_shipped_bundle(name: str) -> Path | None:
 
 
 def find_compiler() -> Path | None:
-    """Where the `models` package is. Found by its path: nothing is imported."""
+    """Directory of the `models` package, found without importing it; None: it is not installed."""
     spec = importlib.util.find_spec("models")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -127,7 +128,11 @@ def find_compiler() -> Path | None:
 
 # Compiling ------------------------------------------------------------------------------------------------------
 def compile_network(network: str, sizes: Sequence[str], seed: int, say: Callable[[str], None]) -> Path:
-    """A network of the zoo, from the cache if it has been compiled by the same compiler before."""
+    """Compiles a network of the zoo, or takes it from the cache if the same compiler has compiled it before.
+
+    Raises:
+        UsageError: the `models` package is not installed, or it refuses.
+    """
     package = find_compiler()
     if package is None:
         raise UsageError("no model can be compiled here: pip install 'auscult[aggregator]', or name one with --bundle")
@@ -147,11 +152,12 @@ def compile_network(network: str, sizes: Sequence[str], seed: int, say: Callable
 
 
 def find_cache() -> Path:
+    """Directory of the compiled bundles."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "auscult" / "bundles"
 
 
 def hash_inputs(package: Path, options: Sequence[str]) -> str:
-    """Of everything that the file depends on: what is asked for, the compiler, and the torch that draws theta0."""
+    """Hash of all that a compiled file depends on: the options, the compiler, and the torch that draws theta0."""
     found = hashlib.sha256("\0".join(options).encode())
     for library in ("torch", "onnx", "onnxscript", "onnxruntime"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,7 +1,7 @@
 """`auscult replay`: recorded traces, or a data set, through real devices, hospitals, a broker and the aggregator.
 
 What runs is what would run in the field: `auscult device`, `auscult hospital` and `auscult aggregator` with settings
-files (kept in DIR/config), over a real broker. The steps are in modules of their own, in this order: cohort.py (who
+files (kept in DIR/config), over a real broker. The steps are in modules of their own, in this order: cohorts (who
 holds which data), plan.py (the run), bundles.py (the model), node_files.py (files and processes), watch.py (while it
 runs), result.py (what came out).
 """
@@ -16,7 +16,7 @@ from typing import Any
 from edge_sdk.nodes.output_kernels import check_enough
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
-from edge_sdk.replay.cohort import form_cohort
+from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.node_files import copy_bundles, prepare_files, start_nodes
 from edge_sdk.replay.plan import Replay, allows_several_models, data_options, is_split, plan_run
 from edge_sdk.replay.processes import NodeProcesses

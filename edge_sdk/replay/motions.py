@@ -1,4 +1,4 @@
-"""How a wrist moves: pure functions from a person to angles of the forearm and accelerations on top of gravity.
+"""Movements of a wrist: pure functions from a person to angles of the forearm and accelerations on top of gravity.
 
 Frame of the forearm: x to the hand, y to the thumb, z out of the back of the hand. `elevation` lifts the hand above
 the elbow, `roll` turns the forearm about x (0: palm down). A sensor at rest feels 1 g upwards.
@@ -35,7 +35,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Person:
-    """What one person does in their own way, all day long.
+    """The numbers in which one person's movements differ from another's.
 
     Attributes:
         step_hz, brush_hz, comb_hz: frequencies.
@@ -224,7 +224,7 @@ def lie_bed(person: Person, n: int, rng: Rng) -> Motion:
 
 
 def standup_chair(person: Person, n: int, rng: Rng) -> Motion:
-    """From the lap to the hanging arm; the trunk pushes up, then brakes."""
+    """The hand goes from the lap to the hanging arm; the trunk pushes up, then brakes."""
     rise = 1.7 * person.tempo * rng.lognormal(0.0, 0.15)
     begin = rng.uniform(0.2, 0.5) * (n / RATE - rise)
     times = np.array([begin, begin + rise])
@@ -236,7 +236,7 @@ def standup_chair(person: Person, n: int, rng: Rng) -> Motion:
 
 @dataclass(frozen=True)
 class Activity:
-    """What everybody does alike.
+    """One activity, as everybody does it.
 
     Attributes:
         move: the motion of one bout of n samples.

@@ -13,7 +13,7 @@ from edge_sdk.data.public_inputs import store_public
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.private_table import private_table
 from edge_sdk.nodes.split_kernels import shapes
-from edge_sdk.replay.cohort import Cohort, Tables
+from edge_sdk.replay.cohorts.cohort import Cohort, Tables
 from edge_sdk.replay.plan import Replay, has_companions, is_split
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.toml_files import write_toml

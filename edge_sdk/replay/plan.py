@@ -13,7 +13,7 @@ from edge_sdk.nodes.assembly import method_of, settings_of
 from edge_sdk.nodes.output_kernels import exchanged
 from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
-from edge_sdk.replay.cohort import Cohort
+from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.wire.options import Wire
 
 PUBLIC, PUBLIC_WINDOWS = 1000, 256
@@ -32,7 +32,7 @@ class Replay:
         method: a key of METHODS.
         broker: "embedded", or the URL of one.
         insecure: plain text may leave this machine, to that broker.
-        options: of the data: fields of `cohort.Cutting` for traces, of `cohort.Dealing` for a data set.
+        options: of the data: fields of `cohorts.traces.Cutting`, or of `cohorts.datasets.Dealing`.
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         local_only: devices also train alone, after the run.
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.

@@ -1,4 +1,4 @@
-"""What a replay shows on a terminal: a line per round, a table per device, the figures under it."""
+"""The report of a replay on a terminal: a line per round, a table per device, the figures under it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ HEADER = f"{'round':>6} {'devices':>8} {'loss':>8} {'global':>8} {'personal':>9}
 
 
 DENSE = 0.95
-"""From this share of entries that are not zero, a component is not called sparse."""
+"""A component with at least this share of entries that are not zero is not called sparse."""
 
 
 def round_line(line: Mapping[str, Any], began: float) -> str:
-    """One line of metrics, as one line on the terminal."""
+    """Formats one line of metrics. `began` is the time of the replay's start, seconds since the epoch."""
     found = accuracies(line["sums"])
     name = line["round"] if line["kind"] == "round" else "end" if line.get("final") else "all"
     devices = line.get("devices", line["sums"].get("devices", 0))
@@ -25,7 +25,7 @@ def round_line(line: Mapping[str, Any], began: float) -> str:
 
 
 def accuracies(sums: Mapping[str, float]) -> dict[str, float]:
-    """Unweighted means over the devices that have such a model: {"global": ..., "personal": ...}."""
+    """Unweighted mean accuracies over the devices that have such a model: {"global": ..., "personal": ...}."""
     totals = {n.removesuffix("_accuracy"): v for n, v in sums.items() if n.endswith("_accuracy")}
     having = {name: sums.get(f"{name}_devices", sums.get("devices", 0)) for name in totals}
     return {name: total / having[name] for name, total in totals.items() if having[name]}
@@ -49,7 +49,7 @@ def percent(value: float | None, width: int = 0) -> str:
 
 
 def device_table(result: Result) -> str:
-    """Accuracy per device, and its mean."""
+    """The table of accuracies, a row for each device, and their mean."""
     kinds = f"{'local':>8} {'global':>8} {'personal':>9}"
     head = format_row("device", "hospital", "samples", "held out", "classes", kinds)
     rows = [
@@ -75,7 +75,7 @@ def format_accuracies(accuracy: Mapping[str, float]) -> str:
 
 
 def summary(result: Result) -> str:
-    """The figures under the table."""
+    """The figures under the table: bytes, AUC, sizes, ranks, memory and time."""
     model, full = result["model"], result["model"]["full_ranks"]
     lines = [
         f"bytes    {hop.replace('_to_', ' -> '):24} {format_size(count):>10}" for hop, count in result["bytes"].items()

@@ -33,7 +33,7 @@ details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--sof
 """
 
 RARE = {"companion": "companion", "unseen": "never trained"}
-"""Of a device of another architecture, beside those that train the run's model; of one that adapts what others made."""
+"""Models that few methods have: of a device with another architecture; of one that did not train and only adapts."""
 KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", **RARE}
 HOPS = {
     "device_to_hospital": "device up",
@@ -44,7 +44,7 @@ HOPS = {
 
 
 def page(result: Result) -> str:
-    """The whole report."""
+    """The whole page."""
     counts = f"{len(result['devices'])} devices, {result['hospitals']} hospitals, {result['rounds']} rounds"
     title = escape(f"{result['method']}: {counts}")
     parts = [
@@ -87,7 +87,7 @@ def tiles(result: Result) -> str:
 
 
 def curves(result: Result) -> str:
-    """How accuracy, loss and traffic went, side by side."""
+    """The charts of accuracy, loss and traffic, side by side."""
     charted = {
         "Accuracy on held-out samples": charts.lines(accuracy_curves(result), "round", "accuracy", percent=True),
         "Training loss": charts.lines({"loss": per_round(result, loss)}, "round", "loss"),
@@ -99,14 +99,15 @@ def curves(result: Result) -> str:
 
 
 def accuracy_curves(result: Result) -> dict[str, list[tuple[float, float]]]:
-    """Of the models as each round found them. Where all devices were asked, that replaces what rode on uploads."""
+    """Accuracy of the models as each round found them. Where all devices were asked, their answers replace the scores
+    that came with uploads."""
     found = {starting_round(line): accuracies(line["sums"]) for line in result["curve"] if "sums" in line}
     names = {"global": "global model", "personal": "personalised"}
     return {name: [(r, a[key]) for r, a in sorted(found.items()) if key in a] for key, name in names.items()}
 
 
 def starting_round(line: Mapping[str, Any]) -> int:
-    """Scores on uploads are of the model from before the round."""
+    """The number of rounds that a model of this line has seen: scores on uploads are of the model before the round."""
     return int(line["round"]) - (1 if line["kind"] == "round" else 0)
 
 
@@ -116,7 +117,7 @@ def per_round(result: Result, figure: Any) -> list[tuple[float, float]]:
 
 
 def sent(line: Mapping[str, Any]) -> int | None:
-    """Size of the global model after a round: it shrinks with the ranks of its layers."""
+    """Parameters of the global model that travel down after a round: fewer, the lower the ranks of its layers."""
     return line.get("sent_parameters")
 
 

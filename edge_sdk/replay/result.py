@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_sdk.replay.cohort import Cohort
+from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.watch import Line
 

@@ -24,7 +24,14 @@ RANGE = 1.5
 
 @dataclass(frozen=True)
 class Summary:
-    """What was written for one device. `activities`: name -> number of recordings."""
+    """The trace that was written for one device.
+
+    Attributes:
+        device: its name, and the file's.
+        samples: how many.
+        seconds: of recording.
+        activities: name -> number of recordings.
+    """
 
     device: str
     samples: int
@@ -180,7 +187,7 @@ def _begin(motion: Motion, rng: Rng) -> Motion:
 
 
 def _stir(motion: Motion, size: float, rng: Rng) -> Motion:
-    """With the small things that a hand does besides, below about 8 Hz, now more, now less."""
+    """Adds the small movements that a hand makes besides, below about 8 Hz, now more, now less."""
     shakes = np.stack([smooth(axis, 2) for axis in rng.normal(0.0, size, motion.push.T.shape)], axis=1)
     much = smooth(rng.exponential(1.5, len(shakes)), 24)
     return Motion(motion.elevation, motion.roll, motion.push + shakes * much[:, None])

@@ -28,7 +28,7 @@ def write_toml(path: Path, table: Mapping[str, Any]) -> Path:
 
 
 def as_toml(value: Any) -> Any:
-    """The same value without what TOML has no form for: paths become text, keys without a value go."""
+    """Replaces what TOML has no form for: paths become text, keys without a value are left out."""
     if isinstance(value, Mapping):
         return {key: as_toml(v) for key, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):

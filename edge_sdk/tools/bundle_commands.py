@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,13 @@ from edge_sdk.model.model import Model
 from edge_sdk.tools.step_cost import measure
 
 
-def add_parsers(commands: Any) -> None:
-    """Add `inspect` and `verify` to a command line; each sets `do`, which returns the exit code."""
+def add_parsers(commands: Any, parents: Sequence[argparse.ArgumentParser] = ()) -> None:
+    """Adds `inspect` and `verify` to a command line; each sets `do`, which returns the exit code."""
     for name, do, words in (
         ("inspect", do_inspect, "show what a bundle holds, and how fast it trains here"),
         ("verify", do_verify, "check hashes, layout and graphs, and run the golden vectors on this machine"),
     ):
-        p = commands.add_parser(name, help=words, description=words)
+        p = commands.add_parser(name, help=words, description=words, parents=parents)
         p.add_argument("bundle", type=Path)
         p.set_defaults(do=do)
     commands.choices["inspect"].add_argument("--no-run", action="store_true", help="do not measure")
@@ -38,7 +38,7 @@ def do_inspect(options: argparse.Namespace) -> int:
 
 
 def verify(path: Path) -> str:
-    """Check everything about a bundle on this machine; one line for people.
+    """Checks everything about a bundle on this machine, and returns one line for people.
 
     Raises:
         BundleError: naming what is wrong.
@@ -54,7 +54,7 @@ def verify(path: Path) -> str:
 
 
 def describe(bundle: Bundle) -> str:
-    """Layers, sizes, graphs and the parity report."""
+    """Describes layers, sizes, graphs and the parity report, for people."""
     m = bundle.manifest
     inputs = ", ".join(f"{i['name']} {i['dtype']} {tuple(i['shape'])}" for i in m["inputs"])
     lines = [

@@ -50,13 +50,13 @@ pattern read auscult/v1/{hospital}/all/down/+
 
 
 def provision(directory: Path, hospital: str, host: str, devices: Sequence[str], port: int = 8883) -> None:
-    """Make what is not there yet: authority, broker, hospital, devices. What is there is kept.
+    """Makes the files that are not there yet: for authority, broker, hospital and devices. Existing ones are kept.
 
     Args:
         directory: where the files go; mosquitto.conf names it, so it is where the broker reads them.
         hospital: name of the parent of all devices.
         host: under which nodes reach the broker: a name or an address.
-        port: that the broker listens on.
+        port: on which the broker listens.
 
     Raises:
         UsageError: there is no openssl, or a name cannot be used.
@@ -78,6 +78,7 @@ def provision(directory: Path, hospital: str, host: str, devices: Sequence[str],
 
 
 def make_authority(directory: Path, hospital: str) -> None:
+    """Makes ca.key and ca.crt, which sign all the others, unless they are there."""
     if (directory / "ca.key").exists():
         return
     subject = ("-subj", f"/CN={hospital} authority", "-days", str(CA_DAYS))
@@ -86,7 +87,7 @@ def make_authority(directory: Path, hospital: str) -> None:
 
 
 def make_certificate(directory: Path, file: str, name: str, alternative: str = "", days: int = DAYS) -> None:
-    """`file`.key and `file`.crt for a holder called `name`, signed by the authority of the directory."""
+    """Makes `file`.key and `file`.crt for a holder called `name`, signed by the authority of the directory."""
     if (directory / f"{file}.crt").exists():
         return
     run_openssl(directory, "req", *KEY, "-keyout", f"{file}.key", "-out", f"{file}.csr", "-subj", f"/CN={name}")
@@ -100,6 +101,7 @@ def make_certificate(directory: Path, file: str, name: str, alternative: str = "
 
 
 def format_alternative(host: str) -> str:
+    """An address or a name, as openssl wants it for a subjectAltName."""
     try:
         return f"IP:{ipaddress.ip_address(host)}"
     except ValueError:
@@ -107,6 +109,7 @@ def format_alternative(host: str) -> str:
 
 
 def run_openssl(directory: Path, *arguments: str) -> None:
+    """Runs openssl in a directory, or raises UsageError with the last line that it said."""
     done = subprocess.run(["openssl", *arguments], cwd=directory, capture_output=True, text=True)
     if done.returncode:
         raise UsageError(f"openssl {arguments[0]} failed: {done.stderr.strip().splitlines()[-1]}")

@@ -15,7 +15,8 @@ from edge_sdk.model.model import Model
 from edge_sdk.nodes import output_kernels as outputs
 from edge_sdk.nodes.assembly import check_bundle
 from edge_sdk.nodes.device import Device
-from edge_sdk.replay.cohort import form_cohort, set_apart
+from edge_sdk.replay.cohorts.datasets import set_apart
+from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.synth import write_traces
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"

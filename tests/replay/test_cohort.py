@@ -11,7 +11,7 @@ from edge_sdk.data.patients import patients_of, rows_of
 from edge_sdk.data.samples import Stored, samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import datasets
-from edge_sdk.replay.cohort import form_cohort
+from edge_sdk.replay.cohorts.form import form_cohort
 
 
 def given(everybody, directory: Path):

@@ -2,7 +2,7 @@
 
 Every cell is checked here, once, so that nothing behind this module has to. Rows are taken in blocks: that bounds the
 memory (a list of all cells of a long file would not fit on a device), and the columns of a block are converted at the
-speed of C. Only when a block fails is it gone through cell by cell, to name the first bad one.
+speed of C. When a block fails, its cells are gone through one by one, to name the first bad one.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ def _read_trace(file: Path, reader: Iterator[list[str]], label: str, channels: S
 
 
 def _measure_rate(time: npt.NDArray[np.float64]) -> float:
-    """Median over spans of up to 32 samples: single steps are off by the rounding of time stamps to milliseconds."""
+    """Samples per second: the median over spans of up to 32 samples, as time stamps are rounded to milliseconds."""
     span = min(32, len(time) - 1)
     return float(span / np.median(time[span:] - time[:-span]))
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Which column is what, and how a time is read."""
+    """The header of a file: which column is what, and how a time is read."""
 
     file: Path
     header: list[str]
@@ -138,7 +138,7 @@ def _read_header(file: Path, header: list[str], first: list[str], label: str, ch
 
 
 def _choose_clock(table: _Table, first: str) -> Callable[[str], float]:
-    """A function from a cell to seconds since the first sample. The first cell decides which form the file uses."""
+    """Chooses how a cell becomes seconds since the first sample. The first cell decides which form the file uses."""
     try:
         zero = float(first)
     except ValueError:
@@ -160,7 +160,7 @@ class _Block:
 
 
 def _read_blocks(table: _Table, reader: Iterator[list[str]], vocabulary: dict[str, int]) -> Iterator[_Block]:
-    """All rows, a block at a time. `vocabulary` grows by the labels that are new."""
+    """Reads all rows, a block at a time. `vocabulary` grows by the labels that are new."""
     last, line = -1.0, 2
     while rows := list(islice(reader, BLOCK)):
         yield (block := _convert_block(table, rows, line, last, vocabulary))
@@ -168,7 +168,7 @@ def _read_blocks(table: _Table, reader: Iterator[list[str]], vocabulary: dict[st
 
 
 def _convert_block(table: _Table, rows: list[list[str]], line: int, last: float, vocabulary: dict[str, int]) -> _Block:
-    """The fast way. `last` is the time before this block, which begins in `line`."""
+    """Converts the columns of a block at once. `last` is the time before this block, which begins in `line`."""
     try:
         columns = list(zip(*rows, strict=True))
         if len(columns) != len(table.header):
@@ -188,7 +188,7 @@ def _convert_block(table: _Table, rows: list[list[str]], line: int, last: float,
 
 
 def _find_bad_cell(table: _Table, rows: list[list[str]], line: int, last: float) -> UsageError:
-    """The slow way, after a block has failed: the first cell in it that is wrong."""
+    """Finds the first cell of a block that is wrong, cell by cell, after `_convert_block` has failed."""
     for at, row in enumerate(rows, line):
         if len(row) != len(table.header):
             return _ragged_error(table, row, at)

@@ -1,4 +1,4 @@
-"""Which windows a device trains on and which it is judged by.
+"""The split of a device's windows: those it trains on, and those it is judged by.
 
 Neighbouring windows share samples, and windows of one recording share everything that makes a recording special.
 A split at random would thus measure memory. Held out is the last part in time, and by whole recordings.

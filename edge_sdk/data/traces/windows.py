@@ -1,4 +1,4 @@
-"""From samples to training examples: windows of fixed length that never cross the boundary of a recording."""
+"""Windows of fixed length, which a model trains on; none crosses the boundary of a recording."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Windows:
         return len(self.y)
 
     def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64], note: str = "") -> Windows:
-        """The chosen windows (a mask or indices), in copies of their own."""
+        """Copies the chosen windows (a mask or indices)."""
         fields = {name: getattr(self, name)[chosen] for name in ("x", "y", "recording", "first", "end")}
         return replace(self, **fields, note=note or self.note)
 
 
 def find_recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
-    """Where the sensor was switched off or the activity changed.
+    """Finds where the sensor was switched off or the activity changed, which is where one recording ends.
 
     Args:
         trace: n samples.
@@ -69,7 +69,7 @@ def cut_windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0
         trace: n samples of c channels.
         window: samples per window.
         stride: samples from the start of a window to the start of the next.
-        gap: seconds, see `recordings`.
+        gap: seconds, see `find_recordings`.
     """
     for name, value in (("window", window), ("stride", stride)):
         if value < 1:
@@ -91,7 +91,7 @@ def cut_windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0
 def _copy_windows(
     values: npt.NDArray[np.float32], first: npt.NDArray[np.int64], window: int
 ) -> npt.NDArray[np.float32]:
-    """float32 (N, c, window). The view costs nothing; only the windows that are wanted are copied."""
+    """Copies windows, float32 (N, c, window). The view costs nothing; only the windows that are wanted are copied."""
     if not len(first):
         return np.empty((0, values.shape[1], window), np.float32)
     return np.ascontiguousarray(sliding_window_view(values, window, axis=0)[first])

@@ -1,6 +1,6 @@
 """Data sets by name: `breast-cancer`, `tabular`, `esr:PATH`, `mnist:PATH`, `cifar10:PATH`.
 
-`load` reads one, `divided` gives what hospital and device hold of it, partition.py says who holds which samples.
+`load` reads one, `divide` divides its features between hospital and device, partition.py says who holds which samples.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Dataset:
-    """Attributes:
-    read: path, or None where it needs none -> the table.
-    needs: a path.
-    halves: x -> what the hospital and what the device hold of each sample; None: it is not divided.
-    together: features are standardised together (signals, images), or each by itself.
-    groups, majority: M of the paper, and the share of each group's samples that are of two labels.
+    """One data set that is known by name.
+
+    Attributes:
+        read: reads the file at a path, and returns the table.
+        needs: it needs a path; otherwise it ships, or is generated.
+        halves: x -> what the hospital and what the device hold of each sample; None: it is not divided.
+        together: features are standardised together (signals, images), or each by itself.
+        groups, majority: M of HSGD's paper, and the share of each group's samples that are of two labels.
     """
 
     read: Callable[[Path], Table]
@@ -61,8 +63,7 @@ DATASETS: Mapping[str, Dataset] = {
 
 
 def load(spec: str) -> Table:
-    """The data set that `NAME` or `NAME:PATH` stands for.
-
+    """Reads the data set that `NAME` or `NAME:PATH` stands for.
     Raises:
         UsageError: there is none of that name, its path is missing, or the file is not what it should be.
     """
@@ -77,8 +78,7 @@ def load(spec: str) -> Table:
 
 
 def divide(table: Table) -> Vertical:
-    """What hospital and device hold of each sample.
-
+    """Divides the features of each sample between hospital and device.
     Raises:
         UsageError: the data set is not divided.
     """
@@ -89,7 +89,7 @@ def divide(table: Table) -> Vertical:
 
 
 def prepare(spec: str, share: float = 0.2, seed: int = 0, by: str = "source") -> tuple[Vertical, Vertical]:
-    """Training and test samples, standardised on the former, divided between hospital and device."""
+    """Loads training and test samples, standardised on the former, divided between hospital and device."""
     table = load(spec)
     train, test = hold_out(table, share, seed, by)
     whole = divide(standardise(table, train, DATASETS[table.name].together))

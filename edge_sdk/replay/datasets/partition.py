@@ -1,4 +1,4 @@
-"""Who holds what: groups with a label mix of their own, and the devices of a group."""
+"""Who holds which samples: rules that deal the rows of a data set out to hospitals and devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edge_sdk.replay.datasets.table import Labels, Rows
 
 
 def deal_mixed(y: Labels, groups: int, majority: float, seed: int = 0) -> list[Rows]:
-    """Groups of equal size that each take a share from two labels and the rest from the others, as in HSGD's paper.
+    """Deals out groups of equal size: a share from two labels, the rest from the others, as in HSGD's paper.
 
     With as many groups as there are pairs of labels, every pair is one group's; otherwise each next group takes the two
     labels of which most is left. Where a label runs out, the other of the pair, and then whatever most is left of,
@@ -52,24 +52,24 @@ def deal_mixed(y: Labels, groups: int, majority: float, seed: int = 0) -> list[R
 
 
 def shuffle_by_label(y: Labels, seed: int) -> dict[int, list[int]]:
-    """Label -> its rows, shuffled."""
+    """Groups the rows: label -> its rows, shuffled."""
     random = np.random.default_rng([seed, 2])
     return {int(c): random.permutation(np.flatnonzero(y == c)).tolist() for c in np.unique(y)}
 
 
 def find_fullest(stock: dict[int, list[int]], count: int) -> tuple[int, ...]:
-    """The labels of which most is left."""
+    """Finds the labels of which most rows are left."""
     return tuple(sorted(stock, key=lambda c: (-len(stock[c]), c))[:count])
 
 
 def take_row(stock: dict[int, list[int]], wanted: tuple[int, ...]) -> int:
-    """A row of the first wanted label that is left; else of the one of which most is left."""
+    """Takes a row of the first wanted label that is left; else of the one of which most is left."""
     left = next((c for c in wanted if stock[c]), None)
     return stock[find_fullest(stock, 1)[0] if left is None else left].pop()
 
 
 def deal_labels(y: Labels, devices: int, labels: int, seed: int = 0) -> list[Rows]:
-    """Devices that each hold so many labels, as in FedBCD's experiments; the holders of a label share its rows."""
+    """Deals so many labels to each device, as in FedBCD's experiments; the holders of a label share its rows."""
     classes = np.unique(y)
     if not 0 < labels <= len(classes) or devices * labels < len(classes):
         raise UsageError(f"{devices} devices of {labels} labels each: there are {len(classes)} labels to be held")
@@ -86,7 +86,7 @@ def deal_labels(y: Labels, devices: int, labels: int, seed: int = 0) -> list[Row
 
 
 def deal_group(rows: Rows, devices: int) -> list[Rows]:
-    """The rows of a group, dealt out to its devices like cards."""
+    """Deals the rows of a group out to its devices like cards."""
     if not 0 < devices <= len(rows):
         raise UsageError(f"{devices} devices for {len(rows)} samples: each has at least one")
     return [rows[d::devices] for d in range(devices)]
@@ -100,8 +100,7 @@ RULES = (
 
 
 def deal_rows(y: Labels, rule: str, hospitals: int, devices: int, majority: float, seed: int = 0) -> list[list[Rows]]:
-    """Who holds which training samples.
-
+    """Deals training samples out to all devices by a rule.
     Args:
         y: their labels.
         rule: one of RULES.
@@ -136,10 +135,10 @@ def deal_rows(y: Labels, rule: str, hospitals: int, devices: int, majority: floa
 
 
 def parse_number(rule: str, value: str) -> float:
-    """The number of a rule: whole for classes.
+    """Reads the number of a rule; a whole one for `classes`.
 
     Raises:
-        UsageError: it is none, or not above 0.
+        UsageError: it is no number, or not above 0.
     """
     try:
         number = float(int(value)) if rule.startswith("classes") else float(value)
@@ -151,7 +150,7 @@ def parse_number(rule: str, value: str) -> float:
 
 
 def deal_dirichlet(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[Rows]:
-    """Each label's samples are divided by a draw of Dir(alpha): the smaller alpha, the fewer devices hold a label.
+    """Divides each label's samples by a draw of Dir(alpha): the smaller alpha, the fewer devices hold a label.
 
     T.-M. H. Hsu, H. Qi, M. Brown, 2019. A device without any sample is given one by the one that has most.
     """
@@ -168,7 +167,7 @@ def deal_dirichlet(y: Labels, devices: int, alpha: float, seed: int = 0) -> list
 
 
 def deal_mixes(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[Rows]:
-    """Each device has a label mix of its own, a draw of Dir(alpha), as in FedAL's experiments; all are of one size.
+    """Deals equal shares whose label mixes are draws of Dir(alpha), one for each device, as in FedAL's experiments.
 
     Devices take one sample each in turns. Where a label has run out, the others keep their proportions. What does not
     divide is left over.
@@ -186,7 +185,7 @@ def deal_mixes(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[Row
 
 
 def match_tests(y: Labels, test: Labels, parts: list[Rows], seed: int = 0) -> list[Rows]:
-    """What each device is judged on: test samples of its own labels, in the proportions of its training samples.
+    """Deals out what each device is judged on: test samples of its own labels, as often as among its training samples.
 
     Args:
         y: labels of the training samples. test: labels of the test samples. parts: the devices' training rows.
@@ -206,7 +205,7 @@ def match_tests(y: Labels, test: Labels, parts: list[Rows], seed: int = 0) -> li
 
 
 def draw_some(rows: Rows, count: int, *seed: int) -> Rows:
-    """At most so many of them; 0: all."""
+    """Draws at most so many of the rows; 0: all."""
     if not 0 < count < len(rows):
         return rows
     return np.sort(np.random.default_rng([*seed, 7]).permutation(rows)[:count])
