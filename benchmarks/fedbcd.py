@@ -53,7 +53,12 @@ OFFLINE = 10.0  # seconds after which a device that nobody has called trains by 
 
 @dataclass(frozen=True)
 class Scheme:
-    """Attributes: method, settings: of a run file. ready: B; 0: synchronous."""
+    """A method with its settings.
+
+    Attributes:
+        method, settings: as a run has them.
+        ready: B, hospitals that end a round; 0: synchronous.
+    """
 
     method: str
     settings: Mapping[str, Any]
@@ -78,7 +83,13 @@ SCHEMES = {
 
 @dataclass(frozen=True)
 class Data:
-    """Attributes: parts: device -> (x, y) to train on. x, y: test images. labels: device -> those that it holds."""
+    """The images of all devices.
+
+    Attributes:
+        parts: device -> (x, y) to train on.
+        x, y: test images and their labels.
+        labels: device -> the labels that it holds.
+    """
 
     parts: Mapping[str, tuple[Any, Any]]
     x: Any

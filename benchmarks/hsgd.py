@@ -50,7 +50,12 @@ CALM = Weather(repeat=0, delay=(0, 0))
 
 @dataclass(frozen=True)
 class Scheme:
-    """Attributes: settings: that differ from HSGD's. pooled: all patients in one group, after moving their data."""
+    """HSGD or one of its baselines.
+
+    Attributes:
+        settings: where they differ from HSGD's.
+        pooled: all patients are in one group, after their data have been moved there.
+    """
 
     settings: Mapping[str, Any]
     pooled: bool = False
