@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from aggregator.private_model.pretrain import Job as Training
-from aggregator.private_model.pretrain import pretrain
+from aggregator.private_model.pretrain import Pretraining, pretrain
 from aggregator.private_model.table import given, regulariser_of
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import Loopback, Weather
@@ -54,6 +53,7 @@ CALM = Weather(repeat=0.0)
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     """The sizes and rates that differ between data sets.
+
     Attributes:
         server: how many samples are the aggregator's.
         flat: images are vectors for both models.
@@ -249,7 +249,7 @@ def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
         "epochs": setup.epochs,
     }
     found = pretrain(
-        Training(data=spec, out=directory, rows=setup.server, seed=seed, device="cpu", **more), lambda text: None
+        Pretraining(data=spec, out=directory, rows=setup.server, seed=seed, device="cpu", **more), lambda text: None
     )
     private = replace(read_toml(directory / "private.toml", Private), every="batch", options={"tau": setup.tau})
     rows = np.setdiff1d(train, datasets.reserve_rows(table, setup.server))

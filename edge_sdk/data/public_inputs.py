@@ -33,6 +33,7 @@ class Public:
 
         Args:
             whose: name of the node, for the error.
+
         Raises:
             UsageError: they are of another size.
         """

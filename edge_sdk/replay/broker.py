@@ -86,6 +86,7 @@ class LocalBroker(ABC):
 
     def start(self) -> None:
         """Starts the broker, and returns when it takes connections.
+
         Raises:
             UsageError: it does not start.
         """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.split_kernels import shapes
+from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
 
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
@@ -29,6 +29,7 @@ INPUTS = {"mnist": (1, 28, 28), "esr": (1, 178)}
 
 def choose_bundle(data: str, bundle: Path | None, cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
     """Picks the bundle that was named, or the default for these data.
+
     Raises:
         UsageError: it does not fit the data, or none can be compiled here.
     """
@@ -77,6 +78,7 @@ def choose_bundles(
     data: str, named: Sequence[Path], cohort: Cohort, seed: int, say: Callable[[str], None], several: bool
 ) -> tuple[Path, ...]:
     """Picks one bundle for all devices or, where models may differ, those that are dealt out to them in turns.
+
     Raises:
         UsageError: one does not fit, or there are several for a method that trains one model.
     """
@@ -99,7 +101,7 @@ def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
         exactly: it may not know more classes either.
     """
     bundle = read_bundle(path)
-    found, known = shapes(bundle), int(bundle.manifest["classes"])
+    found, known = input_shapes(bundle), int(bundle.manifest["classes"])
     enough = known == len(cohort.classes) if exactly else known >= len(cohort.classes)
     if not shapes_fit(cohort.shapes, found, cohort.reshape) or not enough:
         wanted = f"{describe_shapes(cohort.shapes)} and {len(cohort.classes)}"

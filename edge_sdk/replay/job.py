@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from edge_sdk.nodes.output_kernels import check_enough
+from edge_sdk.nodes.assembly import family_of
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.node_files import copy_bundles, prepare_files, start_nodes
-from edge_sdk.replay.plan import Replay, allows_several_models, data_options, is_split, plan_run
+from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.result import collect_result
 from edge_sdk.replay.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
@@ -41,8 +41,8 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Say) -> dict[str,
     cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), is_split(job))
     say(cohort.summary)
     run = plan_run(job, cohort)
-    check_enough(run, 0 if cohort.public is None else len(cohort.public))
-    bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, allows_several_models(run))
+    several = bool(family_of(run).own_bundles)
+    bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, several)
     job.out.mkdir(parents=True, exist_ok=True)
     files = prepare_files(job, run, cohort, copy_bundles(bundles, job.out))
     with contextlib.ExitStack() as stack:

@@ -11,10 +11,11 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import store_public
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.assembly import family_of
+from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.nodes.private_table import private_table
-from edge_sdk.nodes.split_kernels import shapes
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
-from edge_sdk.replay.plan import Replay, has_companions, is_split
+from edge_sdk.replay.plan import Replay, is_split
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.toml_files import write_toml
 
@@ -54,12 +55,12 @@ def prepare_files(job: Replay, run: Run, cohort: Cohort, bundles: tuple[Path, ..
     """Deals out the bundles, and writes the files of samples, patients and public inputs."""
     own = {h: bundles[0] for h in cohort.tree} | {d: bundles[i % len(bundles)] for i, d in enumerate(cohort.devices)}
     read = {path: read_bundle(path) for path in bundles}
-    found, first = {path: shapes(bundle) for path, bundle in read.items()}, read[bundles[0]].sha256
+    found, first = {path: input_shapes(bundle) for path, bundle in read.items()}, read[bundles[0]].sha256
     others = {h: [d for d in some if read[own[d]].sha256 != first] for h, some in cohort.tree.items()}
     tables, public = cohort.tables(job.out / "data", lambda node: found[own[node]]), None
     if cohort.public is not None:
         public = store_public(job.out / "data" / "public.npz", cohort.public).resolve()
-    return NodeFiles(own, others if has_companions(run) else {}, tables, public)
+    return NodeFiles(own, others if family_of(run).companions else {}, tables, public)
 
 
 def start_nodes(job: Replay, run: Run, cohort: Cohort, files: NodeFiles, url: str, nodes: NodeProcesses) -> None:

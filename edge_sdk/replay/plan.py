@@ -9,8 +9,8 @@ from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.output_kernels import exchanged
+from edge_sdk.nodes.assembly import family_of, method_of, settings_of
+from edge_sdk.nodes.kernels.outputs import check_count
 from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -66,7 +66,8 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
     """Makes the run that the aggregator will be given, and checks all that can be checked without a process.
 
     Raises:
-        UsageError: the broker's address, a setting of the method or --private cannot be used.
+        UsageError: the broker's address, a setting of the method or --private cannot be used, or there are too few
+            public inputs for the method.
     """
     if job.broker != "embedded":
         Wire(insecure=job.insecure).check(job.broker)
@@ -79,7 +80,9 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
         classes=cohort.classes,
         evaluate_every=job.evaluate_every,
     )
-    settings_of(run)
+    settings = settings_of(run)
+    if family_of(run).public:
+        check_count(run, settings, 0 if cohort.public is None else len(cohort.public))
     if job.private is not None and not takes_private(method_of(run).env):
         raise UsageError(f"--private: the aggregator of {job.method} has no use for a pretrained model")
     return run
@@ -87,17 +90,7 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
 
 def is_split(job: Replay) -> bool:
     """Does the method train a split model? No device can do that alone, so there is no local-only baseline then."""
-    return method_of(Run(id="replay", method=job.method)).splits
-
-
-def allows_several_models(run: Run) -> bool:
-    """May the devices of this method have different models?"""
-    return method_of(run).models_differ or method_of(run).companions
-
-
-def has_companions(run: Run) -> bool:
-    """Does the method let devices of other architectures take part with their outputs?"""
-    return method_of(run).companions
+    return family_of(Run(id="replay", method=job.method)).divided
 
 
 def data_options(job: Replay) -> Mapping[str, Any]:
@@ -110,7 +103,7 @@ def data_options(job: Replay) -> Mapping[str, Any]:
 
 def add_public(job: Replay) -> Mapping[str, Any]:
     """The options of the data; a method that compares outputs gets public inputs without being asked for them."""
-    if not exchanged(Run(id="replay", method=job.method)) or "public" in job.options:
+    if not family_of(Run(id="replay", method=job.method)).public or "public" in job.options:
         return job.options
     if Path(job.data).is_dir():
         return {**job.options, "public": PUBLIC_WINDOWS}

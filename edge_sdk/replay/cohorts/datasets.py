@@ -21,6 +21,7 @@ from edge_sdk.replay.datasets.table import Floats, Rows
 @dataclass(frozen=True, kw_only=True)
 class Dealing:
     """The way in which a data set is dealt out, as the command line says it.
+
     Attributes:
         devices: of each hospital.
         deal: rule; see `datasets.partition.RULES`.
@@ -83,6 +84,7 @@ def cohort_of_dataset(spec: str, hospitals: int, seed: int, how: Dealing, splits
 
 def set_apart(train: Rows, count: int, seed: int) -> tuple[Rows, Rows]:
     """Draws some rows that everybody may see; returns them, and those that remain.
+
     Raises:
         UsageError: none would remain.
     """

@@ -62,6 +62,7 @@ def drop_reserved(traces: tuple[Trace, ...], reserved: int) -> tuple[Trace, ...]
 
 def take_public(traces: tuple[Trace, ...], seed: int, how: Cutting) -> tuple[tuple[Trace, ...], Floats | None]:
     """Draws traces until their windows are enough public inputs; returns the other traces, and these inputs.
+
     Raises:
         UsageError: no trace would remain.
     """

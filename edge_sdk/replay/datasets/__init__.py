@@ -64,6 +64,7 @@ DATASETS: Mapping[str, Dataset] = {
 
 def load(spec: str) -> Table:
     """Reads the data set that `NAME` or `NAME:PATH` stands for.
+
     Raises:
         UsageError: there is none of that name, its path is missing, or the file is not what it should be.
     """
@@ -79,6 +80,7 @@ def load(spec: str) -> Table:
 
 def divide(table: Table) -> Vertical:
     """Divides the features of each sample between hospital and device.
+
     Raises:
         UsageError: the data set is not divided.
     """

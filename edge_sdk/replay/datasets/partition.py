@@ -101,6 +101,7 @@ RULES = (
 
 def deal_rows(y: Labels, rule: str, hospitals: int, devices: int, majority: float, seed: int = 0) -> list[list[Rows]]:
     """Deals training samples out to all devices by a rule.
+
     Args:
         y: their labels.
         rule: one of RULES.

@@ -65,6 +65,7 @@ class Vertical:
 
 def hold_out(table: Table, share: float = 0.2, seed: int = 0, by: str = "source") -> tuple[Rows, Rows]:
     """Chooses rows to train on and rows to test on, the same share of each class.
+
     Args:
         share: of each class's recordings, or samples, that is held out.
         by: "source": whole recordings, so that no neighbour of a test sample is trained on; "sample": single samples,
