@@ -11,6 +11,7 @@ from edge_sdk.methods.ditto import DITTO
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I
+from edge_sdk.methods.fedper import FEDPER
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B
 from edge_sdk.methods.hsgd.method import HSGD
@@ -24,6 +25,7 @@ NEIGHBOURS = (
     PERFEDAVG,
     DITTO,
     SCAFFOLD,
+    FEDPER,
 )
 """Baselines by others, each a module that a new one can be written after."""
 
