@@ -12,6 +12,7 @@ from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I
 from edge_sdk.methods.fedper import FEDPER
+from edge_sdk.methods.fedrep import FEDREP
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B
 from edge_sdk.methods.hsgd.method import HSGD
@@ -26,6 +27,7 @@ NEIGHBOURS = (
     DITTO,
     SCAFFOLD,
     FEDPER,
+    FEDREP,
 )
 """Baselines by others, each a module that a new one can be written after."""
 
