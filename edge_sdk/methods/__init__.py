@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edge_sdk.contract.method import Method
+from edge_sdk.methods.apfl import APFL
 from edge_sdk.methods.augfl.method import AUGFL
 from edge_sdk.methods.companions.method import FEDSLR_B_FEDAL, FEDSLR_FEDAL
 from edge_sdk.methods.ditto import DITTO
@@ -30,6 +31,7 @@ NEIGHBOURS = (
     FEDPER,
     FEDREP,
     FEDBABU,
+    APFL,
 )
 """Baselines by others, each a module that a new one can be written after."""
 
