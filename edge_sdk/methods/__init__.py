@@ -13,6 +13,7 @@ from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbabu import FEDBABU
 from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I
+from edge_sdk.methods.fedbn import FEDBN
 from edge_sdk.methods.feddyn import FEDDYN
 from edge_sdk.methods.fedper import FEDPER
 from edge_sdk.methods.fedrep import FEDREP
@@ -34,6 +35,7 @@ NEIGHBOURS = (
     FEDBABU,
     APFL,
     FEDDYN,
+    FEDBN,
 )
 """Baselines by others, each a module that a new one can be written after."""
 
