@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import UP, Method, Place, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, parts, uploads
 from edge_sdk.methods.shared.gather import Nobody, Tally
@@ -41,7 +41,7 @@ class PartTraining(Training):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartEnv(Place):
+class PartEnv(NodeEnv):
     """What a node is given. `settings`: those of the method."""
 
     settings: PartTraining = field(default_factory=PartTraining)
