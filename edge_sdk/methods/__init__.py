@@ -10,6 +10,7 @@ from edge_sdk.methods.augfl.method import AUGFL
 from edge_sdk.methods.companions.method import FEDSLR_B_FEDAL, FEDSLR_FEDAL
 from edge_sdk.methods.ditto import DITTO
 from edge_sdk.methods.fedal.method import FEDAL
+from edge_sdk.methods.fedala import FEDALA
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbabu import FEDBABU
 from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I
@@ -36,6 +37,7 @@ NEIGHBOURS = (
     APFL,
     FEDDYN,
     FEDBN,
+    FEDALA,
 )
 """Baselines by others, each a module that a new one can be written after."""
 

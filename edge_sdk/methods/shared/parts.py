@@ -44,8 +44,12 @@ def parts(layout: Layout, words: str) -> Parts:
     return found
 
 
-def named(layout: Layout, words: str) -> set[Slot]:
-    """The slots that the words stand for; at least one for each word."""
+def named(layout: Layout, words: str, key: str = "personal_slots") -> set[Slot]:
+    """The slots that the words stand for. `key`: the setting that they are of, for an error.
+
+    Raises:
+        UsageError: a word stands for no slot.
+    """
     found: set[Slot] = set()
     for word in (w.strip() for w in words.split(",")):
         slots = {s for s in layout.slots if matches(s, word)}
@@ -53,7 +57,7 @@ def named(layout: Layout, words: str) -> set[Slot]:
             slots = {s for s in layout.slots if layer(s) == layer(layout.slots[-1])}
         if not slots:
             known = ", ".join(dict.fromkeys([*map(layer, layout.slots), *(s.kind for s in layout.slots), LAST]))
-            raise UsageError(f"personal_slots = {words!r}: this model has no {word!r}; there are: {known}")
+            raise UsageError(f"{key} = {words!r}: this model has no {word!r}; there are: {known}")
         found |= slots
     return found
 
