@@ -38,7 +38,7 @@ from torch import nn
 from aggregator.kernels import kernels_for
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import ROOT, Loopback, Weather
-from edge_sdk.contract.method import Method, Place
+from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.methods.fedal import distillation
 from edge_sdk.methods.fedal.method import FEDAL, alone
 from edge_sdk.methods.fedal.settings import FEDMD, Env, Settings
@@ -47,10 +47,10 @@ from edge_sdk.methods.fedavg import Env as AverageEnv
 from edge_sdk.methods.fedavg import Settings as AverageSettings
 from edge_sdk.methods.shared.reports import Progress
 from edge_sdk.model.model import Model
-from edge_sdk.nodes import output_kernels as outputs
+from edge_sdk.nodes.kernels import outputs
 from edge_sdk.nodes.settings import from_mapping, parse_assignment
 from edge_sdk.replay import datasets
-from edge_sdk.replay.cohort import apart
+from edge_sdk.replay.cohorts.datasets import set_apart
 from models.bundle.compile import compile_module
 from models.ir.spec import Spec
 from models.zoo.dense import MLP
@@ -110,16 +110,16 @@ class Data:
 
 def read(path: Path, alpha: float, seed: int, samples: int, tests: int, public: int) -> Data:
     table = datasets.load(f"mnist:{path}")
-    train, test = datasets.held_out(table, seed=seed)
-    table = datasets.standardised(table, train, together=True)
+    train, test = datasets.hold_out(table, seed=seed)
+    table = datasets.standardise(table, train, together=True)
     x, y = table.x.reshape(-1, *SHAPE), table.y
-    common, train = apart(train, public, seed)
-    shares = datasets.shares(y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
+    common, train = set_apart(train, public, seed)
+    shares = datasets.deal_rows(y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
     own = {}
     for i, share in enumerate(rows for devices in shares for rows in devices):
-        rows = train[datasets.some(share, samples, seed, i)]
+        rows = train[datasets.draw_some(share, samples, seed, i)]
         own[f"d{i}"] = (x[rows], y[rows])
-    rows = test[datasets.some(np.arange(len(test)), tests, seed, 99)]
+    rows = test[datasets.draw_some(np.arange(len(test)), tests, seed, 99)]
     return Data(own, x[common], (x[rows], y[rows]))
 
 
@@ -127,7 +127,7 @@ def tree() -> dict[str, tuple[str, ...]]:
     return {f"h{h}": tuple(f"d{h * DEVICES + i}" for i in range(DEVICES)) for h in range(HOSPITALS)}
 
 
-def played(method: Method, envs: Mapping[str, Place]) -> Loopback:
+def played(method: Method, envs: Mapping[str, NodeEnv]) -> Loopback:
     net = Loopback(method, tree(), envs, None, 0, CALM)
     net.run()
     return net
@@ -153,7 +153,7 @@ def distilled(data: Data, models: Sequence[Model], settings: Mapping[str, Any], 
 
 
 def together(of: Mapping[str, Model], thetas: Mapping[str, Any], test: tuple[Any, Any]) -> dict[str, float]:
-    """What the devices know as one."""
+    """Accuracy of all devices' models together, and how sure they are: the mean probability of the true label."""
     x, y = test
     logits = np.stack([of[d].predict(theta, x) for d, theta in thetas.items()])
     sure = distillation.softmax(logits).mean(0)[np.arange(len(y)), y]
@@ -194,7 +194,7 @@ def averaged(data: Data, model: Model, iterations: int, seed: int) -> Any:
     common: dict[str, Any] = {"seed": seed, "rounds": rounds, "layout": model.layout, "theta0": model.theta0}
     common["settings"] = s
     sizes = {h: len(devices) for h, devices in tree().items()}
-    envs: dict[str, Place] = {ROOT: AverageEnv(**common, sizes=sizes)}
+    envs: dict[str, NodeEnv] = {ROOT: AverageEnv(**common, sizes=sizes)}
     envs |= {h: AverageEnv(**common, sizes=dict.fromkeys(devices, 1)) for h, devices in tree().items()}
     envs |= {d: AverageEnv(**common, grad_fn=model.grad_fn(x, y), samples=len(y)) for d, (x, y) in data.devices.items()}
     net = played(FEDAVG, envs)
