@@ -8,39 +8,18 @@ names is what a crash has left between the two steps; it is swept away at the ne
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import struct
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from edge_sdk.atomic import sync_to_disk, write_bytes
+from edge_sdk.delivery.checksums import StoreDamaged, checksum, make_digest
 from edge_sdk.wire.frames import Buffer
 
 INLINE = 256 * 1024  # bytes; a smaller body is faster as a value in the database
 PART = ".part"  # how the name of a file ends whose body is still arriving
-
-
-def checksum(chunk: Buffer) -> int:
-    """CRC-32 of a chunk, but never 0, which means in a table of checksums that the chunk is not there."""
-    return zlib.crc32(chunk) or 1
-
-
-def checksums(body: Buffer, chunk: int) -> tuple[int, ...]:
-    """Checksum of each chunk of a body."""
-    view = memoryview(body)
-    return tuple(checksum(view[start : start + chunk]) for start in range(0, len(view), chunk))
-
-
-def digest(checksums: Sequence[int]) -> bytes:
-    """Digest of a body, made of its chunks' checksums: each of these has been checked when the chunk came.
-
-    Returns:
-        16 bytes of SHA-256.
-    """
-    return hashlib.sha256(struct.pack(f"<{len(checksums)}I", *checksums)).digest()[:16]
 
 
 class Files:
@@ -64,6 +43,17 @@ class Files:
         """Map a body into memory: it costs memory only where it is looked at, and outlives its file."""
         with (self.directory / name).open("rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    def read_saved(self, name: str) -> memoryview:
+        """Map the body that a row names.
+
+        Raises:
+            StoreDamaged: there is no such file, or nothing in it.
+        """
+        try:
+            return self.read(name)
+        except (FileNotFoundError, ValueError) as e:
+            raise StoreDamaged(f"{self.directory / name}: {e}") from None
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -138,7 +128,7 @@ class PartialBody:
 
     def finish_body(self, expected: bytes) -> bool:
         """Give the file the body's name; False, and the file deleted, if all chunks together are not the body."""
-        right = digest(self.table) == expected
+        right = make_digest(self.table) == expected
         if right:
             os.ftruncate(self.number, self.size)
             os.replace(self.path, self.files.directory / self.name)

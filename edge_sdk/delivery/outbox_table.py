@@ -12,15 +12,16 @@ from math import inf
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.records import changed, record
+from edge_sdk.delivery.checksums import StoreDamaged, check_saved, checksum, checksums, make_digest
 from edge_sdk.delivery.database import Database
 from edge_sdk.delivery.failpoints import reach
 from edge_sdk.delivery.files import Files
 from edge_sdk.wire.frames import Buffer
 
-INSERT = "insert into outbox values(null, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT = "insert into outbox values(null, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 WRITE_OVER = """
 update outbox set seq = ?, number = ?, asks = ?, receivers = ?, body = ?, file = ?, chunk = ?, digest = ?, notice = ?,
-    expires = ?, size = ? where slot = ?
+    expires = ?, size = ?, crc = ? where slot = ?
 """
 
 
@@ -85,15 +86,25 @@ class OutboxTable:
         return found
 
     def load_body(self, seq: int) -> Buffer:
-        row = self.db.execute("select body, file from outbox where slot = ?", (self.slots[seq],))
-        body, file = row.fetchone()
-        return self.files.read(file) if file else body
+        """The body of a message, as it was written.
+
+        Raises:
+            StoreDamaged: it is something else now.
+        """
+        row = self.db.execute("select body, file, chunk, digest, crc from outbox where slot = ?", (self.slots[seq],))
+        body, file, chunk, known, crc = row.fetchone()
+        found: Buffer = self.files.read_saved(file) if file else body
+        check_saved(f"message {seq}", found, crc)
+        if known and make_digest(checksums(found, chunk)) != known:
+            raise StoreDamaged(f"message {seq}: its digest is not the one that was saved with it")
+        return found
 
     def save_row(self, row: OutboxRow, body: Buffer) -> None:
         """Save a new message. A large body becomes a file before the row names it, so that a row always finds it."""
         values = [row.seq, row.number, row.asks, msgpack.packb(row.receivers)]
         values += [None if row.file else body, row.file, row.chunk, row.digest]
-        values += [row.notice, row.expires, len(body)]
+        # what goes in chunks has a digest by which its receiver checks it, and so do we
+        values += [row.notice, row.expires, len(body), None if row.digest else checksum(body)]
         if row.file:
             self.files.write(row.file, body)
             reach("file")

@@ -13,10 +13,11 @@ import time
 from collections.abc import Sequence
 
 from edge_sdk.contract.records import changed
+from edge_sdk.delivery.checksums import checksums, make_digest
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import EncodedMessage
 from edge_sdk.delivery.failpoints import reach
-from edge_sdk.delivery.files import INLINE, checksums, digest
+from edge_sdk.delivery.files import INLINE
 from edge_sdk.delivery.outbox import Outbox, OutboxMessage
 from edge_sdk.delivery.outbox_table import OutboxRow, is_answer
 from edge_sdk.delivery.outgoing_transfers import OutgoingTransfers
@@ -68,7 +69,7 @@ class Outgoing:
             sent = changed(sent, notice=True, expires=time.time() + message.lasts)
         pieces = checksums(message.body, chunk) if size > chunk else ()
         if pieces:
-            sent = changed(sent, digest=digest(pieces))
+            sent = changed(sent, digest=make_digest(pieces))
         if size > INLINE:
             sent = changed(sent, file=f"{seq}.out")
         self.supersede(sent, message.up)

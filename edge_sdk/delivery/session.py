@@ -38,6 +38,7 @@ from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.incoming import Incoming
 from edge_sdk.delivery.outgoing import Outgoing
 from edge_sdk.delivery.store import Store
+from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
@@ -103,7 +104,12 @@ class Session:
         saved = self.store.load_record()
         if saved is None:
             return fresh
-        record = changed(self.assembly.records.decode(saved), last=last)
+        try:
+            record = changed(self.assembly.records.decode(saved), last=last)
+        except PeerError as e:
+            raise UsageError(
+                f"{self.store.path}: its record cannot be read, so another version has saved it ({e})"
+            ) from None
         policy = changed(record.below, policy=self.assembly.policy)  # the settings may have changed since
         return changed(fresh, record=changed(record, below=policy))
 

@@ -12,15 +12,21 @@ from pathlib import Path
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.records import changed, record
+from edge_sdk.delivery.checksums import StoreDamaged as StoreDamaged
+from edge_sdk.delivery.checksums import check_saved, checksum
 from edge_sdk.delivery.database import DiskError as DiskError
-from edge_sdk.delivery.database import Transaction, open_database
+from edge_sdk.delivery.database import Transaction, check_pages, open_database
 from edge_sdk.delivery.files import Files
 from edge_sdk.delivery.outbox_table import OutboxRow, OutboxTable
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.frames import Buffer
 
+SAVE_RECORD = "insert into record values(1, ?, ?) on conflict do update set v = excluded.v, crc = excluded.crc"
 SOON = 1_000_000  # bytes in SQLite's log from which an idle node brings them to their places in the file
 RESERVED = 64  # numbers of messages: what is next is saved once for so many
+
+
+SELECT_JOBS = "select sender, number, asks, body, id, file, crc from jobs order by id"
 
 
 @record
@@ -49,7 +55,8 @@ class Store:
         reserved: number of a message below which all numbers count as used, even if a crash comes now.
 
     Raises:
-        UsageError: the file is of another version or no store. DiskError: it cannot be written now.
+        UsageError: the file is of another version. StoreDamaged: it is no store any more. DiskError: it cannot be
+            written now.
     """
 
     def __init__(self, path: Path, durability: str = "normal"):
@@ -64,6 +71,14 @@ class Store:
 
     def close(self) -> None:
         self.db.close()
+
+    def check_pages(self) -> None:
+        """Look through the whole file.
+
+        Raises:
+            StoreDamaged: it is not as it was written.
+        """
+        check_pages(self.db)
 
     def transaction(self, stays_open: Callable[[], bool] | None = None) -> Transaction:
         """All or nothing, together with what was left open before.
@@ -89,14 +104,21 @@ class Store:
         self.db.execute("insert into kv values(?, ?) on conflict do update set v = excluded.v", (key, value))
 
     def load_record(self) -> bytes | None:
-        """The node's record, encoded; None before it was first saved."""
-        row = self.db.execute("select v from record").fetchone()
-        return None if row is None else row[0]
+        """The node's record, encoded; None before it was first saved.
+
+        Raises:
+            StoreDamaged: it is not what was saved.
+        """
+        row = self.db.execute("select v, crc from record").fetchone()
+        if row is None:
+            return None
+        check_saved("record", row[0], row[1])
+        return bytes(row[0])
 
     def save_record(self, record: Buffer) -> None:
         # in place: where the size is the same, SQLite writes the same pages again and frees none
         self.written += len(record)
-        self.db.execute("insert into record values(1, ?) on conflict do update set v = excluded.v", (record,))
+        self.db.execute(SAVE_RECORD, (record, checksum(record)))
 
     def load_counters(self) -> dict[str, int]:
         saved = self.get_value("counters")
@@ -147,18 +169,24 @@ class Store:
     # -- work
 
     def load_jobs(self) -> list[Job]:
-        rows = self.db.execute("select sender, number, asks, body, id, file from jobs order by id")
-        return [
-            Job(sender, number, bool(asks), self.files.read(file) if file else body, id, file)
-            for sender, number, asks, body, id, file in rows
-        ]
+        """Messages that wait for the role, in the order in which they came.
+
+        Raises:
+            StoreDamaged: one of them is not what was received.
+        """
+        found = []
+        for sender, number, asks, inline, id, file, crc in self.db.execute(SELECT_JOBS):
+            body = self.files.read_saved(file) if file else inline
+            check_saved(f"message {number} of {sender}", body, crc)
+            found.append(Job(sender, number, bool(asks), body, id, file))
+        return found
 
     def save_job(self, job: Job) -> Job:
         """The job with the number of its row."""
         if job.file:
             self.files.sync_body(job.file)
-        sql = "insert into jobs(sender, number, asks, body, file) values(?, ?, ?, ?, ?)"
-        row = (job.sender, job.number, job.asks, None if job.file else job.body, job.file)
+        sql = "insert into jobs(sender, number, asks, body, file, crc) values(?, ?, ?, ?, ?, ?)"
+        row = (job.sender, job.number, job.asks, None if job.file else job.body, job.file, checksum(job.body))
         return changed(job, id=self.db.execute(sql, row).lastrowid)
 
     def drop_job(self, id: int) -> None:
@@ -181,11 +209,18 @@ class Store:
     # -- the application's
 
     def load_told(self) -> list[tuple[int, bytes]]:
-        """Number and encoded message of all that the application has not had."""
-        return self.db.execute("select id, body from told order by id").fetchall()
+        """Number and encoding of the events that the application has not had.
+
+        Raises:
+            StoreDamaged: one of them is not what was saved.
+        """
+        found = self.db.execute("select id, body, crc from told order by id").fetchall()
+        for id, body, crc in found:
+            check_saved(f"event {id}", body, crc)
+        return [(id, body) for id, body, _ in found]
 
     def save_told(self, body: Buffer) -> int:
-        id = self.db.execute("insert into told(body) values(?)", (body,)).lastrowid
+        id = self.db.execute("insert into told(body, crc) values(?, ?)", (body, checksum(body))).lastrowid
         assert id is not None
         return id
 

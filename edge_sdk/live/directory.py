@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import shutil
 import time
 from pathlib import Path
 from typing import IO
@@ -11,8 +12,8 @@ from typing import IO
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.atomic import write_text
-from edge_sdk.contract.run import Run
-from edge_sdk.delivery.store import Store
+from edge_sdk.contract.run import ID, Run
+from edge_sdk.delivery.store import Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.wire.frames import Buffer
 
@@ -56,22 +57,35 @@ class NodeDirectory:
         self.lock = lock_file(directory / "lock")
 
     def current_run(self) -> Run | None:
-        """The run that this node worked in last; None: it never was in one."""
-        note = self.directory / "current"
-        if not note.exists():
+        """The run that this node worked in last; None: it never was in one.
+
+        Raises:
+            StoreDamaged: what it has saved of that cannot be read.
+        """
+        id = self.current_id()
+        if id is None:
             return None
-        store = self.make_store(note.read_text().strip())
+        store = self.make_store(id)
         try:
             saved = store.get_value("run")
             return None if saved is None else decode_run(saved)
+        except PeerError as e:
+            raise StoreDamaged(f"{store.path}: {e}") from None
         finally:
             store.close()
+
+    def current_id(self) -> str | None:
+        """Id of the run that this node worked in last, if that can be read."""
+        note = self.directory / "current"
+        found = note.read_text(errors="replace").strip() if note.exists() else ""
+        return found if ID.fullmatch(found) else None
 
     def open_store(self, run: Run) -> Store:
         """Open the store of a run, which is the current one from now on.
 
         Raises:
             UsageError: a run of that name, but with other settings, was begun here.
+            StoreDamaged: what it has saved is not what was written.
         """
         store = self.make_store(run.id)
         try:
@@ -90,6 +104,17 @@ class NodeDirectory:
             )
         store.put_value("run", encoded)
         write_text(self.directory / "current", run.id + "\n")
+
+    def put_aside(self, run: str) -> Path:
+        """Move the store of a run out of the way, for a person to look at, in place of one that was moved before."""
+        aside = self.directory / f"{run}.damaged"
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        for ending in (".db", ".db-wal", ".db-shm", ".bodies"):
+            path = self.directory / f"{run}{ending}"
+            if path.exists():
+                path.rename(aside / path.name)
+        return aside
 
     def make_store(self, run: str) -> Store:
         return Store(self.directory / f"{run}.db", self.durability)

@@ -16,7 +16,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import DiskError, Store
+from edge_sdk.delivery.store import DiskError, Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.announcer import Announcer, Standing
 from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run
@@ -95,8 +95,16 @@ class Membership:
         """
         if given is not None:
             self.open_session(given, self.assemble(given))
-        elif (run := self.directory.current_run()) is not None:
+        elif (run := self.current_run()) is not None:
             self.take_up(run)
+
+    def current_run(self) -> Run | None:
+        """The run that this node worked in last; None where there is none, or none that can be read."""
+        try:
+            return self.directory.current_run()
+        except StoreDamaged as e:
+            self.put_aside(self.directory.current_id() or "", e)
+            return None
 
     def take_offer(self, hello: Hello) -> None:
         """Take a run that the parent's hello has brought and that this node is not in.
@@ -138,8 +146,34 @@ class Membership:
         self.announcer.announce()
 
     def open_session(self, run: Run, assembly: Assembly) -> None:
+        """Open a run's store and the session on it. A damaged store is put aside, and the run begun on a new one."""
+        try:
+            self.open_saved_session(run, assembly)
+        except StoreDamaged as e:
+            self.put_aside(run.id, e)
+            self.open_saved_session(run, assembly)
+
+    def put_aside(self, run: str, why: StoreDamaged) -> None:
+        """Give a damaged store up, as a disk that is lost: parent and children notice that by the epoch.
+
+        The root has nobody who would tell it how far the run was, so there a person has to decide.
+
+        Raises:
+            UsageError: this node is the root.
+        """
+        if self.announcer.parent is None:
+            raise UsageError(
+                f"{self.directory.directory / run}.db is damaged ({why}); put a copy of it back that is whole, or move "
+                f"{run}.db, {run}.db-wal and {run}.bodies away to begin the run anew"
+            ) from None
+        aside = self.directory.put_aside(run)
+        self.counters.count("store_damaged")
+        self.log.error("%s: the store of run %s is damaged and now in %s: %s", self.name, run, aside, why)
+
+    def open_saved_session(self, run: Run, assembly: Assembly) -> None:
         store = self.directory.open_store(run)
         try:
+            store.check_pages()
             saved = store.load_counters()
             if not self.counters.get("commits"):
                 self.counters.restore(saved)
@@ -175,13 +209,20 @@ class Membership:
         self.announcer.announce()
 
     def disk_failed(self, why: Exception) -> None:
-        """Stop until the disk is looked at again. What was not saved was not acknowledged, so it comes again."""
+        """Stop until the disk is looked at again. What was not saved was not acknowledged, so it comes again.
+
+        A damaged store is found when it is opened again.
+        """
         self.counters.count("disk_failed")
         self.log.error("%s: cannot save (%s); nothing is taken in until that is over", self.name, why)
         self.reopen_at = time.monotonic() + DISK
 
     def reopen_session(self) -> None:
-        """Make the session anew from the disk, after a commit that failed."""
+        """Make the session anew from the disk, after a commit that failed.
+
+        Raises:
+            UsageError: this is the root, and its store turns out to be damaged.
+        """
         assert self.session is not None
         session, self.session = self.session, None
         session.calls.stop(GRACE)
@@ -189,6 +230,8 @@ class Membership:
         try:
             self.open_session(session.run, session.assembly)
         except (UsageError, DiskError, OSError) as e:
+            if isinstance(e, UsageError) and self.announcer.parent is None:
+                raise
             self.log.error("%s: %s", self.name, e)
             self.session, self.reopen_at = session, time.monotonic() + DISK
         self.announcer.announce()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from logging import Logger
 
+from edge_sdk.delivery.checksums import checksum
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.failpoints import reach
-from edge_sdk.delivery.files import checksum
 from edge_sdk.delivery.outbox import OutboxMessage
 from edge_sdk.delivery.session import Session
 from edge_sdk.wire import topics

@@ -12,9 +12,9 @@ from random import Random
 import pytest
 
 from edge_sdk.contract.run import Run
+from edge_sdk.delivery.checksums import checksum, checksums, make_digest
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.database import Transaction
-from edge_sdk.delivery.files import checksum, checksums, digest
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.outbox_table import OutboxTable
 from edge_sdk.delivery.session import Session
@@ -212,9 +212,9 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 def in_pieces(body: bytes, epoch: int) -> list[Chunk]:
     size = len(body) // 2
-    sums, pieces = checksums(body, size), (body[:size], body[size:])
+    whole, pieces = make_digest(checksums(body, size)), (body[:size], body[size:])
     return [
-        Chunk(RUN.id, "a", epoch, 1, 1, (), 1, False, len(body), size, digest(sums), i, checksum(piece), False, piece)
+        Chunk(RUN.id, "a", epoch, 1, 1, (), 1, False, len(body), size, whole, i, checksum(piece), False, piece)
         for i, piece in enumerate(pieces)
     ]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.delivery.files import Files, checksum, checksums, digest
+from edge_sdk.delivery.checksums import checksum, checksums, make_digest
+from edge_sdk.delivery.files import Files
 from edge_sdk.delivery.incoming_transfers import IncomingTransfers
 from edge_sdk.delivery.outbox import OutboxMessage
 from edge_sdk.delivery.outgoing_transfers import STALL, OutgoingTransfers
@@ -23,7 +24,7 @@ from tests.delivery.live import Net, playing
 CHUNK = 16384
 BODY = random.Random(3).randbytes(10 * CHUNK + 77)
 COUNT = 11
-DIGEST = digest(checksums(BODY, CHUNK))
+DIGEST = make_digest(checksums(BODY, CHUNK))
 
 
 def big(members: tuple[str, ...]) -> OutboxMessage:
