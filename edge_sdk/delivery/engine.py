@@ -23,6 +23,7 @@ from edge_sdk.contract.round import Policy
 from edge_sdk.delivery.failpoints import reach
 from edge_sdk.delivery.store import Job
 from edge_sdk.errors import Cancelled, PeerError, UsageError
+from edge_sdk.wire.frames import Buffer
 
 
 class MessageCodec(Protocol):
@@ -30,6 +31,18 @@ class MessageCodec(Protocol):
 
     def encode(self, value: Any) -> bytes: ...
     def decode(self, data: Any) -> Any: ...
+
+
+def decode_saved(codec: MessageCodec, body: Buffer, what: str) -> Any:
+    """Read something that this node has saved, and whose checksum is right.
+
+    Raises:
+        UsageError: another version has saved it, which writes it in another way.
+    """
+    try:
+        return codec.decode(body)
+    except PeerError as e:
+        raise UsageError(f"{what} was saved by a version that writes it in another way ({e})") from None
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,12 @@ from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.calls import Calls
 from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, perform
+from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, decode_saved, perform
 from edge_sdk.delivery.events import Events
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.incoming import Incoming
 from edge_sdk.delivery.outgoing import Outgoing
 from edge_sdk.delivery.store import Store
-from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
@@ -104,12 +103,8 @@ class Session:
         saved = self.store.load_record()
         if saved is None:
             return fresh
-        try:
-            record = changed(self.assembly.records.decode(saved), last=last)
-        except PeerError as e:
-            raise UsageError(
-                f"{self.store.path}: its record cannot be read, so another version has saved it ({e})"
-            ) from None
+        read = decode_saved(self.assembly.records, saved, f"{self.store.path}: the record")
+        record: nodes.Record = changed(read, last=last)
         policy = changed(record.below, policy=self.assembly.policy)  # the settings may have changed since
         return changed(fresh, record=changed(record, below=policy))
 
@@ -190,7 +185,7 @@ class Session:
         self.settled = self.settled or self.may_settle(now)
         outcomes = self.calls.take_outcomes()
         work = not self.calls.worker and self.next_verb() is not None
-        idle = not (self.incoming.waiting or outcomes or work or self.events.told)
+        idle = not (self.incoming.waiting or outcomes or work or self.events.is_due())
         if idle and not self.is_untidy(now) and now < self.open_since + STAY_OPEN:
             self.feed_worker()
             return
@@ -220,7 +215,7 @@ class Session:
             below.open and below.owed and not calls.worker and not calls.stopping and now < self.open_since + STAY_OPEN
         )
         files = calls.done_files or self.outgoing.done_files
-        news = self.outbox.seq != self.sent or self.events.told or calls.own_jobs or calls.jobs or files
+        news = self.outbox.seq != self.sent or self.events.is_due() or calls.own_jobs or calls.jobs or files
         return bool(waits) and not news
 
     def commit_open(self) -> None:
@@ -327,7 +322,7 @@ class Session:
 
     def get_timer(self, now: float) -> float:
         """Seconds until `commit` or the outbox has something to do."""
-        if self.events.told or (not self.calls.worker and self.next_verb()):
+        if not self.calls.worker and self.next_verb():
             return 0.0
         settle = self.opened + self.habits.settle if self.restarted and not self.settled else inf
         count = self.count_at if self.counters.dirty else inf
@@ -335,7 +330,7 @@ class Session:
             self.tidy_at, self.outbox.get_timer(), self.incoming.ack_at, settle, count, self.open_since + STAY_OPEN
         )
         tick = self.calls.until_tick(self.node.record) if self.settled else inf
-        return min(end - now, self.outbox.next_expiry() - time.time(), tick)
+        return min(end - now, self.outbox.next_expiry() - time.time(), tick, self.events.until_due())
 
     # -- end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sqlite3
 import threading
@@ -12,7 +13,7 @@ from random import Random
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.checksums import checksum, checksums, make_digest
+from edge_sdk.delivery.checksums import StoreDamaged, checksum, checksums, make_digest
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.database import Transaction
 from edge_sdk.delivery.habits import Habits
@@ -166,8 +167,35 @@ def test_a_run_that_comes_while_the_disk_is_full_is_taken_up_later(
         eventually(lambda: net.rounds == 3)
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE, errno.EIO])
+def test_an_event_that_the_application_cannot_save_is_told_again(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The application writes a model or a line of metrics. It is not lost, and nothing overtakes it."""
+    monkeypatch.setattr("edge_sdk.delivery.events.RETRY", 0.05)
+    net, full = Net(tmp_path, quick.url), threading.Event()
+    heard = list[int]()
+
+    def save(number: int, done: roles.Done) -> None:
+        if full.is_set():
+            raise OSError(code, "no room")
+        heard.append(done.round)
+
+    aggregator = net.aggregator("a")
+    aggregator.told = save
+    with playing(aggregator, net.device("a", "agg")):
+        eventually(lambda: len(heard) >= 3)
+        full.set()
+        eventually(lambda: aggregator.counters["told_failed"] >= 3)
+        reached = aggregator.node.record.state.round
+        eventually(lambda: aggregator.node.record.state.round >= reached + 3)  # the run goes on meanwhile
+        full.clear()
+        eventually(lambda: heard[-1] >= reached + 3)
+    assert heard == list(range(1, len(heard) + 1))
+
+
 def test_a_store_that_cannot_be_written_is_not_called_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for code, expected in ((sqlite3.SQLITE_FULL, DiskError), (sqlite3.SQLITE_NOTADB, UsageError)):
+    for code, expected in ((sqlite3.SQLITE_FULL, DiskError), (sqlite3.SQLITE_NOTADB, StoreDamaged)):
         error = sqlite3.OperationalError("no")
         error.sqlite_errorcode = code
 
