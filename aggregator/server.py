@@ -26,7 +26,7 @@ from aggregator.private_model.table import given, regulariser_of, warnings_of
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
@@ -123,7 +123,7 @@ class Aggregator:
     def assemble(self, run: Run) -> Assembly:
         check_bundle(run, self.bundle, "aggregator")
         parts = {**kernels_for(method_of(run).env, self.device), **self.own}
-        self.place: Place = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **parts)
+        self.place: NodeEnv = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **parts)
         return assembly(run, "aggregator", self.place, self.deadline, self.quorum)
 
     def told(self, number: int, message: Any) -> None:

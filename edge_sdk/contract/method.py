@@ -63,7 +63,7 @@ class Role:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class NodeEnv:
     """What every env has. A method adds fields of its own by subclassing, and names its settings' type.
 
     Attributes:
@@ -138,7 +138,7 @@ class Method:
         device, hospital, aggregator: its three roles.
         messages: every type that may cross a wire. Nothing else can leave a node.
         settings: frozen dataclass of hyper-parameters with defaults; checks itself in `__post_init__` (UsageError).
-        env: the `Place` subclass that its roles are given.
+        env: the `NodeEnv` subclass that its roles are given.
         show: (env, aggregator state) -> a declared message with the model as it is now, for evaluation.
         models: (env, device state, that message) -> {"global": theta, ...}: the models that a device can judge.
         policies: arguments of `barriers` -> tier -> when its rounds are over.
@@ -157,7 +157,7 @@ class Method:
     aggregator: Role
     messages: tuple[type, ...]
     settings: type
-    env: type[Place]
+    env: type[NodeEnv]
     show: Callable[[Any, Any], Any]
     models: Callable[[Any, Any, Any], Mapping[str, Vector]]
     policies: Callable[[Any, Mapping[str, int], float, float, int], Mapping[str, Policy]] = barriers

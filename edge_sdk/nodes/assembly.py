@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import Method, Place, Role
+from edge_sdk.contract.method import Method, NodeEnv, Role
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
@@ -52,7 +52,7 @@ def family_of(run: Run) -> Family:
     return FAMILIES[method_of(run).kernels]
 
 
-def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> Place:
+def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> NodeEnv:
     """The env of one node. `given`: what only this node has (data, sizes, kernels)."""
     method = method_of(run)
     if "classes" in {f.name for f in fields(method.env)}:
@@ -79,7 +79,7 @@ def check_identity(run: Run, name: str, sha256: str, classes: int, tier: str) ->
         raise UsageError(f"run {run.id} has {len(run.classes)} classes, this {tier} has {name} with {classes}")
 
 
-def assembly(run: Run, tier: str, env: Place, deadline: float = inf, quorum: int = 0) -> Assembly:
+def assembly(run: Run, tier: str, env: NodeEnv, deadline: float = inf, quorum: int = 0) -> Assembly:
     """All that a runtime needs to play its part in `run`.
 
     Args:

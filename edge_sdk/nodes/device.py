@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
@@ -192,7 +192,7 @@ class Device:
             self.finished.set()
         return assembly(run, "device", self.env(run))
 
-    def env(self, run: Run, cancellable: bool = True) -> Place:
+    def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
         """The samples behind functions of theta. `cancellable`: training gives way to newer questions."""
         given = family_of(run).for_device(self.parts(run, cancellable))
         return place(run, self.model.layout, self.model.theta0, **given)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.classification import areas
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import OUT, Place, Send
+from edge_sdk.contract.method import OUT, NodeEnv, Send
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Tally
 
@@ -88,12 +88,12 @@ def progress(round: int, tally: Tally | None) -> Send:
     return Send(OUT, Progress(round, tally.count, gather.scores(tally)))
 
 
-def training_scores(env: Place, loss: float | None, received: Mapping[str, Vector]) -> dict[str, float]:
+def training_scores(env: NodeEnv, loss: float | None, received: Mapping[str, Vector]) -> dict[str, float]:
     """What rides on a device's upload: its training loss, and the scores of the models that it started from."""
     return ({} if loss is None else {"loss": float(loss)}) | judge(env, received)
 
 
-def judge(env: Place, models: Mapping[str, Vector]) -> dict[str, float]:
+def judge(env: NodeEnv, models: Mapping[str, Vector]) -> dict[str, float]:
     """The scores of one device for each of its models: global_correct, personal_loss, ..., and samples, devices.
 
     A device without held-out samples (or without env.score) has none, and is not among `devices`.
