@@ -11,7 +11,6 @@ What it writes in its directory:
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from aggregator.private_model.table import given, regulariser_of, warnings_of
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.atomic import replace_file
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
@@ -163,10 +163,8 @@ class Aggregator:
         if theta is None:
             return
         arrays: dict[str, Any] = {slot.name: layout.view(theta, slot) for slot in layout.slots}
-        part = self.directory / "model.npz.part"
-        with part.open("wb") as file:
+        with replace_file(self.directory / "model.npz") as file:
             np.savez(file, **arrays)
-        os.replace(part, self.directory / "model.npz")
 
 
 def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from edge_sdk.atomic import write_text
 from edge_sdk.data.patients import patients_of
 from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
@@ -284,6 +285,4 @@ def traffic(counters: Mapping[str, int], peer: str) -> dict[str, int]:
 
 def write_json(path: Path, value: Any) -> None:
     """In one piece: a reader sees the old file or the new one."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(value, indent=1) + "\n")
-    os.replace(part, path)
+    write_text(path, json.dumps(value, indent=1) + "\n")
