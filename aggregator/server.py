@@ -21,7 +21,7 @@ import numpy as np
 
 from aggregator.kernels import kernels_for, processor
 from aggregator.metrics import Metrics
-from aggregator.private_model.table import given, regulariser_of, warnings_of
+from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
@@ -92,7 +92,7 @@ class Aggregator:
         parts = AggregatorParts(
             run=run, bundle=self.bundle, hospitals=self.hospitals, companions=companions or {}, public=public
         )
-        self.own = {**given(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
+        self.own = {**give_regulariser(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
         start = self.assemble(run)
         start.role.start(start.env)  # pure: what it finds wrong with the settings is said now
         for warning in warnings_of(run, self.hospitals, regulariser, self.bundle.theta0):

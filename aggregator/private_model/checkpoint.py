@@ -37,7 +37,7 @@ class ModelOutputs:
         return ModelOutputs(self.features[rows], self.logits[rows])
 
 
-def named(path: str) -> Any:
+def load_named(path: str) -> Any:
     """What FILE.py:NAME or package.module:NAME stands for.
 
     Raises:
@@ -47,7 +47,7 @@ def named(path: str) -> Any:
     if not sign or not name:
         raise UsageError(f"{path!r}: expected FILE.py:NAME or package.module:NAME")
     try:
-        found = from_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+        found = load_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except (ImportError, OSError) as error:
         raise UsageError(f"{path}: {error}") from error
     if not hasattr(found, name):
@@ -55,7 +55,7 @@ def named(path: str) -> Any:
     return getattr(found, name)
 
 
-def built(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
+def build_module(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
     """A module of a named class, or one of the zoo.
 
     Raises:
@@ -63,7 +63,7 @@ def built(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
     """
     try:
         if ":" in architecture:
-            module = named(architecture)(**arguments)
+            module = load_named(architecture)(**arguments)
         else:
             entry = importlib.import_module("models.zoo").ZOO[architecture]
             defaults = {"input": entry.input, "classes": entry.classes, **entry.options}
@@ -77,7 +77,7 @@ def built(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
     return module
 
 
-def from_file(path: Path) -> Any:
+def load_file(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise UsageError(f"{path}: there is no such file")
@@ -87,7 +87,7 @@ def from_file(path: Path) -> Any:
 
 
 # Checkpoints ----------------------------------------------------------------------------------------------------
-def checkpoint(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     """Tensors by name, and whatever else is in the file.
 
     Raises:
@@ -106,13 +106,13 @@ def checkpoint(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     return tensors, {} if inner is found else found
 
 
-def as_vector(path: Path, layout: Layout) -> Vector:
+def read_vector(path: Path, layout: Layout) -> Vector:
     """A checkpoint of the devices' own architecture as theta_p, float32 (n,).
 
     Raises:
         UsageError: a parameter is missing or has another shape.
     """
-    tensors, _ = checkpoint(path)
+    tensors, _ = read_checkpoint(path)
     theta = np.zeros(layout.size, np.float32)
     for slot in layout.slots:
         found = tensors.get(slot.name)
@@ -123,18 +123,18 @@ def as_vector(path: Path, layout: Layout) -> Vector:
     return theta
 
 
-def loaded(private: Private, device: str) -> nn.Module:
+def load_module(private: Private, device: str) -> nn.Module:
     """The module of a checkpoint, for use only.
 
     Raises:
         UsageError: there is no class for it, or it does not fit.
     """
     assert private.model is not None  # Private.check_files
-    tensors, more = checkpoint(private.model)
+    tensors, more = read_checkpoint(private.model)
     path = private.architecture or str(more.get("architecture", ""))
     if not path:
         raise UsageError(f"{private.model}: does not say its architecture; name it as FILE.py:NAME")
-    module = built(path, {**dict(more.get("arguments", {})), **private.arguments})
+    module = build_module(path, {**dict(more.get("arguments", {})), **private.arguments})
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -170,7 +170,7 @@ class Watcher:
 
 
 @torch.no_grad()
-def said_of(module: nn.Module, layer: str, x: Tensor, batch: int) -> ModelOutputs:
+def compute_outputs(module: nn.Module, layer: str, x: Tensor, batch: int) -> ModelOutputs:
     """A frozen model's outputs for all of x."""
     watcher = Watcher(module, layer)
     parts = [watcher(part) for part in torch.split(x, batch)]

@@ -109,7 +109,7 @@ def heads_in(vector: Tensor, teacher: int, student: int, dim: int) -> tuple[Head
     return (parts[0].reshape(dim, -1), parts[1]), (parts[2].reshape(dim, -1), parts[3])
 
 
-def projected(head: Head, features: Tensor) -> Tensor:
+def project(head: Head, features: Tensor) -> Tensor:
     """In the common space, (B, dim), of length 1."""
     return F.normalize(features if head is None else F.linear(features, *head), dim=1)
 
@@ -147,7 +147,7 @@ class Crd:
     def mean_of_first(self, student: Tensor) -> float:
         """Of e^u over pairs of different samples."""
         head_c, head_s = heads_in(self.frozen, *self.sizes)
-        u = projected(head_c, self.teacher[: len(student)]) @ projected(head_s, student).T / self.o.tau
+        u = project(head_c, self.teacher[: len(student)]) @ project(head_s, student).T / self.o.tau
         return float(u[~torch.eye(len(u), dtype=torch.bool, device=u.device)].exp().mean())
 
     def first(self) -> Tensor:
@@ -159,31 +159,31 @@ class Crd:
         bank = torch.randn(self.samples, self.width, generator=random, dtype=torch.float64)
         return torch.cat([heads, F.normalize(bank, dim=1).reshape(-1).to(heads)])
 
-    def parts(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def split_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Heads and bank."""
         cut = len(self.frozen) if self.trains else 0
         bank = memory[cut:]
         return memory[:cut] if self.trains else self.frozen, bank.reshape(len(bank) // self.width, self.width)
 
     def value(self, batch: ComparedBatch, memory: Tensor) -> Tensor:
-        heads, bank = self.parts(memory)
+        heads, bank = self.split_memory(memory)
         head_c, head_s = heads_in(heads, *self.sizes)
-        c, s = projected(head_c, batch.teacher.features), projected(head_s, batch.student.features)
+        c, s = project(head_c, batch.teacher.features), project(head_s, batch.student.features)
         if self.o.negatives == "batch":
             return in_batch(c, s, batch.y if self.o.others == "class" else None, self.o.tau, self.unit)
-        drawn = self.drawn(batch)
-        others, allowed = projected(head_c, self.teacher[drawn]), self.allowed(batch, drawn)
+        drawn = self.draw_negatives(batch)
+        others, allowed = project(head_c, self.teacher[drawn]), self.may_be_negatives(batch, drawn)
         positive = (c * s).sum(1) / self.o.tau
         sides = (s @ others.T, c @ bank[drawn].T)
         both = [contrast(positive, u / self.o.tau, allowed, len(drawn), self.unit) for u in sides]
         return (both[0] + both[1]) / 2
 
-    def drawn(self, batch: ComparedBatch) -> Tensor:
+    def draw_negatives(self, batch: ComparedBatch) -> Tensor:
         """Rows of the negatives: N of all samples, the same for the whole batch."""
         rows = batch.random.choice(self.samples, min(self.o.count, self.samples - 1), replace=False)
         return torch.from_numpy(rows).to(batch.rows.device)
 
-    def allowed(self, batch: ComparedBatch, drawn: Tensor) -> Tensor:
+    def may_be_negatives(self, batch: ComparedBatch, drawn: Tensor) -> Tensor:
         """(B, N): which of these are negatives of which sample."""
         if self.o.others == "instance":
             return batch.rows[:, None] != drawn[None, :]
@@ -193,9 +193,9 @@ class Crd:
     @torch.no_grad()
     def after(self, batch: ComparedBatch, memory: Tensor, slope: Tensor | None) -> Tensor:
         """The newest features into the bank, and a step of the heads."""
-        heads, bank = self.parts(memory)
+        heads, bank = self.split_memory(memory)
         if self.o.negatives == "bank":
-            s = projected(heads_in(heads, *self.sizes)[1], batch.student.features)
+            s = project(heads_in(heads, *self.sizes)[1], batch.student.features)
             mixed = self.o.momentum * bank[batch.rows] + (1 - self.o.momentum) * s
             bank = bank.index_copy(0, batch.rows, F.normalize(mixed, dim=1))
         if slope is None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from aggregator.private_model.checkpoint import said_of
+from aggregator.private_model.checkpoint import compute_outputs
 from aggregator.private_model.crd import Crd, CrdOptions, heads_in
 from aggregator.private_model.regulariser import ComparedBatch, Distilled, KdOptions, Stateless, kd
 from aggregator.private_model.torch_graph import TorchGraph
@@ -43,7 +43,7 @@ def distil(bundle, teacher, loss, every="pass", weight=0.7, batch=8):
     """A regulariser with this loss, in float64."""
     student = TorchGraph(bundle, dtype=torch.float64)
     x, y = torch.tensor(X, dtype=torch.float64), torch.tensor(LABELS)
-    said = said_of(teacher.double(), "", x, 8)
+    said = compute_outputs(teacher.double(), "", x, 8)
     first = student(student.constant(bundle.theta0), x[:8])[0]
     made = loss(said, y, first) if callable(loss) else loss
     return Distilled(student, said, made, x, y, weight=weight, batch=batch, every=every, seed=3)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from aggregator.private_model.checkpoint import ModelOutputs, Watcher, checkpoint, named
+from aggregator.private_model.checkpoint import ModelOutputs, Watcher, load_named, read_checkpoint
 from aggregator.private_model.crd import CrdOptions
 from edge_sdk.errors import UsageError
 
@@ -21,14 +21,14 @@ class Command:
 def test_checkpoints_cannot_run_code(tmp_path, capsys):
     torch.save({"state": {"a": torch.ones(1)}, "more": Command()}, tmp_path / "bad.pt")
     with pytest.raises(UsageError, match="without running code"):
-        checkpoint(tmp_path / "bad.pt")
+        read_checkpoint(tmp_path / "bad.pt")
     assert capsys.readouterr().out == ""
     torch.save({"epoch": 3, "model": {"module.a": torch.ones(2)}}, tmp_path / "public.pt")
-    tensors, more = checkpoint(tmp_path / "public.pt")
+    tensors, more = read_checkpoint(tmp_path / "public.pt")
     assert list(tensors) == ["a"] and more["epoch"] == 3
     (tmp_path / "text.pt").write_text("no")
     with pytest.raises(UsageError, match="without running code"):
-        checkpoint(tmp_path / "text.pt")
+        read_checkpoint(tmp_path / "text.pt")
 
 
 def test_features_are_seen_once():
@@ -44,6 +44,6 @@ def test_features_are_seen_once():
         Watcher(Twice())(torch.zeros(1, 5))
     net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2))
     assert torch.equal(Watcher(net, "0")(torch.ones(1, 5)).features, torch.ones(1, 5))
-    assert named("collections:OrderedDict") is __import__("collections").OrderedDict
+    assert load_named("collections:OrderedDict") is __import__("collections").OrderedDict
     assert isinstance(Watcher(net)(torch.ones(3, 5))[torch.tensor([0, 2])], ModelOutputs)
     assert replace(CrdOptions(), dim=2).dim == 2

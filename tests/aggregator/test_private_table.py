@@ -33,19 +33,19 @@ def test_lambda_zero_opens_no_file(bundle, monkeypatch):
     monkeypatch.setattr(torch, "load", None)
     nothing = Private(weight=0.0, regulariser="crd", model=Path("/nowhere"), data=Path("/nowhere"))
     assert private.regulariser_of(nothing, bundle, 0, "cpu") is None
-    assert private.given(METHODS["augfl"].env, None) == {}
+    assert private.give_regulariser(METHODS["augfl"].env, None) == {}
 
 
 def test_methods_are_given_what_they_have_room_for(bundle, tmp_path):
     stateful = private.regulariser_of(write_files(tmp_path, Teacher()), bundle, 3, "cpu")
     frozen = private.regulariser_of(write_files(tmp_path, Teacher(), options={"heads": "frozen"}), bundle, 3, "cpu")
-    assert set(private.given(METHODS["augfl"].env, stateful)) == {"regulariser", "memory"}
-    (smooth,) = private.given(METHODS["fedslr"].env, frozen).values()
+    assert set(private.give_regulariser(METHODS["augfl"].env, stateful)) == {"regulariser", "memory"}
+    (smooth,) = private.give_regulariser(METHODS["fedslr"].env, frozen).values()
     assert np.array_equal(smooth(bundle.theta0), frozen(bundle.theta0, 0, frozen.first()).gradient)
     with pytest.raises(UsageError, match="does not keep what the regulariser learns"):
-        private.given(METHODS["fedslr"].env, stateful)
+        private.give_regulariser(METHODS["fedslr"].env, stateful)
     with pytest.raises(UsageError, match="no room for a regulariser"):
-        private.given(METHODS["fedavg"].env, frozen)
+        private.give_regulariser(METHODS["fedavg"].env, frozen)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from aggregator.private_model import table as private
-from aggregator.private_model.checkpoint import said_of
+from aggregator.private_model.checkpoint import compute_outputs, load_module
 from aggregator.private_model.crd import Crd, CrdOptions
 from aggregator.private_model.regulariser import Distilled, SquaredDistance
 from aggregator.private_model.torch_graph import TorchGraph
@@ -66,7 +66,7 @@ def test_nothing_flows_into_the_teacher(bundle, teacher):
     r = distil(bundle, teacher, LOSSES["crd, trained heads"])
     r(bundle.theta0.astype(np.float64), 0, r.first())
     assert not r.teacher.features.requires_grad
-    module = private.loaded(
+    module = load_module(
         Private(weight=0.0, model=save(teacher), architecture=f"{private_models.__file__}:Teacher"), "cpu"
     )
     assert not any(p.requires_grad for p in module.parameters()) and not module.training
@@ -75,7 +75,7 @@ def test_nothing_flows_into_the_teacher(bundle, teacher):
 def test_float32_agrees_with_float64(bundle, teacher, tmp_path):
     options = {"dim": 3, "tau": 0.5, "heads": "frozen"}
     single = private.regulariser_of(write_files(tmp_path, teacher, options=options), bundle, 3, "cpu")
-    teacher64 = said_of(teacher.double(), "", torch.tensor(X, dtype=torch.float64), 8)
+    teacher64 = compute_outputs(teacher.double(), "", torch.tensor(X, dtype=torch.float64), 8)
     x, student = torch.tensor(X, dtype=torch.float64), TorchGraph(bundle, dtype=torch.float64)
     first = student(student.constant(bundle.theta0), x[:8])[0]
     loss = Crd(CrdOptions(**options), teacher64, None, first, 3 + private.HEADS)

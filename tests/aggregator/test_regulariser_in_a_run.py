@@ -37,7 +37,7 @@ def test_a_run_with_it_survives_any_restart(bundle, teacher, tmp_path, name):
     codec = Codec(evaluated(AUGFL).messages, layout=bundle.layout)
     sent = b"".join(codec.encode(m) for _, _, m in trace.crossed)
     with torch.no_grad():
-        said = [p.numpy() for p in private.loaded(settings, "cpu").parameters()]
+        said = [p.numpy() for p in private.load_module(settings, "cpu").parameters()]
     secrets = [plain.memory, X, *said]
     assert bundle.theta0[:16].tobytes() in sent
     assert not any(s.ravel()[i : i + 4].tobytes() in sent for s in secrets for i in range(0, s.size - 3, 4))
