@@ -196,7 +196,7 @@ class Progress:
 
 def finish(job: Any, result: dict[str, Any], as_json: bool) -> None:
     """Write the files, print the tables."""
-    from edge_sdk.nodes.serve import write_json
+    from edge_sdk.nodes.ledgers import write_json
     from edge_sdk.replay import report, report_html
 
     write_json(job.out / "result.json", result)

@@ -1,4 +1,4 @@
-"""A pretrained model from a torch checkpoint, and what it says of the aggregator's data.
+"""A pretrained model from a torch checkpoint, and its outputs on the aggregator's data.
 
 Checkpoints are loaded with weights_only: numbers and names, never code. The module's class is named in the settings, or
 by the checkpoint itself where `python -m aggregator pretrain` wrote it.
@@ -28,7 +28,12 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class ModelOutputs:
-    """Of one model for some samples. Attributes: (B, d) what goes into its last linear layer; (B, classes)."""
+    """What one model makes of B samples.
+
+    Attributes:
+        features: (B, d), the input of its last linear layer.
+        logits: (B, classes).
+    """
 
     features: Tensor
     logits: Tensor
@@ -38,10 +43,10 @@ class ModelOutputs:
 
 
 def load_named(path: str) -> Any:
-    """What FILE.py:NAME or package.module:NAME stands for.
+    """The object that FILE.py:NAME or package.module:NAME stands for.
 
     Raises:
-        UsageError: nothing.
+        UsageError: there is none.
     """
     module, sign, name = path.rpartition(":")
     if not sign or not name:
@@ -144,10 +149,13 @@ def load_module(private: Private, device: str) -> nn.Module:
 
 # Use ------------------------------------------------------------------------------------------------------------
 class Watcher:
-    """A module whose features are seen as they go into its last layer.
+    """A module together with its features, which a hook sees as they go into a layer.
 
     Args:
-        layer: its name; "": the last linear one.
+        layer: name of that layer; "": the last linear one.
+
+    Raises:
+        UsageError: there is no such layer; when it is called: the layer is run more than once for a batch.
     """
 
     def __init__(self, module: nn.Module, layer: str = "") -> None:
@@ -171,7 +179,7 @@ class Watcher:
 
 @torch.no_grad()
 def compute_outputs(module: nn.Module, layer: str, x: Tensor, batch: int) -> ModelOutputs:
-    """A frozen model's outputs for all of x."""
+    """A frozen model's outputs for all of x (N, ...), `batch` samples at a time."""
     watcher = Watcher(module, layer)
     parts = [watcher(part) for part in torch.split(x, batch)]
     return ModelOutputs(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))

@@ -29,16 +29,18 @@ from edge_sdk.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class CrdOptions:
-    """Attributes:
-    tau: temperature.
-    dim: of the common space; 0: features are compared as they are, without heads, if both have the same size.
-    negatives: "batch", or "bank".
-    count: N, from a bank; no more than there are other samples.
-    constant: "data": N / |D_s|, as printed; "first": N times the mean of e^u over some pairs at the first model.
-    others: which samples may be negatives: all other ones ("instance"), or those of another class ("class").
-    heads: "frozen" as they are drawn, which makes R_h a fixed function of theta, or "trained" on the same loss.
-    head_rate: step of their training.
-    momentum: share of a bank's old features in the new ones.
+    """The options of regulariser "crd" in a [private] table.
+
+    Attributes:
+        tau: temperature.
+        dim: size of the common space; 0: features are compared as they are, without heads, if both have the same size.
+        negatives: "batch", or "bank".
+        count: N, from a bank; no more than there are other samples.
+        constant: "data": N / |D_s|, as printed; "first": N times the mean of e^u over some pairs at the first model.
+        others: which samples may be negatives: all other ones ("instance"), or those of another class ("class").
+        heads: "frozen" as they are drawn, which makes R_h a fixed function of theta, or "trained" on the same loss.
+        head_rate: step size of their training.
+        momentum: share of a bank's old features in the new ones.
     """
 
     tau: float = 0.07
@@ -124,10 +126,13 @@ def first_heads(teacher: int, student: int, dim: int, seed: int) -> Tensor:
 
 # The loss -------------------------------------------------------------------------------------------------------
 class Crd:
-    """See py. Memory: the heads, if they are trained; then the bank, if there is one.
+    """R_h as a `Loss`. Its memory: both heads, if they are trained, then the bank of features, if there is one.
 
     Args:
-        teacher: of all the data. y: its labels, or None. student: features of its first model for the first samples.
+        teacher: outputs of the pretrained model for all the data.
+        y: labels of the data; None: there are none.
+        student: (B, d), features of the devices' first model for the first samples.
+        seed: of the heads and of the bank.
     """
 
     def __init__(
@@ -145,7 +150,7 @@ class Crd:
         self.unit = 1 / self.samples if options.constant == "data" else self.mean_of_first(student)
 
     def mean_of_first(self, student: Tensor) -> float:
-        """Of e^u over pairs of different samples."""
+        """The mean of e^u over pairs of different samples, at the first model."""
         head_c, head_s = heads_in(self.frozen, *self.sizes)
         u = project(head_c, self.teacher[: len(student)]) @ project(head_s, student).T / self.o.tau
         return float(u[~torch.eye(len(u), dtype=torch.bool, device=u.device)].exp().mean())

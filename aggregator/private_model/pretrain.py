@@ -113,7 +113,8 @@ def take_samples(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
 
 
 def take_recorded(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
-    """The same of a folder of traces: the last persons are its own, and it is judged on their last recordings."""
+    """What `take_samples` returns, of a folder of traces: the last persons are the aggregator's, judged on their last
+    recordings."""
     traces = load_folder(job.data)
     if job.persons >= len(traces):
         raise UsageError(f"--persons {job.persons}: there are {len(traces)} traces, and some are for devices")

@@ -31,7 +31,7 @@ Regulariser = SquaredDistance | Distilled
 
 
 def regulariser_of(private: Private, bundle: Bundle, seed: int, device: str) -> Regulariser | None:
-    """What a [private] table says; None where lambda is 0, and then no file is opened.
+    """The regulariser that a [private] table describes; None where lambda is 0, and then no file is opened.
 
     Raises:
         UsageError: a file cannot be used, or does not fit the devices' model.
@@ -109,7 +109,7 @@ def give_regulariser(env: type, regulariser: Regulariser | None) -> dict[str, An
 
 
 def warnings_of(run: Run, sizes: Mapping[str, int], regulariser: Regulariser | None, theta0: Vector) -> Sequence[str]:
-    """What the method warns of; AugFL's step must also suit the curvature of the regulariser, which only this node
+    """Warnings of the method; AugFL's step must also suit the curvature of the regulariser, which only this node
     knows."""
     settings = settings_of(run)
     if regulariser is None or not isinstance(settings, augfl.Settings):

@@ -30,7 +30,7 @@ from edge_sdk.methods.shared.reports import COMPANION, Models
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models
-from edge_sdk.nodes.assembly import assembly, check_bundle, family_of, place, settings_of
+from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, settings_of
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import DeviceParts
 from edge_sdk.nodes.labels import class_codes
@@ -48,9 +48,9 @@ class Device:
         hospital: name of the hospital that it belongs to.
         broker: URL of the hospital's broker, `mqtts://host[:port]`, or `mqtt://` on this machine.
         bundle: file with the compiled model; must be the one that the run names, unless the method's models differ.
-        directory: where it keeps its state; the personal component lives only here.
+        directory: where it keeps its state; the personal component is nowhere else.
         public: file of the public inputs that the run names, if it names any; see `edge_sdk.data.public_inputs`.
-        threads: of onnxruntime.
+        threads: number of threads of onnxruntime.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
         on_event: called with what the run tells this device (scores, models, the end), on the network's thread.
 
@@ -89,7 +89,7 @@ class Device:
             directory=self.directory,
             broker=broker,
             assemble=self.assemble,
-            told=self.told,
+            told=self.receive_event,
             log=self.log,
             **wire.options(broker),
         )
@@ -184,18 +184,22 @@ class Device:
         return models[name]
 
     def assemble(self, run: Run) -> Assembly:
-        """What this device brings into a run: its samples, behind functions of theta."""
+        """This device's part in a run: role, env and codecs."""
         check_bundle(run, self.model.bundle, "device")
         self.current = run
         self.kept = kept_models.load(self.kept_path(run))
         if self.kept.finished:
             self.finished.set()
-        return assembly(run, "device", self.env(run))
+        return make_assembly(run, "device", self.env(run))
 
     def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
-        """The samples behind functions of theta. `cancellable`: training gives way to newer questions."""
+        """The env of this device: its samples behind functions of theta.
+
+        Args:
+            cancellable: training stops between two steps when a newer question has come.
+        """
         given = family_of(run).for_device(self.parts(run, cancellable))
-        return place(run, self.model.layout, self.model.theta0, **given)
+        return make_env(run, self.model.layout, self.model.theta0, **given)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
         """What the method's family of kernels makes this device's env of."""
@@ -215,11 +219,17 @@ class Device:
     def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
         return class_codes(samples.labels, run.classes, f"device {self.name}")
 
-    def told(self, number: int, message: Any) -> None:
-        """From the runtime, after its commit, at least once: so what is kept may be written again, never missed."""
+    def receive_event(self, number: int, message: Any) -> None:
+        """Keep what the role tells the application, and pass it on.
+
+        The runtime calls this after its commit, and again if the process dies before it notes that it has. So a file
+        may be written twice with the same content, and no event is missed.
+        """
         if isinstance(message, Scores):
             self.kept = replace(self.kept, scores=message.sums)
-            self.log.info("%s: judged the models of round %d: %s", self.name, message.round, judgement(message.sums))
+            self.log.info(
+                "%s: judged the models of round %d: %s", self.name, message.round, describe_scores(message.sums)
+            )
         if isinstance(message, (Models, Finished)):
             self.keep(message)
         if self.on_event is not None:
@@ -239,8 +249,8 @@ class Device:
         return self.directory / f"{run.id}.npz"
 
 
-def judgement(sums: Mapping[str, float]) -> str:
-    """Own scores for people: how many of the held-out samples each model gets right."""
+def describe_scores(sums: Mapping[str, float]) -> str:
+    """A device's own scores for people, e.g. "global 3 of 9 right, personal 7 of 9 right"."""
     right = {name.removesuffix("_correct"): count for name, count in sums.items() if name.endswith("_correct")}
     return (
         ", ".join(f"{name} {count:.0f} of {sums['samples']:.0f} right" for name, count in right.items()) or "no samples"

@@ -21,10 +21,10 @@ from edge_sdk.data.public_inputs import store_public
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import family_of, method_of, settings_of
+from edge_sdk.nodes.device_service import ALONE
 from edge_sdk.nodes.kernels.outputs import check_count
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.nodes.private_table import Private, private_table, takes_private
-from edge_sdk.nodes.serve import ALONE
 from edge_sdk.replay import datasets
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import bundles_for

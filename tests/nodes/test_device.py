@@ -32,7 +32,7 @@ def in_a_run(device: Device, **models: np.ndarray) -> None:
     device.train_on(samples())
     run = Run(id="r", method="fedavg", bundle=device.model.sha256, classes=NAMES)
     device.assemble(run)
-    device.told(1, Models(1, models))
+    device.receive_event(1, Models(1, models))
 
 
 def test_predictions_are_names_of_the_run_even_where_the_bundle_has_more_outputs(device: Device) -> None:
@@ -57,7 +57,7 @@ def test_a_model_that_is_not_there_is_told(device: Device) -> None:
     assert device.predict(X) == device.predict(X, "global")  # the best that there is
     with pytest.raises(UsageError, match="which = 'personal': run r has made only global"):
         device.predict(X, "personal")
-    device.told(2, Models(2, {"companion": -theta}))
+    device.receive_event(2, Models(2, {"companion": -theta}))
     own = device.model.predict(-theta, X)[:, : len(NAMES)].argmax(1)
     assert device.predict(X) == device.predict(X, "companion") == [NAMES[i] for i in own]
 
