@@ -31,7 +31,7 @@ from aggregator.private_model.pretrain import Job as Training
 from aggregator.private_model.pretrain import pretrain
 from aggregator.private_model.table import given, regulariser_of
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Loopback, Weather
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import Method
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.augfl.method import Settings as AugFL
@@ -48,7 +48,7 @@ from models.ir.spec import Spec
 from models.zoo import ZOO
 
 DEVICES, TRAINING, HOSPITALS = 50, 40, 4
-CALM = Weather(repeat=0.0)
+CALM = NetworkFaults(repeat=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

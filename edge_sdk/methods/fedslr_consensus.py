@@ -24,7 +24,7 @@ from edge_sdk.contract.method import Method, Role, Send, Step
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.methods.fedslr.method import FEDSLR, Global
+from edge_sdk.methods.fedslr.method import FEDSLR, FedslrModel
 from edge_sdk.methods.shared import consensus, gather
 from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
 from edge_sdk.methods.shared.local import one_of, zero_or_more
@@ -65,7 +65,7 @@ class Env(fedslr.Env):
 
 # Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
-class Center(fedslr.Aggregator):
+class Center(fedslr.AggregatorState):
     """FedSLR's aggregator in a hospital. `answers`, `scores`: of the phase that is over."""
 
     answers: int = 0
@@ -97,7 +97,7 @@ def ask(env: Env, s: Center) -> list[Send]:
     """One message for all that are drawn."""
     chosen = tuple(str(send.to) for send in fedslr.questions(env, s) if isinstance(send.to, str))
     counted = {device: round for device, round in s.counted.items() if device in chosen}
-    return [Send(chosen, Global(s.model, s.round, 1, counted, s.era))]
+    return [Send(chosen, FedslrModel(s.model, s.round, 1, counted, s.era))]
 
 
 INSIDE = Role(center_start, fedslr.aggregator_receive, center_close, Center)
@@ -147,8 +147,8 @@ def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
-def show(env: Env, s: Coordinator) -> Global:
-    return Global(s.model, s.round, 0, {})
+def show(env: Env, s: Coordinator) -> FedslrModel:
+    return FedslrModel(s.model, s.round, 0, {})
 
 
 FEDSLR_B = Method(

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,10 +42,10 @@ from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send,
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.augfl.settings import BOTH, NONE, PLAIN, SAMPLES, Settings, U, Y, warnings
 from edge_sdk.methods.augfl.sums import (
+    AugflModel,
     Census,
+    Contribution,
     Counted,
-    Global,
-    Held,
     Sums,
     Upload,
     has_diverged,
@@ -60,7 +61,7 @@ from edge_sdk.methods.shared.meta import HessianProduct
 from edge_sdk.methods.shared.reports import Progress, training_scores
 from edge_sdk.methods.shared.server import ServerTerms, Svt, penalty, server_step
 
-__all__ = ["AUGFL", "Env", "Global", "Pull", "Regulariser", "Settings", "Sums", "Upload", "warnings"]
+__all__ = ["AUGFL", "AugflModel", "Env", "Pull", "Regulariser", "Settings", "Sums", "Upload", "warnings"]
 
 
 SUMMAND = 2.0**-16
@@ -117,7 +118,7 @@ def dual(theta: Vector, y: Vector, theta_i: Vector, rho: float) -> Vector:
     return y + rho * (theta_i - theta)
 
 
-def weight_of(env: Env, m: Global) -> float:
+def weight_of(env: Env, m: AugflModel) -> float:
     """w_i."""
     if env.settings.weighting == SAMPLES:
         return env.samples / max(m.samples, env.samples)
@@ -126,12 +127,14 @@ def weight_of(env: Env, m: Global) -> float:
 
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Device:
+class DeviceState:
     """Attributes:
     y: the dual, if the upload of `round` was not counted.
     tried: the dual, if it was.
     round: the global round in which this device last took part; -1: it never did.
     """
+
+    written_as: ClassVar[str] = "Device"
 
     y: Theta
     tried: Theta
@@ -140,11 +143,11 @@ class Device:
 
 def device_start(env: Env) -> Step:
     y = np.zeros_like(env.theta0) if env.y_init is None else env.y_init
-    return Device(y, y), []
+    return DeviceState(y, y), []
 
 
-def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
-    m: Census | Global = gather.expected(sender, message, Census, Global)
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m: Census | AugflModel = gather.expected(sender, message, Census, AugflModel)
     if env.samples < 2:
         return s, [Send(UP, Nobody())]
     if isinstance(m, Census):
@@ -161,7 +164,7 @@ def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
     if has_diverged(theta_i, after, share=SUMMAND):
         return s, [Send(UP, Nobody())]
     scores = training_scores(env, loss, {"global": theta}) | residuals(theta_i - theta, after - y)
-    return Device(y, after, m.round), [Send(UP, upload(env, theta_i, after, rho, scores))]
+    return DeviceState(y, after, m.round), [Send(UP, upload(env, theta_i, after, rho, scores))]
 
 
 def meta_gradient(env: Env, theta: Vector, round: int, weight: float) -> tuple[float | None, Vector]:
@@ -185,7 +188,7 @@ def upload(env: Env, theta_i: Vector, y: Vector, rho: float, scores: Mapping[str
 
 # Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Hospital:
+class HospitalState:
     """Attributes:
     asked: the question that is on; None: the census.
     samples: device -> how many it has.
@@ -194,21 +197,23 @@ class Hospital:
     answered: the round of this hospital's latest sums.
     """
 
-    asked: Global | None = None
+    written_as: ClassVar[str] = "Hospital"
+
+    asked: AugflModel | None = None
     samples: Mapping[str, int] = field(default_factory=dict)
     news: Mapping[str, Upload] = field(default_factory=dict)
-    held: Mapping[str, Held] = field(default_factory=dict)
+    held: Mapping[str, Contribution] = field(default_factory=dict)
     answered: int = -1
 
 
 def hospital_start(env: Env) -> Step:
-    return Hospital(), []
+    return HospitalState(), []
 
 
-def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
+def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     if sender != UP:
         return noted(env, s, sender, message), []
-    m: Census | Global = gather.expected(sender, message, Census, Global)
+    m: Census | AugflModel = gather.expected(sender, message, Census, AugflModel)
     trains = set(meta.training_devices(env, env.settings.unseen))
     here = tuple(d for d in env.here if d in trains)
     if isinstance(m, Census):
@@ -218,7 +223,7 @@ def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Ste
     return replace(s, asked=m, news={}), [Send(chosen, question)]
 
 
-def noted(env: Env, s: Hospital, sender: str, message: object) -> Hospital:
+def noted(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
     m: Counted | Upload | Nobody = gather.expected(sender, message, Counted, Upload, Nobody)
     if isinstance(m, Counted):
         return replace(s, samples={**s.samples, sender: m.samples})
@@ -230,7 +235,7 @@ def noted(env: Env, s: Hospital, sender: str, message: object) -> Hospital:
     return replace(s, news={**s.news, sender: m})
 
 
-def hospital_close(env: Env, s: Hospital) -> Step:
+def hospital_close(env: Env, s: HospitalState) -> Step:
     if s.asked is None:
         return s, [Send(UP, Counted(sum(s.samples.values()), len(s.samples)))]
     if not s.news:
@@ -241,7 +246,7 @@ def hospital_close(env: Env, s: Hospital) -> Step:
     return replace(s, news={}, held=held, answered=s.asked.round), [Send(UP, sums)]
 
 
-def counted(env: Env, s: Hospital, round: int, theta: Vector, device: str) -> Held:
+def counted(env: Env, s: HospitalState, round: int, theta: Vector, device: str) -> Contribution:
     """What a device has sent, and what it has left out."""
     m, rho = s.news[device], env.settings.penalty_of(device)
     u, y = m.u, m.y
@@ -254,21 +259,21 @@ def counted(env: Env, s: Hospital, round: int, theta: Vector, device: str) -> He
     elif y is not None:
         u = u_of(y, y if is_plain(env, s, device) else before(s, device, theta), theta, rho)
     assert u is not None  # noted() has checked what was sent
-    return Held(u, y, rho, m.samples, round)
+    return Contribution(u, y, rho, m.samples, round)
 
 
-def is_plain(env: Env, s: Hospital, device: str) -> bool:
+def is_plain(env: Env, s: HospitalState, device: str) -> bool:
     """Its first upload: y_i^- is y_i itself."""
     return env.settings.y_init == PLAIN and device not in s.held
 
 
-def before(s: Hospital, device: str, theta: Vector) -> Vector:
+def before(s: HospitalState, device: str, theta: Vector) -> Vector:
     """y_i^-."""
     y = s.held[device].y if device in s.held else None
     return np.zeros_like(theta) if y is None else y
 
 
-def summed_up(env: Env, s: Hospital, asked: Global, held: Mapping[str, Held]) -> Sums:
+def summed_up(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, Contribution]) -> Sums:
     u, y, weight = total_of(held, env.theta0)
     mode, short = env.settings.upload, follows(env, s, asked, held)
     scores = summed_scores({d: m.scores for d, m in s.news.items()})
@@ -283,7 +288,7 @@ def summed_up(env: Env, s: Hospital, asked: Global, held: Mapping[str, Held]) ->
     )
 
 
-def follows(env: Env, s: Hospital, asked: Global, held: Mapping[str, Held]) -> bool:
+def follows(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, Contribution]) -> bool:
     """Whether the aggregator can tell u from y, or y from u: all devices have answered this question, and the
     aggregator has this hospital's sums of before. A device that is new adds y_i^- = 0 to these."""
     new = set(held) - set(s.held)
@@ -293,7 +298,7 @@ def follows(env: Env, s: Hospital, asked: Global, held: Mapping[str, Held]) -> b
 
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Aggregator:
+class AggregatorState:
     """Attributes:
     model: theta^t as it is sent; the first one is dense.
     memory: the regulariser's.
@@ -304,24 +309,26 @@ class Aggregator:
     held: hospital -> what counts of it.
     """
 
+    written_as: ClassVar[str] = "Aggregator"
+
     model: Packed
     memory: Values
     round: int = 0
     counting: bool = False
     samples: Mapping[str, int] = field(default_factory=dict)
     news: Mapping[str, Sums] = field(default_factory=dict)
-    held: Mapping[str, Held] = field(default_factory=dict)
+    held: Mapping[str, Contribution] = field(default_factory=dict)
 
 
 def aggregator_start(env: Env) -> Step:
     if env.devices < 1:
         raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
     counting = env.settings.weighting == SAMPLES
-    s = Aggregator(lowrank.dense(env.layout, env.theta0), env.memory, counting=counting)
+    s = AggregatorState(lowrank.dense(env.layout, env.theta0), env.memory, counting=counting)
     return s, [Send(DOWN, Census())] if counting else questions(env, s)
 
 
-def questions(env: Env, s: Aggregator) -> list[Send]:
+def questions(env: Env, s: AggregatorState) -> list[Send]:
     place = replace(env, sizes=meta.training_sizes(env, env.settings.unseen))
     quotas = draw.quotas(place, s.round, env.settings.participation, env.settings.selection)
     asked = show(env, s)
@@ -329,7 +336,7 @@ def questions(env: Env, s: Aggregator) -> list[Send]:
     return [Send(h, replace(asked, pick=k, counted=known[h])) for h, k in quotas.items()] or [Send((), asked)]
 
 
-def aggregator_receive(env: Env, s: Aggregator, sender: str, message: object) -> Step:
+def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
     m: Counted | Sums | Nobody = gather.expected(sender, message, Counted, Sums, Nobody)
     most, claimed = env.sizes.get(sender, 1), getattr(m, "known", getattr(m, "devices", 0))
     if claimed > most:
@@ -339,7 +346,7 @@ def aggregator_receive(env: Env, s: Aggregator, sender: str, message: object) ->
     return (s if isinstance(m, Nobody) else replace(s, news={**s.news, sender: m})), []
 
 
-def aggregator_close(env: Env, s: Aggregator) -> Step:
+def aggregator_close(env: Env, s: AggregatorState) -> Step:
     if s.counting:
         return census_close(env, s)
     done, found = step(env, s)
@@ -349,7 +356,7 @@ def aggregator_close(env: Env, s: Aggregator) -> Step:
     return done, [told] if over else [told, *questions(env, done)]
 
 
-def census_close(env: Env, s: Aggregator) -> Step:
+def census_close(env: Env, s: AggregatorState) -> Step:
     """Not a round, unless nobody was there."""
     if sum(s.samples.values()) > 0:
         s = replace(s, counting=False)
@@ -359,7 +366,7 @@ def census_close(env: Env, s: Aggregator) -> Step:
     return s, [told] if s.round >= env.rounds else [told, Send(DOWN, Census())]
 
 
-def step(env: Env, s: Aggregator) -> tuple[Aggregator, dict[str, float]]:
+def step(env: Env, s: AggregatorState) -> tuple[AggregatorState, dict[str, float]]:
     """Eq. (13): theta^{t+1} = (sum_i (y_i + rho_i theta_i) - lambda grad R_h(theta^t)) / sum_i rho_i, and figures."""
     if not s.news:
         return replace(s, round=s.round + 1), {}
@@ -370,10 +377,10 @@ def step(env: Env, s: Aggregator) -> tuple[Aggregator, dict[str, float]]:
     model = server_step(terms(env, pull), env.layout, u / rho, at=theta, step=1 / rho)
     samples = {**s.samples, **{h: parts.samples for h, parts in held.items()}}
     memory = pull.memory if pull else s.memory
-    return Aggregator(model, memory, s.round + 1, samples=samples, held=held), figures(env, y, pull)
+    return AggregatorState(model, memory, s.round + 1, samples=samples, held=held), figures(env, y, pull)
 
 
-def completed(env: Env, s: Aggregator, hospital: str, theta: Vector) -> Held:
+def completed(env: Env, s: AggregatorState, hospital: str, theta: Vector) -> Contribution:
     """A hospital's sums, and what it has left out."""
     m, held = s.news[hospital], s.held.get(hospital)
     y_before = held.y if held is not None and held.y is not None else np.zeros_like(theta)
@@ -383,7 +390,7 @@ def completed(env: Env, s: Aggregator, hospital: str, theta: Vector) -> Held:
     elif u is not None and y is None and env.settings.dual:
         y = y_of(u, y_before, theta, m.weight)
     assert u is not None  # Sums.check
-    return Held(u, y, m.weight, m.samples, s.round)
+    return Contribution(u, y, m.weight, m.samples, s.round)
 
 
 def terms(env: Env, pull: Pull | None) -> ServerTerms:
@@ -399,7 +406,7 @@ def figures(env: Env, y: Vector | None, pull: Pull | None) -> dict[str, float]:
     return found | {"residual": float(np.linalg.norm(y if pull is None else pull.gradient - y))}
 
 
-def is_stationary(env: Env, s: Aggregator, found: Mapping[str, float]) -> bool:
+def is_stationary(env: Env, s: AggregatorState, found: Mapping[str, float]) -> bool:
     """The rule of Settings.stop. Stale duals say nothing of the present model, so all must have answered."""
     everybody = sum(meta.training_sizes(env, env.settings.unseen).values())
     answered = sum(m.count for m in s.news.values())
@@ -407,12 +414,12 @@ def is_stationary(env: Env, s: Aggregator, found: Mapping[str, float]) -> bool:
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
-def show(env: Env, s: Aggregator) -> Global:
+def show(env: Env, s: AggregatorState) -> AugflModel:
     devices = sum(meta.training_sizes(env, env.settings.unseen).values())
-    return Global(s.model, s.round, 0, sum(s.samples.values()), devices)
+    return AugflModel(s.model, s.round, 0, sum(s.samples.values()), devices)
 
 
-def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
+def models(env: Env, s: DeviceState | None, m: AugflModel) -> dict[str, Vector]:
     theta = lowrank.unpack(env.layout, m.model)
     if s is None:
         return {"global": theta}
@@ -421,10 +428,10 @@ def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
 
 AUGFL = Method(
     name="augfl",
-    device=Role(device_start, device_receive, unchanged, Device),
-    hospital=Role(hospital_start, hospital_receive, hospital_close, Hospital),
-    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, Aggregator),
-    messages=(Census, Counted, Global, Upload, Sums, Nobody),
+    device=Role(device_start, device_receive, unchanged, DeviceState),
+    hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
+    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
+    messages=(Census, Counted, AugflModel, Upload, Sums, Nobody),
     settings=Settings,
     env=Env,
     show=show,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Global:
+class AugflModel:
     """Down: the model of a round.
 
     Attributes:
@@ -53,6 +54,8 @@ class Global:
         devices: how many these are.
         counted: receiver -> the last round in which its upload was counted.
     """
+
+    written_as: ClassVar[str] = "Global"
 
     model: Packed
     round: int
@@ -132,7 +135,7 @@ def has_diverged(*vectors: Vector | None, share: float = 1.0) -> bool:
 
 # What counts of a child -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Held:
+class Contribution:
     """The latest of one device, or of one hospital.
 
     Attributes:
@@ -141,6 +144,8 @@ class Held:
         samples: behind it.
         round: that it was counted in.
     """
+
+    written_as: ClassVar[str] = "Held"
 
     u: Theta
     y: Theta | None
@@ -157,7 +162,7 @@ def y_of(u: Vector, before: Vector, theta: Vector, rho: float) -> Vector:
     return (u - rho * theta + before) / 2
 
 
-def total_of(held: Mapping[str, Held], like: Vector) -> tuple[Vector, Vector | None, float]:
+def total_of(held: Mapping[str, Contribution], like: Vector) -> tuple[Vector, Vector | None, float]:
     """Sums of u, of y (None where there are no duals) and of weights; exact, so independent of who came when."""
     u, weight = summed({n: Sum(h.u, h.weight) for n, h in held.items()}, like)
     duals = {n: Sum(h.y, h.weight) for n, h in held.items() if h.y is not None}

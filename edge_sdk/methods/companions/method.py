@@ -53,7 +53,7 @@ from edge_sdk.methods.companions.settings import (
 from edge_sdk.methods.fedal import aggregator as fedal_server
 from edge_sdk.methods.fedal import method as fedal
 from edge_sdk.methods.fedal import settings as fedal_settings
-from edge_sdk.methods.fedal.messages import LOGITS, Consensus, Feedback, Parcel, Shown
+from edge_sdk.methods.fedal.messages import LOGITS, Consensus, Feedback, HospitalLogits, Shown
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedslr import method as fedslr
 from edge_sdk.methods.fedslr.method import FEDSLR
@@ -228,14 +228,14 @@ def by_name(env: Env, sends: Sequence[Send]) -> dict[str, Any]:
 
 def exchanged(env: Env, ours: Any, theirs: fedal_settings.Env, s: Pair) -> tuple[Any, Sequence[Send], Vector | None]:
     """FedAL's close with the global model among the devices; and what pulls on that model."""
-    state: fedal_server.Aggregator = s.outputs
+    state: fedal_server.AggregatorState = s.outputs
     if state.wanted != LOGITS or not state.parcels:
         return *FEDAL.aggregator.close(theirs, state), None
     assert env.public is not None  # start has seen it
     w = lowrank.unpack(env.layout, s.shared.model)
     rows = fedal.public_rows(theirs, state.round, state.exchange)
     f = env.public.logits(w, rows)
-    joined = replace(state, parcels={**state.parcels, GLOBAL: Parcel((0,), f[None])})
+    joined = replace(state, parcels={**state.parcels, GLOBAL: HospitalLogits((0,), f[None])})
     after, sends = FEDAL.aggregator.close(theirs, joined)
     if env.settings.into == 0:
         return after, sends, None
@@ -277,7 +277,7 @@ def models_of(base: Method) -> Callable[[Env, Member | None, SharedModel], dict[
         if s is not None and env.apart:
             return {COMPANION: s.outputs.theta}
         packed = checked(env.layout, m)
-        question = fedslr.Global(packed, m.round, 0, {})
+        question = fedslr.FedslrModel(packed, m.round, 0, {})
         found: dict[str, Vector] = dict(base.models(shared_of(base, env), s and s.shared, question))
         return found
 

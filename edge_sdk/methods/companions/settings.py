@@ -15,7 +15,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedslr_consensus
 from edge_sdk.methods.fedal import discriminator
 from edge_sdk.methods.fedal import settings as fedal_settings
-from edge_sdk.methods.fedal.discriminator import Kernels
+from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels
 from edge_sdk.methods.fedal.distillation import Labels
 from edge_sdk.methods.fedal.settings import Inputs
 from edge_sdk.methods.fedslr import method as fedslr
@@ -87,7 +87,7 @@ class Env(NodeEnv):
     labels: Labels | None = None
     public: Inputs | None = None
     architecture: str = ""
-    discriminator: Kernels = discriminator.KERNELS
+    discriminator: DiscriminatorKernels = discriminator.KERNELS
     apart: bool = False
     companions: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)

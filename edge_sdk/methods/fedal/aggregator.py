@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,9 +27,9 @@ from edge_sdk.methods.fedal.messages import (
     Averages,
     Consensus,
     Feedback,
+    HospitalLogits,
     Local,
     Outputs,
-    Parcel,
     Settled,
     Share,
     Shares,
@@ -41,7 +42,7 @@ from edge_sdk.methods.shared.reports import progress
 
 # Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Hospital:
+class HospitalState:
     """Attributes:
     wanted: what its devices were asked for.
     logits: device -> its own.
@@ -49,6 +50,8 @@ class Hospital:
     architectures: device -> its own, of those that have shared.
     settled: who is done, and their scores.
     """
+
+    written_as: ClassVar[str] = "Hospital"
 
     wanted: str = SETTLED
     logits: Mapping[str, Logits] = field(default_factory=dict)
@@ -58,17 +61,17 @@ class Hospital:
 
 
 def hospital_start(env: Env) -> Step:
-    return Hospital(), []
+    return HospitalState(), []
 
 
-def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
+def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     if sender != UP:
         return gathered(env, s, sender, message), []
     m = gather.expected(sender, message, Local, Consensus, Averages)
     if isinstance(m, Local):
-        return Hospital(m.then), [Send(DOWN, m)]
+        return HospitalState(m.then), [Send(DOWN, m)]
     asks = feedback_to(env, m) if isinstance(m, Consensus) else averages_to(s, m)
-    return Hospital(m.then), asks or [Send((), m)]
+    return HospitalState(m.then), asks or [Send((), m)]
 
 
 def feedback_to(env: Env, m: Consensus) -> list[Send]:
@@ -84,11 +87,11 @@ def feedback_to(env: Env, m: Consensus) -> list[Send]:
     return sends
 
 
-def averages_to(s: Hospital, m: Averages) -> list[Send]:
+def averages_to(s: HospitalState, m: Averages) -> list[Send]:
     return [Send(d, Average(m.round, m.models.get(a), m.then)) for d, a in sorted(s.architectures.items())]
 
 
-def gathered(env: Env, s: Hospital, sender: str, message: object) -> Hospital:
+def gathered(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
     """After a device's answer, which may be that it has none."""
     wanted: dict[str, type] = {LOGITS: Outputs, MODEL: Share, SETTLED: Settled}
     m = gather.expected(sender, message, wanted[s.wanted], Nobody)
@@ -124,16 +127,16 @@ def with_settled(env: Env, tally: Tally | None, sender: str, m: Settled) -> Tall
     return gather.add(tally, sender, Sum(np.zeros(0), 1.0, m.count, m.scores))
 
 
-def hospital_close(env: Env, s: Hospital) -> Step:
+def hospital_close(env: Env, s: HospitalState) -> Step:
     """What was gathered. Whose architecture is known is remembered until the next question."""
-    return Hospital(s.wanted, architectures=s.architectures), [Send(UP, bundled(env, s))]
+    return HospitalState(s.wanted, architectures=s.architectures), [Send(UP, bundled(env, s))]
 
 
-def bundled(env: Env, s: Hospital) -> Parcel | Shares | Settled | Nobody:
+def bundled(env: Env, s: HospitalState) -> HospitalLogits | Shares | Settled | Nobody:
     if s.logits:
         numbers = {d: n for n, d in enumerate(sorted(env.sizes))}
         names = sorted(s.logits, key=lambda d: numbers[d])
-        return Parcel(tuple(numbers[d] for d in names), np.stack([s.logits[d] for d in names]))
+        return HospitalLogits(tuple(numbers[d] for d in names), np.stack([s.logits[d] for d in names]))
     if s.shares:
         return Shares(tuple(summed(env, a, tally) for a, tally in sorted(s.shares.items())))
     return Nobody() if s.settled is None else Settled(s.settled.count, gather.scores(s.settled))
@@ -146,7 +149,7 @@ def summed(env: Env, architecture: str, tally: Tally) -> Share:
 
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Aggregator:
+class AggregatorState:
     """Attributes:
     w: the discriminator; (0,): there is none.
     memory: of its optimiser.
@@ -158,12 +161,14 @@ class Aggregator:
     game: sums over the devices of this round's exchanges, see `watched`.
     """
 
+    written_as: ClassVar[str] = "Aggregator"
+
     w: Values
     memory: Memory
     round: int = 0
     exchange: int = 0
     wanted: str = LOGITS
-    parcels: Mapping[str, Parcel] = field(default_factory=dict)
+    parcels: Mapping[str, HospitalLogits] = field(default_factory=dict)
     shares: Mapping[str, Tally] = field(default_factory=dict)
     settled: Tally | None = None
     game: Mapping[str, float] = field(default_factory=dict)
@@ -177,7 +182,7 @@ def aggregator_start(env: Env) -> Step:
     w = np.zeros(0, env.theta0.dtype)
     if env.settings.al:
         w = discriminator.initial(env.random(0, DISCRIMINATOR), widths(env), env.theta0.dtype)
-    return begun(env, Aggregator(w, empty(w)), 0)
+    return begun(env, AggregatorState(w, empty(w)), 0)
 
 
 def widths(env: Env) -> tuple[int, ...]:
@@ -185,15 +190,15 @@ def widths(env: Env) -> tuple[int, ...]:
     return (env.classes, *env.settings.widths, env.devices)
 
 
-def begun(env: Env, s: Aggregator, round: int) -> tuple[Aggregator, list[Send]]:
+def begun(env: Env, s: AggregatorState, round: int) -> tuple[AggregatorState, list[Send]]:
     then = MODEL if env.settings.averaging == "after_local" else LOGITS
-    return Aggregator(s.w, s.memory, round, 0, then), [Send(DOWN, Local(round, then))]
+    return AggregatorState(s.w, s.memory, round, 0, then), [Send(DOWN, Local(round, then))]
 
 
-def aggregator_receive(env: Env, s: Aggregator, sender: str, message: object) -> Step:
-    wanted: dict[str, type] = {LOGITS: Parcel, MODEL: Shares, SETTLED: Settled}
+def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
+    wanted: dict[str, type] = {LOGITS: HospitalLogits, MODEL: Shares, SETTLED: Settled}
     m = gather.expected(sender, message, wanted[s.wanted], Nobody)
-    if isinstance(m, Parcel):
+    if isinstance(m, HospitalLogits):
         check_logits(env, sender, m.logits.shape[1:])
         if not m.slots or m.slots[-1] >= env.sizes[sender]:
             raise PeerError(f"{sender} sent logits of devices {m.slots}, it has {env.sizes[sender]}")
@@ -213,7 +218,7 @@ def with_shares(env: Env, shares: Mapping[str, Tally], sender: str, m: Shares) -
     return shares
 
 
-def aggregator_close(env: Env, s: Aggregator) -> Step:
+def aggregator_close(env: Env, s: AggregatorState) -> Step:
     if s.wanted == LOGITS and s.parcels:
         return exchanged(env, s)
     if s.wanted == MODEL and s.shares:
@@ -221,18 +226,18 @@ def aggregator_close(env: Env, s: Aggregator) -> Step:
     return round_over(env, s)
 
 
-def round_over(env: Env, s: Aggregator) -> Step:
+def round_over(env: Env, s: AggregatorState) -> Step:
     """All have settled, or nobody is left."""
     done = progress(s.round + 1, s.settled)
     done = replace(done, message=replace(done.message, sums={**done.message.sums, **s.game}))
-    after = Aggregator(s.w, s.memory, s.round + 1)
+    after = AggregatorState(s.w, s.memory, s.round + 1)
     if after.round >= env.rounds:
         return after, [done]
     after, asks = begun(env, after, after.round)
     return after, [done, *asks]
 
 
-def exchanged(env: Env, s: Aggregator) -> Step:
+def exchanged(env: Env, s: AggregatorState) -> Step:
     """(b) to (e) on what has come."""
     f, who = rows_of(env, s)
     there = np.isin(np.arange(env.devices), who)
@@ -250,7 +255,7 @@ def exchanged(env: Env, s: Aggregator) -> Step:
     return after, sends
 
 
-def rows_of(env: Env, s: Aggregator) -> tuple[Stack, Labels]:
+def rows_of(env: Env, s: AggregatorState) -> tuple[Stack, Labels]:
     """All logits (D, B, K) by hospital and number, and which output of the discriminator each device is."""
     offsets, before = {}, 0
     for h in sorted(env.sizes):
@@ -260,7 +265,7 @@ def rows_of(env: Env, s: Aggregator) -> tuple[Stack, Labels]:
     return np.concatenate([s.parcels[h].logits for h in names]), np.array(who, np.int64)
 
 
-def played(env: Env, s: Aggregator, f: Stack, who: Labels, there: Mask) -> tuple[Aggregator, Stack | None]:
+def played(env: Env, s: AggregatorState, f: Stack, who: Labels, there: Mask) -> tuple[AggregatorState, Stack | None]:
     """(b), then (d): the new w judges the old outputs. One device alone plays with nobody."""
     found = watched(env, f)
     if not env.settings.al or len(f) < 2:
@@ -274,7 +279,7 @@ def played(env: Env, s: Aggregator, f: Stack, who: Labels, there: Mask) -> tuple
     return replace(s, game=added(s.game, found)), np.asarray(g, f.dtype).reshape(f.shape)
 
 
-def taught(env: Env, s: Aggregator, f: Floats, who: Labels, there: Mask) -> Aggregator:
+def taught(env: Env, s: AggregatorState, f: Floats, who: Labels, there: Mask) -> AggregatorState:
     """w^{t,i+1}: one ascent step on the mean payoff of all N B vectors, (8) (13)."""
     settings = env.settings
     gradient = env.discriminator.ascent(s.w, widths(env), f, who, there, settings.temperature_d)
@@ -299,7 +304,7 @@ def added(sums: Mapping[str, float], more: Mapping[str, float]) -> dict[str, flo
     return {name: sums.get(name, 0.0) + more.get(name, 0.0) for name in sorted({*sums, *more})}
 
 
-def averaged(env: Env, s: Aggregator) -> Step:
+def averaged(env: Env, s: AggregatorState) -> Step:
     """FedDF: theta_G = sum of |D_n| theta_n / sum of |D_n|. A device that is alone in its group keeps its own."""
     models = {}
     for architecture, tally in sorted(s.shares.items()):

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,8 +44,8 @@ from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedal import distillation
 from edge_sdk.methods.fedal.aggregator import (
-    Aggregator,
-    Hospital,
+    AggregatorState,
+    HospitalState,
     aggregator_close,
     aggregator_receive,
     aggregator_start,
@@ -62,9 +62,9 @@ from edge_sdk.methods.fedal.messages import (
     Averages,
     Consensus,
     Feedback,
+    HospitalLogits,
     Local,
     Outputs,
-    Parcel,
     Settled,
     Share,
     Shares,
@@ -146,7 +146,7 @@ def distance_gradient(settings: Settings, target: Floats, f: Floats) -> Floats:
 
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Device:
+class DeviceState:
     """Attributes:
     theta: its model.
     memory: of its optimiser.
@@ -156,6 +156,8 @@ class Device:
     loss: mean cross entropy of the latest local stage.
     scores: measured so far in this round.
     """
+
+    written_as: ClassVar[str] = "Device"
 
     theta: Theta
     memory: Memory
@@ -169,7 +171,7 @@ class Device:
 
 def device_start(env: Env) -> Step:
     theta = env.theta0 if env.settings.start == "bundle" else shuffled(env)
-    return Device(theta, empty(theta), *nothing(theta)), []
+    return DeviceState(theta, empty(theta), *nothing(theta)), []
 
 
 def shuffled(env: Env) -> Vector:
@@ -186,7 +188,7 @@ def nothing(theta: Vector) -> tuple[Floats, Floats]:
     return np.zeros((0, 0), theta.dtype), np.zeros((0, 0, 0), theta.dtype)
 
 
-def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
     m = gather.expected(sender, message, Local, Feedback, Average)
     if isinstance(m, Local):
         s = local_stage(env, s, m.round)
@@ -199,7 +201,7 @@ def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
     return answered(env, s, m.then)
 
 
-def local_stage(env: Env, s: Device, round: int) -> Device:
+def local_stage(env: Env, s: DeviceState, round: int) -> DeviceState:
     """tau steps from theta^{t,0} on (14)."""
     settings, theta = env.settings, s.theta.copy()
     remember = settings.lf_local > 0 and not (settings.lf_skip_first and round == 0)
@@ -212,15 +214,15 @@ def local_stage(env: Env, s: Device, round: int) -> Device:
         opt.step(theta, gradient)
     mean = float(np.mean(losses)) if losses else 0.0
     scores = measured(env, round, "started", s.theta) | measured(env, round, "trained", theta)
-    return Device(theta, remembered(opt, theta), *nothing(theta), round, 0, mean, scores)
+    return DeviceState(theta, remembered(opt, theta), *nothing(theta), round, 0, mean, scores)
 
 
-def known(env: Env, s: Device) -> Memory:
+def known(env: Env, s: DeviceState) -> Memory:
     """What the optimiser goes on from, at the start of a stage."""
     return empty(s.theta) if env.settings.fresh_optimiser else s.memory
 
 
-def transfer_stage(env: Env, s: Device, m: Feedback) -> Device:
+def transfer_stage(env: Env, s: DeviceState, m: Feedback) -> DeviceState:
     """Step (f) through the outputs that were sent, to theta^{t+1/2,i+1}."""
     for what, array in (("mean", m.mean), ("gradient", m.gradient)):
         if array is not None and array.shape != s.sent.shape:
@@ -238,7 +240,7 @@ def transfer_stage(env: Env, s: Device, m: Feedback) -> Device:
     return replace(after, theta=theta, memory=remembered(opt, theta))
 
 
-def with_average(env: Env, s: Device, m: Average) -> Device:
+def with_average(env: Env, s: DeviceState, m: Average) -> DeviceState:
     """FedDF: the model of those with the same architecture."""
     if m.model is None:
         return s
@@ -250,14 +252,14 @@ def with_average(env: Env, s: Device, m: Average) -> Device:
 def alone(env: Env, told: Callable[[int], None] = lambda rounds: None) -> Vector:
     """The local stages of a whole run without any exchange, and with nothing to remember: cross entropy only."""
     plain = replace(env, settings=replace(env.settings, lf_local=0.0, measure=0))
-    s: Device = device_start(plain)[0]
+    s: DeviceState = device_start(plain)[0]
     for round in range(env.rounds):
         s = local_stage(plain, s, round)
         told(round + 1)
     return s.theta
 
 
-def answered(env: Env, s: Device, then: str) -> Step:
+def answered(env: Env, s: DeviceState, then: str) -> Step:
     """What the question wants."""
     if then == LOGITS:
         s = with_logits(env, s)
@@ -270,7 +272,7 @@ def answered(env: Env, s: Device, then: str) -> Step:
     return s, [Send(UP, Settled(1, scores))]
 
 
-def with_logits(env: Env, s: Device) -> Device:
+def with_logits(env: Env, s: DeviceState) -> DeviceState:
     """(a): one forward pass, which is kept; at the start of the stage also what is not to be forgotten."""
     inputs: Inputs = given(env.public, env, "public inputs")
     if s.exchange == 0 and env.settings.lf_transfer:
@@ -298,20 +300,33 @@ def measured(env: Env, round: int, when: str, theta: Vector) -> dict[str, float]
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
-def show(env: Env, s: Aggregator) -> Shown:
+def show(env: Env, s: AggregatorState) -> Shown:
     return Shown(s.round)
 
 
-def models(env: Env, s: Device | None, m: Shown) -> dict[str, Vector]:
+def models(env: Env, s: DeviceState | None, m: Shown) -> dict[str, Vector]:
     return {} if s is None else {"personal": s.theta}
 
 
 FEDAL = Method(
     name="fedal",
-    device=Role(device_start, device_receive, unchanged, Device),
-    hospital=Role(hospital_start, hospital_receive, hospital_close, Hospital),
-    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, Aggregator),
-    messages=(Local, Consensus, Feedback, Averages, Average, Outputs, Parcel, Share, Shares, Settled, Nobody, Shown),
+    device=Role(device_start, device_receive, unchanged, DeviceState),
+    hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
+    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
+    messages=(
+        Local,
+        Consensus,
+        Feedback,
+        Averages,
+        Average,
+        Outputs,
+        HospitalLogits,
+        Share,
+        Shares,
+        Settled,
+        Nobody,
+        Shown,
+    ),
     settings=Settings,
     env=Env,
     show=show,

@@ -14,7 +14,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal import discriminator
-from edge_sdk.methods.fedal.discriminator import Kernels
+from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels
 from edge_sdk.methods.fedal.distillation import Floats, Labels
 from edge_sdk.methods.fedal.memory import KINDS
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
@@ -155,7 +155,7 @@ class Env(NodeEnv):
     labels: Labels | None = None
     public: Inputs | None = None
     architecture: str = ""
-    discriminator: Kernels = discriminator.KERNELS
+    discriminator: DiscriminatorKernels = discriminator.KERNELS
 
 
 # Variants -------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import isclose
+from typing import ClassVar
 
 import numpy as np
 
@@ -58,7 +59,17 @@ from edge_sdk.methods.shared.local import Gradient, Indices, batches, gradient
 from edge_sdk.methods.shared.reports import training_scores
 from edge_sdk.methods.shared.server import ServerTerms, Svt, penalty, server_step
 
-__all__ = ["FEDBCD", "FEDBCD_I", "Env", "Global", "OfflineEnv", "OfflineSettings", "Settings", "policies", "warnings"]
+__all__ = [
+    "FEDBCD",
+    "FEDBCD_I",
+    "Env",
+    "FedbcdModel",
+    "OfflineEnv",
+    "OfflineSettings",
+    "Settings",
+    "policies",
+    "warnings",
+]
 
 STEPS, BATCHES, ABLE = 1, 2, 3  # purposes of randomness
 
@@ -86,8 +97,10 @@ class OfflineEnv(Env):
 
 # Messages -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Global:
+class FedbcdModel:
     """Down, to devices: z_n and the round that it belongs to."""
+
+    written_as: ClassVar[str] = "Global"
 
     model: Packed
     round: int
@@ -175,7 +188,7 @@ def common_start(env: Env) -> Vector:
 
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Device:
+class DeviceState:
     """Attributes:
     x: the personal model.
     before: the iterate before it. Both outlast rounds, and rounds without this device.
@@ -185,6 +198,8 @@ class Device:
     loss: FedBCD-I: of the last one.
     ticks: FedBCD-I: of its own clock.
     """
+
+    written_as: ClassVar[str] = "Device"
 
     x: Theta
     before: Theta
@@ -197,21 +212,21 @@ class Device:
 
 def device_start(env: Env) -> Step:
     x0 = common_start(env)
-    return Device(x0, x0), []
+    return DeviceState(x0, x0), []
 
 
-def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
-    m: Global = gather.expected(sender, message, Global)
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m: FedbcdModel = gather.expected(sender, message, FedbcdModel)
     h, z, gamma = env.settings, lowrank.unpack(env.layout, m.model), env.settings.weight(env.me)
     steps = minibatches(env, h, m.round, local_steps(env, h, m.round))
     x, before, loss = edge_update(gradient(env), h, s.x, s.before, steps, z, gamma)
     scores = training_scores(env, loss, {"global": z, "personal": s.x})
-    return Device(x, before), [Send(UP, Sum(gamma * x, gamma, 1, scores))]
+    return DeviceState(x, before), [Send(UP, Sum(gamma * x, gamma, 1, scores))]
 
 
-def offline_device_receive(env: OfflineEnv, s: Device, sender: str, message: object) -> Step:
+def offline_device_receive(env: OfflineEnv, s: DeviceState, sender: str, message: object) -> Step:
     """Train, unless that was done offline; be pulled; send."""
-    m: Global = gather.expected(sender, message, Global)
+    m: FedbcdModel = gather.expected(sender, message, FedbcdModel)
     h, z, gamma = env.settings, lowrank.unpack(env.layout, m.model), env.settings.weight(env.me)
     scores = training_scores(env, None, {"global": z, "personal": s.x})
     s = s if s.offline else train(env, s)
@@ -221,24 +236,24 @@ def offline_device_receive(env: OfflineEnv, s: Device, sender: str, message: obj
     return s, [Send(UP, Sum(gamma * x, gamma, 1, scores))]
 
 
-def offline_device_close(env: OfflineEnv, s: Device) -> Step:
+def offline_device_close(env: OfflineEnv, s: DeviceState) -> Step:
     """The device's own clock (Policy.idle): nobody has called, so train, if it can, but not for ever."""
     able = env.random(s.ticks, ABLE).random() < env.settings.offline_share
     s = replace(s, ticks=s.ticks + 1)
     return (train(env, s) if able and s.offline < env.settings.offline_limit else s), []
 
 
-def train(env: OfflineEnv, s: Device) -> Device:
+def train(env: OfflineEnv, s: DeviceState) -> DeviceState:
     """Algorithm 2: eq. (4) without the penalty."""
     steps = local_steps(env, env.settings, s.trainings)
     drawn = minibatches(env, env.settings, s.trainings, steps)
     x, before, loss = edge_update(gradient(env), env.settings, s.x, s.before, drawn)
-    return Device(x, before, s.offline + 1, s.trainings + 1, steps, loss, s.ticks)
+    return DeviceState(x, before, s.offline + 1, s.trainings + 1, steps, loss, s.ticks)
 
 
 # Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Hospital:
+class HospitalState:
     """Attributes:
     model: z_n; in sync z.
     round: that it belongs to.
@@ -248,6 +263,8 @@ class Hospital:
     count: how many devices answered in that phase.
     scores: sums over these.
     """
+
+    written_as: ClassVar[str] = "Hospital"
 
     model: Packed
     round: int = -1
@@ -263,10 +280,10 @@ def remembers(env: Env) -> bool:
 
 
 def hospital_start(env: Env) -> Step:
-    return Hospital(lowrank.dense(env.layout, common_start(env))), []
+    return HospitalState(lowrank.dense(env.layout, common_start(env))), []
 
 
-def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
+def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     """A device's answer."""
     m: Sum = gather.expected(sender, message, Sum)
     gamma = env.settings.weight(sender)
@@ -275,12 +292,12 @@ def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Ste
     return replace(s, news={**s.news, sender: m}), []
 
 
-def hospital_close(env: Env, s: Hospital) -> Step:
+def hospital_close(env: Env, s: HospitalState) -> Step:
     """The phase is over: its answers replace older ones (FedBCD), or are all there is (FedBCD-I)."""
     phase = added(None, s.news)
     latest, sums = replaced(s) if remembers(env) else ({}, phase)
     count, scores = (phase.count, gather.scores(phase)) if phase else (0, {})
-    return Hospital(s.model, s.round, {}, latest, sums, count, scores), []
+    return HospitalState(s.model, s.round, {}, latest, sums, count, scores), []
 
 
 def added(tally: Tally | None, parts: Mapping[str, Sum]) -> Tally | None:
@@ -289,7 +306,7 @@ def added(tally: Tally | None, parts: Mapping[str, Sum]) -> Tally | None:
     return tally
 
 
-def replaced(s: Hospital) -> tuple[Mapping[str, Sum], Tally | None]:
+def replaced(s: HospitalState) -> tuple[Mapping[str, Sum], Tally | None]:
     """S_n += gamma_i (x_i new - x_i old) for each device that answered. Integers: old ones vanish without a trace."""
     old = {d: s.latest[d] for d in s.news if d in s.latest}
     new = {d: Sum(m.total, m.weight) for d, m in s.news.items()}
@@ -297,7 +314,7 @@ def replaced(s: Hospital) -> tuple[Mapping[str, Sum], Tally | None]:
     return {**s.latest, **new}, added(sums, new)
 
 
-def sums_of(env: Env, s: Hospital) -> Sum | None:
+def sums_of(env: Env, s: HospitalState) -> Sum | None:
     """S_n and G_n. A device that has not been heard yet counts with the common start; in FedBCD-I not at all."""
     heard = None if s.sums is None else replace(gather.total(s.sums, env.theta0), scores={})
     unheard = sum(env.settings.weight(d) for d in sorted(env.sizes) if d not in s.latest)
@@ -312,14 +329,14 @@ def with_start(env: Env, heard: Sum | None, weight: float, count: int) -> Sum | 
     return Sum(start, weight, count) if heard is None else Sum(heard.total + start, heard.weight + weight, count)
 
 
-def ready(env: Env, s: Hospital) -> Ready:
+def ready(env: Env, s: HospitalState) -> Ready:
     h = env.settings
     model = None if h.cloud == SYNC else lowrank.unpack(env.layout, s.model)
     sums = sums_of(env, s) if h.cloud == SYNC or h.cloud_steps > 1 else None
     return Ready(model, sums, s.count, s.scores)
 
 
-def take(env: Env, s: Hospital, mixed: Packed | None, round: int, step: float) -> Hospital:
+def take(env: Env, s: HospitalState, mixed: Packed | None, round: int, step: float) -> HospitalState:
     """Eq. (6): combine (done by the aggregator), then adapt. Alone K_z times; mixed once: the others are done."""
     model = s.model if mixed is None else mixed
     if step:
@@ -327,18 +344,18 @@ def take(env: Env, s: Hospital, mixed: Packed | None, round: int, step: float) -
         for _ in range(env.settings.cloud_steps if mixed is None else 1):
             z = cloud_step(z, sums, step)
         model = lowrank.dense(env.layout, z)
-    return Hospital(model, round, latest=s.latest, sums=s.sums if remembers(env) else None)
+    return HospitalState(model, round, latest=s.latest, sums=s.sums if remembers(env) else None)
 
 
-def ask_devices(env: Env, s: Hospital) -> list[Send]:
+def ask_devices(env: Env, s: HospitalState) -> list[Send]:
     """Those that are drawn; all of them where the fastest count."""
     drawn = env.settings.selection == "drawn"
     count = env.settings.taking_part(len(env.sizes)) if drawn else len(env.here)
-    return [Send(draw.chosen(env, s.round, count), Global(s.model, s.round))]
+    return [Send(draw.chosen(env, s.round, count), FedbcdModel(s.model, s.round))]
 
 
 HOSPITAL = consensus.around(
-    Role(hospital_start, hospital_receive, hospital_close, Hospital), Pieces(ready, take, ask_devices)
+    Role(hospital_start, hospital_receive, hospital_close, HospitalState), Pieces(ready, take, ask_devices)
 )
 
 
@@ -421,21 +438,21 @@ def total_of(env: Env, parts: Mapping[str, Sum]) -> Sum | None:
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
-def show(env: Env, s: Coordinator) -> Global:
-    return Global(s.model, s.round)
+def show(env: Env, s: Coordinator) -> FedbcdModel:
+    return FedbcdModel(s.model, s.round)
 
 
-def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
+def models(env: Env, s: DeviceState | None, m: FedbcdModel) -> dict[str, Vector]:
     z = lowrank.unpack(env.layout, m.model)
     return {"global": z} if s is None else {"global": z, "personal": s.x}
 
 
 FEDBCD = Method(
     name="fedbcd",
-    device=Role(device_start, device_receive, unchanged, Device),
+    device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=HOSPITAL,
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, Coordinator),
-    messages=(Mixed, Isolated, Global, Sum, Ready),
+    messages=(Mixed, Isolated, FedbcdModel, Sum, Ready),
     settings=Settings,
     env=Env,
     show=show,
@@ -446,7 +463,7 @@ FEDBCD = Method(
 FEDBCD_I = replace(
     FEDBCD,
     name="fedbcd-i",
-    device=Role(device_start, offline_device_receive, offline_device_close, Device),
+    device=Role(device_start, offline_device_receive, offline_device_close, DeviceState),
     settings=OfflineSettings,
     env=OfflineEnv,
 )

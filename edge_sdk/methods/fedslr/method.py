@@ -126,7 +126,7 @@ class Env(NodeEnv):
 
 # Messages -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Global:
+class FedslrModel:
     """Down: the model of a round.
 
     Attributes:
@@ -136,6 +136,8 @@ class Global:
         counted: receiver -> the last round of this era in which its upload entered w.
         era: how often gamma has begun at zero again.
     """
+
+    written_as: ClassVar[str] = "Global"
 
     model: Packed
     round: int
@@ -207,7 +209,7 @@ class Past:
     counted: int = -1
 
 
-def recalled(past: Past, me: str, m: Global) -> Past | None:
+def recalled(past: Past, me: str, m: FedslrModel) -> Past | None:
     """What this node remembers now that it has been told what was counted; None: something else than it is told."""
     past, told = past if past.era == m.era else Past(m.era), m.counted.get(me, -1)
     return replace(past, counted=told) if told in (past.round, past.counted) else None
@@ -215,7 +217,7 @@ def recalled(past: Past, me: str, m: Global) -> Past | None:
 
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Device:
+class DeviceState:
     """Attributes:
     gamma: as the aggregator's mean has it, if the last upload was not counted.
     p: the personal component.
@@ -233,7 +235,7 @@ class Device:
 
 def device_start(env: Env) -> Step:
     zero = np.zeros_like(env.theta0)
-    return Device(zero, zero if env.settings.p_init == "zero" else without_norms(env), zero), []
+    return DeviceState(zero, zero if env.settings.p_init == "zero" else without_norms(env), zero), []
 
 
 def without_norms(env: Env) -> Vector:
@@ -244,8 +246,8 @@ def without_norms(env: Env) -> Vector:
     return p
 
 
-def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
-    m: Global = gather.expected(sender, message, Global)
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m: FedslrModel = gather.expected(sender, message, FedslrModel)
     past = recalled(s.past, env.me, m)
     if past is None:
         return s, [Send(UP, Forgotten())]
@@ -254,10 +256,10 @@ def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
     tried = update_auxiliary(gamma, w, w_local, env.settings.eta_g)
     upload = Sum(w_local, 1.0, 1, training_scores(env, loss, {"global": w, "personal": w + s.p}))
     p = local_fusion(env, m.round, w, s.p)
-    return Device(gamma, p, tried, replace(past, round=m.round)), [Send(UP, upload)]
+    return DeviceState(gamma, p, tried, replace(past, round=m.round)), [Send(UP, upload)]
 
 
-def auxiliary(s: Device, past: Past) -> Vector:
+def auxiliary(s: DeviceState, past: Past) -> Vector:
     """gamma_i as the aggregator's mean has it."""
     if past.era != s.past.era:
         return np.zeros_like(s.gamma)
@@ -266,7 +268,7 @@ def auxiliary(s: Device, past: Past) -> Vector:
 
 # Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Hospital:
+class HospitalState:
     """Attributes:
     past: the round of the latest question, and what became of the sums.
     tally: the uploads of that round.
@@ -283,25 +285,25 @@ class Hospital:
 
 
 def hospital_start(env: Env) -> Step:
-    return Hospital(), []
+    return HospitalState(), []
 
 
-def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
+def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     if sender != UP:
         if isinstance(message, Forgotten):
             return replace(s, forgotten=True), []
         return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
-    m: Global = gather.expected(sender, message, Global)
+    m: FedslrModel = gather.expected(sender, message, FedslrModel)
     past = recalled(s.past, env.me, m)
     if past is None:
-        return Hospital(s.past, None, s.counted, forgotten=True), [Send((), m)]
+        return HospitalState(s.past, None, s.counted, forgotten=True), [Send((), m)]
     counted = confirmed(s, past)
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
-    return Hospital(replace(past, round=m.round), None, counted), [Send(chosen, question)]
+    return HospitalState(replace(past, round=m.round), None, counted), [Send(chosen, question)]
 
 
-def confirmed(s: Hospital, past: Past) -> Mapping[str, int]:
+def confirmed(s: HospitalState, past: Past) -> Mapping[str, int]:
     """A device's upload counts only if its hospital's sum counted too."""
     if past.era != s.past.era:
         return {}
@@ -309,13 +311,13 @@ def confirmed(s: Hospital, past: Past) -> Mapping[str, int]:
     return {**s.counted, **dict.fromkeys(heard, s.past.round)}
 
 
-def hospital_close(env: Env, s: Hospital) -> Step:
+def hospital_close(env: Env, s: HospitalState) -> Step:
     return s, [Send(UP, Forgotten() if s.forgotten else gather.answer(s.tally, env.theta0))]
 
 
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Aggregator:
+class AggregatorState:
     """Attributes:
     model: w_t as it is sent; the first one is dense.
     gamma_mean: mean of gamma_i over all devices.
@@ -340,35 +342,35 @@ class Aggregator:
 def aggregator_start(env: Env) -> Step:
     if env.devices < 1:
         raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
-    s = Aggregator(lowrank.dense(env.layout, env.theta0), np.zeros_like(env.theta0))
+    s = AggregatorState(lowrank.dense(env.layout, env.theta0), np.zeros_like(env.theta0))
     return s, questions(env, s)
 
 
-def questions(env: Env, s: Aggregator) -> list[Send]:
+def questions(env: Env, s: AggregatorState) -> list[Send]:
     quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
     return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
 
 
-def question(s: Aggregator, hospital: str, devices: int) -> Global:
-    return Global(s.model, s.round, devices, {h: r for h, r in s.counted.items() if h == hospital}, s.era)
+def question(s: AggregatorState, hospital: str, devices: int) -> FedslrModel:
+    return FedslrModel(s.model, s.round, devices, {h: r for h, r in s.counted.items() if h == hospital}, s.era)
 
 
-def aggregator_receive(env: Env, s: Aggregator, sender: str, message: object) -> Step:
+def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
     if isinstance(message, Forgotten):
         return replace(s, forgotten=True), []
     return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
 
 
-def aggregator_close(env: Env, s: Aggregator) -> Step:
+def aggregator_close(env: Env, s: AggregatorState) -> Step:
     done = progress(s.round + 1, s.tally)
     s = step(env, s)
     return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
 
 
-def step(env: Env, s: Aggregator) -> Aggregator:
+def step(env: Env, s: AggregatorState) -> AggregatorState:
     """Nobody answered: the same model again, with a new draw. Nor does a round count that begins an era."""
     if s.forgotten:
-        return Aggregator(s.model, np.zeros_like(s.gamma_mean), s.round + 1, era=s.era + 1)
+        return AggregatorState(s.model, np.zeros_like(s.gamma_mean), s.round + 1, era=s.era + 1)
     if s.tally is None:
         return replace(s, round=s.round + 1)
     uploads, w = gather.total(s.tally, env.theta0), lowrank.unpack(env.layout, s.model)
@@ -376,15 +378,15 @@ def step(env: Env, s: Aggregator) -> Aggregator:
     share = uploads.count / env.devices
     gamma_mean = update_auxiliary(s.gamma_mean, w, w_mean, env.settings.eta_g, share)
     counted = {**s.counted, **dict.fromkeys(s.tally.heard, s.round)}
-    return Aggregator(aggregate(env, w, w_mean, gamma_mean), gamma_mean, s.round + 1, None, counted, s.era)
+    return AggregatorState(aggregate(env, w, w_mean, gamma_mean), gamma_mean, s.round + 1, None, counted, s.era)
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
-def show(env: Env, s: Aggregator) -> Global:
-    return Global(s.model, s.round, 0, {})
+def show(env: Env, s: AggregatorState) -> FedslrModel:
+    return FedslrModel(s.model, s.round, 0, {})
 
 
-def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
+def models(env: Env, s: DeviceState | None, m: FedslrModel) -> dict[str, Vector]:
     w = lowrank.unpack(env.layout, m.model)
     return {"global": w} if s is None else {"global": w, "personal": w + settled(env, m.round, w, s.p)}
 
@@ -397,10 +399,10 @@ def settled(env: Env, round: int, w: Vector, p: Vector) -> Vector:
 
 FEDSLR = Method(
     name="fedslr",
-    device=Role(device_start, device_receive, unchanged, Device),
-    hospital=Role(hospital_start, hospital_receive, hospital_close, Hospital),
-    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, Aggregator),
-    messages=(Global, Sum, Nobody, Forgotten),
+    device=Role(device_start, device_receive, unchanged, DeviceState),
+    hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
+    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
+    messages=(FedslrModel, Sum, Nobody, Forgotten),
     settings=Settings,
     env=Env,
     show=show,

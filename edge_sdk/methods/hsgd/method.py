@@ -40,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite, nan, sqrt
+from typing import ClassVar
 
 from edge_sdk.algebra.arrays import Theta, Values
 from edge_sdk.algebra.vectors import Vector
@@ -47,8 +48,8 @@ from edge_sdk.contract.method import DOWN, OUT, UP, Method, Role, Send, Step, un
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.hsgd import plan as hsgd_plan
 from edge_sdk.methods.hsgd import settings as hsgd_settings
-from edge_sdk.methods.hsgd.hospital import Hospital, hospital_close, hospital_receive, hospital_start
-from edge_sdk.methods.hsgd.messages import Embed, Embedding, Global, OwnSteps, Train, Trained, opened, sized
+from edge_sdk.methods.hsgd.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
+from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, OwnSteps, Train, Trained, opened, sized
 from edge_sdk.methods.hsgd.plan import NOISE, Constants, Estimate, Planned, square
 from edge_sdk.methods.hsgd.settings import Env, Plan, Settings, given
 from edge_sdk.methods.hsgd.steps import device_steps, magnitudes, minibatch
@@ -61,12 +62,14 @@ NOTHING = Estimate()
 
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Device:
+class DeviceState:
     """Attributes:
     theta_2: of the interval.
     round, interval: for which it was sent.
     weights: of the columns of zeta_2; None: no gradient is known yet.
     """
+
+    written_as: ClassVar[str] = "Device"
 
     theta_2: Values
     round: int = -1
@@ -75,24 +78,24 @@ class Device:
 
 
 def device_start(env: Env) -> Step:
-    return Device(env.theta0[env.split.blocks[2]]), []
+    return DeviceState(env.theta0[env.split.blocks[2]]), []
 
 
-def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
     m = gather.expected(sender, message, Embed, Train)
     return embedded(env, s, m) if isinstance(m, Embed) else trained(env, s, m)
 
 
-def embedded(env: Env, s: Device, m: Embed) -> Step:
+def embedded(env: Env, s: DeviceState, m: Embed) -> Step:
     """zeta_2^s, with the average model of the group."""
     theta_2 = s.theta_2 if m.device is None else sized(m.device, env.split.s2, "theta_2")
     zeta_2 = given(env.h2, env, "h2")(theta_2, minibatch(env, m.round, m.interval, env.me, env.samples))
     columns = s.weights if env.settings.columns else None
     parcel = env.settings.packed(zeta_2, columns, first=env.settings.columns and columns is None)
-    return Device(theta_2, m.round, m.interval, s.weights), [Send(UP, Embedding(parcel))]
+    return DeviceState(theta_2, m.round, m.interval, s.weights), [Send(UP, Embedding(parcel))]
 
 
-def trained(env: Env, s: Device, m: Train) -> Step:
+def trained(env: Env, s: DeviceState, m: Train) -> Step:
     if (m.round, m.interval) != (s.round, s.interval):
         raise PeerError(f"steps of round {m.round}, interval {m.interval}; the model is of {s.round}, {s.interval}")
     samples = minibatch(env, m.round, m.interval, env.me, env.samples)
@@ -105,7 +108,7 @@ def trained(env: Env, s: Device, m: Train) -> Step:
 
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Aggregator:
+class AggregatorState:
     """Attributes:
     theta: the global model.
     plan: of this round.
@@ -114,6 +117,8 @@ class Aggregator:
     estimate: of the constants.
     gradient: ||grad F|| in the round before; nan: not known.
     """
+
+    written_as: ClassVar[str] = "Aggregator"
 
     theta: Theta
     plan: Plan
@@ -131,10 +136,10 @@ def aggregator_start(env: Env) -> Step:
         raise UsageError(f"{env.split} makes {env.split.blocks[2].stop} parameters, the model has {env.layout.size}")
     if env.settings.pretraining >= env.rounds:
         raise UsageError(f"pretraining = {env.settings.pretraining} of {env.rounds} rounds: none is left to train")
-    return asked(env, Aggregator(env.theta0, env.settings.plan))
+    return asked(env, AggregatorState(env.theta0, env.settings.plan))
 
 
-def asked(env: Env, s: Aggregator) -> Step:
+def asked(env: Env, s: AggregatorState) -> Step:
     """The next global round, with a plan of its own."""
     told: list[Send] = []
     if measuring(env, s):
@@ -147,11 +152,11 @@ def asked(env: Env, s: Aggregator) -> Step:
     return s, [*told, Send(DOWN, show(env, s))]
 
 
-def measuring(env: Env, s: Aggregator) -> bool:
+def measuring(env: Env, s: AggregatorState) -> bool:
     return s.round < env.settings.pretraining
 
 
-def chosen(env: Env, s: Aggregator) -> Planned:
+def chosen(env: Env, s: AggregatorState) -> Planned:
     """S1, S2, S3 with the constants as they are known now."""
     settings = env.settings
     T = settings.iterations or (env.rounds - settings.pretraining) * settings.P
@@ -160,7 +165,7 @@ def chosen(env: Env, s: Aggregator) -> Planned:
     )
 
 
-def constants(settings: Settings, s: Aggregator) -> Constants:
+def constants(settings: Settings, s: AggregatorState) -> Constants:
     """Those of the settings where they are given, else the estimates."""
     e = s.estimate.constants
     f0, rho, delta = (a if a is not None else b for a, b in zip(
@@ -170,11 +175,11 @@ def constants(settings: Settings, s: Aggregator) -> Constants:
     return Constants(f0, rho, delta, known)
 
 
-def aggregator_receive(env: Env, s: Aggregator, sender: str, message: object) -> Step:
+def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
     return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
 
 
-def aggregator_close(env: Env, s: Aggregator) -> Step:
+def aggregator_close(env: Env, s: AggregatorState) -> Step:
     done = progress(s.round + 1, s.tally)
     s = aggregate(env, s)
     if s.round >= env.rounds or 0 < env.settings.iterations <= s.t:
@@ -183,7 +188,7 @@ def aggregator_close(env: Env, s: Aggregator) -> Step:
     return s, [done, *sends]
 
 
-def aggregate(env: Env, s: Aggregator) -> Aggregator:
+def aggregate(env: Env, s: AggregatorState) -> AggregatorState:
     """Eq. (2) over the groups that answered; with none, the same model again. A measured round leads nowhere."""
     after = replace(s, round=s.round + 1, tally=None)
     if s.tally is not None:
@@ -195,13 +200,13 @@ def aggregate(env: Env, s: Aggregator) -> Aggregator:
     return after
 
 
-def measured(env: Env, s: Aggregator, after: Aggregator, theta: Vector, uploads: Sum) -> Aggregator:
+def measured(env: Env, s: AggregatorState, after: AggregatorState, theta: Vector, uploads: Sum) -> AggregatorState:
     scores = {name: uploads.scores.get(name, 0.0) / uploads.weight for name in (*NOISE, "value")}
     e = hsgd_plan.measured(s.estimate, s.theta, theta, s.plan.eta, env.split.blocks, scores)
     return replace(after, theta=theta, estimate=e)
 
 
-def moved(env: Env, s: Aggregator, after: Aggregator, theta: Vector) -> Aggregator:
+def moved(env: Env, s: AggregatorState, after: AggregatorState, theta: Vector) -> AggregatorState:
     """After P iterations, of which the mean gradient stands for the one at the next round's start."""
     way = sum(env.settings.eta_at(s.plan, t) for t in range(s.t, s.t + s.plan.P))
     gradient = sqrt(square(s.theta - theta)) / way if way > 0 else nan
@@ -209,22 +214,22 @@ def moved(env: Env, s: Aggregator, after: Aggregator, theta: Vector) -> Aggregat
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
-def show(env: Env, s: Aggregator) -> Global:
-    return Global(s.theta, s.round, s.t, s.plan, measuring(env, s))
+def show(env: Env, s: AggregatorState) -> HsgdModel:
+    return HsgdModel(s.theta, s.round, s.t, s.plan, measuring(env, s))
 
 
-def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
+def models(env: Env, s: DeviceState | None, m: HsgdModel) -> dict[str, Vector]:
     return {"global": m.theta}
 
 
-def forward(env: Env, m: Global, device: str) -> Global:
+def forward(env: Env, m: HsgdModel, device: str) -> HsgdModel:
     """A device cannot judge alone: its hospital adds zeta_1 of the samples that it is judged on."""
     if env.h1_held_out is None:
         return m
     return replace(m, zeta_1=env.h1_held_out(m.theta[env.split.blocks[1]], device))
 
 
-def scorer(env: Env, m: Global) -> Callable[[Vector], Mapping[str, float]] | None:
+def scorer(env: Env, m: HsgdModel) -> Callable[[Vector], Mapping[str, float]] | None:
     score, zeta_1, (combined, _, device) = env.score_held_out, m.zeta_1, env.split.blocks
     if score is None or zeta_1 is None:
         return None
@@ -233,10 +238,10 @@ def scorer(env: Env, m: Global) -> Callable[[Vector], Mapping[str, float]] | Non
 
 HSGD = Method(
     name="hsgd",
-    device=Role(device_start, device_receive, unchanged, Device),
-    hospital=Role(hospital_start, hospital_receive, hospital_close, Hospital),
-    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, Aggregator),
-    messages=(Global, Embed, Embedding, Train, Trained, OwnSteps, Sum, Nobody, Planned),
+    device=Role(device_start, device_receive, unchanged, DeviceState),
+    hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
+    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
+    messages=(HsgdModel, Embed, Embedding, Train, Trained, OwnSteps, Sum, Nobody, Planned),
     settings=Settings,
     env=Env,
     show=show,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Loopback, Weather
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.augfl import method as augfl
 from edge_sdk.methods.augfl.method import AUGFL, Settings, Sums, Upload
-from edge_sdk.methods.augfl.sums import Census, Counted, Global
+from edge_sdk.methods.augfl.sums import AugflModel, Census, Counted
 from edge_sdk.methods.shared import meta
 from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
 from edge_sdk.wire.codec.codec import Codec
@@ -47,11 +47,11 @@ def error(path, history):
     return max(np.abs(a - h.next).max() for a, h in zip(path[1:], history, strict=True))
 
 
-def counted_by_hospitals(trace):
+def counted_by_hospitals(transcript):
     """Aggregator round -> devices whose upload its hospital had, where the aggregator heard that hospital."""
     rounds = {}
     for h in TREE:
-        for c in trace.closed.get(h, []):
+        for c in transcript.closed.get(h, []):
             if c.state.asked is not None:
                 rounds.setdefault(c.state.asked.round, {})[h] = set(c.children)
     return rounds
@@ -70,22 +70,22 @@ def test_equals_algorithm_1(seed):
 @pytest.mark.parametrize("hvp", ["central", "exact", "none"])
 def test_every_form_of_the_upload_gives_these_iterates(upload, start, hvp):
     s = replace(BASIC, upload=upload, y_init=start, hvp=hvp)
-    _, trace, path = play(SMOOTH, s, 20, pull=PULL)
+    _, transcript, path = play(SMOOTH, s, 20, pull=PULL)
     history = algorithm_1(SMOOTH, s, 20, gradient=PULL.gradient)
     assert error(path, history) < 1e-12
-    for m, h in zip(told(trace, Progress), history, strict=True):
+    for m, h in zip(told(transcript, Progress), history, strict=True):
         residual = np.linalg.norm(h.gR - sum(h.y.values()))
         assert abs(m.sums["residual"] - residual) < 1e-10
 
 
 def test_the_short_forms_have_half_the_numbers_on_both_hops():
     for upload, device, hospital in (("theta_y", 2 * N, 2 * N), ("u", N, N), ("y", N, N)):
-        _, trace, _ = play(SMOOTH, replace(BASIC, upload=upload), 6, weather=Weather(repeat=0.0))
-        ups = [m for _, _, m in trace.crossed if isinstance(m, Upload)]
-        sums = [m for _, _, m in trace.crossed if isinstance(m, Sums)]
+        _, transcript, _ = play(SMOOTH, replace(BASIC, upload=upload), 6, faults=NetworkFaults(repeat=0.0))
+        ups = [m for _, _, m in transcript.crossed if isinstance(m, Upload)]
+        sums = [m for _, _, m in transcript.crossed if isinstance(m, Sums)]
         assert {sum(v.size for v in (m.theta, m.y, m.u) if v is not None) for m in ups} == {device}
         assert {sum(v.size for v in (m.u, m.y) if v is not None) for m in sums} == {hospital}
-        assert {m.model.values.size for _, _, m in trace.crossed if isinstance(m, Global)} == {N}
+        assert {m.model.values.size for _, _, m in transcript.crossed if isinstance(m, AugflModel)} == {N}
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
@@ -100,13 +100,13 @@ def test_weights_are_shares_of_all_training_devices(weighting):
 def test_without_devices_weight_only_the_model_of_the_aggregator_is_distilled():
     s = replace(BASIC, weighting="none")
     clients = clients_of(log_cosh)
-    _, trace, path = play(clients, s, 50, pull=PULL)
+    _, transcript, path = play(clients, s, 50, pull=PULL)
     theta, rho = THETA0, sum(c.rho for c in clients.values())
     for _ in range(50):
         theta = theta - PULL.gradient(theta) / rho
     assert np.abs(path[-1] - theta).max() < 1e-12
     assert not any(c.calls for c in clients.values())
-    assert all("loss" not in m.sums for m in told(trace, Progress))
+    assert all("loss" not in m.sums for m in told(transcript, Progress))
 
 
 # Whatever the network does --------------------------------------------------------------------------------------
@@ -115,17 +115,17 @@ def test_without_devices_weight_only_the_model_of_the_aggregator_is_distilled():
 def test_who_is_silent_counts_with_its_latest(upload, start, seed):
     """Also where an upload was made and lost: then the dual has not moved."""
     s = replace(BASIC, upload=upload, y_init=start, weighting="uniform")
-    _, trace, path = play(SMOOTH, s, 40, pull=PULL, weather=LOSSY, policies=HASTY, seed=seed)
-    history = by_what_arrived(s, trace, path)
+    _, transcript, path = play(SMOOTH, s, 40, pull=PULL, faults=LOSSY, policies=HASTY, seed=seed)
+    history = by_what_arrived(s, transcript, path)
     assert error(path, history) < 1e-10
-    fresh = [m.devices for m in told(trace, Progress)]
+    fresh = [m.devices for m in told(transcript, Progress)]
     assert min(fresh) < 6 and len(fresh) == 40
 
 
-def by_what_arrived(s, trace, path):
+def by_what_arrived(s, transcript, path):
     """Algorithm 1 in which a hospital counts with what it had when the aggregator last heard it."""
-    parts = counted_by_hospitals(trace)
-    closes = [c for c in trace.closed["aggregator"] if c.state.round]
+    parts = counted_by_hospitals(transcript)
+    closes = [c for c in transcript.closed["aggregator"] if c.state.round]
     heard = {c.state.round - 1: {h for h in c.children} for c in closes}
     rho, w = {d: c.rho for d, c in SMOOTH.items()}, dict.fromkeys(SMOOTH, 1 / 6)
     y, u, up, history = {}, {}, {}, []
@@ -153,46 +153,46 @@ def test_the_order_of_arrival_leaves_no_trace(upload, start):
     """Bit for bit, in float32 as live."""
     s, ends = replace(BASIC, upload=upload, y_init=start), set()
     for seed in range(3):
-        net, trace, _ = play(SMOOTH, s, 8, pull=PULL, theta0=THETA0.astype(np.float32), seed=seed,
-                             weather=Weather(delay=(0.1, 9.0)))  # fmt: skip
-        told_ = tuple(m.sums["residual"] for m in told(trace, Progress))
+        net, transcript, _ = play(SMOOTH, s, 8, pull=PULL, theta0=THETA0.astype(np.float32), seed=seed,
+                             faults=NetworkFaults(delay=(0.1, 9.0)))  # fmt: skip
+        told_ = tuple(m.sums["residual"] for m in told(transcript, Progress))
         ends.add((net.nodes["aggregator"].record.state.model.values.tobytes(), told_))
     assert len(ends) == 1
 
 
 def test_a_device_that_comes_late_is_counted_from_then_on():
-    weather = Weather(away={"d5": [(0, 40)]})
-    net, trace, path = play(SMOOTH, BASIC, 40, weather=weather, policies=HASTY)
-    devices = [m.devices for m in told(trace, Progress)]
+    faults = NetworkFaults(away={"d5": [(0, 40)]})
+    net, transcript, path = play(SMOOTH, BASIC, 40, faults=faults, policies=HASTY)
+    devices = [m.devices for m in told(transcript, Progress)]
     assert devices[0] == 5 and devices[-1] == 6
     assert sum(net.nodes["aggregator"].record.state.samples.values()) == sum(c.samples for c in SMOOTH.values())
     wanted = algorithm_1(SMOOTH, BASIC, 1000)[-1].next
-    long = play(SMOOTH, BASIC, 250, weather=weather, policies=HASTY)[2]
+    long = play(SMOOTH, BASIC, 250, faults=faults, policies=HASTY)[2]
     assert np.abs(long[-1] - wanted).max() < 1e-3 < np.abs(path[5] - wanted).max()
 
 
 def test_a_part_of_the_devices():
     s = replace(BASIC, participation=3, weighting="uniform")
-    _, trace, path = play(SMOOTH, s, 30, pull=PULL)
-    assert {m.devices for m in told(trace, Progress)} == {3}
-    assert error(path, by_what_arrived(s, trace, path)) < 1e-12
+    _, transcript, path = play(SMOOTH, s, 30, pull=PULL)
+    assert {m.devices for m in told(transcript, Progress)} == {3}
+    assert error(path, by_what_arrived(s, transcript, path)) < 1e-12
     long = play(SMOOTH, s, 250, pull=PULL)[2]
     wanted = algorithm_1(SMOOTH, s, 2000, gradient=PULL.gradient, weights=dict.fromkeys(SMOOTH, 1 / 6))[-1].next
     assert np.abs(long[-1] - wanted).max() < 1e-6
 
 
 def test_nobody_is_there_for_a_while():
-    weather = Weather(away={d: [(0, 60)] for d in DEVICES})
-    _, trace, path = play(SMOOTH, BASIC, 20, pull=PULL, weather=weather, policies=HASTY)
-    devices = [m.devices for m in told(trace, Progress)]
+    faults = NetworkFaults(away={d: [(0, 60)] for d in DEVICES})
+    _, transcript, path = play(SMOOTH, BASIC, 20, pull=PULL, faults=faults, policies=HASTY)
+    devices = [m.devices for m in told(transcript, Progress)]
     assert devices[0] == 0 and devices[-1] == 6 and len(devices) == 20
     assert np.array_equal(path[1], THETA0) and not np.array_equal(path[-1], THETA0)
 
 
 def test_a_device_that_diverges_does_not_hold_up_the_others():
     wild = replace(SMOOTH["d2"], support=Steep(), query=Steep())
-    _, trace, path = play({**SMOOTH, "d2": wild}, BASIC, 8)
-    assert {m.devices for m in told(trace, Progress)} == {5} and np.isfinite(path[-1]).all()
+    _, transcript, path = play({**SMOOTH, "d2": wild}, BASIC, 8)
+    assert {m.devices for m in told(transcript, Progress)} == {5} and np.isfinite(path[-1]).all()
 
 
 class Steep:
@@ -205,9 +205,9 @@ class Steep:
 
 def test_a_device_with_one_sample_cannot_take_part():
     clients = {**SMOOTH, "d4": replace(SMOOTH["d4"], samples=1)}
-    _, trace, path = play(clients, BASIC, 8)
+    _, transcript, path = play(clients, BASIC, 8)
     rest = {d: c for d, c in clients.items() if d != "d4"}
-    assert {m.devices for m in told(trace, Progress)} == {5}
+    assert {m.devices for m in told(transcript, Progress)} == {5}
     assert error(path, algorithm_1(rest, BASIC, 8)) < 1e-12
 
 
@@ -231,18 +231,18 @@ def test_devices_that_never_train_are_judged_by_themselves():
         score = lambda theta, c=c: {"samples": 4.0, "correct": 2.0, "loss": c.query(theta)}  # noqa: E731
         envs[d] = replace(envs[d], score=score)
     net = Loopback(evaluated(AUGFL), TREE, envs, {"aggregator": Policy(quorum=1)})
-    trace = net.run()
+    transcript = net.run()
     trains = {h: meta.training_devices(replace(envs[h], me=h), 0.34) for h in TREE}
     out = {h: set(devices) - set(trains[h]) for h, devices in TREE.items()}
     unseen = {d for devices in out.values() for d in devices}
     assert [len(out[h]) for h in TREE] == [1, 1, 0]
     assert all(not clients[d].calls or set(clients[d].calls) == {"support"} for d in unseen)
     rest = {d: c for d, c in clients.items() if d not in unseen}
-    assert error(path_of(trace), algorithm_1(rest, s, 5)) < 1e-12
-    (report,) = told(trace, Report)
+    assert error(path_of(transcript), algorithm_1(rest, s, 5)) < 1e-12
+    (report,) = told(transcript, Report)
     assert report.sums["devices"] == 6 and report.sums["unseen_devices"] == 2 and report.sums["unseen_samples"] == 8
     for d in DEVICES:
-        (m,) = told(trace, Models, d)
+        (m,) = told(transcript, Models, d)
         theta = m.models["global"]
         phi = theta
         for _ in range(3):
@@ -254,16 +254,16 @@ def test_devices_that_never_train_are_judged_by_themselves():
 # Stopping, telling, refusing ------------------------------------------------------------------------------------
 def test_the_run_stops_where_the_residual_is_small():
     s = replace(BASIC, stop=1e-6)
-    _, trace, path = play(QUADRATIC, s, 5000, pull=PULL)
-    residuals = [m.sums["residual"] for m in told(trace, Progress)]
+    _, transcript, path = play(QUADRATIC, s, 5000, pull=PULL)
+    residuals = [m.sums["residual"] for m in told(transcript, Progress)]
     assert len(residuals) < 1000 and residuals[-1] <= 1e-6 < residuals[-2]
     assert error(path, algorithm_1(QUADRATIC, s, len(residuals), gradient=PULL.gradient)) < 1e-11
 
 
 def test_what_is_told_of_a_round():
-    _, trace, _ = play(SMOOTH, BASIC, 5, pull=PULL)
+    _, transcript, _ = play(SMOOTH, BASIC, 5, pull=PULL)
     history = algorithm_1(SMOOTH, BASIC, 5, gradient=PULL.gradient)
-    for m, h in zip(told(trace, Progress), history, strict=True):
+    for m, h in zip(told(transcript, Progress), history, strict=True):
         loss = sum(c.value(h.theta, 0.3) for c in SMOOTH.values())
         assert abs(m.sums["loss"] - loss) < 1e-10
         assert abs(m.sums["primal_residual"] - sum(((v - h.theta) ** 2).sum() for v in h.theta_i.values())) < 1e-10
@@ -274,7 +274,7 @@ def test_what_is_told_of_a_round():
 
 def test_four_gradients_a_round():
     clients = clients_of(log_cosh)
-    play(clients, BASIC, 7, weather=Weather(repeat=0.0))
+    play(clients, BASIC, 7, faults=NetworkFaults(repeat=0.0))
     for c in clients.values():
         assert len(c.calls) == 4 * 7 and c.calls[:4] == ["support", "query", "support", "support"]
 
@@ -303,7 +303,7 @@ def test_what_a_device_must_not_send():
         Sums(1.0, 3, 1, 2, u=THETA0),
         Sums(1.0, 3, 1, 1),
         Counted(-1),
-        Global(lowrank.dense(LAYOUT, THETA0), -1, 0),
+        AugflModel(lowrank.dense(LAYOUT, THETA0), -1, 0),
     ],
 )
 def test_messages_are_checked(message):
@@ -343,7 +343,7 @@ def without_hessian(**given):
 def test_the_penalty_of_the_aggregator_composes_with_its_regulariser():
     """At the fixed point of the step: 0 in grad F + lambda grad R_h + the subdifferential of the penalty."""
     s = replace(BASIC, penalty="nuclear", penalty_weight=0.3, weighting="uniform")
-    _, trace, path = play(QUADRATIC, s, 800, pull=PULL)
+    _, transcript, path = play(QUADRATIC, s, 800, pull=PULL)
     theta = path[-1]
     w = dict.fromkeys(QUADRATIC, 1 / 6)
     slope = sum(w[d] * c.meta_gradient(theta, s.alpha, 1e-3) for d, c in QUADRATIC.items()) + PULL.gradient(theta)
@@ -353,7 +353,7 @@ def test_the_penalty_of_the_aggregator_composes_with_its_regulariser():
     dual = -slope[:4].reshape(2, 2) / 0.3
     assert 0 < rank <= 2 and np.linalg.norm(dual, 2) <= 1 + 1e-8
     assert np.abs(a[:, :rank].T @ dual @ bt[:rank].T - np.eye(rank)).max() < 1e-8
-    assert all("residual" not in m.sums for m in told(trace, Progress))
+    assert all("residual" not in m.sums for m in told(transcript, Progress))
 
 
 def test_warnings_name_what_the_theorem_does_not_cover():
@@ -369,5 +369,5 @@ def test_warnings_name_what_the_theorem_does_not_cover():
 
 
 def test_a_silent_device_does_not_stop_the_census():
-    _, trace, _ = play(SMOOTH, BASIC, 4, weather=Weather(away={"d5": [(0, inf)]}), policies=HASTY)
-    assert [m.round for m in told(trace, Progress)] == [1, 2, 3, 4]
+    _, transcript, _ = play(SMOOTH, BASIC, 4, faults=NetworkFaults(away={"d5": [(0, inf)]}), policies=HASTY)
+    assert [m.round for m in told(transcript, Progress)] == [1, 2, 3, 4]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Loopback, Weather
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.methods.augfl import method as augfl
 from edge_sdk.methods.augfl.method import Settings
 from edge_sdk.methods.augfl.settings import largest_curvature, least_rho_sum, margins, meta_smoothness
-from edge_sdk.methods.augfl.sums import Global, Upload
+from edge_sdk.methods.augfl.sums import AugflModel, Upload
 from edge_sdk.methods.perfedavg import PERFEDAVG
 from edge_sdk.methods.perfedavg import Settings as PerFedAvgSettings
 from edge_sdk.methods.shared import meta
@@ -42,7 +42,7 @@ BASIC = Settings(alpha=0.3)
 PULL = L2(0.4)
 RHO = {d: c.rho for d, c in SMOOTH.items()}
 W = weights_of(SMOOTH)
-QUIET = Weather(repeat=0.0)
+QUIET = NetworkFaults(repeat=0.0)
 
 
 # The oracle -----------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def oracle():
 def test_golden_values(monkeypatch):
     clients, w, theta_p, y0 = oracle()
     monkeypatch.setattr(augfl, "weight_of", lambda env, m: w[env.me])
-    more = {"pull": L2(0.4, theta_p), "y0": y0, "theta0": np.zeros(N), "tree": TREE_OF_FIVE, "weather": QUIET}
+    more = {"pull": L2(0.4, theta_p), "y0": y0, "theta0": np.zeros(N), "tree": TREE_OF_FIVE, "faults": QUIET}
     _, _, path = play(clients, BASIC, 10, **more)
     for t, theta in ORACLE.items():
         assert np.abs(path[t] - theta).max() < 1e-12
@@ -90,10 +90,10 @@ def test_golden_values(monkeypatch):
 def test_identities():
     """(A) to (D) of the derivation, on what the nodes of a run hold; for any loss, rho_i, w_i and y_i^-1."""
     rounds, y0 = 30, {d: np.random.default_rng([9, i]).normal(size=N) for i, d in enumerate(DEVICES)}
-    _, trace, path = play(SMOOTH, BASIC, rounds, pull=PULL, y0=y0, weather=QUIET)
-    tried = {d: [s.tried for s in trace.states[d] if s.round >= 0] for d in DEVICES}
-    before = {d: [s.y for s in trace.states[d] if s.round >= 0] for d in DEVICES}
-    copies = {d: [m.theta for who, _, m in trace.crossed if who == d and isinstance(m, Upload)] for d in DEVICES}
+    _, transcript, path = play(SMOOTH, BASIC, rounds, pull=PULL, y0=y0, faults=QUIET)
+    tried = {d: [s.tried for s in transcript.states[d] if s.round >= 0] for d in DEVICES}
+    before = {d: [s.y for s in transcript.states[d] if s.round >= 0] for d in DEVICES}
+    copies = {d: [m.theta for who, _, m in transcript.crossed if who == d and isinstance(m, Upload)] for d in DEVICES}
     total = sum(RHO.values())
     g = [{d: c.meta_gradient(path[t], 0.3, BASIC.delta(t)) for d, c in SMOOTH.items()} for t in range(rounds)]
     for t in range(rounds):
@@ -108,7 +108,7 @@ def test_identities():
         forms = sum(W[d] * g[t][d] for d in DEVICES) + PULL.gradient(path[t])
         change = total * (path[t] - path[t + 1]) + sum(y[d] - y_before[d] for d in DEVICES)
         assert max(np.abs(residual - forms).max(), np.abs(residual - change).max()) < 1e-12  # (D)
-        told_ = told(trace, Progress)[t].sums["residual"]
+        told_ = told(transcript, Progress)[t].sums["residual"]
         assert abs(told_ - np.linalg.norm(residual)) < 1e-12
 
 
@@ -123,7 +123,7 @@ def test_the_residual_is_the_gradient_but_for_the_difference():
 
 def test_duals_do_not_depend_on_where_they_began():
     env = envs_of(SMOOTH, BASIC, 3)["d2"]
-    question = Global(lowrank.dense(LAYOUT, THETA0), 0, 0, 54, 6)
+    question = AugflModel(lowrank.dense(LAYOUT, THETA0), 0, 0, 54, 6)
     one, _ = augfl.device_receive(env, augfl.device_start(env)[0], "up", question)
     other_env = replace(env, y_init=np.ones(N))
     other, _ = augfl.device_receive(other_env, augfl.device_start(other_env)[0], "up", question)
@@ -143,10 +143,10 @@ def optimum(clients, w, alpha, lam):
 
 def test_fixed_point_on_quadratics():
     quick = {d: replace(c, rho=c.rho / 3) for d, c in QUADRATIC.items()}
-    net, trace, path = play(quick, BASIC, 300, pull=PULL, weather=QUIET)
+    net, transcript, path = play(quick, BASIC, 300, pull=PULL, faults=QUIET)
     w = weights_of(QUADRATIC)
     assert np.abs(path[-1] - optimum(QUADRATIC, w, 0.3, 0.4)).max() < 1e-11
-    copies = [m.theta for _, _, m in trace.crossed if isinstance(m, Upload)][-6:]
+    copies = [m.theta for _, _, m in transcript.crossed if isinstance(m, Upload)][-6:]
     assert max(np.abs(v - path[-1]).max() for v in copies) < 1e-11
     y = {d: net.nodes[d].record.state.tried for d in DEVICES}
     slopes = {d: c.meta_gradient(path[-1], 0.3, 1e-3) for d, c in QUADRATIC.items()}
@@ -174,7 +174,7 @@ def test_the_exact_admm_has_the_same_limit():
 def test_stationary_on_a_loss_that_is_not_quadratic():
     """The difference gets ever more exact, so the limit is stationary for the true meta-gradient."""
     s = replace(BASIC, delta_power=2.0)
-    _, _, path = play(SMOOTH, s, 300, pull=PULL, weather=QUIET)
+    _, _, path = play(SMOOTH, s, 300, pull=PULL, faults=QUIET)
     exact = sum(W[d] * c.meta_gradient(path[-1], 0.3, 0, "exact") for d, c in SMOOTH.items())
     assert np.abs(exact + PULL.gradient(path[-1])).max() < 1e-9
 
@@ -254,7 +254,7 @@ def test_lambda_zero_never_asks_for_a_pretrained_model():
 def test_alpha_zero_is_linearised_admm_on_the_query_losses():
     s = replace(BASIC, alpha=0.0)
     clients = clients_of(log_cosh)
-    _, _, path = play(clients, s, 25, weather=QUIET)
+    _, _, path = play(clients, s, 25, faults=QUIET)
     assert all(set(c.calls) == {"query"} and len(c.calls) == 25 for c in clients.values())
     theta, past, total = THETA0, None, sum(c.rho for c in clients.values())
     for t in range(25):
@@ -270,7 +270,7 @@ def test_without_duals_it_is_per_fedavg(hvp, upload):
     clients = clients_of(log_cosh)
     for c in clients.values():
         c.rho = 1.2  # FedAvg has one local step size for all
-    _, _, path = play(clients, s, 12, weather=QUIET)
+    _, _, path = play(clients, s, 12, faults=QUIET)
     other = PerFedAvgSettings(alpha=0.3, hvp=hvp, eta_l=1 / (6 * 1.2))
     envs = envs_of(clients, other, 12, method=PERFEDAVG)
     net = Loopback(PERFEDAVG, TREE, envs, {}, 0, QUIET)
@@ -285,7 +285,7 @@ def test_without_duals_it_is_per_fedavg(hvp, upload):
 
 def test_one_device():
     clients = {"d": clients_of(log_cosh, names=("d",))["d"]}
-    _, _, path = play(clients, BASIC, 20, tree={"h": ("d",)}, weather=QUIET)
+    _, _, path = play(clients, BASIC, 20, tree={"h": ("d",)}, faults=QUIET)
     theta, past = THETA0, 0.0
     for t in range(20):
         g = clients["d"].meta_gradient(theta, 0.3, BASIC.delta(t))
@@ -320,10 +320,10 @@ def test_a_device_that_is_cut_in_two_halves_of_equal_data():
 
 def test_devices_that_are_all_alike_are_as_one():
     alike = dict.fromkeys(DEVICES, replace(SMOOTH["d0"], rho=0.3))
-    _, trace, path = play(alike, BASIC, 15, weather=QUIET)
-    _, _, single = play({"d0": replace(SMOOTH["d0"], rho=1.8)}, BASIC, 15, tree={"h": ("d0",)}, weather=QUIET)
+    _, transcript, path = play(alike, BASIC, 15, faults=QUIET)
+    _, _, single = play({"d0": replace(SMOOTH["d0"], rho=1.8)}, BASIC, 15, tree={"h": ("d0",)}, faults=QUIET)
     assert np.abs(path[-1] - single[-1]).max() < 1e-12
-    copies = [m.theta for _, _, m in trace.crossed if isinstance(m, Upload)][-6:]
+    copies = [m.theta for _, _, m in transcript.crossed if isinstance(m, Upload)][-6:]
     assert all(np.array_equal(copies[0], v) for v in copies)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.methods.fedal import aggregator as fedal_server
 from edge_sdk.methods.fedal import discriminator, distillation
 from edge_sdk.methods.fedal import method as fedal
@@ -116,23 +116,23 @@ def arrays_of(message):
 
 
 def test_11_only_logits_leave_a_device_and_it_gets_two_such_arrays():
-    _, trace = play(SMALL, 3, weather=Weather(repeat=0.0))
+    _, transcript = play(SMALL, 3, faults=NetworkFaults(repeat=0.0))
     B, K = SMALL.public_batch, CLASSES
     kinds = set()
-    for sender, receiver, m in trace.crossed:
+    for sender, receiver, m in transcript.crossed:
         kinds.add((sender[0], type(m).__name__))
         if sender in DEVICES:
             assert [a.shape for a in arrays_of(m)] == ([(B, K)] if isinstance(m, Outputs) else [])
         if receiver in DEVICES:
             assert [a.shape for a in arrays_of(m)] == ([(B, K)] * 2 if isinstance(m, Feedback) else [])
-    assert kinds == {("d", "Outputs"), ("d", "Settled"), ("h", "Parcel"), ("h", "Settled"), ("h", "Local"),
+    assert kinds == {("d", "Outputs"), ("d", "Settled"), ("h", "HospitalLogits"), ("h", "Settled"), ("h", "Local"),
                      ("h", "Feedback"), ("a", "Local"), ("a", "Consensus")}  # fmt: skip
 
 
 def test_11_no_name_of_a_device_goes_up():
-    _, trace = play(SMALL, 1, through=lambda m: m)
+    _, transcript = play(SMALL, 1, through=lambda m: m)
     codec = Codec(FEDAL.messages, dtype=np.float64)
-    up = [codec.encode(m) for sender, receiver, m in trace.crossed if receiver == "aggregator"]
+    up = [codec.encode(m) for sender, receiver, m in transcript.crossed if receiver == "aggregator"]
     assert up and not any(f'"{d}"'.encode() in data or d.encode() in data for d in DEVICES for data in up)
 
 
@@ -141,19 +141,19 @@ def test_12_bytes_are_those_of_the_paper():
     s, rounds = replace(SMALL, tau=2), 3
     once = rounds * s.tau * s.public_batch * CLASSES * 4
     for settings, down in ((s, 2), (replace(s, al=0.0), 1), (replace(s, kd=0.0), 1)):
-        _, trace = play(settings, rounds, dtype=np.float32, weather=Weather(repeat=0.0))
-        sent = sum(a.nbytes for who, _, m in trace.crossed if who == "d3" for a in arrays_of(m))
-        received = sum(a.nbytes for _, to, m in trace.crossed if to == "d3" for a in arrays_of(m))
+        _, transcript = play(settings, rounds, dtype=np.float32, faults=NetworkFaults(repeat=0.0))
+        sent = sum(a.nbytes for who, _, m in transcript.crossed if who == "d3" for a in arrays_of(m))
+        received = sum(a.nbytes for _, to, m in transcript.crossed if to == "d3" for a in arrays_of(m))
         assert (sent, received) == (once, down * once)
 
 
 def test_13_the_discriminator_rests_in_the_local_stage_and_references_stay():
-    _, trace = play(SMALL, 2, weather=Weather(repeat=0.0))
-    closes = trace.closed["aggregator"]
+    _, transcript = play(SMALL, 2, faults=NetworkFaults(repeat=0.0))
+    closes = transcript.closed["aggregator"]
     settled = [c.state.w for c in closes]
     assert np.array_equal(settled[SMALL.tau - 1], settled[SMALL.tau])  # the close that ends a round teaches nothing
     assert not np.array_equal(settled[0], settled[1])
-    stage = [s.references for s in trace.states["d1"] if s.round == 0]
+    stage = [s.references for s in transcript.states["d1"] if s.round == 0]
     assert all(np.array_equal(r, stage[0]) for r in stage) and stage[0].shape == (3, 8, CLASSES)
 
 
@@ -167,11 +167,11 @@ def test_16_groups_are_equal_after_averaging_and_who_is_alone_keeps_its_own(aver
     nets = (Net(), Net((4,)), Net((4,)), Net(), Net((3, 4)), Net((4,)))
     parties = {d: drawn(i, net) for i, (d, net) in enumerate(zip(DEVICES, nets, strict=True))}
     s = replace(SMALL, averaging=averaging)
-    net, trace = play(s, 2, parties=parties)
+    net, transcript = play(s, 2, parties=parties)
     assert difference(net, literal(s, 2, parties=parties).play(2)) < 1e-12
-    told_average = [(to, m) for _, to, m in trace.crossed if type(m).__name__ == "Average"]
+    told_average = [(to, m) for _, to, m in transcript.crossed if type(m).__name__ == "Average"]
     assert {to for to, m in told_average if m.model is None} == {"d4"}
-    after = [(d, s_) for d in ("d0", "d3") for s_ in trace.states[d]]
+    after = [(d, s_) for d in ("d0", "d3") for s_ in transcript.states[d]]
     first = {d: next(x.theta for n, x in after if n == d and (x.exchange == s.tau or averaging == "after_local"))
              for d in ("d0", "d3")}  # fmt: skip
     assert first["d0"].shape == first["d3"].shape

@@ -14,7 +14,7 @@ from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedal import method as fedal
-from edge_sdk.methods.fedal.messages import Consensus, Feedback, Local, Outputs, Parcel, Settled, Share
+from edge_sdk.methods.fedal.messages import Consensus, Feedback, HospitalLogits, Local, Outputs, Settled, Share
 from edge_sdk.methods.fedal.method import FEDAL, public_rows
 from edge_sdk.methods.fedal.settings import VARIANTS, Env, Settings
 from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
@@ -40,8 +40,8 @@ def test_variants_are_weights():
 
 
 def test_rounds_report_the_game_and_forgetting():
-    _, trace = play(replace(SMALL, measure=2), 4)
-    rounds = told(trace, Progress)
+    _, transcript = play(replace(SMALL, measure=2), 4)
+    rounds = told(transcript, Progress)
     for m in rounds:
         n = m.sums["exchanged"]
         assert m.devices == 6 and n == 6 * SMALL.tau
@@ -55,15 +55,15 @@ def test_rounds_report_the_game_and_forgetting():
 
 def test_evaluation_judges_the_models_where_a_round_ends():
     method = evaluated(FEDAL, every=2)
-    net, trace = play(SMALL, 5, method=method)
+    net, transcript = play(SMALL, 5, method=method)
     plain, _ = play(SMALL, 5)
-    reports = told(trace, Report)
+    reports = told(transcript, Report)
     assert [(m.round, m.final) for m in reports] == [(2, False), (4, False), (5, True)]
-    rounds = {m.round: m.sums for m in told(trace, Progress)}
+    rounds = {m.round: m.sums for m in told(transcript, Progress)}
     assert all(m.sums["personal_correct"] == rounds[m.round]["personal_correct"] for m in reports)
     for d in DEVICES:
         assert np.array_equal(state(net, d).theta, state(plain, d).theta)
-        (kept,) = told(trace, Models, d)
+        (kept,) = told(transcript, Models, d)
         assert np.array_equal(kept.models["personal"], state(net, d).theta)
 
 
@@ -82,8 +82,8 @@ def test_learning_from_others_helps():
     alone = replace(SMALL, kd=0.0, al=0.0, **NO_LF)
     reached = {}
     for name, s in {"alone": alone, "fedal": SMALL}.items():
-        _, trace = play(replace(s, eta_l=0.1), 40)
-        reached[name] = told(trace, Progress)[-1].sums["personal_correct"]
+        _, transcript = play(replace(s, eta_l=0.1), 40)
+        reached[name] = told(transcript, Progress)[-1].sums["personal_correct"]
     assert reached["fedal"] > reached["alone"]
 
 
@@ -131,9 +131,15 @@ def test_messages_that_do_not_fit_are_refused():
     s, _ = FEDAL.aggregator.start(envs["aggregator"])
     for slots in ((0, 3), (5,)):
         with pytest.raises(PeerError, match="h0 sent logits"):
-            FEDAL.aggregator.receive(envs["aggregator"], s, "h0", Parcel(slots, np.zeros((len(slots), 8, CLASSES))))
+            FEDAL.aggregator.receive(
+                envs["aggregator"], s, "h0", HospitalLogits(slots, np.zeros((len(slots), 8, CLASSES)))
+            )
     with pytest.raises(PeerError, match="there are 3"):
         FEDAL.hospital.receive(envs["h0"], h, UP, Consensus(0, 0, 4, None, (3,), None, "logits"))
-    for bad in (Parcel((1, 0), np.zeros((2, 8, 3))), Parcel((0,), np.zeros((2, 8, 3))), Local(0, "dance")):
+    for bad in (
+        HospitalLogits((1, 0), np.zeros((2, 8, 3))),
+        HospitalLogits((0,), np.zeros((2, 8, 3))),
+        Local(0, "dance"),
+    ):
         with pytest.raises(ValueError):
             bad.check(None)

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedbcd import method as fedbcd
@@ -426,4 +426,4 @@ def test_evaluations_that_would_interrupt_hospitals_are_refused():
 ])  # fmt: skip
 def test_settings_that_do_not_fit_the_hospitals_are_refused(changes, word):
     with pytest.raises(UsageError, match=word):
-        play(FEDBCD, Settings(cloud="first-b", **changes), 1, weather=Weather())
+        play(FEDBCD, Settings(cloud="first-b", **changes), 1, faults=NetworkFaults())

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedbcd import method as fedbcd
 from edge_sdk.methods.fedbcd.method import FEDBCD
@@ -18,10 +18,10 @@ from tests.methods.problems import DEVICES, LOSSY, SIZES, THETA0, TREE, envs_of,
 
 def test_running_sums_equal_direct_sums_bit_for_bit():
     settings = replace(DRAWN, participation=2.0)
-    net, trace = run(settings, 25, weather=LOSSY, deadline=9.0, hospital_deadline=4.0)
+    net, transcript = run(settings, 25, faults=LOSSY, deadline=9.0, hospital_deadline=4.0)
     for h, devices in TREE.items():
         env = net.nodes[h].env
-        for s in (c.state.inner for c in trace.closed[h]):
+        for s in (c.state.inner for c in transcript.closed[h]):
             direct = gather.total(fedbcd.added(None, s.latest), THETA0) if s.latest else None
             assert s.sums is None or (gather.total(s.sums, THETA0).total == direct.total).all()
             total = fedbcd.sums_of(env, s)
@@ -33,11 +33,11 @@ def test_running_sums_equal_direct_sums_bit_for_bit():
 def test_who_does_not_take_part_does_not_move():
     settings = replace(DRAWN, participation=1.0, selection="drawn", cloud="first-b")
     settings = replace(settings, participation=0.3)
-    _net, trace = run(settings, 20, weather=SLOW)
+    _net, transcript = run(settings, 20, faults=SLOW)
     for d in DEVICES:
-        assert len(trace.states.get(d, [])) == len(trace.ran.get(d, []))
+        assert len(transcript.states.get(d, [])) == len(transcript.ran.get(d, []))
     for h in TREE:  # between two questions of the aggregator z_n is one object
-        for before, after in zip(trace.states[h], trace.states[h][1:], strict=False):
+        for before, after in zip(transcript.states[h], transcript.states[h][1:], strict=False):
             assert before.round != after.round or before.inner.model is after.inner.model
 
 
@@ -47,27 +47,29 @@ def test_who_does_not_take_part_does_not_move():
 ], ids=["sync", "first-b"])  # fmt: skip
 def test_vectors_on_the_clouds_links(settings, up, down):
     """Section 2.4: sync 2 N per round, first-B 2 B; devices 2 |Q|."""
-    _, trace = run(settings, 10, weather=Weather(repeat=0))
-    count = lambda kind: sum(isinstance(m, kind) for _, _, m in trace.crossed)  # noqa: E731
+    _, transcript = run(settings, 10, faults=NetworkFaults(repeat=0))
+    count = lambda kind: sum(isinstance(m, kind) for _, _, m in transcript.crossed)  # noqa: E731
     assert count(consensus.Mixed) == down and (up is None or count(consensus.Ready) == up)
     assert count(consensus.Isolated) == 0
     if up:
-        assert count(fedbcd.Global) == count(Sum) == 10 * sum(settings.taking_part(n) for n in SIZES.values())
-        assert all(m.model is None and m.sums is not None for _, _, m in trace.crossed if type(m) is consensus.Ready)
+        assert count(fedbcd.FedbcdModel) == count(Sum) == 10 * sum(settings.taking_part(n) for n in SIZES.values())
+        assert all(
+            m.model is None and m.sums is not None for _, _, m in transcript.crossed if type(m) is consensus.Ready
+        )
     else:
-        assert all(m.sums is None for _, _, m in trace.crossed if type(m) is consensus.Ready)
+        assert all(m.sums is None for _, _, m in transcript.crossed if type(m) is consensus.Ready)
 
 
 def test_the_fastest_count():
     settings = replace(SYNC, selection="fastest", participation=1.0 / 3)
-    _, trace = run(settings, 10, weather=Weather(work={"d0": 5.0, "d1": 5.0}, repeat=0))
-    assert all(len(c.children) == 1 for h in TREE for c in trace.closed[h])
-    assert any(c.children == ["d2"] for c in trace.closed["h0"])
+    _, transcript = run(settings, 10, faults=NetworkFaults(work={"d0": 5.0, "d1": 5.0}, repeat=0))
+    assert all(len(c.children) == 1 for h in TREE for c in transcript.closed[h])
+    assert any(c.children == ["d2"] for c in transcript.closed["h0"])
 
 
 def test_scores_ride():
-    _, trace = run(replace(DRAWN, cloud="first-b"), 8)
-    for m in told(trace, Progress):
+    _, transcript = run(replace(DRAWN, cloud="first-b"), 8)
+    for m in told(transcript, Progress):
         assert m.devices == m.sums["devices"] > 0
         assert {"loss", "global_accuracy", "personal_accuracy", "disagreement", "hospitals"} <= set(m.sums)
     assert m.sums["hospitals"] == 2 and m.sums["disagreement"] > 0

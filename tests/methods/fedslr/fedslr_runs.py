@@ -17,8 +17,8 @@ def model(net):
     return lowrank.unpack(LAYOUT, state(net, "aggregator").model)
 
 
-def agrees(net, trace, settings, **reading):
+def agrees(net, transcript, settings, **reading):
     """Largest difference of w to the literal algorithm, given who took part."""
-    S, ran = devices_counted(trace), devices_that_ran(trace)
+    S, ran = devices_counted(transcript), devices_that_ran(transcript)
     path, gamma, p = literal.fedslr(PROBLEMS, THETA0, settings, S, ran, **reading)
     return np.abs(model(net) - path[-1]).max(), gamma, p

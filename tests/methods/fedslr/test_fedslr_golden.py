@@ -42,8 +42,8 @@ def toy(method, settings, rounds, exact=False, participation=None):
     for name in H:
         extra = {"local_solver": exactly(name, settings.eta_g)} if exact else {}
         envs[name] = method.env(**common, grad_fn=Toy(name), samples=4, **extra)
-    net, trace = play(method, settings, rounds, tree={"h": tuple(H)}, envs=envs)
-    return [lowrank.unpack(TOY, c.state.model) for c in trace.closed["aggregator"]], net
+    net, transcript = play(method, settings, rounds, tree={"h": tuple(H)}, envs=envs)
+    return [lowrank.unpack(TOY, c.state.model) for c in transcript.closed["aggregator"]], net
 
 
 EXACT = Settings(eta_g=0.1, mu=0.8, **TOY_SETTINGS)
@@ -99,7 +99,7 @@ def test_without_a_new_era_a_replaced_device_moves_the_fixed_point():
 def test_a_replaced_aggregator_begins_an_era():
     """It counts from round 0 again, and its hospitals and devices do not believe it."""
     past = fedslr.Past(era=0, round=12, counted=11)
-    asked = fedslr.Global(lowrank.dense(TOY, np.zeros(4)), 0, 2, {})
+    asked = fedslr.FedslrModel(lowrank.dense(TOY, np.zeros(4)), 0, 2, {})
     assert fedslr.recalled(past, "h", asked) is None
     assert fedslr.recalled(past, "h", replace(asked, era=1)) == fedslr.Past(era=1)
 
@@ -107,7 +107,7 @@ def test_a_replaced_aggregator_begins_an_era():
 def test_golden_first_answers():
     env = FEDSLR.env(layout=TOY, theta0=np.zeros(4), settings=EXACT, me="d0", samples=4, grad_fn=Toy("d0"))
     env = replace(env, local_solver=exactly("d0", 0.1))
-    question = fedslr.Global(lowrank.dense(TOY, np.zeros(4)), 0, 1, {})
+    question = fedslr.FedslrModel(lowrank.dense(TOY, np.zeros(4)), 0, 1, {})
     s, sends = fedslr.device_receive(env, fedslr.device_start(env)[0], "up", question)
     assert np.allclose(sends[0].message.total, (0.18181818, 0, 0.09090909, -0.09090909), atol=1e-8)
     assert np.allclose(s.tried, (-1.81818182, 0, -0.90909091, 0.90909091), atol=1e-7)
@@ -116,7 +116,7 @@ def test_golden_first_answers():
 
 def test_golden_partial():
     """S_0 = {0}, S_1 = {1}, S_2 = {0}, ..., through the aggregator's own step."""
-    s, gamma = fedslr.Aggregator(lowrank.dense(TOY, np.zeros(4)), np.zeros(4)), dict.fromkeys(H, np.zeros(4))
+    s, gamma = fedslr.AggregatorState(lowrank.dense(TOY, np.zeros(4)), np.zeros(4)), dict.fromkeys(H, np.zeros(4))
     env = FEDSLR.env(layout=TOY, theta0=np.zeros(4), settings=EXACT, sizes={"h": 2})
     path = []
     for t in range(1200):

@@ -16,10 +16,10 @@ from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, SEED, THETA0, devi
 
 def test_R1_without_the_penalty_it_is_feddyn():
     settings = replace(FULL_BATCH, lam=0.0, participation=0.5)
-    net, trace = play(FEDSLR, settings, 30)
+    net, transcript = play(FEDSLR, settings, 30)
     alpha, h, w = 1 / settings.eta_g, np.zeros_like(THETA0), THETA0
     grad = {i: np.zeros_like(w) for i in DEVICES}
-    for S_t in devices_counted(trace):
+    for S_t in devices_counted(transcript):
         local = {}
         for i in S_t:
             v = w
@@ -87,8 +87,8 @@ def test_R5_w_gamma_and_cost_do_not_depend_on_phase_two():
 def test_R6_one_mean_is_as_good_as_all_gammas():
     """Algorithm 3 against the mean that Algorithm 2 takes of the devices' own gammas; R9 with it."""
     settings = replace(PAPER_LIKE, participation=0.5)
-    net, trace = play(FEDSLR, settings, 25)
-    last = devices_counted(trace)
+    net, transcript = play(FEDSLR, settings, 25)
+    last = devices_counted(transcript)
     moved = {d: state(net, d).tried for d in DEVICES}  # without loss every try was counted
     assert np.abs(sum(moved.values()) / 6 - state(net, "aggregator").gamma_mean).max() < 1e-13
     assert len(last) == 25

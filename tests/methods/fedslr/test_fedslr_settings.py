@@ -23,8 +23,8 @@ from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, envs_of, play, sta
 )
 def test_variants_agree_with_the_literal_algorithm(change):
     settings = replace(PAPER_LIKE, **change)
-    net, trace = play(FEDSLR, settings, 10)
-    error, _, p = agrees(net, trace, settings)
+    net, transcript = play(FEDSLR, settings, 10)
+    error, _, p = agrees(net, transcript, settings)
     assert error < 1e-12
     assert max(np.abs(state(net, d).p - p[d]).max() for d in DEVICES) < 1e-12
 
@@ -33,8 +33,8 @@ def test_a_further_smooth_term_composes_with_low_rank():
     """ServerTerms: AugFL's pretrained model beside FedSLR's penalty; the limit is a point of both."""
     target, k = np.random.default_rng(2).normal(size=LAYOUT.size), 0.3
     envs = envs_of(FEDSLR, FULL_BATCH, 150, smooth_grad=lambda w: k * 2 * (w - target))
-    net, trace = play(FEDSLR, FULL_BATCH, 150, envs=envs)
-    assert agrees(net, trace, FULL_BATCH, smooth=lambda w: k * 2 * (w - target))[0] < 1e-12
+    net, transcript = play(FEDSLR, FULL_BATCH, 150, envs=envs)
+    assert agrees(net, transcript, FULL_BATCH, smooth=lambda w: k * 2 * (w - target))[0] < 1e-12
     w = model(net)
     gradient = sum(f(w)[1] for f in PROBLEMS.values()) / 6 + k * 2 * (w - target)
     again = fedslr.aggregate(replace(net.nodes["aggregator"].env, smooth_grad=None), w, w, gradient)
@@ -65,22 +65,22 @@ def test_the_personal_model_may_be_settled_on_the_final_w_and_only_there():
 
 # Privacy --------------------------------------------------------------------------------------------------------
 def test_p_and_gamma_never_cross_a_wire():
-    _, trace = play(FEDSLR, PAPER_LIKE, 6)
-    private = {v.tobytes() for d in DEVICES for s in trace.states[d] for v in (s.p, s.tried) if v.any()}
-    vectors = [m.total if isinstance(m, fedslr.Sum) else m.model.values for _, _, m in trace.crossed]
+    _, transcript = play(FEDSLR, PAPER_LIKE, 6)
+    private = {v.tobytes() for d in DEVICES for s in transcript.states[d] for v in (s.p, s.tried) if v.any()}
+    vectors = [m.total if isinstance(m, fedslr.Sum) else m.model.values for _, _, m in transcript.crossed]
     assert len(private) == 6 * 6 * 2 and not private & {v.tobytes() for v in vectors}
 
 
 def test_no_device_is_named_above_its_hospital():
-    _, trace = play(FEDSLR, replace(PAPER_LIKE, participation=0.5), 6)
-    above = [m for a, b, m in trace.crossed if "aggregator" in (a, b)]
+    _, transcript = play(FEDSLR, replace(PAPER_LIKE, participation=0.5), 6)
+    above = [m for a, b, m in transcript.crossed if "aggregator" in (a, b)]
     assert above and not any(d in repr(m) for m in above for d in DEVICES)
 
 
 # Settings, and what is told -------------------------------------------------------------------------------------
 def test_progress_of_each_round():
-    _, trace = play(FEDSLR, replace(PAPER_LIKE, participation=0.5), 5)
-    found = told(trace, Progress)
+    _, transcript = play(FEDSLR, replace(PAPER_LIKE, participation=0.5), 5)
+    found = told(transcript, Progress)
     assert [(p.round, p.devices, p.sums["devices"]) for p in found] == [(r, 3, 3) for r in range(1, 6)]
     assert {"loss", "samples", "global_correct", "personal_correct", "global_accuracy"} <= set(found[0].sums)
     assert found[0].sums["global_correct"] == found[0].sums["personal_correct"]  # p = 0 on what was received first

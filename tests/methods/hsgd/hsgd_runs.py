@@ -19,9 +19,9 @@ def whole(data):
     return lambda m, r, k: {d: np.arange(len(s)) for d, s in data[m].items()}
 
 
-def by_literal(net, trace, data, plans, model=NET, theta0=THETA0, **more):
+def by_literal(net, transcript, data, plans, model=NET, theta0=THETA0, **more):
     """The literal algorithm on the sets that the trace shows."""
-    found = intervals(trace)
+    found = intervals(transcript)
 
     def A(m, r, k):
         env = net.nodes[m].env

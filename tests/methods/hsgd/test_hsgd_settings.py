@@ -65,8 +65,8 @@ def test_warnings_where_the_constant_is_known():
 
 
 def test_progress_of_each_round():
-    _, trace = play(BIG, replace(BASIC, alpha=0.5), 4)
-    found = told(trace, Progress)
+    _, transcript = play(BIG, replace(BASIC, alpha=0.5), 4)
+    found = told(transcript, Progress)
     assert [p.round for p in found] == [1, 2, 3, 4] and all(7 <= p.devices <= 13 for p in found)
     losses = [p.sums["loss"] / p.devices for p in found]
     assert losses[-1] < losses[0]
@@ -82,9 +82,9 @@ def test_the_end_is_told_once_and_a_run_is_the_same_twice():
 
 def test_float32_stays_float32():
     data = {h: {d: Samples(s.x1.astype("f4"), s.x2.astype("f4"), s.y) for d, s in ds.items()} for h, ds in BIG.items()}
-    net, trace = play(data, replace(BASIC, keep=0.5, alpha=0.5), 2, theta0=THETA0.astype("f4"))
+    net, transcript = play(data, replace(BASIC, keep=0.5, alpha=0.5), 2, theta0=THETA0.astype("f4"))
     assert theta(net).dtype == np.float32 and np.isfinite(theta(net)).all()
-    assert {m.device.dtype for _, _, m in trace.crossed if isinstance(m, hsgd.Trained)} == {np.dtype("f4")}
+    assert {m.device.dtype for _, _, m in transcript.crossed if isinstance(m, hsgd.Trained)} == {np.dtype("f4")}
 
 
 # Evaluation -----------------------------------------------------------------------------------------------------
@@ -107,8 +107,8 @@ def test_evaluation_joins_what_hospital_and_device_hold():
         envs[h] = replace(envs[h], h1_held_out=lambda a, d, devices=devices: NET.h1(a, devices[d].x1))
         envs |= {d: replace(envs[d], score_held_out=score(s)) for d, s in devices.items()}
     net = Loopback(evaluated(HSGD, 2), {h: tuple(ds) for h, ds in BIG.items()}, envs, {}, 0)
-    trace = net.run()
-    reports = told(trace, Report)
+    transcript = net.run()
+    reports = told(transcript, Report)
     assert [r.round for r in reports] == [2, 4, 6] and reports[-1].final
     s, data = net.nodes["aggregator"].record.state.inner, joined([x for ds in others.values() for x in ds.values()])
     w, a, b = (s.theta[block] for block in NET.split.blocks)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import costs
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd import compression
@@ -19,22 +19,22 @@ from tests.methods.hsgd.split_problems import BIG, SEVERAL, THETA0, Net, envs_of
 
 
 def test_only_what_the_paper_names_leaves_a_node():
-    _, trace = play(BIG, BASIC, 2)
-    crossed = {(a[0], b[0], type(m).__name__) for a, b, m in trace.crossed}
+    _, transcript = play(BIG, BASIC, 2)
+    crossed = {(a[0], b[0], type(m).__name__) for a, b, m in transcript.crossed}
     assert crossed == {
-        ("a", "h", "Global"), ("h", "d", "Embed"), ("d", "h", "Embedding"), ("h", "d", "Train"), ("d", "h", "Trained"),
+        ("a", "h", "HsgdModel"), ("h", "d", "Embed"), ("d", "h", "Embedding"), ("h", "d", "Train"), ("d", "h", "Trained"),
         ("h", "a", "Sum"),
     }  # fmt: skip
     private = {v.tobytes() for ds in BIG.values() for s in ds.values() for v in (s.x1, s.x2, s.x1[0], s.x2[0])}
-    for _, _, m in trace.crossed:
+    for _, _, m in transcript.crossed:
         for value in vars(m).values():
-            value = compression.unpack(value) if isinstance(value, compression.Parcel) else value
+            value = compression.unpack(value) if isinstance(value, compression.PackedMatrix) else value
             assert not (isinstance(value, np.ndarray) and value.tobytes() in private)
 
 
 def test_each_device_is_sent_its_own_rows_only():
-    _, trace = play(SEVERAL, BASIC, 1)
-    for _, b, m in trace.crossed:
+    _, transcript = play(SEVERAL, BASIC, 1)
+    for _, b, m in transcript.crossed:
         if isinstance(m, hsgd.Train):
             own = next(devices[b] for devices in SEVERAL.values() if b in devices)
             assert m.zeta_1.values.shape == (len(own), 3)
@@ -52,7 +52,7 @@ def test_each_device_is_sent_its_own_rows_only():
 )
 def test_a_device_that_answers_something_else_is_refused(message):
     env = replace(envs_of(BIG, NET, THETA0, BASIC, 1)["h0"], me="h0", here=tuple(BIG["h0"]))
-    state, _ = HSGD.hospital.receive(env, HSGD.hospital.start(env)[0], UP, hsgd.Global(THETA0, 0, 0, BASIC.plan))
+    state, _ = HSGD.hospital.receive(env, HSGD.hospital.start(env)[0], UP, hsgd.HsgdModel(THETA0, 0, 0, BASIC.plan))
     with pytest.raises(PeerError):
         HSGD.hospital.receive(env, state, "d0", message)
 
@@ -71,7 +71,7 @@ def test_steps_without_their_exchange_are_refused():
 def test_the_ledger_is_what_crosses(pairs):
     """Against the messages of a run over three tiers, hop by hop. Edge and hospital are one node there."""
     settings = Settings(P=4, Q=2, alpha=0.5, copies="pair" if pairs else "group")
-    _, trace = play(BIG, settings, 3, weather=Weather(repeat=0))
+    _, transcript = play(BIG, settings, 3, faults=NetworkFaults(repeat=0))
     traffic = costs.Traffic(Net.split, [(6, 3), (4, 2), (3, 2)], pairs=pairs)
     listed = list(costs.ledger(traffic, [(4, 2)] * 3))
 
@@ -79,14 +79,14 @@ def test_the_ledger_is_what_crosses(pairs):
         return sum(m.floats for m in listed if (m.sender, m.to, m.what) in rows)
 
     def crossed(kind):
-        return sum(size(v) for _, _, m in trace.crossed if isinstance(m, kind) for v in vars(m).values())
+        return sum(size(v) for _, _, m in transcript.crossed if isinstance(m, kind) for v in vars(m).values())
 
     assert crossed(hsgd.Embed) == total(("edge", "device", "theta_2"))
     assert crossed(hsgd.Embedding) == total(("device", "edge", "zeta_2"))
     assert crossed(hsgd.Train) == total(("edge", "device", "theta_0, zeta_1"))
     assert crossed(hsgd.Trained) == total(("device", "edge", "theta_2"))
     down = total(("cloud", "hospital", "theta_0, theta_1"), ("cloud", "edge", "theta_2"))
-    assert crossed(hsgd.Global) == down
+    assert crossed(hsgd.HsgdModel) == down
     if not pairs:
         up = total(*((a, "cloud", f"theta_{i}") for i, a in enumerate(("hospital", "hospital", "edge"))))
         assert crossed(hsgd.Sum) == up

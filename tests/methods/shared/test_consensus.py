@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.round import Policy
 from edge_sdk.methods.fedslr import method as fedslr
@@ -60,9 +60,11 @@ def test_first_b_around_fedslr(seed):
     envs = envs_of(method, SETTINGS, 20)
     envs |= {h: replace(envs[h], rounds=10**6) for h in TREE}
     policies = {"aggregator": Policy(need=2, keep_late=True)}
-    net, trace = play(method, SETTINGS, 20, weather=Weather(work={"d5": 7.0}), policies=policies, seed=seed, envs=envs)
-    members = [sorted(c.children) for c in trace.closed["aggregator"]]
-    w = literally(members, lambda n, k: sorted(trace.closed[n][k].children))
+    net, transcript = play(
+        method, SETTINGS, 20, faults=NetworkFaults(work={"d5": 7.0}), policies=policies, seed=seed, envs=envs
+    )
+    members = [sorted(c.children) for c in transcript.closed["aggregator"]]
+    w = literally(members, lambda n, k: sorted(transcript.closed[n][k].children))
     assert len(members) == 20 and len({tuple(m) for m in members}) > 1
     got = lowrank.unpack(LAYOUT, net.nodes["aggregator"].record.state.model)
     assert np.abs(got - w).max() < 1e-11
@@ -75,7 +77,7 @@ def test_a_deadline_with_nobody_ready_leaves_all_as_they_are(rigorous):
     envs = envs_of(method, SETTINGS, 20)
     envs |= {h: replace(envs[h], rounds=10**6) for h in TREE}
     policies = {"aggregator": Policy(need=2, deadline=9.0, keep_late=not rigorous), "hospital": Policy(deadline=4.0)}
-    away = Weather(away={key: [(5, 40)] for key in TREE})
-    _, trace = play(method, SETTINGS, 20, weather=away, policies=policies, envs=envs)
-    closes = [c.children for c in trace.closed["aggregator"]]
+    away = NetworkFaults(away={key: [(5, 40)] for key in TREE})
+    _, transcript = play(method, SETTINGS, 20, faults=away, policies=policies, envs=envs)
+    closes = [c.children for c in transcript.closed["aggregator"]]
     assert len(closes) == 20 and [] in closes and len(closes[-1]) >= 2
