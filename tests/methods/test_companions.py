@@ -23,7 +23,7 @@ from edge_sdk.methods.fedal import distillation
 from edge_sdk.methods.fedal import method as fedal
 from edge_sdk.methods.fedal import settings as fedal_settings
 from edge_sdk.methods.fedal.messages import HospitalLogits, Outputs, Settled
-from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
@@ -31,7 +31,9 @@ from edge_sdk.methods.shared.reports import Progress
 from tests.methods.fedal.logit_problems import CLASSES, COMPANIONS, PUBLIC, Net
 from tests.methods.problems import DEVICES, LAYOUT, SEED, SIZES, THETA0, TREE, envs_of, play, state
 
-SHARED = fedslr.Settings(eta_g=0.5, eta_l=0.1, decay=0.98, lam=0.3, mu=0.2, weight_decay=0.0, batch=0, local_epochs=5)
+SHARED = fedslr_settings.Settings(
+    eta_g=0.5, eta_l=0.1, decay=0.98, lam=0.3, mu=0.2, weight_decay=0.0, batch=0, local_epochs=5
+)
 OUTPUTS = fedal.Settings(tau=2, eta_l=0.02, batch=16, public_batch=8, al=0.5, widths=(6,), eta_d=1e-2)
 SETTINGS = Settings(shared=SHARED, outputs=OUTPUTS, into=0.2)
 APART = {d for devices in COMPANIONS.values() for d in devices}

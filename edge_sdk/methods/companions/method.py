@@ -55,7 +55,7 @@ from edge_sdk.methods.fedal import method as fedal
 from edge_sdk.methods.fedal import settings as fedal_settings
 from edge_sdk.methods.fedal.messages import LOGITS, Consensus, Feedback, HospitalLogits, Shown
 from edge_sdk.methods.fedal.method import FEDAL
-from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr import messages as fedslr_messages
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B, FIRST_B
 from edge_sdk.methods.shared import gather
@@ -277,7 +277,7 @@ def models_of(base: Method) -> Callable[[Env, Member | None, SharedModel], dict[
         if s is not None and env.apart:
             return {COMPANION: s.outputs.theta}
         packed = checked(env.layout, m)
-        question = fedslr.FedslrModel(packed, m.round, 0, {})
+        question = fedslr_messages.FedslrModel(packed, m.round, 0, {})
         found: dict[str, Vector] = dict(base.models(shared_of(base, env), s and s.shared, question))
         return found
 

@@ -18,7 +18,7 @@ from edge_sdk.methods.fedal import settings as fedal_settings
 from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels
 from edge_sdk.methods.fedal.distillation import Labels
 from edge_sdk.methods.fedal.settings import Inputs
-from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr_consensus import RIGOROUS
 from edge_sdk.methods.shared.local import zero_or_more
 from edge_sdk.methods.shared.server import Svt
@@ -36,7 +36,7 @@ class Settings:
     into: weight of what the companions pull on the global model; 0: they learn from it, it does not learn from them.
     """
 
-    shared: fedslr.Settings = field(default_factory=fedslr.Settings)
+    shared: fedslr_settings.Settings = field(default_factory=fedslr_settings.Settings)
     outputs: fedal_settings.Settings = field(default_factory=fedal_settings.Settings)
     into: float = 0.0
 

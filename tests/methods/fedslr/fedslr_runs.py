@@ -3,7 +3,7 @@
 import numpy as np
 
 from edge_sdk.algebra import lowrank
-from edge_sdk.methods.fedslr.method import Settings
+from edge_sdk.methods.fedslr.settings import Settings
 from tests.methods import literal
 from tests.methods.problems import LAYOUT, PROBLEMS, THETA0, devices_counted, devices_that_ran, state
 

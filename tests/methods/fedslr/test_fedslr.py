@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.loopback import NetworkFaults
-from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
+from edge_sdk.methods.fedslr import device as fedslr_device
 from edge_sdk.methods.fedslr.method import FEDSLR
 from tests.methods import literal
 from tests.methods.fedslr.fedslr_runs import FULL_BATCH, PAPER_LIKE, agrees, model
@@ -88,7 +89,7 @@ def test_without_the_acknowledgement_the_fixed_point_is_lost():
     """Why gamma is mirrored: a device that believes that all its uploads count spoils the mean of gamma for ever."""
 
     def believing(env, s, sender, m):
-        return fedslr.device_receive(env, s, sender, replace(m, counted={env.me: s.past.round}))
+        return fedslr_device.device_receive(env, s, sender, replace(m, counted={env.me: s.past.round}))
 
     method = replace(FEDSLR, device=replace(FEDSLR.device, receive=believing))
     net, transcript = play(method, FULL_BATCH, 60, faults=NetworkFaults(drop=0.15), policies=HASTY)
@@ -127,7 +128,7 @@ def test_A2_as_a_fault_of_the_aggregator_is_seen():
     """1/|S_t| in place of 1/M for the mean of gamma."""
 
     def close(env, s):
-        return fedslr.aggregator_close(replace(env, sizes={"h": s.tally.count}) if s.tally else env, s)
+        return fedslr_aggregator.aggregator_close(replace(env, sizes={"h": s.tally.count}) if s.tally else env, s)
 
     faulty = replace(FEDSLR, aggregator=replace(FEDSLR.aggregator, close=close))
     settings = replace(PAPER_LIKE, participation=0.5)

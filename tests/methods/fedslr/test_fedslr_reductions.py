@@ -7,7 +7,7 @@ import pytest
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.methods import fedavg
-from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr import equations as fedslr_equations
 from edge_sdk.methods.fedslr.method import FEDSLR
 from tests.methods import literal
 from tests.methods.fedslr.fedslr_runs import FULL_BATCH, PAPER_LIKE, model
@@ -35,7 +35,7 @@ def test_R2_without_gamma_it_is_fedprox():
     """Phase I with gamma = 0 is FedProx's local step."""
     settings = replace(PAPER_LIKE, lam=0.0)
     env = replace(envs_of(FEDSLR, settings, 1)["d2"], me="d2")
-    mine, _ = fedslr.local_phase(env, 3, THETA0, np.zeros_like(THETA0))
+    mine, _ = fedslr_equations.local_phase(env, 3, THETA0, np.zeros_like(THETA0))
     theirs = fedavg.Settings(
         **{k: getattr(settings, k) for k in ("eta_l", "decay", "weight_decay", "batch", "local_epochs")},
         proximal=1 / settings.eta_g,
@@ -56,7 +56,7 @@ def test_R3_no_personal_component(change):
 
 def test_R3_mu_zero_is_fine_tuning():
     env = replace(envs_of(FEDSLR, replace(PAPER_LIKE, mu=0.0, personal_weight_decay=False), 1)["d2"], me="d2")
-    p = fedslr.local_fusion(env, 0, THETA0, np.zeros_like(THETA0))
+    p = fedslr_equations.local_fusion(env, 0, THETA0, np.zeros_like(THETA0))
     v = THETA0
     for batch in literal.shuffled(SEED, 0, "d2", 2, env.samples, 16, 1):
         v = v - 0.1 * PROBLEMS["d2"](v, batch)[1]

@@ -8,8 +8,12 @@ import pytest
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.errors import UsageError
+from edge_sdk.methods.fedslr import device as fedslr_device
+from edge_sdk.methods.fedslr import equations as fedslr_equations
 from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.methods.fedslr.method import FEDSLR, Settings
+from edge_sdk.methods.fedslr import settings as fedslr_settings
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.fedslr.settings import Settings
 from edge_sdk.methods.shared.evaluation import Progress
 from tests.methods.fedslr.fedslr_runs import FULL_BATCH, PAPER_LIKE, agrees, model
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, envs_of, play, state, told
@@ -37,14 +41,14 @@ def test_a_further_smooth_term_composes_with_low_rank():
     assert agrees(net, transcript, FULL_BATCH, smooth=lambda w: k * 2 * (w - target))[0] < 1e-12
     w = model(net)
     gradient = sum(f(w)[1] for f in PROBLEMS.values()) / 6 + k * 2 * (w - target)
-    again = fedslr.aggregate(replace(net.nodes["aggregator"].env, smooth_grad=None), w, w, gradient)
+    again = fedslr_equations.aggregate(replace(net.nodes["aggregator"].env, smooth_grad=None), w, w, gradient)
     assert np.abs(lowrank.unpack(LAYOUT, again) - w).max() < 1e-6
 
 
 def test_p_may_start_as_the_authors_code_has_it():
     layout = layout_of(("w", (2, 2), "linear"), ("scale", (2,), "norm"), ("b", (2,), "bias"))
     env = FEDSLR.env(layout=layout, theta0=np.arange(1.0, 9.0), settings=Settings(p_init="copy_w0"))
-    assert fedslr.device_start(env)[0].p.tolist() == [1, 2, 3, 4, 0, 0, 7, 8]
+    assert fedslr_device.device_start(env)[0].p.tolist() == [1, 2, 3, 4, 0, 0, 7, 8]
 
 
 def test_the_personal_model_may_be_settled_on_the_final_w_and_only_there():
@@ -57,7 +61,7 @@ def test_the_personal_model_may_be_settled_on_the_final_w_and_only_there():
         env, s = replace(net.nodes[d].env, me=d), state(net, d)
         assert s.p.tobytes() == state(plain, d).p.tobytes()  # training is the same
         found = FEDSLR.models(env, s, shown)
-        expected = fedslr.local_fusion(env, 4, found["global"], s.p, 3)
+        expected = fedslr_equations.local_fusion(env, 4, found["global"], s.p, 3)
         assert found["personal"].tobytes() == (found["global"] + expected).tobytes()
         earlier = FEDSLR.models(env, s, replace(shown, round=3))
         assert earlier["personal"].tobytes() == (found["global"] + s.p).tobytes()
@@ -101,9 +105,9 @@ def test_settings_are_checked(key, value):
 
 
 def test_warnings_only_where_the_constant_is_known():
-    assert fedslr.warnings(Settings()) == []
-    assert fedslr.warnings(Settings(lipschitz=1.0, eta_l=0.1, eta_g=0.4)) == []
-    found = fedslr.warnings(Settings(lipschitz=1.0, eta_l=1.0, eta_g=0.5))
+    assert fedslr_settings.warnings(Settings()) == []
+    assert fedslr_settings.warnings(Settings(lipschitz=1.0, eta_l=0.1, eta_g=0.4)) == []
+    found = fedslr_settings.warnings(Settings(lipschitz=1.0, eta_l=1.0, eta_g=0.5))
     assert len(found) == 2 and "eta_l" in found[0] and "eta_g" in found[1]
 
 

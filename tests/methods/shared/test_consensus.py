@@ -9,20 +9,21 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.round import Policy
-from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
+from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared import consensus
 from edge_sdk.methods.shared.consensus import Cloud, Isolated, Mixed, Pieces, Ready
 from tests.methods import literal
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, THETA0, TREE, envs_of, play
 
-SETTINGS = fedslr.Settings(
+SETTINGS = fedslr_settings.Settings(
     eta_g=0.5, eta_l=0.1, decay=1.0, lam=0.3, mu=0.2, weight_decay=0.0, batch=0, local_epochs=20, participation=2
 )
 INSIDE = Pieces(
     ready=lambda env, s: Ready(lowrank.unpack(env.layout, s.model)),
     take=lambda env, s, mixed, round, step: s if mixed is None else replace(s, model=mixed),
-    ask=fedslr.questions,
+    ask=fedslr_aggregator.questions,
 )
 
 
@@ -31,7 +32,7 @@ def fedslr_inside(cloud):
     return Method(
         "fedslr with consensus", FEDSLR.device, consensus.around(FEDSLR.aggregator, INSIDE),
         consensus.coordinator(first, lambda env: cloud), (*FEDSLR.messages, Mixed, Isolated, Ready),
-        fedslr.Settings, fedslr.Env, FEDSLR.show, FEDSLR.models,
+        fedslr_settings.Settings, fedslr_settings.Env, FEDSLR.show, FEDSLR.models,
     )  # fmt: skip
 
 

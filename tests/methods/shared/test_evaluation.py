@@ -9,8 +9,9 @@ import pytest
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.methods.fedslr.method import FEDSLR, Settings
+from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.fedslr.settings import Settings
 from edge_sdk.methods.shared.evaluation import Evaluate, Finished, Models, Progress, Report, Scores, Watched, evaluated
 from edge_sdk.methods.shared.gather import Sum
 from tests.methods.problems import DEVICES, HASTY, PROBLEMS, TREE, devices_counted, envs_of, play, state, told
@@ -101,7 +102,7 @@ def test_a_hospital_hears_the_end_late_and_passes_it_on():
     envs = envs_of(method, SETTINGS, 3)
     node = nodes.new("h0", method.hospital, envs["h0"], "aggregator", HASTY["hospital"], 0.0, ("d0", "d1"))
     node = nodes.start(node, 0.0).node
-    shown = fedslr.show(envs["aggregator"], fedslr.aggregator_start(envs["aggregator"])[0])
+    shown = fedslr_aggregator.show(envs["aggregator"], fedslr_aggregator.aggregator_start(envs["aggregator"])[0])
     done = nodes.arrive(node, nodes.Envelope("aggregator", "h0", 9, Finished(3, shown)), 1.0)
     assert done.told == (Finished(3),)
     assert [e.to for e in done.out] == ["d0", "d1", "d2"]
