@@ -34,7 +34,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import Method
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.augfl.method import Settings as AugFL
+from edge_sdk.methods.augfl.settings import Settings as AugFL
 from edge_sdk.methods.fedavg import Settings as FedAvg
 from edge_sdk.methods.perfedavg import Settings as PerFedAvg
 from edge_sdk.methods.shared import meta

@@ -40,7 +40,8 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.methods.fedal import distillation
-from edge_sdk.methods.fedal.method import FEDAL, alone
+from edge_sdk.methods.fedal.device import alone
+from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import FEDMD, Env, Settings
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedavg import Env as AverageEnv

@@ -34,7 +34,8 @@ from benchmarks import costs
 from edge_sdk.algebra import classification
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.methods.hsgd import compression
-from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Settings
 from edge_sdk.methods.shared.draw import round_half_up
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import split_kernels as parties

@@ -10,7 +10,8 @@ from benchmarks.latency import Hospitals, schedule
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.fedbcd.method import FEDBCD, Settings, policies
+from edge_sdk.methods.fedbcd.method import FEDBCD, policies
+from edge_sdk.methods.fedbcd.settings import Settings
 from edge_sdk.methods.shared.reports import Progress
 
 ROUNDS = 12_000

@@ -10,17 +10,12 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import fedslr_consensus
-from edge_sdk.methods.companions import method as companions
-from edge_sdk.methods.companions.method import (
-    FEDSLR_B_FEDAL,
-    FEDSLR_FEDAL,
-    Both,
-    ConsensusSettings,
-    Settings,
-    SharedModel,
-)
+from edge_sdk.methods.companions import device as companions_device
+from edge_sdk.methods.companions.messages import Both, SharedModel
+from edge_sdk.methods.companions.method import FEDSLR_B_FEDAL, FEDSLR_FEDAL
+from edge_sdk.methods.companions.settings import ConsensusSettings, Settings
 from edge_sdk.methods.fedal import distillation
-from edge_sdk.methods.fedal import method as fedal
+from edge_sdk.methods.fedal import equations as fedal_equations
 from edge_sdk.methods.fedal import settings as fedal_settings
 from edge_sdk.methods.fedal.messages import HospitalLogits, Outputs, Settled
 from edge_sdk.methods.fedslr import settings as fedslr_settings
@@ -34,7 +29,7 @@ from tests.methods.problems import DEVICES, LAYOUT, SEED, SIZES, THETA0, TREE, e
 SHARED = fedslr_settings.Settings(
     eta_g=0.5, eta_l=0.1, decay=0.98, lam=0.3, mu=0.2, weight_decay=0.0, batch=0, local_epochs=5
 )
-OUTPUTS = fedal.Settings(tau=2, eta_l=0.02, batch=16, public_batch=8, al=0.5, widths=(6,), eta_d=1e-2)
+OUTPUTS = fedal_settings.Settings(tau=2, eta_l=0.02, batch=16, public_batch=8, al=0.5, widths=(6,), eta_d=1e-2)
 SETTINGS = Settings(shared=SHARED, outputs=OUTPUTS, into=0.2)
 APART = {d for devices in COMPANIONS.values() for d in devices}
 OURS = {h: tuple(d for d in devices if d not in APART) for h, devices in TREE.items()}
@@ -80,7 +75,7 @@ def one_close(settings, smooth_grad=None):
 
 
 PLAIN = fedal_settings.Env(seed=SEED, settings=OUTPUTS, public=Net((2,)).inputs(PUBLIC))
-ROWS = fedal.public_rows(PLAIN, 0, 0)
+ROWS = fedal_equations.public_rows(PLAIN, 0, 0)
 
 
 def logits_of_w(w):
@@ -202,7 +197,7 @@ def test_the_report_of_a_round_tells_of_the_game():
 # What is refused ------------------------------------------------------------------------------------------------
 def test_settings_are_checked():
     with pytest.raises(UsageError, match="averaging"):
-        Settings(outputs=fedal.Settings(averaging="after_local"))
+        Settings(outputs=fedal_settings.Settings(averaging="after_local"))
     with pytest.raises(UsageError, match="rigorous"):
         ConsensusSettings(shared=fedslr_consensus.Settings(cloud="rigorous", ready=1))
     with pytest.raises(UsageError, match="into"):
@@ -221,4 +216,4 @@ def test_a_hospital_of_companions_only_is_refused():
 
 def test_a_model_of_another_layout_is_no_model():
     with pytest.raises(PeerError, match="model of round 3"):
-        companions.checked(LAYOUT, SharedModel(3, (1, 1), np.zeros(5)))
+        companions_device.checked(LAYOUT, SharedModel(3, (1, 1), np.zeros(5)))

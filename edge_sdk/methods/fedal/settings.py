@@ -20,9 +20,16 @@ from edge_sdk.methods.fedal.memory import KINDS
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
 
 TARGETS = ("others", "all")
+
+
 AVERAGING = ("none", "after_local", "after_transfer")
+
+
 STARTS = ("bundle", "own")
+
+
 LOCAL, PUBLIC, DISCRIMINATOR, START = 1, 2, 3, 4  # purposes of randomness
+
 
 Rows = npt.NDArray[np.intp]
 
@@ -158,9 +165,11 @@ class Env(NodeEnv):
     discriminator: DiscriminatorKernels = discriminator.KERNELS
 
 
-# Variants -------------------------------------------------------------------------------------------------------
 FEDMD: Mapping[str, Any] = {"al": 0.0, "lf_local": 0.0, "lf_transfer": 0.0}
+
+
 FEDDF: Mapping[str, Any] = {**FEDMD, "averaging": "after_local"}
+
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "fedmd": {**FEDMD, "tau": 1},
@@ -187,7 +196,6 @@ def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
     return said
 
 
-# Theory ---------------------------------------------------------------------------------------------------------
 def step_cap(smoothness: float, tau: int) -> float:
     """Theorem V.8: eta <= 1 / (8 L tau). Its proof is not valid as printed; a larger tau wants a smaller step."""
     return 1 / (8 * smoothness * tau)

@@ -1,4 +1,4 @@
-"""Messages of FedSLR: the model of a round, and the answer of a node that has lost its memory. Uploads are `gather.Sum`."""
+"""Messages of FedSLR: the model of a round, and the answer of a node that has lost its memory (uploads: gather.py)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.loopback import Loopback
-from edge_sdk.methods.augfl.method import AUGFL, Pull, Settings
+from edge_sdk.methods.augfl.method import AUGFL
+from edge_sdk.methods.augfl.settings import Pull, Settings
 from edge_sdk.methods.shared import meta
 from tests.methods.problems import DEVICES, PATIENT, SEED, TREE, USUAL
 

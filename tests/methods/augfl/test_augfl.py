@@ -12,9 +12,13 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.augfl import method as augfl
-from edge_sdk.methods.augfl.method import AUGFL, Settings, Sums, Upload
-from edge_sdk.methods.augfl.sums import AugflModel, Census, Counted
+from edge_sdk.methods.augfl import aggregator as augfl_aggregator
+from edge_sdk.methods.augfl import hospital as augfl_hospital
+from edge_sdk.methods.augfl import settings as augfl_settings
+from edge_sdk.methods.augfl import theory as augfl_theory
+from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload
+from edge_sdk.methods.augfl.method import AUGFL
+from edge_sdk.methods.augfl.settings import Settings
 from edge_sdk.methods.shared import meta
 from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
 from edge_sdk.wire.codec.codec import Codec
@@ -214,13 +218,13 @@ def test_a_device_with_one_sample_cannot_take_part():
 # Support, query, devices that never train -----------------------------------------------------------------------
 def test_support_and_query_are_disjoint_and_fixed():
     for count, share, support in ((10, 0.5, 5), (11, 0.5, 5), (2, 0.5, 1), (5, 0.1, 1), (4, 0.9, 3), (40, 0.2, 8)):
-        env = augfl.Env(me="d1", seed=3, samples=count)
+        env = augfl_settings.Env(me="d1", seed=3, samples=count)
         s, q = meta.support_and_query(env, share)
         assert len(s) == support and len(q) == count - support
         assert sorted([*s, *q]) == list(range(count))
         again = meta.support_and_query(replace(env, rounds=9), share)
         assert np.array_equal(s, again[0]) and np.array_equal(q, again[1])
-    assert not len(meta.support_and_query(augfl.Env(samples=1), 0.5)[0])
+    assert not len(meta.support_and_query(augfl_settings.Env(samples=1), 0.5)[0])
 
 
 def test_devices_that_never_train_are_judged_by_themselves():
@@ -281,16 +285,16 @@ def test_four_gradients_a_round():
 
 def test_what_a_device_must_not_send():
     envs = envs_of(SMOOTH, replace(BASIC, upload="u"), 3)
-    s, _ = augfl.hospital_start(envs["h0"])
+    s, _ = augfl_hospital.hospital_start(envs["h0"])
     with pytest.raises(PeerError, match="d0 sent theta, y, upload is 'u'"):
-        augfl.hospital_receive(envs["h0"], s, "d0", Upload(4, theta=THETA0, y=THETA0))
+        augfl_hospital.hospital_receive(envs["h0"], s, "d0", Upload(4, theta=THETA0, y=THETA0))
     with pytest.raises(PeerError, match="expected Counted or Upload or Nobody"):
-        augfl.hospital_receive(envs["h0"], s, "d0", Census())
-    top, _ = augfl.aggregator_start(envs["aggregator"])
+        augfl_hospital.hospital_receive(envs["h0"], s, "d0", Census())
+    top, _ = augfl_aggregator.aggregator_start(envs["aggregator"])
     with pytest.raises(PeerError, match="h2 counts 3 devices, it has 1"):
-        augfl.aggregator_receive(envs["aggregator"], top, "h2", Sums(1.0, 9, 3, 1, u=THETA0))
+        augfl_aggregator.aggregator_receive(envs["aggregator"], top, "h2", Sums(1.0, 9, 3, 1, u=THETA0))
     with pytest.raises(PeerError, match="h2 counts 3 devices, it has 1"):
-        augfl.aggregator_receive(envs["aggregator"], top, "h2", Counted(9, 3))
+        augfl_aggregator.aggregator_receive(envs["aggregator"], top, "h2", Counted(9, 3))
 
 
 @pytest.mark.parametrize(
@@ -337,7 +341,7 @@ def test_settings_that_do_not_go_together():
 
 
 def without_hessian(**given):
-    return augfl.Env(**{**given, "hessian": None})
+    return augfl_settings.Env(**{**given, "hessian": None})
 
 
 def test_the_penalty_of_the_aggregator_composes_with_its_regulariser():
@@ -357,15 +361,15 @@ def test_the_penalty_of_the_aggregator_composes_with_its_regulariser():
 
 
 def test_warnings_name_what_the_theorem_does_not_cover():
-    assert augfl.warnings(Settings(), {"h": 40}) == []
-    (part,) = augfl.warnings(Settings(participation=0.5), {"h": 40})
+    assert augfl_theory.warnings(Settings(), {"h": 40}) == []
+    (part,) = augfl_theory.warnings(Settings(participation=0.5), {"h": 40})
     assert "participation" in part
-    said = " ".join(augfl.warnings(Settings(smoothness=1.0), {"h": 40}))
+    said = " ".join(augfl_theory.warnings(Settings(smoothness=1.0), {"h": 40}))
     assert "delta_power" in said and "(23)" in said and "(21)" not in said
-    said = augfl.warnings(Settings(smoothness=100.0, delta_power=2.0), {"h": 40})
+    said = augfl_theory.warnings(Settings(smoothness=100.0, delta_power=2.0), {"h": 40})
     assert len(said) == 4 and "the sum of rho is 28, and below" in said[-1]
-    assert augfl.warnings(Settings(smoothness=0.1, delta_power=2.0, rho=2.0), {"h": 40}) == []
-    assert "(22)" in augfl.warnings(Settings(smoothness=0.1, delta_power=2.0, rho=2.0), {"h": 40}, pull=1e3)[0]
+    assert augfl_theory.warnings(Settings(smoothness=0.1, delta_power=2.0, rho=2.0), {"h": 40}) == []
+    assert "(22)" in augfl_theory.warnings(Settings(smoothness=0.1, delta_power=2.0, rho=2.0), {"h": 40}, pull=1e3)[0]
 
 
 def test_a_silent_device_does_not_stop_the_census():

@@ -9,10 +9,10 @@ import pytest
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
-from edge_sdk.methods.augfl import method as augfl
-from edge_sdk.methods.augfl.method import Settings
-from edge_sdk.methods.augfl.settings import largest_curvature, least_rho_sum, margins, meta_smoothness
-from edge_sdk.methods.augfl.sums import AugflModel, Upload
+from edge_sdk.methods.augfl import device as augfl_device
+from edge_sdk.methods.augfl.messages import AugflModel, Upload
+from edge_sdk.methods.augfl.settings import Settings
+from edge_sdk.methods.augfl.theory import largest_curvature, least_rho_sum, margins, meta_smoothness
 from edge_sdk.methods.perfedavg import PERFEDAVG
 from edge_sdk.methods.perfedavg import Settings as PerFedAvgSettings
 from edge_sdk.methods.shared import meta
@@ -79,7 +79,7 @@ def oracle():
 
 def test_golden_values(monkeypatch):
     clients, w, theta_p, y0 = oracle()
-    monkeypatch.setattr(augfl, "weight_of", lambda env, m: w[env.me])
+    monkeypatch.setattr(augfl_device, "weight_of", lambda env, m: w[env.me])
     more = {"pull": L2(0.4, theta_p), "y0": y0, "theta0": np.zeros(N), "tree": TREE_OF_FIVE, "faults": QUIET}
     _, _, path = play(clients, BASIC, 10, **more)
     for t, theta in ORACLE.items():
@@ -124,9 +124,9 @@ def test_the_residual_is_the_gradient_but_for_the_difference():
 def test_duals_do_not_depend_on_where_they_began():
     env = envs_of(SMOOTH, BASIC, 3)["d2"]
     question = AugflModel(lowrank.dense(LAYOUT, THETA0), 0, 0, 54, 6)
-    one, _ = augfl.device_receive(env, augfl.device_start(env)[0], "up", question)
+    one, _ = augfl_device.device_receive(env, augfl_device.device_start(env)[0], "up", question)
     other_env = replace(env, y_init=np.ones(N))
-    other, _ = augfl.device_receive(other_env, augfl.device_start(other_env)[0], "up", question)
+    other, _ = augfl_device.device_receive(other_env, augfl_device.device_start(other_env)[0], "up", question)
     assert np.abs(one.y - other.y).max() == 1 and np.abs(one.tried - other.tried).max() < 1e-12
 
 

@@ -13,9 +13,10 @@ pytest.importorskip("torch")
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.fedal import method as fedal
+from edge_sdk.methods.fedal import device as fedal_device
+from edge_sdk.methods.fedal.equations import public_rows
 from edge_sdk.methods.fedal.messages import Consensus, Feedback, HospitalLogits, Local, Outputs, Settled, Share
-from edge_sdk.methods.fedal.method import FEDAL, public_rows
+from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import VARIANTS, Env, Settings
 from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
 from edge_sdk.methods.shared.gather import Nobody
@@ -89,9 +90,9 @@ def test_learning_from_others_helps():
 
 def test_a_device_that_has_lost_its_state_sits_out():
     env = replace(envs_of(SMALL, 1)["d0"], me="d0")
-    s, _ = fedal.device_start(env)
+    s, _ = fedal_device.device_start(env)
     m = Feedback(2, 1, 3, np.zeros((8, CLASSES)), None, "logits")
-    after, sends = fedal.device_receive(env, s, UP, m)
+    after, sends = fedal_device.device_receive(env, s, UP, m)
     assert after is s and isinstance(sends[0].message, Nobody)
 
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import NetworkFaults
-from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I, OfflineSettings, Settings, policies
+from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I, policies
+from edge_sdk.methods.fedbcd.settings import OfflineSettings, Settings
 from tests.methods.problems import DEVICES, LAYOUT, SIZES, THETA0, USUAL, play, state
 
 GAMMAS = dict(zip(DEVICES, (1.0, 0.5, 2.0, 1.5, 1.0, 0.7), strict=True))

@@ -10,8 +10,12 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
-from edge_sdk.methods.fedbcd import method as fedbcd
-from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I, OfflineSettings, Settings, policies
+from edge_sdk.methods.fedbcd import device as fedbcd_device
+from edge_sdk.methods.fedbcd import hospital as fedbcd_hospital
+from edge_sdk.methods.fedbcd import messages as fedbcd_messages
+from edge_sdk.methods.fedbcd import settings as fedbcd_settings
+from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I, policies
+from edge_sdk.methods.fedbcd.settings import OfflineSettings, Settings
 from edge_sdk.methods.shared import consensus, mixing
 from edge_sdk.methods.shared.gather import Sum
 from tests.methods import contract
@@ -102,13 +106,17 @@ def test_golden_optimum(feasible, z, x):
 def test_golden_first_b():
     """The last is the step alone of the rigorous protocol."""
     copies, after = [(0.0, 1.0), (2.0, 4.0), (8.0, 10.0)], []
-    env = fedbcd.Env(layout=ONE, theta0=np.zeros(1), sizes={"a": 1, "b": 1}, settings=replace(GOLDEN, cloud="rigorous"))
+    env = fedbcd_settings.Env(
+        layout=ONE, theta0=np.zeros(1), sizes={"a": 1, "b": 1}, settings=replace(GOLDEN, cloud="rigorous")
+    )
     w = consensus.mixed(mixing.complete(["0", "1"]), np.array([[1.0], [3.0]]))[0]
     for z, (a, b), mixed in zip((1.0, 3.0, 8.0), copies, (w, w, None), strict=True):
         news = {"a": Sum(np.array([a]), 1.0), "b": Sum(np.array([b]), 1.0)}
-        s, _ = fedbcd.hospital_close(env, fedbcd.HospitalState(lowrank.dense(ONE, np.array([z])), 0, news))
+        s, _ = fedbcd_hospital.hospital_close(
+            env, fedbcd_hospital.HospitalState(lowrank.dense(ONE, np.array([z])), 0, news)
+        )
         packed = None if mixed is None else lowrank.dense(ONE, mixed)
-        after.append(fedbcd.take(env, s, packed, 1, 0.1).model.values[0])
+        after.append(fedbcd_hospital.take(env, s, packed, 1, 0.1).model.values[0])
     assert w == 2 and np.allclose(after, (1.7, 2.2, 8.2), atol=1e-15)
 
 
@@ -117,14 +125,16 @@ def test_golden_fedbcd_i():
         gamma=0.5, eta_x=0.25, zeta=0.5, local_steps=2, draw_steps=False, unit="step", batch=0, feasible="free"
     )
     grad = LeastSquares(np.ones((1, 1)), np.array([4.0]))
-    env = fedbcd.OfflineEnv(me="d", layout=ONE, theta0=np.zeros(1), settings=settings, grad_fn=grad, samples=1)
-    s = fedbcd.train(env, fedbcd.device_start(env)[0])
+    env = fedbcd_settings.OfflineEnv(me="d", layout=ONE, theta0=np.zeros(1), settings=settings, grad_fn=grad, samples=1)
+    s = fedbcd_device.train(env, fedbcd_device.device_start(env)[0])
     assert (s.x, s.before) == (2.125, 1.0)
-    zero = fedbcd.FedbcdModel(lowrank.dense(ONE, np.zeros(1)), 0)
-    s, _ = fedbcd.offline_device_receive(env, s, UP, zero)
+    zero = fedbcd_messages.FedbcdModel(lowrank.dense(ONE, np.zeros(1)), 0)
+    s, _ = fedbcd_device.offline_device_receive(env, s, UP, zero)
     assert (s.x, s.before, s.offline) == (0.53125, 1.0625, 0)
     env = replace(env, settings=replace(settings, after_pull="reset"))
-    s, _ = fedbcd.offline_device_receive(env, fedbcd.train(env, fedbcd.device_start(env)[0]), UP, zero)
+    s, _ = fedbcd_device.offline_device_receive(
+        env, fedbcd_device.train(env, fedbcd_device.device_start(env)[0]), UP, zero
+    )
     assert s.before == s.x == 0.53125
 
 

@@ -9,9 +9,11 @@ import pytest
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
-from edge_sdk.methods.fedbcd import method as fedbcd
-from edge_sdk.methods.fedbcd.method import FEDBCD, OfflineSettings, Settings, policies, warnings
-from edge_sdk.methods.fedbcd.settings import cloud_eta
+from edge_sdk.methods.fedbcd import equations as fedbcd_equations
+from edge_sdk.methods.fedbcd.equations import cloud_eta
+from edge_sdk.methods.fedbcd.method import FEDBCD, policies
+from edge_sdk.methods.fedbcd.settings import OfflineSettings, Settings
+from edge_sdk.methods.fedbcd.theory import warnings
 from edge_sdk.methods.shared import consensus, mixing
 from edge_sdk.methods.shared.gather import Sum
 from tests.methods.fedbcd.fedbcd_runs import DRAWN, OFFLINE
@@ -86,11 +88,13 @@ def test_the_mean_moves_by_the_mean_of_the_steps():
     sums, z, eta = parts(), RANDOM.normal(size=(5, 3)), 0.3
     for a in (mixing.first_b(NAMES, ["b", "d"]), mixing.metropolis(NAMES, mixing.ring(NAMES)), mixing.complete(NAMES)):
         w = np.broadcast_to(consensus.mixed(a, z), z.shape)
-        after = np.stack([fedbcd.cloud_step(row, p, eta) for row, p in zip(w, sums, strict=True)])
+        after = np.stack([fedbcd_equations.cloud_step(row, p, eta) for row, p in zip(w, sums, strict=True)])
         slopes = [p.weight * row - p.total for row, p in zip(w, sums, strict=True)]
         assert off(after.mean(0), z.mean(0) - eta / 5 * sum(slopes)) < 1e-14
     G, S = sum(p.weight for p in sums), sum(p.total for p in sums)
-    assert off(after.mean(0), fedbcd.cloud_step(w[0], Sum(S, G), eta / 5)) < 1e-14  # B = N: as sync with eta / N
+    assert (
+        off(after.mean(0), fedbcd_equations.cloud_step(w[0], Sum(S, G), eta / 5)) < 1e-14
+    )  # B = N: as sync with eta / N
 
 
 @pytest.mark.parametrize("unequal", [False, True])
@@ -101,7 +105,9 @@ def test_fixed_points_of_mixing_and_stepping(unequal):
     for eta in (0.2, 0.02):
         z = np.zeros((5, 3))
         for _ in range(int(400 / eta)):
-            z = np.stack([fedbcd.cloud_step(row, p, eta) for row, p in zip(consensus.mixed(a, z), sums, strict=True)])
+            z = np.stack(
+                [fedbcd_equations.cloud_step(row, p, eta) for row, p in zip(consensus.mixed(a, z), sums, strict=True)]
+            )
         keep = np.diag([1 - eta * p.weight for p in sums])
         exact = np.linalg.solve(np.eye(5) - keep @ a, eta * np.stack([p.total for p in sums]))
         assert off(z, exact) < 1e-11
@@ -115,7 +121,7 @@ def test_repetitions_of_sync_in_closed_form():
     z, mean = np.array([3.0, 1.0, -1.0]), s.total / s.weight
     after = z
     for _ in range(4):
-        after = fedbcd.cloud_step(after, s, 0.4)
+        after = fedbcd_equations.cloud_step(after, s, 0.4)
     assert off(after - mean, (1 - 0.4 * s.weight) ** 4 * (z - mean)) < 1e-15
 
 
@@ -123,7 +129,7 @@ def test_repetitions_of_sync_in_closed_form():
 def test_the_cloud_step_alone_diverges_above_two(acting, diverges):
     s, z = parts()[0], np.ones(3)
     for _ in range(200):
-        z = fedbcd.cloud_step(z, s, acting / s.weight)
+        z = fedbcd_equations.cloud_step(z, s, acting / s.weight)
     assert (np.abs(z).max() > 1e3) == diverges
 
 
@@ -192,9 +198,9 @@ def descend(problems, gammas, settings, rounds, eta_z, active=None, start=None):
     for _ in range(rounds):
         for i in range(len(problems)) if active is None else rng.choice(len(problems), active, replace=False):
             K = [None] * int(rng.integers(1, settings.local_steps + 1))
-            pairs[i] = fedbcd.edge_update(grad_of(*problems[i]), settings, *pairs[i], K, z, gammas[i])[:2]
+            pairs[i] = fedbcd_equations.edge_update(grad_of(*problems[i]), settings, *pairs[i], K, z, gammas[i])[:2]
         S = sum(g * v for g, (v, _) in zip(gammas, pairs, strict=True))
-        z = fedbcd.cloud_step(z, Sum(S, sum(gammas)), eta_z)
+        z = fedbcd_equations.cloud_step(z, Sum(S, sum(gammas)), eta_z)
         values = [grad_of(*p)(v, None)[0] for p, (v, _) in zip(problems, pairs, strict=True)]
         path.append(sum(values) + sum(g / 2 * np.square(v - z).sum() for g, (v, _) in zip(gammas, pairs, strict=True)))
     return z, [v for v, _ in pairs], path
@@ -233,18 +239,18 @@ def test_the_objective_never_rises():
 def test_the_gap_is_zero_where_nothing_can_be_gained():
     s = Settings(bound=2.0)
     x, slope = np.array([2.0, -2.0, 0.5]), np.array([-3.0, 1.0, 0.0])
-    assert fedbcd.stationarity_gap(s, x, slope) == 0
+    assert fedbcd_equations.stationarity_gap(s, x, slope) == 0
     worst = max(slope @ (np.ones(3) - y) for y in np.array(np.meshgrid(*[[-2, 2]] * 3)).reshape(3, -1).T)
-    assert np.isclose(fedbcd.stationarity_gap(s, np.ones(3), slope), worst)
+    assert np.isclose(fedbcd_equations.stationarity_gap(s, np.ones(3), slope), worst)
 
 
 @pytest.mark.parametrize("feasible", ["box", "ball", "free"])
 def test_projection(feasible):
     s, x = Settings(feasible=feasible, bound=1.5), RANDOM.normal(size=4) * 3
-    p = fedbcd.project(s, x)
-    others = [fedbcd.project(s, v) for v in RANDOM.normal(size=(500, 4)) * 3]
+    p = fedbcd_equations.project(s, x)
+    others = [fedbcd_equations.project(s, v) for v in RANDOM.normal(size=(500, 4)) * 3]
     assert all(np.square(p - x).sum() <= np.square(y - x).sum() + 1e-12 for y in others)
-    assert off(fedbcd.project(s, p), p) < 1e-15 and (feasible == "free") == (p is x)
+    assert off(fedbcd_equations.project(s, p), p) < 1e-15 and (feasible == "free") == (p is x)
 
 
 # FedBCD-I and the reductions ------------------------------------------------------------------------------------
@@ -254,19 +260,19 @@ def test_fixed_point_of_fedbcd_i():
     s = OfflineSettings(eta_x=0.005, zeta=0.0, gamma=0.2, feasible="free")
     x = np.zeros(3)
     for _ in range(400):
-        x, before, _ = fedbcd.edge_update(grad_of(H, b), s, x, x, [None])
-        x, _ = fedbcd.pull(s, x, before, z, s.gamma, 1)
+        x, before, _ = fedbcd_equations.edge_update(grad_of(H, b), s, x, x, [None])
+        x, _ = fedbcd_equations.pull(s, x, before, z, s.gamma, 1)
     assert off(H @ (x - b) + 50 * (x - z), 0) < 1e-12
 
 
 def test_with_gamma_one_fedbcd_i_never_moves():
-    x, _ = fedbcd.pull(EXACT, np.ones(3), np.ones(3), np.array([0.3, 0.2, 0.1]), 1.0, 1)
+    x, _ = fedbcd_equations.pull(EXACT, np.ones(3), np.ones(3), np.array([0.3, 0.2, 0.1]), 1.0, 1)
     assert off(x, [0.3, 0.2, 0.1]) < 1e-15
 
 
 def test_pull_in_closed_form():
     x, z = np.array([1.0, -1.0]), np.array([0.5, 0.25])
-    assert off(fedbcd.pull(Settings(), x, x, z, 0.2, 5)[0] - z, 0.8**5 * (x - z)) < 1e-15
+    assert off(fedbcd_equations.pull(Settings(), x, x, z, 0.2, 5)[0] - z, 0.8**5 * (x - z)) < 1e-15
 
 
 @pytest.mark.parametrize("mu", [0.0, 5.0])
@@ -274,14 +280,16 @@ def test_reductions_to_fedavg_and_fedprox(mu):
     """Invariant 11: from x = x_prev = z, without momentum, mean of those active."""
     (H, b), z = quadratics()[0], np.array([0.3, -0.2, 0.1])
     s = replace(EXACT, zeta=0.0, eta_x=0.02)
-    x, _, loss = fedbcd.edge_update(grad_of(H, b), s, z, z, [None] * 4, z if mu else None, mu)
+    x, _, loss = fedbcd_equations.edge_update(grad_of(H, b), s, z, z, [None] * 4, z if mu else None, mu)
     theirs = fedavg.Settings(eta_l=0.02, decay=1.0, weight_decay=0.0, batch=0, local_epochs=4, proximal=mu)
     env = fedavg.Env(me="d", settings=theirs, grad_fn=grad_of(H, b), samples=9)
     w, their_loss = fedavg.client_update(env, 0, z, 4, 1)
     assert off(x, w) < 1e-15 and np.isclose(loss, their_loss)
     uploads = [Sum(x, 1.0), Sum(2 * x, 1.0)]
     total = Sum(uploads[0].total + uploads[1].total, 2.0, 2)
-    assert off(fedbcd.cloud_step(z, total, 0.5), 1.5 * x) < 1e-15  # eta_z times the sum of gamma_i is 1: their mean
+    assert (
+        off(fedbcd_equations.cloud_step(z, total, 0.5), 1.5 * x) < 1e-15
+    )  # eta_z times the sum of gamma_i is 1: their mean
 
 
 @pytest.mark.parametrize("mu", [0.0, 5.0])
@@ -292,7 +300,7 @@ def test_fedprox_with_the_accelerated_solver(mu):
     known = fedavg.Settings(eta_l=0.02, decay=1.0, weight_decay=0.0, batch=0, local_epochs=5, proximal=mu)
     env = fedavg.Env(me="d", settings=replace(known, momentum=0.9), grad_fn=grad_of(H, b), samples=9)
     w, loss = fedavg.client_update(env, 0, z, 4, fedavg.TRAINING)
-    x, _, ours = fedbcd.edge_update(grad_of(H, b), s, z, z, [None] * 4, z if mu else None, mu)
+    x, _, ours = fedbcd_equations.edge_update(grad_of(H, b), s, z, z, [None] * 4, z if mu else None, mu)
     assert off(x, w) < 1e-15 and np.isclose(loss, ours)
     drawn = replace(env, settings=replace(env.settings, draw_epochs=True))
     found = {fedavg.client_update(drawn, round, z, 5, fedavg.TRAINING)[0].tobytes() for round in range(60)}
@@ -315,10 +323,10 @@ def toy(settings, rounds=60, seed=0):
         mask = np.zeros((10, 10), bool)
         np.put_along_axis(mask, active, True, 1)
         K, before = int(rng.integers(1, 6)), x.copy()
-        ours = fedbcd.edge_update(
+        ours = fedbcd_equations.edge_update(
             lambda v, _: (0.0, v - b), settings, *x, [None] * K, None if offline else z[:, None], settings.gamma
         )
-        now = fedbcd.pull(settings, *ours[:2], z[:, None], settings.gamma, K) if offline else ours[:2]
+        now = fedbcd_equations.pull(settings, *ours[:2], z[:, None], settings.gamma, K) if offline else ours[:2]
         x = np.where(mask, np.stack(now), before)
         counted = mask if offline else np.ones_like(mask)
         G, S = settings.gamma * counted.sum(1), settings.gamma * (x[0] * counted).sum(1)

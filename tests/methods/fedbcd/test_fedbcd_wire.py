@@ -7,7 +7,10 @@ import pytest
 
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.fedbcd import method as fedbcd
+from edge_sdk.methods.fedbcd import aggregator as fedbcd_aggregator
+from edge_sdk.methods.fedbcd import hospital as fedbcd_hospital
+from edge_sdk.methods.fedbcd import messages as fedbcd_messages
+from edge_sdk.methods.fedbcd import sums as fedbcd_sums
 from edge_sdk.methods.fedbcd.method import FEDBCD
 from edge_sdk.methods.shared import consensus, gather
 from edge_sdk.methods.shared.evaluation import Progress
@@ -22,9 +25,9 @@ def test_running_sums_equal_direct_sums_bit_for_bit():
     for h, devices in TREE.items():
         env = net.nodes[h].env
         for s in (c.state.inner for c in transcript.closed[h]):
-            direct = gather.total(fedbcd.added(None, s.latest), THETA0) if s.latest else None
+            direct = gather.total(fedbcd_sums.added(None, s.latest), THETA0) if s.latest else None
             assert s.sums is None or (gather.total(s.sums, THETA0).total == direct.total).all()
-            total = fedbcd.sums_of(env, s)
+            total = fedbcd_hospital.sums_of(env, s)
             x = {d: s.latest[d].total if d in s.latest else GAMMAS[d] * X0 for d in devices}
             assert off(total.total, sum(x.values())) < 1e-14
             assert np.isclose(total.weight, sum(GAMMAS[d] for d in devices), rtol=1e-15)
@@ -52,7 +55,11 @@ def test_vectors_on_the_clouds_links(settings, up, down):
     assert count(consensus.Mixed) == down and (up is None or count(consensus.Ready) == up)
     assert count(consensus.Isolated) == 0
     if up:
-        assert count(fedbcd.FedbcdModel) == count(Sum) == 10 * sum(settings.taking_part(n) for n in SIZES.values())
+        assert (
+            count(fedbcd_messages.FedbcdModel)
+            == count(Sum)
+            == 10 * sum(settings.taking_part(n) for n in SIZES.values())
+        )
         assert all(
             m.model is None and m.sums is not None for _, _, m in transcript.crossed if type(m) is consensus.Ready
         )
@@ -77,13 +84,13 @@ def test_scores_ride():
 
 def test_a_device_with_another_weight_is_refused():
     env = envs_of(FEDBCD, SYNC, 1)["h0"]
-    s, _ = fedbcd.hospital_start(env)
-    fedbcd.hospital_receive(env, s, "d0", Sum(X0, 1.0))
+    s, _ = fedbcd_hospital.hospital_start(env)
+    fedbcd_hospital.hospital_receive(env, s, "d0", Sum(X0, 1.0))
     with pytest.raises(PeerError, match=r"weight 1\.5, expected 1 with 1\.0"):
-        fedbcd.hospital_receive(env, s, "d0", Sum(X0, 1.5))
+        fedbcd_hospital.hospital_receive(env, s, "d0", Sum(X0, 1.5))
     aggregator = envs_of(FEDBCD, replace(SYNC, cloud="rigorous"), 1)["aggregator"]
-    c, _ = fedbcd.aggregator_start(aggregator)
+    c, _ = fedbcd_aggregator.aggregator_start(aggregator)
     with pytest.raises(PeerError, match="no model"):
-        fedbcd.aggregator_receive(aggregator, c, "h0", consensus.Ready(None, Sum(X0, 1.0), 1))
+        fedbcd_aggregator.aggregator_receive(aggregator, c, "h0", consensus.Ready(None, Sum(X0, 1.0), 1))
     with pytest.raises(PeerError, match="more devices"):
-        fedbcd.aggregator_receive(aggregator, c, "h2", consensus.Ready(X0, None, 2))
+        fedbcd_aggregator.aggregator_receive(aggregator, c, "h2", consensus.Ready(X0, None, 2))

@@ -12,10 +12,10 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd import hospital as hsgd_hospital
-from edge_sdk.methods.hsgd import method as hsgd
+from edge_sdk.methods.hsgd import messages as hsgd_messages
 from edge_sdk.methods.hsgd.hospital import GROUP
-from edge_sdk.methods.hsgd.method import HSGD, Settings
-from edge_sdk.methods.hsgd.settings import Plan
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Plan, Settings
 from edge_sdk.methods.shared.reports import Progress
 from tests.methods.hsgd import literal_hsgd as literal
 from tests.methods.hsgd.hsgd_runs import BASIC, by_literal, error, whole
@@ -173,13 +173,13 @@ def test_the_hospital_works_while_its_devices_work():
 def test_a_deadline_before_the_hospitals_own_turn_does_not_skip_it():
     env = replace(envs_of(TOY, Toy(), np.array(START), BASIC, 1)["h0"], me="h0", here=("d0", "d1"))
     state, _ = HSGD.hospital.receive(
-        env, HSGD.hospital.start(env)[0], UP, hsgd.HsgdModel(np.array(START), 0, 0, Plan(2, 2, 0.1))
+        env, HSGD.hospital.start(env)[0], UP, hsgd_messages.HsgdModel(np.array(START), 0, 0, Plan(2, 2, 0.1))
     )
     for d, z in {"d0": -1.0, "d1": 0.5}.items():
-        state, _ = HSGD.hospital.receive(env, state, d, hsgd.Embedding(compression.Dense(np.array([[z]]))))
+        state, _ = HSGD.hospital.receive(env, state, d, hsgd_messages.Embedding(compression.Dense(np.array([[z]]))))
     state, sends = HSGD.hospital.close(env, state)
     assert [s.to for s in sends] == ["d0", "d1", "me"]
     late, (upload,) = HSGD.hospital.close(env, state)
-    moved, _ = HSGD.hospital.receive(env, state, "me", hsgd.OwnSteps())
+    moved, _ = HSGD.hospital.receive(env, state, "me", hsgd_messages.OwnSteps())
     assert late.copies[GROUP].tobytes() == moved.copies[GROUP].tobytes() and upload.to == UP
     assert upload.message.total[2] == 2 * START[2]  # nobody came back: theta_2 as it was

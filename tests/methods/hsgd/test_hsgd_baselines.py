@@ -11,8 +11,9 @@ from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd import hospital as hsgd_hospital
-from edge_sdk.methods.hsgd import method as hsgd
-from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.hsgd import messages as hsgd_messages
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Settings
 from edge_sdk.methods.shared.evaluation import evaluated
 from tests.methods import contract
 from tests.methods.hsgd import literal_hsgd as literal
@@ -40,8 +41,8 @@ def test_jfl_with_lost_messages(seed):
 
 def test_jfl_sends_theta_2_only_for_the_global_average():
     _, transcript = play(BIG, replace(BASIC, P=4, Q=1, copies="pair"), 1, faults=NetworkFaults(repeat=0))
-    sent = [m for _, _, m in transcript.crossed if isinstance(m, hsgd.Embed)]
-    back = [m for _, _, m in transcript.crossed if isinstance(m, hsgd.Trained)]
+    sent = [m for _, _, m in transcript.crossed if isinstance(m, hsgd_messages.Embed)]
+    back = [m for _, _, m in transcript.crossed if isinstance(m, hsgd_messages.Trained)]
     assert sum(m.device is not None for m in sent) == sum(m.device is not None for m in back) == 13
     assert len(sent) == len(back) == 4 * 13
 
@@ -76,12 +77,12 @@ def test_columns_are_chosen_by_the_last_gradient():
     envs = envs_of(SEVERAL, NET, THETA0, replace(BASIC, keep=0.4, columns=True), 2)
     envs = {n: replace(e, bias=slice(0, 3)) for n, e in envs.items()}
     transcript = Loopback(HSGD, {h: tuple(ds) for h, ds in SEVERAL.items()}, envs, {}, 0, NetworkFaults(repeat=0)).run()
-    sent = [m.zeta_2 for a, _, m in transcript.crossed if a == "d1" and isinstance(m, hsgd.Embedding)]
+    sent = [m.zeta_2 for a, _, m in transcript.crossed if a == "d1" and isinstance(m, hsgd_messages.Embedding)]
     assert isinstance(sent[0], compression.Dense) and len(sent) == 4
     weights = [s.weights for s in transcript.states["d1"]]
     for parcel, before in zip(sent[1:], weights[1::2], strict=False):
         assert {tuple(row) for row in compression.bits(parcel).tolist()} == {tuple(before == before.max())}
-    rows = [m.zeta_1 for _, b, m in transcript.crossed if b == "d1" and isinstance(m, hsgd.Train)]
+    rows = [m.zeta_1 for _, b, m in transcript.crossed if b == "d1" and isinstance(m, hsgd_messages.Train)]
     assert isinstance(rows[0], compression.Dense) and all(isinstance(p, compression.Sparse) for p in rows[1:])
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
-from edge_sdk.methods.hsgd import method as hsgd
+from edge_sdk.methods.hsgd import messages as hsgd_messages
 from edge_sdk.methods.hsgd.hospital import GROUP
-from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Settings
 from tests.methods.hsgd import literal_hsgd as literal
 from tests.methods.hsgd.hsgd_runs import BASIC, NET, whole
 from tests.methods.hsgd.split_problems import BIG, SEVERAL, THETA0, Net, envs_of, groups, intervals, joined, play, theta
@@ -58,9 +59,9 @@ def test_I5_copies_are_equal_at_boundaries_and_only_there():
     _, transcript = play(BIG, replace(BASIC, P=4, Q=2), 2)
     sent = {}
     for a, b, m in transcript.crossed:
-        if isinstance(m, hsgd.Embed):
+        if isinstance(m, hsgd_messages.Embed):
             sent.setdefault((a, m.round, m.interval), set()).add(m.device.tobytes())
-        if isinstance(m, hsgd.Trained):
+        if isinstance(m, hsgd_messages.Trained):
             sent.setdefault((b, "back"), set()).add(m.device.tobytes())
     assert all(len(v) == 1 for k, v in sent.items() if len(k) == 3)
     assert len({*sent["h0", 1, 0], *sent["h1", 1, 0], *sent["h2", 1, 0]}) == 1  # after the global average

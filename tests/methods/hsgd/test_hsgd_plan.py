@@ -9,12 +9,12 @@ from math import inf
 import numpy as np
 import pytest
 
+from edge_sdk.methods.hsgd import aggregator as hsgd_aggregator
 from edge_sdk.methods.hsgd import hospital as hsgd_hospital
-from edge_sdk.methods.hsgd import method as hsgd
 from edge_sdk.methods.hsgd import plan as hsgd_plan
-from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.plan import Constants, Planned
-from edge_sdk.methods.hsgd.settings import Plan
+from edge_sdk.methods.hsgd.settings import Plan, Settings
 from tests.methods.hsgd import literal_hsgd as literal
 from tests.methods.hsgd.hsgd_runs import KNOWN, NET, by_literal, error
 from tests.methods.hsgd.split_problems import BIG, SEVERAL, THETA0, envs_of, groups, joined, play
@@ -27,7 +27,7 @@ def test_a_plan_may_change_at_every_global_round(monkeypatch):
     def planned(env, s):
         return Planned(s.round, Plan(*plans[s.round]), 1.0, 1.0)
 
-    monkeypatch.setattr(hsgd, "chosen", planned)
+    monkeypatch.setattr(hsgd_aggregator, "plan_round", planned)
     settings = Settings(strategies=("size",), alpha=0.5, **KNOWN)
     net, transcript = play(BIG, settings, 4)
     assert error(net, by_literal(net, transcript, BIG, plans)) < 1e-13

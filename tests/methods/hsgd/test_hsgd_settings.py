@@ -12,8 +12,9 @@ from edge_sdk.algebra import classification
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.method import DOWN, UP
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.hsgd import method as hsgd
-from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.hsgd import messages as hsgd_messages
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Settings
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.reports import Progress, Report
 from tests.methods.hsgd.hsgd_runs import BASIC, KNOWN, NET
@@ -51,7 +52,7 @@ def test_what_does_not_fit_is_refused_at_the_start():
         HSGD.aggregator.start(replace(envs["aggregator"], settings=replace(BASIC, pretraining=2)))
     with pytest.raises(UsageError, match="no h2"):
         env = replace(envs["d0"], h2=None, me="d0")
-        HSGD.device.receive(env, HSGD.device.start(env)[0], UP, hsgd.Embed(THETA0[36:], 0, 0))
+        HSGD.device.receive(env, HSGD.device.start(env)[0], UP, hsgd_messages.Embed(THETA0[36:], 0, 0))
 
 
 def test_deadlines_leave_time_for_all_intervals():
@@ -84,7 +85,9 @@ def test_float32_stays_float32():
     data = {h: {d: Samples(s.x1.astype("f4"), s.x2.astype("f4"), s.y) for d, s in ds.items()} for h, ds in BIG.items()}
     net, transcript = play(data, replace(BASIC, keep=0.5, alpha=0.5), 2, theta0=THETA0.astype("f4"))
     assert theta(net).dtype == np.float32 and np.isfinite(theta(net)).all()
-    assert {m.device.dtype for _, _, m in transcript.crossed if isinstance(m, hsgd.Trained)} == {np.dtype("f4")}
+    assert {m.device.dtype for _, _, m in transcript.crossed if isinstance(m, hsgd_messages.Trained)} == {
+        np.dtype("f4")
+    }
 
 
 # Evaluation -----------------------------------------------------------------------------------------------------
