@@ -24,7 +24,8 @@ from edge_sdk.methods.shared.server import PENALTIES, Svt
 BOTH, U, Y = UPLOADS = ("theta_y", "u", "y")
 
 
-SAMPLES, UNIFORM, NONE = WEIGHTINGS = ("samples", "uniform", "none")
+SAMPLES, NONE = "samples", "none"
+WEIGHTINGS = (SAMPLES, "uniform", NONE)
 
 
 ZERO, PLAIN = Y_INITS = ("zero", "plain")

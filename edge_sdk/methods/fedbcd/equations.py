@@ -97,11 +97,6 @@ def minibatches(env: NodeEnv, s: Settings, round: int, steps: int) -> Iterator[I
         yield None if exact else random.integers(env.samples, size=s.batch)
 
 
-def stationarity_gap(s: Settings, x: Vector, slope: Vector) -> float:
-    """max over y in X of <slope, x - y>: 0 if and only if x is stationary, where X is the box."""
-    return float(np.maximum(slope * (x + s.bound), slope * (x - s.bound)).sum())
-
-
 def common_start(env: Env) -> Vector:
     """x^(0): of all devices and hospitals. It lies in X."""
     return project(env.settings, env.theta0)
