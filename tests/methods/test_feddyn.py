@@ -109,13 +109,13 @@ def test_it_converges_to_the_minimiser_of_the_mean_loss():
         assert np.abs(state(net, d).tried - PROBLEMS[d](theta)[1]).max() < 1e-7  # what the paper calls it
 
 
-@pytest.mark.parametrize("faults", [{}, {"weather": LOSSY, "policies": HASTY, "seed": 2}], ids=["quiet", "lossy"])
-def test_it_is_fedslr_without_penalties_and_second_phase(faults):
+@pytest.mark.parametrize("lost", [{}, {"weather": LOSSY, "policies": HASTY, "seed": 2}], ids=["quiet", "lossy"])
+def test_it_is_fedslr_without_penalties_and_second_phase(lost):
     """Two independent ways to keep the mean consistent where answers are lost, and one result."""
     shared = {k: getattr(BASIC, k) for k in ("eta_l", "decay", "weight_decay", "batch", "local_epochs")}
     other = fedslr.Settings(**shared, eta_g=1 / BASIC.alpha, global_penalty="none", personal_epochs=0)
-    mine, trace = play(FEDDYN, replace(BASIC, participation=0.5), 25, **faults)
-    theirs, beside = play(fedslr.FEDSLR, replace(other, participation=0.5), 25, **faults)
+    mine, trace = play(FEDDYN, replace(BASIC, participation=0.5), 25, **lost)
+    theirs, beside = play(fedslr.FEDSLR, replace(other, participation=0.5), 25, **lost)
     assert devices_counted(trace) == devices_counted(beside)
     w = lowrank.unpack(LAYOUT, state(theirs, "aggregator").model)
     assert np.abs(state(mine, "aggregator").model - w).max() < 1e-11
