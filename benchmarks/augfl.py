@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from aggregator.private_model.pretrain import Pretraining, pretrain
-from aggregator.private_model.table import given, regulariser_of
+from aggregator.private_model.table import give_regulariser, regulariser_of
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import Loopback, Weather
 from edge_sdk.contract.method import Method
@@ -193,7 +193,7 @@ def trained(
     """Accuracies on the devices that did not train."""
     method, settings, weight = job
     pull = regulariser_of(replace(private, weight=weight), model.bundle, seed, "cpu")
-    tree, envs = envs_of(method, settings, model, data, rounds, seed, given(method.env, pull))
+    tree, envs = envs_of(method, settings, model, data, rounds, seed, give_regulariser(method.env, pull))
     net = Loopback(method, tree, envs, {}, seed, CALM)
     net.run()
     theta = lowrank.unpack(model.layout, net.nodes["aggregator"].record.state.model)

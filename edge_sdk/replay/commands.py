@@ -121,7 +121,7 @@ class RoundPrinter:
 
 def write_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Writes result.json and report.html into DIR."""
-    from edge_sdk.nodes.serve import write_json
+    from edge_sdk.nodes.ledgers import write_json
     from edge_sdk.replay import report_html
 
     write_json(job.out / "result.json", result)
