@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -39,7 +40,12 @@ class DeviceState:
 
 def device_start(env: Env) -> Step:
     zero = np.zeros_like(env.theta0)
-    return DeviceState(zero, zero if env.settings.p_init == "zero" else zero_norms(env), zero), []
+    return DeviceState(zero, first_personal(env, zero), zero), []
+
+
+def first_personal(env: Env, zero: Vector) -> Vector:
+    """p_i before the first round, and after it has diverged."""
+    return zero if env.settings.p_init == "zero" else zero_norms(env)
 
 
 def zero_norms(env: Env) -> Vector:
@@ -58,9 +64,30 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     gamma, w = choose_gamma(s, past), lowrank.unpack(env.layout, m.model)
     w_local, loss = local_phase(env, m.round, w, gamma)
     tried = update_auxiliary(gamma, w, w_local, env.settings.eta_g)
-    upload = Sum(w_local, 1.0, 1, training_scores(env, loss, {"global": w, "personal": w + s.p}))
-    p = local_fusion(env, m.round, w, s.p)
+    p, scores = judge_personal(env, w, s.p, loss)
+    upload = Sum(w_local, 1.0, 1, scores)
+    p = local_fusion(env, m.round, w, p)
     return DeviceState(gamma, p, tried, replace(past, round=m.round)), [Send(UP, upload)]
+
+
+def judge_personal(env: Env, w: Vector, p: Vector, loss: float | None) -> tuple[Vector, dict[str, float]]:
+    """p_i and the scores of the round; a p_i that has diverged begins anew, and the score "personal_reset" counts it.
+
+    Its scores would not be finite, so its hospital would refuse the upload of a healthy w_i with them, in every round.
+    """
+    scores = training_scores(env, loss, {"global": w, "personal": w + p}) if is_bounded(p) else {}
+    if scores_are_bounded(scores) and is_bounded(p):
+        return p, scores
+    p = first_personal(env, np.zeros_like(w))
+    return p, training_scores(env, loss, {"global": w, "personal": w + p}) | {"personal_reset": 1.0}
+
+
+def is_bounded(x: Vector) -> bool:
+    return bool((np.abs(x) <= gather.LARGEST).all())
+
+
+def scores_are_bounded(scores: Mapping[str, float]) -> bool:
+    return all(abs(value) <= gather.LARGEST for name, value in scores.items() if name.startswith("personal_"))
 
 
 def choose_gamma(s: DeviceState, past: Past) -> Vector:
@@ -77,5 +104,6 @@ def models(env: Env, s: DeviceState | None, m: FedslrModel) -> dict[str, Vector]
 
 def settle_personal(env: Env, round: int, w: Vector, p: Vector) -> Vector:
     """p_i as it is or, where w is final and settings ask for it, fitted to this w."""
+    p = p if is_bounded(p) else first_personal(env, np.zeros_like(w))
     epochs = env.settings.settle_epochs if round >= env.rounds else 0
     return local_fusion(env, round, w, p, epochs) if epochs else p
