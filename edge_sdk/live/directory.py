@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import os
 import time
 from pathlib import Path
 from typing import IO
 
 import msgpack  # type: ignore[import-untyped]
 
+from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.store import Store
 from edge_sdk.errors import PeerError, UsageError
@@ -19,8 +19,13 @@ from edge_sdk.wire.frames import Buffer
 PATIENCE = 5.0  # seconds that a process which is just ending may hold the lock
 
 
+LATER = ("settle", "augment")
+"""Fields of a run that older versions do not write; left out while they say nothing, so that bytes stay equal."""
+
+
 def encode_run(run: Run) -> bytes:
     fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
+    fields = {name: value for name, value in fields.items() if value or name not in LATER}
     packed: bytes = msgpack.packb(fields)
     return packed
 
@@ -88,9 +93,7 @@ class Desk:
                 f"run {run.id!r} was begun in {self.directory} with other settings; give the new one another id"
             )
         store.put("run", encoded)
-        part = self.directory / "current.part"
-        part.write_text(run.id + "\n")
-        os.replace(part, self.directory / "current")
+        write_text(self.directory / "current", run.id + "\n")
 
     def store(self, run: str) -> Store:
         return Store(self.directory / f"{run}.db", self.durability)

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 from aggregator import kernels
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.server import low_rank
@@ -44,11 +44,12 @@ def test_every_method_gets_what_it_has_room_for():
         given = kernels.kernels_for(method.env, "cpu")
         room = {field.name for field in fields(method.env)}
         assert set(given) == {"svt", "discriminator"} & room
-        assert ("svt" in room) == (method.name not in ("hsgd", "fedal"))
         method.env(**given)
-    assert kernels.kernels_for(Place, "cpu") == {}
+    assert "svt" in kernels.kernels_for(METHODS["fedslr"].env, "cpu")
+    assert "discriminator" in kernels.kernels_for(METHODS["fedal"].env, "cpu")
+    assert kernels.kernels_for(NodeEnv, "cpu") == {}
 
 
 def test_a_device_that_is_not_here():
     with pytest.raises(UsageError, match="one of auto, cpu, cuda"):
-        kernels.device_of("tpu")
+        kernels.processor("tpu")

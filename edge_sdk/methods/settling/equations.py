@@ -18,7 +18,7 @@ from edge_sdk.algebra import prox
 from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, pooled
 from edge_sdk.algebra.optim import SGD, Adam
 from edge_sdk.algebra.vectors import Layout, Slot, Vector
-from edge_sdk.contract.method import Labelled, Place
+from edge_sdk.contract.method import Labelled, NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.local import Indices, InPlace, batches, gradient
@@ -29,20 +29,20 @@ PERSONAL, LOCAL = 41, 42  # purposes of randomness, apart from those of the meth
 
 
 # Training -------------------------------------------------------------------------------------------------------
-def component(env: Place, s: Settling, start: Vector, steps: Sequence[int]) -> Iterator[Vector]:
+def component(env: NodeEnv, s: Settling, start: Vector, steps: Sequence[int]) -> Iterator[Vector]:
     """start + p after each of so many steps, ascending: p from zero, sparse but for its head if settings say so."""
     threshold = s.penalty * s.rate if s.personal == "sparse" else 0.0
     shrink = shrunk_but_head(env.layout, start, threshold) if threshold else None
     return walk(env, s, start, steps, PERSONAL, shrink)
 
 
-def local_model(env: Place, s: Settling, steps: Sequence[int]) -> Iterator[Vector]:
+def local_model(env: NodeEnv, s: Settling, steps: Sequence[int]) -> Iterator[Vector]:
     """The model trained alone from the initial one, after each of so many steps, ascending."""
     return walk(env, s, env.theta0, steps, LOCAL, None)
 
 
 def walk(
-    env: Place, s: Settling, start: Vector, steps: Sequence[int], purpose: int, shrink: InPlace | None
+    env: NodeEnv, s: Settling, start: Vector, steps: Sequence[int], purpose: int, shrink: InPlace | None
 ) -> Iterator[Vector]:
     """start + v, each time a new array, after each of so many steps of the optimiser on f_i(start + v), from v = 0."""
     v, drawn = np.zeros_like(start), endless(env, s, purpose)
@@ -57,7 +57,7 @@ def walk(
         yield start + v
 
 
-def endless(env: Place, s: Settling, purpose: int) -> Iterator[Indices]:
+def endless(env: NodeEnv, s: Settling, purpose: int) -> Iterator[Indices]:
     """Mini-batches, epoch after epoch; the same wherever and whenever they are drawn for this device and purpose."""
     random = env.random(env.rounds, purpose)
     return chain.from_iterable(batches(random, env.samples, s.batch, 1) for _ in count())
@@ -84,7 +84,7 @@ def head_of(layout: Layout) -> tuple[Slot, ...]:
 
 
 # Judging --------------------------------------------------------------------------------------------------------
-def correct_counts(env: Place, s: Settling, start: Vector) -> tuple[Counts, int]:
+def correct_counts(env: NodeEnv, s: Settling, start: Vector) -> tuple[Counts, int]:
     """How many of its validation samples a device gets right with each candidate, and how many it has.
 
     Models are judged while they are trained, one after the other: no more than one is held at a time.
@@ -106,13 +106,13 @@ def correct_counts(env: Place, s: Settling, start: Vector) -> tuple[Counts, int]
     return np.array([right(c) for c in s.candidates], np.int64), len(labels)
 
 
-def scored(env: Place, s: Settling) -> Callable[[Vector], Floats]:
+def scored(env: NodeEnv, s: Settling) -> Callable[[Vector], Floats]:
     """theta -> log-probabilities of the validation samples."""
     judged, classes = validation(env), ensemble(env, s, 0.0).classes
     return lambda theta: log_probabilities(judged.logits(theta), classes)
 
 
-def validation(env: Place) -> Labelled:
+def validation(env: NodeEnv) -> Labelled:
     """The samples that choices are made on.
 
     Raises:
@@ -123,7 +123,7 @@ def validation(env: Place) -> Labelled:
     return env.validation
 
 
-def ensemble(env: Place, s: Settling, weight: float) -> Ensemble:
+def ensemble(env: NodeEnv, s: Settling, weight: float) -> Ensemble:
     """How this device predicts with a local model of that weight."""
     return Ensemble(weight, env.own_classes if s.mask else ())
 

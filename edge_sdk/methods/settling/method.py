@@ -19,7 +19,7 @@ first that `choose` looks at, and `Choice.samples` is 0, which the aggregator's 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -27,7 +27,7 @@ import numpy as np
 
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, Place, Role, Send, Step
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.settings import Candidate, Settling
@@ -96,6 +96,16 @@ class Choice:
     samples: int
     devices: int
 
+    def to_metrics(self) -> dict[str, Any]:
+        return {"kind": "settling", **asdict(self)}
+
+    def to_sentence(self) -> str:
+        if not self.samples:
+            return f"settling: {self.devices} devices and no validation sample, so nothing was chosen; the first goes"
+        models = f"{self.steps} steps, local model of {self.local_steps} steps with weight {self.weight:g}"
+        right = f"{self.correct} of {self.samples} validation samples right, alone {self.local_correct}"
+        return f"settling: {self.devices} devices choose {models}: {right}"
+
 
 # State ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
@@ -131,7 +141,7 @@ def nothing(s: Settling) -> Counts:
     return Counts(np.zeros(len(s.candidates), np.int64))
 
 
-def noted(env: Place, s: SettlingState, sender: str, message: Any) -> SettlingState:
+def noted(env: NodeEnv, s: SettlingState, sender: str, message: Any) -> SettlingState:
     """The state after a child's counts.
 
     Raises:
@@ -154,18 +164,18 @@ def settled(method: Method, settings: Settling) -> Method:
     Raises:
         UsageError: its devices share no model of one layout that they could settle from.
     """
-    if method.splits or method.models_differ or method.companions:
+    if method.kernels != "plain":
         raise UsageError(f"method {method.name!r}: settling starts at a global model that every device has whole")
     kind = get_type_hints(method.show)["return"]
 
-    def show(env: Place, s: SettlingState) -> Chosen:
+    def show(env: NodeEnv, s: SettlingState) -> Chosen:
         return Chosen(method.show(env, s.inner), s.candidate, s.alone)
 
-    def models(env: Place, s: SettlingState | None, m: Chosen) -> Mapping[str, Vector]:
+    def models(env: NodeEnv, s: SettlingState | None, m: Chosen) -> Mapping[str, Vector]:
         found = method.models(env, s and s.inner, expected(UP, m.shown, kind))
         return found if s is None or m.candidate < 0 else chosen_models(env, settings, found, m)
 
-    def predicts(env: Place, m: Chosen) -> Ensemble | None:
+    def predicts(env: NodeEnv, m: Chosen) -> Ensemble | None:
         return None if m.candidate < 0 else equations.ensemble(env, settings, candidate(settings, m.candidate).weight)
 
     return replace(
@@ -188,7 +198,7 @@ def candidate(s: Settling, index: int) -> Candidate:
     return s.candidates[index]
 
 
-def chosen_models(env: Place, s: Settling, found: Mapping[str, Vector], m: Chosen) -> Mapping[str, Vector]:
+def chosen_models(env: NodeEnv, s: Settling, found: Mapping[str, Vector], m: Chosen) -> Mapping[str, Vector]:
     """The global model, the personalised one and the local one, with as many steps as the fleet has chosen."""
     c, alone = candidate(s, m.candidate), candidate(s, m.alone)
     (personal,) = equations.component(env, s, start_of(s, found), (c.steps,))
@@ -211,14 +221,14 @@ def start_of(s: Settling, found: Mapping[str, Vector]) -> Vector:
 def around(inner: Role, receive: Any, close: Any) -> Role:
     kind = state_around(inner.state)
 
-    def start(env: Place) -> Step:
+    def start(env: NodeEnv) -> Step:
         state, sends = inner.start(env)
         return kind(state), sends
 
     return Role(start, receive, close, kind)
 
 
-def inside(inner: Role, env: Place, s: SettlingState, sender: str, message: Any) -> Step:
+def inside(inner: Role, env: NodeEnv, s: SettlingState, sender: str, message: Any) -> Step:
     """A message for the method itself."""
     state, sends = inner.receive(env, s.inner, sender, message)
     return replace(s, inner=state), sends
@@ -227,14 +237,14 @@ def inside(inner: Role, env: Place, s: SettlingState, sender: str, message: Any)
 def device(method: Method, settings: Settling) -> Role:
     kind = get_type_hints(method.show)["return"]
 
-    def receive(env: Place, s: SettlingState, sender: str, m: Any) -> Step:
+    def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
         if not isinstance(m, Settle):
             return inside(method.device, env, s, sender, m)
         found = method.models(env, s.inner, expected(UP, m.shown, kind))
         correct, samples = equations.correct_counts(env, settings, start_of(settings, found))
         return replace(s, settling=True), [Send(UP, Counts(correct, samples, 1))]
 
-    def close(env: Place, s: SettlingState) -> Step:
+    def close(env: NodeEnv, s: SettlingState) -> Step:
         if s.settling:
             return s, []  # the last round is over: a clock of its own moves the model no more that was counted
         state, sends = method.device.close(env, s.inner)
@@ -246,7 +256,7 @@ def device(method: Method, settings: Settling) -> Role:
 def hospital(method: Method, settings: Settling) -> Role:
     inner = method.hospital
 
-    def receive(env: Place, s: SettlingState, sender: str, m: Any) -> Step:
+    def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, Settle):
             asked = replace(s, settling=True, counts=nothing(settings), heard=())
             return asked, [Send(DOWN, m, all=True)]
@@ -254,7 +264,7 @@ def hospital(method: Method, settings: Settling) -> Role:
             return noted(env, s, sender, m), []
         return inside(inner, env, replace(s, settling=s.settling and sender != UP), sender, m)
 
-    def close(env: Place, s: SettlingState) -> Step:
+    def close(env: NodeEnv, s: SettlingState) -> Step:
         if s.settling:
             return replace(s, settling=False), [Send(UP, s.counts)]
         state, sends = inner.close(env, s.inner)
@@ -266,10 +276,10 @@ def hospital(method: Method, settings: Settling) -> Role:
 def aggregator(method: Method, settings: Settling) -> Role:
     inner = method.aggregator
 
-    def receive(env: Place, s: SettlingState, sender: str, m: Any) -> Step:
+    def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
         return (noted(env, s, sender, m), []) if s.settling and sender != ME else inside(inner, env, s, sender, m)
 
-    def close(env: Place, s: SettlingState) -> Step:
+    def close(env: NodeEnv, s: SettlingState) -> Step:
         if s.settling:
             return decided(settings, s)
         state, sends = inner.close(env, s.inner)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.draw import SELECTIONS
 
@@ -79,7 +79,7 @@ def one_of(settings: Any, known: tuple[str, ...], *keys: str) -> None:
             raise UsageError(f"{key} = {getattr(settings, key)!r}: one of {', '.join(known)}")
 
 
-def gradient(env: Place, round: int, *purpose: int) -> Gradient:
+def gradient(env: NodeEnv, round: int, *purpose: int) -> Gradient:
     """env.grad_fn of a device or, where the run augments, that over samples which every call changes at random.
 
     What is drawn is decided by run, round, node, purpose and the number of the call: a step that is repeated after a
@@ -96,7 +96,7 @@ def gradient(env: Place, round: int, *purpose: int) -> Gradient:
     return lambda theta, indices: augmented(theta, indices, random)
 
 
-def steady_gradient(env: Place, round: int) -> Gradient:
+def steady_gradient(env: NodeEnv, round: int) -> Gradient:
     """As `gradient`, but within a round the same indices always meet the same samples.
 
     A Hessian-vector product by differences needs that: between two augmentations the gradient changes far more than

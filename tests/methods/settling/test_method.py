@@ -24,7 +24,7 @@ from tests.methods.test_contract import settings_of
 
 SMALL = Settling(rate=0.02, batch=8, steps=(0, 5, 20), local_steps=(10, 30), local_weights=(0.0, 0.5, 1.0))
 ROUNDS = 4
-FITTING = [name for name, m in METHODS.items() if not (m.splits or m.models_differ or m.companions)]
+FITTING = [name for name, m in METHODS.items() if m.kernels == "plain"]
 
 
 def run(method=FEDSLR, s=SMALL, every=0, **more):
