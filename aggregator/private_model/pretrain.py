@@ -22,12 +22,12 @@ from torch import Tensor, nn
 
 from aggregator.kernels import processor
 from aggregator.private_model.checkpoint import built
-from edge_sdk.data.traces import load_folder, split, windows
+from edge_sdk.data.traces import cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.settings import parse_assignment
 from edge_sdk.replay import datasets
 from edge_sdk.replay.bundles import INPUTS
-from edge_sdk.replay.processes import write_toml
+from edge_sdk.replay.toml_files import write_toml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +101,9 @@ def samples(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     if Path(job.data).is_dir():
         return recorded(job)
     table = datasets.load(job.data)
-    train, test = datasets.held_out(table, seed=job.seed)
-    table = datasets.standardised(table, train, datasets.DATASETS[table.name].together)
-    mine = datasets.reserved(table, job.rows)
+    train, test = datasets.hold_out(table, seed=job.seed)
+    table = datasets.standardise(table, train, datasets.DATASETS[table.name].together)
+    mine = datasets.reserve_rows(table, job.rows)
     shape = job.input or INPUTS.get(table.name, table.x.shape[1:])
     if np.prod(shape) != np.prod(table.x.shape[1:]):
         raise UsageError(f"--input {shape}: samples of {table.name} have the shape {table.x.shape[1:]}")
@@ -117,7 +117,7 @@ def recorded(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     traces = load_folder(job.data)
     if job.persons >= len(traces):
         raise UsageError(f"--persons {job.persons}: there are {len(traces)} traces, and some are for devices")
-    parts = [split(windows(trace)) for trace in traces[-job.persons :]]
+    parts = [split(cut_windows(trace)) for trace in traces[-job.persons :]]
     mine, test = (
         (np.concatenate([part[i].x for part in parts]), np.concatenate([part[i].y for part in parts])) for i in (0, 1)
     )

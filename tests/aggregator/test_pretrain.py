@@ -54,7 +54,7 @@ def test_its_files_are_a_regulariser(made):
 def test_its_samples_are_the_reserved_ones(made):
     out, _, _ = made
     table = datasets.load("breast-cancer")
-    rows = datasets.reserved(table, 200)
+    rows = datasets.reserve_rows(table, 200)
     with np.load(out / "data.npz", allow_pickle=False) as file:
         assert np.array_equal(file["y"], table.y[rows]) and file["x"].shape == (200, 30)
         scale = file["x"][:, 0] @ table.x[rows][:, 0] / np.linalg.norm(file["x"][:, 0]) ** 2
