@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.synth import Summary, empty_folder
+from edge_sdk.replay.synth import Summary, open_folder
 
 PACKAGE, FILE = "seglearn", "seglearn/data/watch_dataset.npy"
 SHA256 = "eb122f23cdf06ef6bd6c6c5312958ec5cf9d038e2e6d457b8081662c75a42537"
@@ -59,7 +59,7 @@ def write_watch_traces(directory: Path, source: Path | None = None, *, overwrite
         UsageError: there is no such file, it is not the published one, or the directory is not empty.
     """
     data = read_watch(installed() if source is None else source)
-    folder = empty_folder(directory, overwrite)
+    folder = open_folder(directory, overwrite)
     wrists = sorted({*zip(data.subject.tolist(), data.side.tolist(), strict=True)})
     return tuple(write_wrist(folder / f"patient-{p:02d}-{SIDES[s]}.csv", data, p, s) for p, s in wrists)
 
@@ -231,6 +231,6 @@ def recordings_of(data: Mapping[str, Any]) -> Recordings:
         raise ValueError(f"{len(x)} recordings, but labels of shapes {y.shape}, {subject.shape}, {side.shape}")
     if any(one.ndim != 2 or one.shape[1] != len(CHANNELS) or not np.isfinite(one).all() for one in x):
         raise ValueError("a recording is not of finite numbers (samples, 6)")
-    if not (((0 <= y) & (y < len(labels))).all() and (subject > 0).all() and np.isin(side, (0, 1)).all()):
+    if not (((y >= 0) & (y < len(labels))).all() and (subject > 0).all() and np.isin(side, (0, 1)).all()):
         raise ValueError("a label, a subject or a side is out of range")
     return Recordings(tuple(x), y, subject, side, tuple(EXERCISES[name] for name in labels))

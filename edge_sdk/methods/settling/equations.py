@@ -17,10 +17,11 @@ import numpy.typing as npt
 from edge_sdk.algebra import prox
 from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, pooled
 from edge_sdk.algebra.optim import SGD, Adam
-from edge_sdk.algebra.vectors import Layout, Slot, Vector
+from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import Labelled, NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.settling.settings import Candidate, Settling
+from edge_sdk.methods.shared import parts
 from edge_sdk.methods.shared.local import Indices, InPlace, batches, gradient
 
 Counts = npt.NDArray[np.int64]
@@ -65,22 +66,14 @@ def endless(env: NodeEnv, s: Settling, purpose: int) -> Iterator[Indices]:
 
 def shrunk_but_head(layout: Layout, like: Vector, threshold: float) -> InPlace:
     """v <- argmin_z 1/2 ||z - v||^2 + threshold * ||z without the head||_1, in place."""
-    spare, head = np.empty_like(like), head_of(layout)
-    spans = [slot.span for slot in layout.slots if slot not in head]
+    spare, head = np.empty_like(like), parts.named(layout, parts.LAST)
+    spans = parts.spans(slot for slot in layout.slots if slot not in head)
 
     def shrink(v: Vector) -> None:
         for span in spans:
             prox.shrink(v[span], threshold, spare[span])
 
     return shrink
-
-
-def head_of(layout: Layout) -> tuple[Slot, ...]:
-    """The last layer: the slots whose name is that of the last one up to its last dot, e.g. head.2.weight and .bias."""
-    if not layout.slots:
-        return ()
-    layer = layout.slots[-1].name.rpartition(".")[0]
-    return tuple(s for s in layout.slots if s.name.rpartition(".")[0] == layer) if layer else layout.slots[-1:]
 
 
 # Judging --------------------------------------------------------------------------------------------------------

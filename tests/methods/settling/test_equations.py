@@ -83,10 +83,6 @@ def test_the_step_of_a_sparse_component_minimises_what_it_says():
     assert all(objective(z) <= objective(z + rng.normal(0, s, z.size)) for s in (1e-3, 0.1, 1) for _ in range(200))
 
 
-def test_the_head_of_a_layout():
-    assert [s.name for s in equations.head_of(LAYOUT)] == ["head.weight", "head.bias"]
-
-
 def test_counts_are_those_of_every_candidate_by_itself():
     env, start = env_of(), THETA0 + 0.2
     correct, samples = equations.correct_counts(env, SMALL, start)
