@@ -141,7 +141,8 @@ class Aggregator:
 
     def sent(self) -> int | None:
         """How many numbers the newest model is as it travels; None where it does not travel packed."""
-        packed = getattr(self.shown(), "model", None)
+        shown = self.shown()
+        packed = getattr(getattr(shown, "shown", shown), "model", None)  # settling wraps it in a message of its own
         return lowrank.floats(self.bundle.layout, packed.ranks) if isinstance(packed, Packed) else None
 
     def node_state(self) -> Any:

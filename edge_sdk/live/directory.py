@@ -19,8 +19,13 @@ from edge_sdk.wire.frames import Buffer
 PATIENCE = 5.0  # seconds that a process which is just ending may hold the lock
 
 
+LATER = ("settle", "augment")
+"""Fields of a run that older versions do not write; left out while they say nothing, so that bytes stay equal."""
+
+
 def encode_run(run: Run) -> bytes:
     fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
+    fields = {name: value for name, value in fields.items() if value or name not in LATER}
     packed: bytes = msgpack.packb(fields)
     return packed
 

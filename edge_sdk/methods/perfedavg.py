@@ -29,7 +29,7 @@ from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import Aggregator, Global, Hospital
 from edge_sdk.methods.shared import gather, meta
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import Gradient, gradient
+from edge_sdk.methods.shared.local import Gradient, steady_gradient
 from edge_sdk.methods.shared.meta import HessianProduct, Meta
 
 
@@ -68,7 +68,7 @@ class Device:
 
 def meta_fn(env: Env, round: int) -> Gradient:
     """(theta, indices or None) -> (F_i, G_i)."""
-    grad_fn, s = gradient(env), env.settings
+    grad_fn, s = steady_gradient(env, round), env.settings
     support, query = meta.support_and_query(env, s.support)
 
     def at(theta: Vector, indices: Any = None) -> tuple[float, Vector]:
@@ -84,7 +84,8 @@ def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
     m: Global = gather.expected(sender, message, Global)
     if env.samples < 2:
         return s, [Send(UP, Nobody())]
-    _, sends = fedavg.device_receive(replace(env, grad_fn=meta_fn(env, m.round)), fedavg.Device(), sender, m)
+    inner = replace(env, grad_fn=meta_fn(env, m.round), augmented=None)  # which is in meta_fn already
+    _, sends = fedavg.device_receive(inner, fedavg.Device(), sender, m)
     return Device(m.round), sends
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.algebra.ensemble import log_probabilities, pooled, smoothed
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.public_inputs import read_public
@@ -29,9 +30,9 @@ from edge_sdk.methods.shared.reports import Models
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models as keepsake
-from edge_sdk.nodes.assembly import assembly, check_bundle, family_of, place, settings_of
+from edge_sdk.nodes.assembly import assembly, augmentation_of, check_bundle, family_of, place, settings_of
 from edge_sdk.nodes.kernels import split
-from edge_sdk.nodes.kernels.family import DeviceParts
+from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes
 from edge_sdk.wire.options import DEFAULTS, Wire
 
@@ -72,6 +73,7 @@ class Device:
         self.model: Model = split.load_model(bundle, threads)
         self.train: Samples | None = None
         self.held_out: Samples | None = None
+        self.validation: Samples | None = None
         self.directory = Path(directory)
         self.public = None if public is None else read_public(public)
         self.current: Run | None = None
@@ -91,13 +93,17 @@ class Device:
         )
         self.thread: threading.Thread | None = None
 
-    def train_on(self, samples: Samples, held_out: Samples | None = None) -> None:
-        """The samples to learn from and, apart from them, those to judge the models by. Before `run` or `start`."""
-        for part in (samples, held_out):
+    def train_on(self, samples: Samples, held_out: Samples | None = None, validation: Samples | None = None) -> None:
+        """The samples to learn from and, apart from them, those to judge the models by. Before `run` or `start`.
+
+        Args:
+            validation: apart from both, those on which a run that settles makes its choices.
+        """
+        for part in (samples, held_out, validation):
             wanted = split.own_shape(self.model, split.DEVICE)
             if part is not None and (shape := part.x.shape[1:]) != wanted:
                 raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
-        self.train, self.held_out = samples, held_out
+        self.train, self.held_out, self.validation = samples, held_out, validation
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Take part until `stop`, or until `until()` says so."""
@@ -117,18 +123,34 @@ class Device:
             self.thread.join()
             self.thread = None
 
-    def predict(self, x: npt.NDArray[np.float32], which: str = "personal") -> list[str] | npt.NDArray[np.int64]:
+    def predict(
+        self, x: npt.NDArray[np.float32], which: str = "personal", smooth: int = 1
+    ) -> list[str] | npt.NDArray[np.int64]:
         """Classes of float32 (N, ...) inputs: names if a run has told them, else indices.
 
         Uses the personalised model, or the bundle's initial one before any run has ended here.
+
+        Args:
+            smooth: of windows of one recording, in time order: decide by the mean of the last so many.
         """
+        codes = smoothed(self.log_probabilities(x, which), smooth).argmax(1)
+        classes = self.current.classes if self.current else ()
+        return [classes[code] for code in codes] if classes else np.asarray(codes, np.int64)
+
+    def log_probabilities(self, x: npt.NDArray[np.float32], which: str = "personal") -> npt.NDArray[np.floating]:
+        """What a model says of float32 (N, ...) inputs, (N, classes); the personal one as the fleet has chosen."""
         if isinstance(self.model, SplitModel):
             raise UsageError(f"device {self.name}: {self.model.name} is a split model, which no device runs alone")
         models = self.kept.models
         theta = models.get(which, models.get("global", self.model.theta0))
-        codes = self.model.predict(theta, x).argmax(1)
-        classes = self.current.classes if self.current else ()
-        return [classes[code] for code in codes] if classes else np.asarray(codes, np.int64)
+        ensemble = self.kept.ensemble if which in models else None
+        if ensemble is None or which not in ("personal", "local"):
+            return log_probabilities(self.model.predict(theta, x))
+        found = log_probabilities(self.model.predict(theta, x), ensemble.classes)
+        if which == "local" or ensemble.weight == 0:
+            return found
+        local = log_probabilities(self.model.predict(models["local"], x), ensemble.classes)
+        return pooled(found, local, ensemble.weight)
 
     def assemble(self, run: Run) -> Assembly:
         """What this device brings into a run: its samples, behind functions of theta."""
@@ -154,10 +176,15 @@ class Device:
             model=self.model,
             x=self.train.x,
             y=self.codes(self.train, run),
-            held_out=None if self.held_out is None else (self.held_out.x, self.codes(self.held_out, run)),
+            held_out=self.coded(self.held_out, run),
+            validation=self.coded(self.validation, run),
+            augment=augmentation_of(run),
             public=self.public,
             cancel=self.runtime.cancelled if cancellable else None,
         )
+
+    def coded(self, samples: Samples | None, run: Run) -> tuple[Array, Array] | None:
+        return None if samples is None else (samples.x, self.codes(samples, run))
 
     def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
         return class_codes(samples.labels, run.classes, f"device {self.name}")
@@ -177,8 +204,9 @@ class Device:
 
     def keep(self, message: Models | Finished) -> None:
         over = isinstance(message, Finished)
-        models = message.models if isinstance(message, Models) else self.kept.models
-        self.kept = replace(self.kept, models=models, finished=over)
+        if isinstance(message, Models):
+            self.kept = replace(self.kept, models=message.models, ensemble=message.ensemble)
+        self.kept = replace(self.kept, finished=over)
         if self.current is not None:
             keepsake.save(self.keepsake_path(self.current), self.kept)
 

@@ -33,10 +33,9 @@ def local_only(env: NodeEnv, told: Told = lambda rounds: None) -> Vector:
         return unpulled(env, told)
     settings = env.settings if isinstance(env.settings, Training) else Training()
     theta = env.theta0.copy()
-    assert env.grad_fn is not None
     for round in range(env.rounds):
         steps = batches(env.random(round, ALONE), env.samples, settings.batch, settings.local_epochs)
-        descend(env.grad_fn, theta, steps, settings.eta(round), damp=settings.weight_decay)
+        descend(gradient(env, round, ALONE), theta, steps, settings.eta(round), damp=settings.weight_decay)
         told(round + 1)
     return theta
 
@@ -47,6 +46,6 @@ def unpulled(env: fedbcd.Env, told: Told) -> Vector:
     x, before = start, start
     for round in range(env.rounds):
         steps = fedbcd.minibatches(env, env.settings, round, fedbcd.local_steps(env, env.settings, round))
-        x, before, _ = fedbcd.edge_update(gradient(env), env.settings, x, before, steps)
+        x, before, _ = fedbcd.edge_update(gradient(env, round, fedbcd.BATCHES), env.settings, x, before, steps)
         told(round + 1)
     return x

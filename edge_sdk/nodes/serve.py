@@ -171,7 +171,7 @@ class DeviceService:
         device = self.device
         assert device.train is not None and device.held_out is not None
         found = own_accuracies(device.kept.scores)
-        if self.file.local_only and len(device.held_out):
+        if self.file.local_only and len(device.held_out) and "local" not in found:
             found["local"] = self.local_accuracy()
         return {
             "device": device.name,

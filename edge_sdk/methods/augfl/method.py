@@ -55,7 +55,7 @@ from edge_sdk.methods.augfl.sums import (
 )
 from edge_sdk.methods.shared import draw, gather, meta
 from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.local import gradient
+from edge_sdk.methods.shared.local import steady_gradient
 from edge_sdk.methods.shared.meta import HessianProduct
 from edge_sdk.methods.shared.reports import Progress, training_scores
 from edge_sdk.methods.shared.server import ServerTerms, Svt, penalty, server_step
@@ -169,7 +169,7 @@ def meta_gradient(env: Env, theta: Vector, round: int, weight: float) -> tuple[f
     if weight == 0:
         return None, np.zeros_like(theta)
     support, query = meta.support_and_query(env, env.settings.support)
-    return meta.meta_gradient(gradient(env), env.settings, theta, support, query, round, env.hessian)
+    return meta.meta_gradient(steady_gradient(env, round), env.settings, theta, support, query, round, env.hessian)
 
 
 def residuals(primal: Vector, dual: Vector) -> dict[str, float]:

@@ -73,7 +73,7 @@ from edge_sdk.methods.fedal.messages import (
 from edge_sdk.methods.fedal.settings import LOCAL, PUBLIC, START, Env, Inputs, Rows, Settings, warnings
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.local import gradient as loss_gradient
+from edge_sdk.methods.shared.local import steady_gradient
 from edge_sdk.methods.shared.reports import judge
 
 
@@ -106,7 +106,7 @@ def local_gradient(env: Env, theta: Vector, start: Vector | None, rows: Rows) ->
         start: theta^{t,0}, whose outputs are not to be forgotten; None: there is no such term.
     """
     if start is None:
-        return loss_gradient(env)(theta, rows)
+        return steady_gradient(env, 0)(theta, rows)  # the rows differ from step to step, and decide
     s, inputs = env.settings, given(env.private, env, "private inputs")
     f = inputs.logits(theta, rows)
     loss, cotangent = distillation.cross_entropy(given(env.labels, env, "labels")[rows], f)

@@ -204,7 +204,7 @@ def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
     m: Global = gather.expected(sender, message, Global)
     h, z, gamma = env.settings, lowrank.unpack(env.layout, m.model), env.settings.weight(env.me)
     steps = minibatches(env, h, m.round, local_steps(env, h, m.round))
-    x, before, loss = edge_update(gradient(env), h, s.x, s.before, steps, z, gamma)
+    x, before, loss = edge_update(gradient(env, m.round, BATCHES), h, s.x, s.before, steps, z, gamma)
     scores = training_scores(env, loss, {"global": z, "personal": s.x})
     return Device(x, before), [Send(UP, Sum(gamma * x, gamma, 1, scores))]
 
@@ -232,7 +232,7 @@ def train(env: OfflineEnv, s: Device) -> Device:
     """Algorithm 2: eq. (4) without the penalty."""
     steps = local_steps(env, env.settings, s.trainings)
     drawn = minibatches(env, env.settings, s.trainings, steps)
-    x, before, loss = edge_update(gradient(env), env.settings, s.x, s.before, drawn)
+    x, before, loss = edge_update(gradient(env, s.trainings, BATCHES), env.settings, s.x, s.before, drawn)
     return Device(x, before, s.offline + 1, s.trainings + 1, steps, loss, s.ticks)
 
 

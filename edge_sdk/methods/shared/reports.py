@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from edge_sdk.algebra import classification
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.classification import areas
+from edge_sdk.algebra.ensemble import Ensemble, log_probabilities, pooled
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, NodeEnv, Send
 from edge_sdk.methods.shared import gather
@@ -22,6 +24,9 @@ from edge_sdk.methods.shared.gather import Tally
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
+
+
+NO_SUMS: Mapping[str, Mapping[str, float]] = {}
 
 
 @runtime_checkable
@@ -75,10 +80,15 @@ class Report:
 
 @dataclass(frozen=True)
 class Models:
-    """Device: its models at the end of the run, e.g. "global" and "personal"."""
+    """Device: its models at the end of the run, e.g. "global" and "personal".
+
+    Attributes:
+        ensemble: how the personal model predicts, together with "local"; None: it predicts alone.
+    """
 
     round: int
     models: Mapping[str, Theta]
+    ensemble: Ensemble | None = None
 
 
 def progress(round: int, tally: Tally | None) -> Send:
@@ -93,16 +103,21 @@ def training_scores(env: NodeEnv, loss: float | None, received: Mapping[str, Vec
     return ({} if loss is None else {"loss": float(loss)}) | judge(env, received)
 
 
-def judge(env: NodeEnv, models: Mapping[str, Vector]) -> dict[str, float]:
+def judge(
+    env: NodeEnv, models: Mapping[str, Vector], known: Mapping[str, Mapping[str, float]] = NO_SUMS
+) -> dict[str, float]:
     """The scores of one device for each of its models: global_correct, personal_loss, ..., and samples, devices.
 
     A device without held-out samples (or without env.score) has none, and is not among `devices`.
+
+    Args:
+        known: model -> its sums, of models that are more than theta.
     """
     if env.score is None:
         return {}
     sums: dict[str, float] = {}
     for name, theta in models.items():
-        found = env.score(theta)
+        found = known.get(name) or env.score(theta)
         if not found["samples"] > 0:
             return {}
         sums |= {f"{name}_{key}": float(value) for key, value in found.items() if key != "samples"}
@@ -112,6 +127,16 @@ def judge(env: NodeEnv, models: Mapping[str, Vector]) -> dict[str, float]:
         if name in (UNSEEN, COMPANION):
             sums |= {f"{name}_samples": float(found["samples"]), f"{name}_devices": 1.0}
     return sums
+
+
+def ensemble_sums(env: NodeEnv, models: Mapping[str, Vector], ensemble: Ensemble) -> dict[str, dict[str, float]]:
+    """Sums on held-out samples of the personal model, as the ensemble has it, and of the local one over its classes."""
+    if env.held_out is None:
+        return {}
+    y, logits = env.held_out.labels, env.held_out.logits
+    personal, local = (log_probabilities(logits(models[name]), ensemble.classes) for name in ("personal", "local"))
+    found = {"personal": pooled(personal, local, ensemble.weight), "local": local}
+    return {name: classification.sums(y, scores) for name, scores in found.items()}
 
 
 def mean_accuracies(sums: Mapping[str, float]) -> dict[str, float]:
