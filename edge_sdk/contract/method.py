@@ -92,12 +92,14 @@ class NodeEnv:
         settings: the method's own hyper-parameters.
         grad_fn: device: (theta, indices or None for all) -> (mean loss, its gradient (n,)) over the training samples.
         samples: device: how many training samples it has.
-        score: device: theta -> sums on held-out samples, at least "samples"; usually also "loss" and "correct".
+        score: device: theta -> sums on its validation samples or, where none were split off, on its test samples: at
+            least "samples"; usually also "loss" and "correct".
         judge: device: the same with more in it, for evaluations; None: score.
+        test: device: as judge, on its test samples, for the last evaluation only; None: `score` is on them already.
         augmented: device: as grad_fn, but each call changes its samples at random, with the generator that it is given;
             None: this run does not augment.
         validation: device: samples that choices are made on; None: none were split off (an empty part is no None).
-        held_out: device: the samples behind `score`; None: this model has no classes, or the device no such samples.
+        held_out: device: its test samples; None: this model has no classes, or the device no such samples.
         own_classes: device: codes of the classes that it has had labels of, in training or in validation.
     """
 
@@ -113,6 +115,7 @@ class NodeEnv:
     samples: int = 0
     score: Callable[[Vector], Mapping[str, float]] | None = None
     judge: Callable[[Vector], Mapping[str, float]] | None = None
+    test: Callable[[Vector], Mapping[str, float]] | None = None
     augmented: Callable[[Vector, Any, np.random.Generator], tuple[float, Vector]] | None = None
     validation: Labelled | None = None
     held_out: Labelled | None = None

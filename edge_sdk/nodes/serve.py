@@ -140,7 +140,7 @@ class DeviceService:
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        train, held_out = samples_of(self.file.data)
+        samples = samples_of(self.file.data)
         self.device = Device(
             self.file.name,
             hospital=self.file.hospital,
@@ -151,7 +151,7 @@ class DeviceService:
             public=self.file.public,
             wire=self.file.wire,
         )
-        self.device.train_on(train, held_out)
+        self.device.train_on(samples.train, samples.held_out)
         if self.file.local_only and isinstance(self.device.model, SplitModel):
             raise UsageError(
                 f"local_only = true: {self.device.model.name} is a split model, which no device runs alone"

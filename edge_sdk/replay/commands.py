@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from edge_sdk.replay.plan import Replay
 
-TRACE_OPTIONS = ("held_out", "label", "window", "stride", "gap")
+TRACE_OPTIONS = ("held_out", "validation", "label", "window", "stride", "gap")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
 
 
@@ -47,7 +47,9 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 
 def add_data_options(command: argparse.ArgumentParser) -> None:
     """Adds the options of the data. Those not given are left to `traces.Cutting` or `datasets.Dealing` in cohorts/."""
-    command.add_argument("--held-out", type=float, help="share kept for judging (0.3 of traces, 0.2 of data sets)")
+    command.add_argument("--held-out", type=float, help="share kept for judging, once, at the end (0.2)")
+    chosen = "share on which choices are made and rounds are judged; 0: rounds are judged on what is held out (0.2)"
+    command.add_argument("--validation", type=float, help=chosen)
     known = "inputs that all devices know, of nobody's own (1000, or 256 windows of traces, for methods that need some)"
     command.add_argument("--public", type=int, help=known)
     traces = command.add_argument_group("a folder of traces")

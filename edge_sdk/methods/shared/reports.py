@@ -5,12 +5,14 @@ global_correct / samples       accuracy over all held-out samples
 unseen_correct / unseen_samples   the same for a model that only some devices have (unseen_accuracy / unseen_devices);
                                so for "companion"
 loss / devices of a Progress   mean training loss of the devices that took part
+test_global_accuracy / test_devices   the same on test samples, in the last evaluation only, where devices have a
+                               validation part, which all the others are then on
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from edge_sdk.algebra import classification
@@ -18,7 +20,7 @@ from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.classification import areas
 from edge_sdk.algebra.ensemble import Ensemble, log_probabilities, pooled
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import OUT, NodeEnv, Send
+from edge_sdk.contract.method import OUT, Labelled, NodeEnv, Send
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Tally
 
@@ -26,6 +28,7 @@ COMPANION = "companion"  # the model of a device of another architecture; no dev
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
 
+TEST = "test_"  # before the names of sums on test samples, where the others are on validation samples
 NO_SUMS: Mapping[str, Mapping[str, float]] = {}
 
 
@@ -129,11 +132,27 @@ def judge(
     return sums
 
 
-def ensemble_sums(env: NodeEnv, models: Mapping[str, Vector], ensemble: Ensemble) -> dict[str, dict[str, float]]:
-    """Sums on held-out samples of the personal model, as the ensemble has it, and of the local one over its classes."""
-    if env.held_out is None:
+def judge_test(env: NodeEnv, models: Mapping[str, Vector], ensemble: Ensemble | None = None) -> dict[str, float]:
+    """As `judge`, on the test samples, with TEST before each name; nothing where `judge` is on them already."""
+    if env.test is None:
         return {}
-    y, logits = env.held_out.labels, env.held_out.logits
+    known = {} if ensemble is None else ensemble_sums(env.held_out, models, ensemble)
+    return {f"{TEST}{name}": value for name, value in judge(replace(env, score=env.test), models, known).items()}
+
+
+def final_sums(sums: Mapping[str, float]) -> dict[str, float]:
+    """The sums by which a run is judged in the end, without TEST: those on test samples, where these are apart."""
+    found = {name.removeprefix(TEST): value for name, value in sums.items() if name.startswith(TEST)}
+    return found or dict(sums)
+
+
+def ensemble_sums(
+    samples: Labelled | None, models: Mapping[str, Vector], ensemble: Ensemble
+) -> dict[str, dict[str, float]]:
+    """Sums on some samples of the personal model, as the ensemble has it, and of the local one over its classes."""
+    if samples is None or not len(samples.labels):
+        return {}
+    y, logits = samples.labels, samples.logits
     personal, local = (log_probabilities(logits(models[name]), ensemble.classes) for name in ("personal", "local"))
     found = {"personal": pooled(personal, local, ensemble.weight), "local": local}
     return {name: classification.sums(y, scores) for name, scores in found.items()}
@@ -142,8 +161,13 @@ def ensemble_sums(env: NodeEnv, models: Mapping[str, Vector], ensemble: Ensemble
 def mean_accuracies(sums: Mapping[str, float]) -> dict[str, float]:
     """Unweighted means over the devices that have such a model: {"global": ..., "personal": ...}."""
     totals = {n.removesuffix("_accuracy"): v for n, v in sums.items() if n.endswith("_accuracy")}
-    having = {name: sums.get(f"{name}_devices", sums.get("devices", 0)) for name in totals}
+    having = {name: sums.get(f"{name}_devices", sums.get(f"{part_of(name)}devices", 0)) for name in totals}
     return {name: total / having[name] for name, total in totals.items() if having[name]}
+
+
+def part_of(name: str) -> str:
+    """TEST for a sum on test samples that are apart, else "" """
+    return TEST if name.startswith(TEST) else ""
 
 
 def mean_loss(line: Mapping[str, Any]) -> float | None:

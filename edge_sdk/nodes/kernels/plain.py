@@ -74,13 +74,26 @@ def labelled(model: Model, x: Array, y: Array) -> Labelled:
 
 
 def judges(parts: DeviceParts) -> Fields:
-    """What judges a model by the held-out samples; evaluations also tell how its scores are distributed."""
-    if parts.held_out is None or not len(parts.held_out[0]):
+    """What judges a model: rounds by the validation samples where the device has such a part, the end by the test part.
+
+    Without a validation part there is only the test part, and rounds are judged by it, too.
+    """
+    if parts.validation is None:
+        return judge_by(parts.model, parts.held_out, "score", "judge")
+    return {
+        **judge_by(parts.model, parts.validation, "score", "judge"),
+        **judge_by(parts.model, parts.held_out, "test", "test"),
+    }
+
+
+def judge_by(model: Model, samples: tuple[Array, Array] | None, score: str, judge: str) -> Fields:
+    """The fields of these names, by some samples; evaluations also tell how a classifier's scores are distributed."""
+    if samples is None or not len(samples[0]):
         return {}
-    model, (x, y) = parts.model, parts.held_out
-    found: Fields = {"score": model.score(x, y)}
+    x, y = samples
+    found: Fields = {score: model.score(x, y)}
     if model.loss == "cross_entropy":
-        found["judge"] = lambda theta: classification.sums(y, model.predict(theta, x))
+        found[judge] = lambda theta: classification.sums(y, model.predict(theta, x))
     return found
 
 
