@@ -66,6 +66,7 @@ METHODS_STDLIB = {
     "itertools",
     "functools",
     "enum",
+    "statistics",
 }
 IMPURE = {
     "time",

@@ -34,10 +34,9 @@ def local_only(env: NodeEnv, told: Told = lambda rounds: None) -> Vector:
         return unpulled(env, told)
     settings = env.settings if isinstance(env.settings, Training) else Training()
     theta = env.theta0.copy()
-    assert env.grad_fn is not None
     for round in range(env.rounds):
         steps = batches(env.random(round, ALONE), env.samples, settings.batch, settings.local_epochs)
-        descend(env.grad_fn, theta, steps, settings.eta(round), damp=settings.weight_decay)
+        descend(gradient(env, round, ALONE), theta, steps, settings.eta(round), damp=settings.weight_decay)
         told(round + 1)
     return theta
 
@@ -50,6 +49,7 @@ def unpulled(env: fedbcd_settings.Env, told: Told) -> Vector:
         steps = fedbcd_equations.minibatches(
             env, env.settings, round, fedbcd_equations.local_steps(env, env.settings, round)
         )
-        x, before, _ = fedbcd_equations.edge_update(gradient(env), env.settings, x, before, steps)
+        at = gradient(env, round, fedbcd_equations.BATCHES)
+        x, before, _ = fedbcd_equations.edge_update(at, env.settings, x, before, steps)
         told(round + 1)
     return x
