@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.fedal.device import alone
+from edge_sdk.methods.fedal.device import train_alone
 from edge_sdk.methods.fedal.settings import Env
 from edge_sdk.methods.fedbcd import equations as fedbcd_equations
 from edge_sdk.methods.fedbcd import settings as fedbcd_settings
@@ -29,7 +29,7 @@ def local_only(env: NodeEnv, told: Told = lambda rounds: None) -> Vector:
         theta, (n,), after rounds x local_epochs epochs.
     """
     if isinstance(env, Env):
-        return alone(env, told)
+        return train_alone(env, told)
     if isinstance(env, fedbcd_settings.Env):
         return unpulled(env, told)
     settings = env.settings if isinstance(env.settings, Training) else Training()
@@ -46,8 +46,8 @@ def unpulled(env: fedbcd_settings.Env, told: Told) -> Vector:
     start = fedbcd_equations.common_start(env)
     x, before = start, start
     for round in range(env.rounds):
-        steps = fedbcd_equations.minibatches(
-            env, env.settings, round, fedbcd_equations.local_steps(env, env.settings, round)
+        steps = fedbcd_equations.draw_minibatches(
+            env, env.settings, round, fedbcd_equations.draw_local_steps(env, env.settings, round)
         )
         at = gradient(env, round, fedbcd_equations.BATCHES)
         x, before, _ = fedbcd_equations.edge_update(at, env.settings, x, before, steps)

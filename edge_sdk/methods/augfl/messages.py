@@ -76,7 +76,7 @@ class Upload:
     scores: Mapping[str, float] = field(default_factory=dict)
 
     def check(self, layout: Layout) -> None:
-        checked(self.scores, self.theta, self.y, self.u)
+        check_numbers(self.scores, self.theta, self.y, self.u)
         if self.samples < 1:
             raise ValueError(f"{self.samples} samples, it is 1 or more")
 
@@ -103,14 +103,14 @@ class Sums:
     scores: Mapping[str, float] = field(default_factory=dict)
 
     def check(self, layout: Layout) -> None:
-        checked(self.scores, self.u, self.y)
+        check_numbers(self.scores, self.u, self.y)
         if not 0 < self.weight <= LARGEST or not 1 <= self.count <= self.known or self.samples < 1:
             raise ValueError(f"{self.count} of {self.known} devices, weight {self.weight}, {self.samples} samples")
         if self.u is None and self.y is None:
             raise ValueError("neither u nor y")
 
 
-def checked(scores: Mapping[str, float], *vectors: Vector | None) -> None:
+def check_numbers(scores: Mapping[str, float], *vectors: Vector | None) -> None:
     if has_diverged(*vectors):
         raise ValueError(f"a number that is not finite or above {LARGEST:.0f}: the sender's training diverged")
     if bad := [name for name, value in scores.items() if not abs(value) <= LARGEST]:
