@@ -12,6 +12,7 @@ from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.methods.shared.gather import LARGEST
+from edge_sdk.methods.shared.scores import check_scores
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,7 @@ class Sums:
 def check_numbers(scores: Mapping[str, float], *vectors: Vector | None) -> None:
     if has_diverged(*vectors):
         raise ValueError(f"a number that is not finite or above {LARGEST:.0f}: the sender's training diverged")
-    if bad := [name for name, value in scores.items() if not abs(value) <= LARGEST]:
-        raise ValueError(f"score {bad[0]!r} = {scores[bad[0]]} is not finite or above {LARGEST:.0f}")
+    check_scores(scores)
 
 
 def has_diverged(*vectors: Vector | None, share: float = 1.0) -> bool:
