@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.gather import Exact, expected, number, plus, split_number
+from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plus, split_number
 from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, judge_answer
 from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_test
 from edge_sdk.methods.shared.scores import check_scores
@@ -130,7 +130,7 @@ def noted(env: NodeEnv, s: Watched, sender: str, message: Any) -> Watched:
 
 
 def sums_of(s: Watched) -> dict[str, float]:
-    return {name: number(value) for name, value in s.sums.items()}
+    return {name: bounded(number(value)) for name, value in s.sums.items()}
 
 
 # Roles ----------------------------------------------------------------------------------------------------------
