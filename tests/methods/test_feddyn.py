@@ -110,7 +110,7 @@ def test_it_converges_to_the_minimiser_of_the_mean_loss():
         assert np.abs(state(net, d).tried - PROBLEMS[d](theta)[1]).max() < 1e-7  # what the paper calls it
 
 
-@pytest.mark.parametrize("lost", [{}, {"weather": LOSSY, "policies": HASTY, "seed": 2}], ids=["quiet", "lossy"])
+@pytest.mark.parametrize("lost", [{}, {"faults": LOSSY, "policies": HASTY, "seed": 2}], ids=["quiet", "lossy"])
 def test_it_is_fedslr_without_penalties_and_second_phase(lost):
     """Two independent ways to keep the mean consistent where answers are lost, and one result."""
     shared = {k: getattr(BASIC, k) for k in ("eta_l", "decay", "weight_decay", "batch", "local_epochs")}

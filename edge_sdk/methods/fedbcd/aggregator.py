@@ -11,7 +11,7 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedbcd.equations import cloud_eta, cloud_step, common_start
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import RIGOROUS, SYNC, Env
-from edge_sdk.methods.fedbcd.sums import ROUNDING, add_all, add_unheard, check_bound, keeps_latest
+from edge_sdk.methods.fedbcd.sums import ROUNDING, add_all, add_unheard, check_feasible, keeps_latest
 from edge_sdk.methods.shared import consensus, gather, mixing
 from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Mixed, Ready
 from edge_sdk.methods.shared.gather import Sum
@@ -72,7 +72,7 @@ def check_sums(env: Env, sender: str, m: Sum) -> None:
     most = m.count * env.settings.largest(env.devices)
     if m.weight > most * (1 + ROUNDING):
         raise PeerError(f"{sender} sent weight {m.weight:.6g} of {m.count} devices, it is at most {most:.6g}")
-    check_bound(env.settings, sender, m)
+    check_feasible(env, sender, m.total / m.weight)
 
 
 def aggregator_close(env: Env, s: Coordinator) -> Step:

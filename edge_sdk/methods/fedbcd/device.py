@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Send, Step
 from edge_sdk.methods.fedbcd.equations import (
     ABLE,
+    BATCHES,
     common_start,
     draw_local_steps,
     draw_minibatches,
@@ -85,7 +87,7 @@ def take_steps(env: Env, round: int, x: Vector, before: Vector, z: Vector) -> tu
     if env.samples == 0:
         return project(h, z), project(h, z), None
     steps = draw_minibatches(env, h, round, draw_local_steps(env, h, round))
-    return edge_update(gradient(env), h, x, before, steps, z, h.weight(env.me))
+    return edge_update(gradient(env, round, BATCHES), h, x, before, steps, z, h.weight(env.me))
 
 
 def offline_device_receive(env: OfflineEnv, s: DeviceState, sender: str, message: object) -> Step:
@@ -111,7 +113,7 @@ def train(env: OfflineEnv, s: DeviceState) -> DeviceState:
     """Algorithm 2: eq. (4) without the penalty."""
     steps = draw_local_steps(env, env.settings, s.trainings)
     drawn = draw_minibatches(env, env.settings, s.trainings, steps)
-    x, before, loss = edge_update(gradient(env), env.settings, s.x, s.before, drawn)
+    x, before, loss = edge_update(gradient(env, s.trainings, BATCHES), env.settings, s.x, s.before, drawn)
     return DeviceState(x, before, s.offline + 1, s.trainings + 1, steps, loss, s.ticks)
 
 
@@ -120,3 +122,14 @@ def models(env: Env, s: DeviceState | None, m: FedbcdModel) -> dict[str, Vector]
     if s is None:
         return {"global": z}
     return {"global": z, "personal": s.x if s.tried is None else s.tried}
+
+
+def alone(env: Env, told: Callable[[int], None]) -> Vector:
+    """Eq. (4) on g_i alone, without the penalty, round after round, with the same draws of K and of batches."""
+    start = common_start(env)
+    x, before = start, start
+    for round in range(env.rounds):
+        steps = draw_minibatches(env, env.settings, round, draw_local_steps(env, env.settings, round))
+        x, before, _ = edge_update(gradient(env, round, BATCHES), env.settings, x, before, steps)
+        told(round + 1)
+    return x

@@ -14,7 +14,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedbcd.equations import cloud_step, common_start, project
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import SYNC, Env
-from edge_sdk.methods.fedbcd.sums import add_all, add_unheard, check_bound, keeps_latest
+from edge_sdk.methods.fedbcd.sums import add_all, add_unheard, check_feasible, keeps_latest
 from edge_sdk.methods.shared import consensus, draw, gather
 from edge_sdk.methods.shared.consensus import Pieces, Ready
 from edge_sdk.methods.shared.gather import Sum, Tally
@@ -57,7 +57,7 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     gamma = env.settings.weight(sender)
     if m.count != 1 or not isclose(m.weight, gamma, rel_tol=1e-9):
         raise PeerError(f"{sender} sent a sum of {m.count} devices with weight {m.weight}, expected 1 with {gamma}")
-    check_bound(env.settings, sender, m)
+    check_feasible(env, sender, m.total / gamma)
     return replace(s, news={**s.news, sender: m}), []
 
 

@@ -8,11 +8,12 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.fedbcd.settings import Env, OfflineSettings, Settings
+from edge_sdk.methods.fedbcd.settings import Env, OfflineSettings
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Sum, Tally
+from edge_sdk.methods.shared.guard import norm
 
-ROUNDING = 1e-4  # of a sum of thousands of float32
+ROUNDING = 1e-5  # of float32: a sum of gamma_i x_i is divided by the sum of gamma_i
 
 
 def keeps_latest(env: Env) -> bool:
@@ -34,18 +35,16 @@ def add_unheard(heard: Sum | None, weight: float, at: Vector, count: int) -> Sum
     return Sum(rest, weight, count) if heard is None else Sum(heard.total + rest, heard.weight + weight, count)
 
 
-def check_bound(s: Settings, sender: str, m: Sum) -> None:
-    """Every x_i lies in X, so a sum of gamma_i x_i with weight G lies in G X.
+def check_feasible(env: Env, sender: str, x: Vector) -> None:
+    """Raises PeerError if x is outside the feasible set X, in which each x_i ends, and so each mean of several."""
+    found, limit = distance(env.settings.feasible, x), env.settings.bound * (1 + ROUNDING)
+    if found > limit:
+        kind = env.settings.feasible
+        raise PeerError(f"{sender} sent a model that reaches {found:.3g}, the {kind} ends at {env.settings.bound:g}")
 
-    Raises:
-        PeerError: it does not, up to rounding.
-    """
-    if s.feasible == "free":
-        return
-    length = float(np.abs(m.total).max(initial=0.0) if s.feasible == "box" else np.linalg.norm(m.total))
-    limit = m.weight * s.bound
-    if not length <= limit * (1 + ROUNDING):
-        raise PeerError(
-            f"{sender} sent gamma_i x_i of size {length:.6g}; within the {s.feasible} of {s.bound} it is at most "
-            f"{limit:.6g}"
-        )
+
+def distance(feasible: str, x: Vector) -> float:
+    """How far x reaches in the norm of the set: the largest parameter of a box, the Euclidean norm of a ball."""
+    if feasible == "box":
+        return float(np.abs(x).max(initial=0.0))
+    return norm(x) if feasible == "ball" else 0.0

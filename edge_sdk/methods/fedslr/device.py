@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -11,14 +10,14 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Send, Step
+from edge_sdk.contract.method import OUT, UP, Send, Step
 from edge_sdk.methods.fedslr.equations import local_fusion, local_phase, update_auxiliary
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
 from edge_sdk.methods.fedslr.uploads import Past, recall
 from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.reports import training_scores
+from edge_sdk.methods.shared.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.reports import Diverged, training_scores
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,7 @@ class DeviceState:
 
 def device_start(env: Env) -> Step:
     zero = np.zeros_like(env.theta0)
-    return DeviceState(zero, first_personal(env, zero), zero), []
-
-
-def first_personal(env: Env, zero: Vector) -> Vector:
-    """p_i before the first round, and after it has diverged."""
-    return zero if env.settings.p_init == "zero" else zero_norms(env)
+    return DeviceState(zero, zero if env.settings.p_init == "zero" else zero_norms(env), zero), []
 
 
 def zero_norms(env: Env) -> Vector:
@@ -63,31 +57,22 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         return s, [Send(UP, Forgotten())]
     gamma, w = choose_gamma(s, past), lowrank.unpack(env.layout, m.model)
     w_local, loss = local_phase(env, m.round, w, gamma)
+    p, told = healed(m.round, local_fusion(env, m.round, w, s.p))
+    if has_diverged(w_local):
+        return DeviceState(gamma, p, gamma, past), [*told, Send(UP, Nobody())]
     tried = update_auxiliary(gamma, w, w_local, env.settings.eta_g)
-    p, scores = judge_personal(env, w, s.p, loss)
-    upload = Sum(w_local, 1.0, 1, scores)
-    p = local_fusion(env, m.round, w, p)
-    return DeviceState(gamma, p, tried, replace(past, round=m.round)), [Send(UP, upload)]
+    upload = Sum(w_local, 1.0, 1, training_scores(env, loss, {"global": w, "personal": w + s.p}))
+    return DeviceState(gamma, p, tried, replace(past, round=m.round)), [*told, Send(UP, upload)]
 
 
-def judge_personal(env: Env, w: Vector, p: Vector, loss: float | None) -> tuple[Vector, dict[str, float]]:
-    """p_i and the scores of the round; a p_i that has diverged begins anew, and the score "personal_reset" counts it.
+def healed(round: int, p: Vector) -> tuple[Vector, list[Send]]:
+    """The personal component or, where it has diverged, zero, which the application is told.
 
-    Its scores would not be finite, so its hospital would refuse the upload of a healthy w_i with them, in every round.
+    Nothing else would ever make it finite again: each phase begins where the one before has ended.
     """
-    scores = training_scores(env, loss, {"global": w, "personal": w + p}) if is_bounded(p) else {}
-    if scores_are_bounded(scores) and is_bounded(p):
-        return p, scores
-    p = first_personal(env, np.zeros_like(w))
-    return p, training_scores(env, loss, {"global": w, "personal": w + p}) | {"personal_reset": 1.0}
-
-
-def is_bounded(x: Vector) -> bool:
-    return bool((np.abs(x) <= gather.LARGEST).all())
-
-
-def scores_are_bounded(scores: Mapping[str, float]) -> bool:
-    return all(abs(value) <= gather.LARGEST for name, value in scores.items() if name.startswith("personal_"))
+    if not has_diverged(p):
+        return p, []
+    return np.zeros_like(p), [Send(OUT, Diverged(round, "the personal component diverged; it begins at zero again"))]
 
 
 def choose_gamma(s: DeviceState, past: Past) -> Vector:
@@ -104,6 +89,5 @@ def models(env: Env, s: DeviceState | None, m: FedslrModel) -> dict[str, Vector]
 
 def settle_personal(env: Env, round: int, w: Vector, p: Vector) -> Vector:
     """p_i as it is or, where w is final and settings ask for it, fitted to this w."""
-    p = p if is_bounded(p) else first_personal(env, np.zeros_like(w))
     epochs = env.settings.settle_epochs if round >= env.rounds else 0
     return local_fusion(env, round, w, p, epochs) if epochs else p

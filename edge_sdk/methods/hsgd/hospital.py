@@ -18,6 +18,7 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Rows
 from edge_sdk.contract.method import ME, UP, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd import compression
@@ -43,12 +44,13 @@ from edge_sdk.methods.hsgd.messages import (
     open_matrix,
 )
 from edge_sdk.methods.hsgd.plan import CONTRIBUTORS, NOISE, square
-from edge_sdk.methods.hsgd.settings import Env, Plan, Rows, require
+from edge_sdk.methods.hsgd.settings import Env, Plan, require
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
 
 GROUP = ""  # name of the one copy of theta_0 and theta_1 that a whole group shares
 NO_PLAN = Plan(1, 1, 0.0)
+CONTRIBUTORS_MOST = 2**20  # the numbers of thousands of hospitals add up to no more than a score may be
 
 
 @dataclass(frozen=True)
@@ -307,4 +309,4 @@ def measure_group(env: Env, s: HospitalState, weight: float) -> dict[str, float]
 def number_contributors(env: Env, s: HospitalState) -> float:
     """A number that is the same for the same devices with both of their answers in the interval, and says no name."""
     both = [d in s.now.zeta_2 and d in s.now.squares for d in sorted(env.rows)]
-    return float(crc32(bytes(both)))
+    return float(crc32(bytes(both)) % CONTRIBUTORS_MOST)
