@@ -34,6 +34,7 @@ class Forward:
         inputs: names of the data inputs. examples: one batch of each.
         output: name of the result.
         program: the torch functions that `model` was written from; values have the same names there. None if unknown.
+        traced: the torch functions that the module called.
     """
 
     model: onnx.ModelProto
@@ -41,6 +42,7 @@ class Forward:
     examples: tuple[torch.Tensor, ...]
     output: str
     program: torch.export.ExportedProgram | None = None
+    traced: torch.export.ExportedProgram | None = None
 
 
 class Functional(nn.Module):
@@ -82,7 +84,7 @@ def export_forward(
     refuse_detached(program)
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
     model, written = write_onnx(spell_out(program), input_names, output)
-    return Forward(model, tuple(inputs), tuple(examples), output, written)
+    return Forward(model, tuple(inputs), tuple(examples), output, written, program)
 
 
 def refuse_train_mode(net: nn.Module) -> None:
