@@ -37,9 +37,9 @@ def tensors(
 
 def ascent(device: str, w: Vector, widths: Widths, f: Floats, who: Labels, there: Mask, temperature: float) -> Vector:
     """Gradient in w of the mean payoff over all rows."""
-    of_w, of_f, *rest = tensors(device, w, f, who, there)
+    of_w, of_f, of_who, of_there = tensors(device, w, f, who, there)
     of_w.requires_grad_()
-    payoff, _ = payoffs(of_w, widths, of_f, *rest, temperature)
+    payoff, _ = payoffs(of_w, widths, of_f, of_who, of_there, temperature)
     (gradient,) = torch.autograd.grad(payoff.mean(), of_w)
     return np.asarray(gradient.cpu().numpy())
 
@@ -48,11 +48,11 @@ def feedback(
     device: str, w: Vector, widths: Widths, f: Floats, who: Labels, there: Mask, temperature: float
 ) -> tuple[Floats, Floats, Mask]:
     """U of each row, its derivative in the row's own logits, and whether the discriminator is right."""
-    of_w, of_f, *rest = tensors(device, w, f, who, there)
+    of_w, of_f, of_who, of_there = tensors(device, w, f, who, there)
     of_f.requires_grad_()
-    payoff, logs = payoffs(of_w, widths, of_f, *rest, temperature)
-    (g,) = torch.autograd.grad(payoff.sum(), of_f)  # rows do not meet, so a sum gives each its own derivative
-    right = logs.argmax(1) == rest[0]
+    payoff, logs = payoffs(of_w, widths, of_f, of_who, of_there, temperature)
+    (g,) = torch.autograd.grad(payoff.sum(), of_f)  # U of a row depends on no other row
+    right = logs.argmax(1) == of_who
     return payoff.detach().cpu().numpy(), g.cpu().numpy(), right.cpu().numpy()
 
 

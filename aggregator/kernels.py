@@ -19,7 +19,7 @@ from edge_sdk.errors import UsageError
 DEVICES = ("auto", "cpu", "cuda")
 
 
-def device_of(device: str) -> str:
+def processor(device: str) -> str:
     """The word for torch: "cpu" or "cuda"; "auto" is a GPU where there is one.
 
     Raises:
@@ -34,7 +34,7 @@ def device_of(device: str) -> str:
 
 def svt(x: Vector, threshold: float, device: str = "auto") -> Svd:
     """The decomposition of argmin_z 1/2 ||z - x||_F^2 + threshold * ||z||_*; see prox.svt."""
-    a, s, bt = torch.linalg.svd(torch.tensor(x, device=device_of(device)), full_matrices=False)
+    a, s, bt = torch.linalg.svd(torch.tensor(x, device=processor(device)), full_matrices=False)
     rank = int((s > threshold).sum())
     kept = a[:, :rank], s[:rank] - threshold, bt[:rank].T
     return tuple(part.cpu().numpy() for part in kept)
@@ -46,6 +46,6 @@ def kernels_for(env: type, device: str = "auto") -> dict[str, Any]:
     Raises:
         UsageError: that device is not here.
     """
-    where = device_of(device)
+    where = processor(device)
     there = {"svt": partial(svt, device=where), "discriminator": discriminator.kernels(where)}
     return {name: kernel for name, kernel in there.items() if name in {f.name for f in fields(env)}}

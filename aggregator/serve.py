@@ -16,7 +16,6 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.assembly import method_of
 from edge_sdk.nodes.serve import counted, serve, traffic, write_json
 from edge_sdk.nodes.service_files import AggregatorFile
 from edge_sdk.nodes.settings import read_toml
@@ -89,7 +88,7 @@ def result(aggregator: Aggregator, seconds: float) -> dict[str, Any]:
 
 def described_model(aggregator: Aggregator) -> dict[str, Any]:
     """Size of the final model, and the rank of each layer that has a matrix form. Devices may have their own: 0."""
-    if method_of(aggregator.job).models_differ:
+    if aggregator.global_model() is None:
         return {"parameters": 0, "parameters_sent": 0, "ranks": {}, "full_ranks": {}}
     layout, packed = aggregator.bundle.layout, getattr(aggregator.newest, "model", None)
     if not isinstance(packed, Packed):

@@ -10,40 +10,32 @@ What it writes in its directory:
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aggregator.kernels import device_of, kernels_for
+from aggregator.kernels import kernels_for, processor
+from aggregator.metrics import Metrics
 from aggregator.private_model.table import given, regulariser_of, warnings_of
 from edge_sdk.algebra import lowrank
-from edge_sdk.algebra.classification import areas
 from edge_sdk.algebra.lowrank import Packed
-from edge_sdk.contract.method import Place
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.atomic import replace_file
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
-from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
-from edge_sdk.methods.hsgd.plan import Planned
 from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Progress, Report
-from edge_sdk.model.bundle import Bundle, read_bundle
-from edge_sdk.model.model import Model
-from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes.assembly import assembly, check_bundle, method_of, place
-from edge_sdk.nodes.output_kernels import check_public, inputs
+from edge_sdk.methods.shared.reports import Event, Report
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.assembly import assembly, check_bundle, family_of, method_of, place
+from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.private_table import Private
-from edge_sdk.nodes.split_kernels import divides, split_of
-from edge_sdk.replay.report import accuracies, loss, percent
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -95,10 +87,12 @@ class Aggregator:
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log = log or logging.getLogger(f"auscult.{name}")
-        regulariser = private and regulariser_of(private, self.bundle, run.seed, device_of(device))
-        self.own = given(method_of(run).env, regulariser)
-        if method_of(run).companions:
-            self.own |= beside(self.bundle, self.hospitals, companions or {}, public)
+        regulariser = None if private is None else regulariser_of(private, self.bundle, run.seed, processor(device))
+        check_bundle(run, self.bundle, "aggregator")
+        parts = AggregatorParts(
+            run=run, bundle=self.bundle, hospitals=self.hospitals, companions=companions or {}, public=public
+        )
+        self.own = {**given(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
         start = self.assemble(run)
         start.role.start(start.env)  # pure: what it finds wrong with the settings is said now
         for warning in warnings_of(run, self.hospitals, regulariser, self.bundle.theta0):
@@ -127,23 +121,17 @@ class Aggregator:
         self.runtime.stop()
 
     def assemble(self, run: Run) -> Assembly:
-        manifest = self.bundle.manifest
-        check_bundle(run, manifest["name"], self.bundle.sha256, manifest["classes"], "this aggregator")
-        check_public(run)
-        method = method_of(run)
-        parts = {**kernels_for(method.env, self.device), **self.own}
-        if divides(run, self.bundle):
-            parts["split"] = split_of(SplitModel(self.bundle, check=False))
-        self.place: Place = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **parts)
+        check_bundle(run, self.bundle, "aggregator")
+        parts = {**kernels_for(method_of(run).env, self.device), **self.own}
+        self.place: NodeEnv = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **parts)
         return assembly(run, "aggregator", self.place, self.deadline, self.quorum)
 
     def told(self, number: int, message: Any) -> None:
         """A round, an evaluation or the end: into the metrics, once."""
-        line = described(message)
-        if line is not None:
+        if isinstance(message, Event):
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.sent()}
-            self.metrics.add(number, {**line, **more})
-            self.log.info("%s: %s", self.name, sentence(line))
+            self.metrics.add(number, {**message.to_metrics(), **more})
+            self.log.info("%s: %s", self.name, message.to_sentence())
         if isinstance(message, (Report, Finished)):
             self.save_model()
         if self.on_event is not None:
@@ -164,78 +152,19 @@ class Aggregator:
         """The newest global model, as the method shows it."""
         return method_of(self.job).show(self.place, self.node_state())
 
+    def global_model(self) -> Vector | None:
+        """theta (n,) of what was shown last; None where every device has a model of its own."""
+        return method_of(self.job).models(self.place, None, self.newest).get("global")
+
     def save_model(self) -> None:
         """The newest global model, in place of the one before; nothing where there is none."""
         layout, self.newest = self.bundle.layout, self.shown()
-        if method_of(self.job).models_differ:
+        theta = self.global_model()
+        if theta is None:
             return
-        theta = method_of(self.job).models(self.place, None, self.newest)["global"]
-        arrays = {slot.name: layout.view(theta, slot) for slot in layout.slots}
-        part = self.directory / "model.npz.part"
-        with part.open("wb") as file:
+        arrays: dict[str, Any] = {slot.name: layout.view(theta, slot) for slot in layout.slots}
+        with replace_file(self.directory / "model.npz") as file:
             np.savez(file, **arrays)
-        os.replace(part, self.directory / "model.npz")
-
-
-def sentence(line: Mapping[str, Any]) -> str:
-    """A line of metrics for people."""
-    if line["kind"] == "finished":
-        return f"finished after {line['round']} rounds"
-    if line["kind"] == "plan":
-        return f"from round {line['round'] + 1} on P = {line['P']}, Q = {line['Q']}, eta = {line['eta']:.4g}"
-    words = [f"{line['kind']} {line['round']}: {line.get('devices', line['sums'].get('devices', 0)):.0f} devices"]
-    if (mean := loss(line)) is not None:
-        words.append(f"loss {mean:.4f}")
-    words += [f"{name} {percent(value)}" for name, value in accuracies(line["sums"]).items()]
-    return ", ".join(words)
-
-
-def beside(
-    bundle: Bundle, hospitals: Mapping[str, int], companions: Mapping[str, int], public: Path | None
-) -> dict[str, Any]:
-    """What the aggregator is given to let its model take part among devices of other architectures."""
-    for name, count in companions.items():
-        if not 0 <= count < hospitals.get(name, 0):
-            devices = hospitals.get(name, 0)
-            raise UsageError(f"companions.{name} = {count}: less than the {devices} devices of that hospital")
-    if public is None:
-        raise UsageError("public: companions compare outputs on public inputs; name their file")
-    model = Model(bundle)
-    x = read_public(public).shaped(model.input_shape, "the aggregator")
-    return {"counts": dict(companions), "public": inputs(model, x)}
-
-
-class Metrics:
-    """A file of JSON lines in which every number occurs once, although told messages may come again after a crash."""
-
-    def __init__(self, path: Path):
-        self.path, self.last = path, -1
-        if path.exists():
-            complete = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-            path.write_text("".join(complete))
-            self.last = max((json.loads(line)["number"] for line in complete), default=-1)
-
-    def add(self, number: int, line: Mapping[str, Any]) -> None:
-        if number <= self.last:
-            return
-        with self.path.open("a") as file:
-            file.write(json.dumps({"number": number, **line}) + "\n")
-        self.last = number
-
-
-def described(message: Any) -> dict[str, Any] | None:
-    """A message for the application as a line of metrics."""
-    if isinstance(message, Progress):
-        return {"kind": "round", **asdict(message)}
-    if isinstance(message, Report):
-        sums, auc = areas(message.sums)
-        return {"kind": "evaluation", **asdict(message), "sums": sums, "auc": auc}
-    if isinstance(message, Finished):
-        return {"kind": "finished", **asdict(message)}
-    if isinstance(message, Planned):
-        finite = {key: value if isfinite(value) else None for key, value in asdict(message).items() if key != "plan"}
-        return {"kind": "plan", **finite, **asdict(message.plan)}
-    return None
 
 
 def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:

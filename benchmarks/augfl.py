@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from aggregator.private_model.pretrain import Job as Training
-from aggregator.private_model.pretrain import pretrain
+from aggregator.private_model.pretrain import Pretraining, pretrain
 from aggregator.private_model.table import given, regulariser_of
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import Loopback, Weather
@@ -240,7 +239,7 @@ def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
         "epochs": setup.epochs,
     }
     found = pretrain(
-        Training(data=spec, out=directory, rows=setup.server, seed=seed, device="cpu", **more), lambda text: None
+        Pretraining(data=spec, out=directory, rows=setup.server, seed=seed, device="cpu", **more), lambda text: None
     )
     private = replace(read_toml(directory / "private.toml", Private), every="batch", options={"tau": setup.tau})
     rows = np.setdiff1d(train, datasets.reserved(table, setup.server))

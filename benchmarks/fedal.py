@@ -38,7 +38,7 @@ from torch import nn
 from aggregator.kernels import kernels_for
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import ROOT, Loopback, Weather
-from edge_sdk.contract.method import Method, Place
+from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.methods.fedal import distillation
 from edge_sdk.methods.fedal.method import FEDAL, alone
 from edge_sdk.methods.fedal.settings import FEDMD, Env, Settings
@@ -47,7 +47,7 @@ from edge_sdk.methods.fedavg import Env as AverageEnv
 from edge_sdk.methods.fedavg import Settings as AverageSettings
 from edge_sdk.methods.shared.reports import Progress
 from edge_sdk.model.model import Model
-from edge_sdk.nodes import output_kernels as outputs
+from edge_sdk.nodes.kernels import outputs
 from edge_sdk.nodes.settings import from_mapping, parse_assignment
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohort import apart
@@ -127,7 +127,7 @@ def tree() -> dict[str, tuple[str, ...]]:
     return {f"h{h}": tuple(f"d{h * DEVICES + i}" for i in range(DEVICES)) for h in range(HOSPITALS)}
 
 
-def played(method: Method, envs: Mapping[str, Place]) -> Loopback:
+def played(method: Method, envs: Mapping[str, NodeEnv]) -> Loopback:
     net = Loopback(method, tree(), envs, None, 0, CALM)
     net.run()
     return net
@@ -194,7 +194,7 @@ def averaged(data: Data, model: Model, iterations: int, seed: int) -> Any:
     common: dict[str, Any] = {"seed": seed, "rounds": rounds, "layout": model.layout, "theta0": model.theta0}
     common["settings"] = s
     sizes = {h: len(devices) for h, devices in tree().items()}
-    envs: dict[str, Place] = {ROOT: AverageEnv(**common, sizes=sizes)}
+    envs: dict[str, NodeEnv] = {ROOT: AverageEnv(**common, sizes=sizes)}
     envs |= {h: AverageEnv(**common, sizes=dict.fromkeys(devices, 1)) for h, devices in tree().items()}
     envs |= {d: AverageEnv(**common, grad_fn=model.grad_fn(x, y), samples=len(y)) for d, (x, y) in data.devices.items()}
     net = played(FEDAVG, envs)

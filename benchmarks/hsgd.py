@@ -37,7 +37,7 @@ from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.method import HSGD, Settings
 from edge_sdk.methods.shared.draw import round_half_up
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes import split_kernels as parties
+from edge_sdk.nodes.kernels import split as parties
 from edge_sdk.replay import datasets
 from edge_sdk.replay.datasets import DATASETS, Vertical
 

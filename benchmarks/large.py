@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from edge_sdk.contract.method import DOWN, UP, Place, Role, Send, unchanged
+from edge_sdk.contract.method import DOWN, UP, NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
@@ -88,7 +88,7 @@ def transfer(base: Path, url: str, megabytes: int) -> dict[str, Any]:
         for _ in range(megabytes):
             file.write(os.urandom(MEGABYTE))
 
-    def arrived(env: Place, state: Nothing, sender: str, message: Body) -> Any:
+    def arrived(env: NodeEnv, state: Nothing, sender: str, message: Body) -> Any:
         back.append(digest(message.view))
         came.set()
         return state, []
@@ -96,7 +96,7 @@ def transfer(base: Path, url: str, megabytes: int) -> dict[str, Any]:
     parent = Role(lambda env: (Nothing(), [Send(DOWN, Body(mapped(source)))]), arrived, unchanged, Nothing)
     child = Role(lambda env: (Nothing(), []), lambda e, s, sender, m: (s, [Send(UP, m)]), unchanged, Nothing)
     run, records = Run(id="large", method="none"), Codec((Record, Nothing))
-    parts = {n: Assembly(r, Place(), Policy(), Through(), records) for n, r in (("parent", parent), ("child", child))}
+    parts = {n: Assembly(r, NodeEnv(), Policy(), Through(), records) for n, r in (("parent", parent), ("child", child))}
     down = {"children": ["child"], "run": run, "assemble": lambda r: parts["parent"]}
     up = {"parent": "parent", "assemble": lambda r: parts["child"]}
     nodes = [

@@ -36,7 +36,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_sdk.algebra.arrays import Theta
-from edge_sdk.contract.method import DOWN, OUT, UP, Place, Role, Send, unchanged
+from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
@@ -69,7 +69,7 @@ class Tick:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     floats: int = 0
 
 

@@ -75,11 +75,12 @@ class Box:
 
 
 def targets(rooms: dict[str, Any], name: str) -> dict[str, list[str]]:
-    """Room -> the modules of it that a room may import; none: all of them."""
+    """Room -> the modules of it that a room may import; none: all of them. Modules outside the rooms are left out."""
     found: dict[str, list[str]] = {}
     for other in rooms[name]["imports"]:
         room, _, module = other.partition(".")
-        found.setdefault(room, []).extend([module] if module else [])
+        if room in rooms:
+            found.setdefault(room, []).extend([module] if module else [])
     return found
 
 

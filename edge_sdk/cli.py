@@ -218,13 +218,14 @@ def add_bundle(commands: Any) -> None:
     parts = commands.add_parser("bundle", help=words, description=words).add_subparsers(metavar="what", required=True)
     add_parsers(parts)
     compile = parts.add_parser("compile", help="compile a torch module to a bundle that devices train", add_help=False)
+    compile.add_argument("-h", "--help", action="store_true")
     compile.add_argument("rest", nargs=argparse.REMAINDER)
     compile.set_defaults(do=do_compile)
 
 
 def do_compile(options: argparse.Namespace) -> int:
     """The compiler reads its own arguments, so that only it loads torch."""
-    return int(extra("models.cli").main(["compile", *options.rest]))
+    return int(extra("models.cli").main(["compile", *(["--help"] if options.help else options.rest)]))
 
 
 def add_pretrain(commands: Any) -> None:

@@ -27,14 +27,14 @@ Tensor = torch.Tensor
 
 
 @dataclass(frozen=True)
-class Outputs:
+class ModelOutputs:
     """Of one model for some samples. Attributes: (B, d) what goes into its last linear layer; (B, classes)."""
 
     features: Tensor
     logits: Tensor
 
-    def __getitem__(self, rows: Tensor) -> Outputs:
-        return Outputs(self.features[rows], self.logits[rows])
+    def __getitem__(self, rows: Tensor) -> ModelOutputs:
+        return ModelOutputs(self.features[rows], self.logits[rows])
 
 
 def named(path: str) -> Any:
@@ -161,17 +161,17 @@ class Watcher:
     def see(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.seen.append(inputs[0])
 
-    def __call__(self, x: Tensor) -> Outputs:
+    def __call__(self, x: Tensor) -> ModelOutputs:
         self.seen.clear()
         logits = self.module(x)
         if len(self.seen) != 1:
             raise UsageError(f"the layer of the features is run {len(self.seen)} times for one batch, expected once")
-        return Outputs(self.seen[0].flatten(1), logits)
+        return ModelOutputs(self.seen[0].flatten(1), logits)
 
 
 @torch.no_grad()
-def said_of(module: nn.Module, layer: str, x: Tensor, batch: int) -> Outputs:
+def said_of(module: nn.Module, layer: str, x: Tensor, batch: int) -> ModelOutputs:
     """A frozen model's outputs for all of x."""
     watcher = Watcher(module, layer)
-    parts = [watcher(part) for part in x.split(batch)]
-    return Outputs(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))
+    parts = [watcher(part) for part in torch.split(x, batch)]
+    return ModelOutputs(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))

@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aggregator.private_model.checkpoint import Outputs
-from aggregator.private_model.regulariser import Batch
+from aggregator.private_model.checkpoint import ModelOutputs
+from aggregator.private_model.regulariser import ComparedBatch
 from edge_sdk.errors import UsageError
 
 
@@ -105,7 +105,7 @@ def heads_in(vector: Tensor, teacher: int, student: int, dim: int) -> tuple[Head
     """f_c and f_s from one vector."""
     if dim == 0:
         return None, None
-    parts = vector.split((dim * teacher, dim, dim * student, dim))
+    parts = torch.split(vector, [dim * teacher, dim, dim * student, dim])
     return (parts[0].reshape(dim, -1), parts[1]), (parts[2].reshape(dim, -1), parts[3])
 
 
@@ -130,7 +130,9 @@ class Crd:
         teacher: of all the data. y: its labels, or None. student: features of its first model for the first samples.
     """
 
-    def __init__(self, options: CrdOptions, teacher: Outputs, y: Tensor | None, student: Tensor, seed: int) -> None:
+    def __init__(
+        self, options: CrdOptions, teacher: ModelOutputs, y: Tensor | None, student: Tensor, seed: int
+    ) -> None:
         self.o, self.teacher, self.y, self.seed = options, teacher.features, y, seed
         self.samples, self.sizes = len(self.teacher), (self.teacher.shape[1], student.shape[1], options.dim)
         if options.dim == 0 and student.shape[1] != self.teacher.shape[1]:
@@ -163,7 +165,7 @@ class Crd:
         bank = memory[cut:]
         return memory[:cut] if self.trains else self.frozen, bank.reshape(len(bank) // self.width, self.width)
 
-    def value(self, batch: Batch, memory: Tensor) -> Tensor:
+    def value(self, batch: ComparedBatch, memory: Tensor) -> Tensor:
         heads, bank = self.parts(memory)
         head_c, head_s = heads_in(heads, *self.sizes)
         c, s = projected(head_c, batch.teacher.features), projected(head_s, batch.student.features)
@@ -176,12 +178,12 @@ class Crd:
         both = [contrast(positive, u / self.o.tau, allowed, len(drawn), self.unit) for u in sides]
         return (both[0] + both[1]) / 2
 
-    def drawn(self, batch: Batch) -> Tensor:
+    def drawn(self, batch: ComparedBatch) -> Tensor:
         """Rows of the negatives: N of all samples, the same for the whole batch."""
         rows = batch.random.choice(self.samples, min(self.o.count, self.samples - 1), replace=False)
         return torch.from_numpy(rows).to(batch.rows.device)
 
-    def allowed(self, batch: Batch, drawn: Tensor) -> Tensor:
+    def allowed(self, batch: ComparedBatch, drawn: Tensor) -> Tensor:
         """(B, N): which of these are negatives of which sample."""
         if self.o.others == "instance":
             return batch.rows[:, None] != drawn[None, :]
@@ -189,7 +191,7 @@ class Crd:
         return self.y[batch.rows][:, None] != self.y[drawn][None, :]
 
     @torch.no_grad()
-    def after(self, batch: Batch, memory: Tensor, slope: Tensor | None) -> Tensor:
+    def after(self, batch: ComparedBatch, memory: Tensor, slope: Tensor | None) -> Tensor:
         """The newest features into the bank, and a step of the heads."""
         heads, bank = self.parts(memory)
         if self.o.negatives == "bank":

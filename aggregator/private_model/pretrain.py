@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aggregator.kernels import device_of
+from aggregator.kernels import processor
 from aggregator.private_model.checkpoint import built
 from edge_sdk.data.traces import load_folder, split, windows
 from edge_sdk.errors import UsageError
@@ -31,7 +31,7 @@ from edge_sdk.replay.processes import write_toml
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Pretraining:
     """What to train, as the command line says it.
 
     Attributes:
@@ -65,7 +65,7 @@ class Job:
                 raise UsageError(f"--{key} {getattr(self, key)}: above 0")
 
 
-def pretrain(job: Job, say: Any) -> dict[str, Any]:
+def pretrain(job: Pretraining, say: Any) -> dict[str, Any]:
     """Train, and write the three files.
 
     Returns:
@@ -77,7 +77,7 @@ def pretrain(job: Job, say: Any) -> dict[str, Any]:
     mine, test, shape, classes = samples(job)
     arguments = {**({} if ":" in job.architecture else {"input": list(shape), "classes": classes}), **job.arguments}
     torch.manual_seed(job.seed)
-    module = built(job.architecture, arguments).to(device_of(job.device))
+    module = built(job.architecture, arguments).to(processor(job.device))
     check(module, mine[0][:2], classes, job.architecture)
     fitted(module, *mine, job, say)
     accuracy = right(module, *test)
@@ -96,7 +96,7 @@ def pretrain(job: Job, say: Any) -> dict[str, Any]:
 Pairs = tuple[Tensor, Tensor]
 
 
-def samples(job: Job) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
+def samples(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     """The aggregator's samples, those that it is judged on, their shape, and the number of classes."""
     if Path(job.data).is_dir():
         return recorded(job)
@@ -112,7 +112,7 @@ def samples(job: Job) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     return (x[mine], y[mine]), (x[rest], y[rest]), tuple(int(d) for d in shape), len(table.classes)
 
 
-def recorded(job: Job) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
+def recorded(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     """The same of a folder of traces: the last persons are its own, and it is judged on their last recordings."""
     traces = load_folder(job.data)
     if job.persons >= len(traces):
@@ -135,17 +135,17 @@ def check(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
         raise UsageError(f"{name} returns {made} for {len(x)} samples, expected {(len(x), classes)}")
 
 
-def fitted(module: nn.Module, x: Tensor, y: Tensor, job: Job, say: Any) -> None:
+def fitted(module: nn.Module, x: Tensor, y: Tensor, job: Pretraining, say: Any) -> None:
     """Adam on the cross entropy, in shuffled batches."""
     optimiser, random = torch.optim.Adam(module.parameters(), lr=job.rate), np.random.default_rng(job.seed)
     module.train()
     for epoch in range(job.epochs):
         total = 0.0
-        for rows in torch.from_numpy(random.permutation(len(x))).split(job.batch):
+        for rows in torch.split(torch.from_numpy(random.permutation(len(x))), job.batch):
             where = next(module.parameters()).device
             loss = F.cross_entropy(module(x[rows].to(where)), y[rows].to(where))
             optimiser.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             optimiser.step()
             total += loss.item() * len(rows)
         say(f"epoch {epoch + 1:3d}  loss {total / len(x):.4f}")
@@ -156,7 +156,7 @@ def fitted(module: nn.Module, x: Tensor, y: Tensor, job: Job, say: Any) -> None:
 def right(module: nn.Module, x: Tensor, y: Tensor) -> float:
     """Share of samples that it gets right."""
     where = next(module.parameters()).device
-    found = [module(part.to(where)).argmax(1).cpu() for part in x.split(500)]
+    found = [module(part.to(where)).argmax(1).cpu() for part in torch.split(x, 500)]
     return float((torch.cat(found) == y).double().mean())
 
 
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = options.pop("json")
     options["arguments"] = dict(parse_assignment(text) for text in options.pop("argument"))
     options["input"] = shape_of(options["input"])
-    found = pretrain(Job(**options), (lambda text: None) if as_json else print)
+    found = pretrain(Pretraining(**options), (lambda text: None) if as_json else print)
     said = f"{found['parameters']} parameters, {100 * found['accuracy']:.1f}% right; files in {found['directory']}"
     print(json.dumps(found) if as_json else said)
     return 0

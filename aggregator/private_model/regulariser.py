@@ -1,7 +1,7 @@
 """The aggregator's regulariser lambda R_h(theta, theta_p): its value and its gradient at a global model.
 
-A regulariser is a loss on batches of the aggregator's own data, seen through both models (`Batch`); this file takes its
-mean over the data and differentiates it. The pretrained model is frozen, so what it says is computed once.
+A regulariser is a loss on batches of the aggregator's own data, seen through both models (`ComparedBatch`); this file
+takes its mean over the data and differentiates it. The pretrained model is frozen, so its outputs are computed once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aggregator.private_model.checkpoint import Outputs
-from aggregator.private_model.torch_graph import Graph
+from aggregator.private_model.checkpoint import ModelOutputs
+from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.augfl.method import Pull
 
@@ -24,7 +24,7 @@ ORDER, NEGATIVES, HEADS = 31, 32, 33  # purposes of randomness
 
 
 @dataclass(frozen=True)
-class Batch:
+class ComparedBatch:
     """What a loss is given.
 
     Attributes:
@@ -35,41 +35,44 @@ class Batch:
         random: for this batch in this round.
     """
 
-    student: Outputs
-    teacher: Outputs
+    student: ModelOutputs
+    teacher: ModelOutputs
     y: Tensor | None
     rows: Tensor
     random: np.random.Generator
 
 
 class Loss(Protocol):
-    """R_h on a batch. What it learns on the way (`memory`, a vector) is handed from batch to batch and round to round.
+    """R_h on a batch. What it learns (`memory`, a vector) is handed from batch to batch and from round to round."""
 
-    Attributes:
-        trains: whether `after` wants the gradient with respect to the memory.
-    """
+    @property
+    def trains(self) -> bool:
+        """`after` wants the gradient in the memory."""
 
-    trains: bool
+    def first(self) -> Tensor:
+        """The memory before anything has been learnt."""
 
-    def first(self) -> Tensor: ...
-    def value(self, batch: Batch, memory: Tensor) -> Tensor: ...
-    def after(self, batch: Batch, memory: Tensor, slope: Tensor | None) -> Tensor: ...
+    def value(self, batch: ComparedBatch, memory: Tensor) -> Tensor:
+        """R_h, a number that can be differentiated in theta and, if it trains, in the memory."""
+
+    def after(self, batch: ComparedBatch, memory: Tensor, slope: Tensor | None) -> Tensor:
+        """The memory after this batch. `slope`: the gradient of R_h in the memory, if it trains."""
 
 
 @dataclass(frozen=True)
 class Stateless:
     """A loss that is a function of a batch."""
 
-    of: Callable[[Batch], Tensor]
+    of: Callable[[ComparedBatch], Tensor]
     trains: bool = False
 
     def first(self) -> Tensor:
         return torch.zeros(0)
 
-    def value(self, batch: Batch, memory: Tensor) -> Tensor:
+    def value(self, batch: ComparedBatch, memory: Tensor) -> Tensor:
         return self.of(batch)
 
-    def after(self, batch: Batch, memory: Tensor, slope: Tensor | None) -> Tensor:
+    def after(self, batch: ComparedBatch, memory: Tensor, slope: Tensor | None) -> Tensor:
         return memory
 
 
@@ -84,7 +87,7 @@ def kd(options: KdOptions) -> Loss:
     """G. Hinton, O. Vinyals, J. Dean, 2015: T^2 KL(softmax(teacher / T) || softmax(student / T))."""
     t = options.temperature
 
-    def of(batch: Batch) -> Tensor:
+    def of(batch: ComparedBatch) -> Tensor:
         wanted, found = batch.teacher.logits / t, batch.student.logits / t
         return t**2 * F.kl_div(found.log_softmax(1), wanted.log_softmax(1), reduction="batchmean", log_target=True)
 
@@ -103,8 +106,8 @@ class Distilled:
 
     def __init__(
         self,
-        student: Graph,
-        teacher: Outputs,
+        student: TorchGraph,
+        teacher: ModelOutputs,
         loss: Loss,
         x: Tensor,
         y: Tensor | None,
@@ -155,8 +158,8 @@ class Distilled:
         """R_h on one batch, its gradient, and the memory after it."""
         at, theta = torch.from_numpy(rows).to(theta.device), theta.detach().requires_grad_()
         memory = memory.detach().requires_grad_(self.loss.trains)
-        student = Outputs(*self.student(theta, self.x[at]))
-        batch = Batch(student, self.teacher[at], None if self.y is None else self.y[at], at, random)
+        student = ModelOutputs(*self.student(theta, self.x[at]))
+        batch = ComparedBatch(student, self.teacher[at], None if self.y is None else self.y[at], at, random)
         value = self.loss.value(batch, memory)
         wanted = [theta, memory] if self.loss.trains else [theta]
         slopes = torch.autograd.grad(value, wanted)

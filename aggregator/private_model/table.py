@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aggregator.private_model.checkpoint import Outputs, as_vector, loaded, named, said_of
+from aggregator.private_model.checkpoint import ModelOutputs, as_vector, loaded, named, said_of
 from aggregator.private_model.crd import Crd, CrdOptions
 from aggregator.private_model.regulariser import Distilled, KdOptions, Loss, SquaredDistance, Stateless, kd
-from aggregator.private_model.torch_graph import Graph
+from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
@@ -43,7 +43,7 @@ def regulariser_of(private: Private, bundle: Bundle, seed: int, device: str) -> 
         if private.options:
             raise UsageError(f"options of regulariser l2: it has none, not {', '.join(private.options)}")
         return SquaredDistance(private.weight, as_vector(private.model, bundle.layout))
-    student = Graph(bundle, device)
+    student = TorchGraph(bundle, device)
     x, y = data_of(private, bundle, device)
     teacher = said_of(loaded(private, device), private.features, x, private.batch)
     with torch.no_grad():
@@ -54,7 +54,7 @@ def regulariser_of(private: Private, bundle: Bundle, seed: int, device: str) -> 
     )
 
 
-def loss_of(private: Private, teacher: Outputs, y: Tensor | None, student: Tensor, seed: int) -> Loss:
+def loss_of(private: Private, teacher: ModelOutputs, y: Tensor | None, student: Tensor, seed: int) -> Loss:
     if private.regulariser == "crd":
         options = from_mapping(CrdOptions, private.options, "options of regulariser crd")
         return Crd(options, teacher, y, student, seed + HEADS)

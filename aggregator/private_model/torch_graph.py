@@ -46,26 +46,29 @@ def conv(v: Values, a: Mapping[str, Any]) -> Tensor:
     nd = v[0].ndim - 2
     bias = v[2] if len(v) > 2 else None
     strides, dilations = a.get("strides") or [1] * nd, a.get("dilations") or [1] * nd
-    return CONVOLUTIONS[nd](padding(v[0], a), v[1], bias, strides, 0, dilations, a.get("group", 1))
+    convolve: Callable[..., Tensor] = CONVOLUTIONS[nd]
+    return convolve(padding(v[0], a), v[1], bias, strides, 0, dilations, a.get("group", 1))
 
 
 def max_pool(v: Values, a: Mapping[str, Any]) -> Tensor:
     nd = v[0].ndim - 2
     strides, dilations = a.get("strides") or [1] * nd, a.get("dilations") or [1] * nd
     x = padding(v[0], a, -torch.inf)
-    return MAX_POOLS[nd](x, list(a["kernel_shape"]), strides, 0, dilations, bool(a.get("ceil_mode")))
+    pool: Callable[..., Tensor] = MAX_POOLS[nd]
+    return pool(x, list(a["kernel_shape"]), strides, 0, dilations, bool(a.get("ceil_mode")))
 
 
 def average_pool(v: Values, a: Mapping[str, Any]) -> Tensor:
     nd = v[0].ndim - 2
     if any(a.get("pads") or []) and not a.get("count_include_pad"):
         raise UsageError("AveragePool that leaves its padding out of the mean")
-    return AVERAGE_POOLS[nd](padding(v[0], a), list(a["kernel_shape"]), a.get("strides") or [1] * nd)
+    pool: Callable[..., Tensor] = AVERAGE_POOLS[nd]
+    return pool(padding(v[0], a), list(a["kernel_shape"]), a.get("strides") or [1] * nd)
 
 
 def gemm(v: Values, a: Mapping[str, Any]) -> Tensor:
     left, right = v[0].mT if a.get("transA") else v[0], v[1].mT if a.get("transB") else v[1]
-    y = a.get("alpha", 1.0) * (left @ right)
+    y: Tensor = a.get("alpha", 1.0) * (left @ right)
     return y + a.get("beta", 1.0) * v[2] if len(v) > 2 else y
 
 
@@ -81,18 +84,20 @@ def layer_normalization(v: Values, a: Mapping[str, Any]) -> Tensor:
 
 
 def reshape(v: Values, a: Mapping[str, Any]) -> Tensor:
+    x: Tensor = v[0]
     shape = ints(v[1])
     if not a.get("allowzero"):
-        shape = [v[0].shape[i] if d == 0 else d for i, d in enumerate(shape)]
-    return v[0].reshape(shape)
+        shape = [x.shape[i] if d == 0 else d for i, d in enumerate(shape)]
+    return x.reshape(shape)
 
 
 def unsqueeze(v: Values, a: Mapping[str, Any]) -> Tensor:
+    x: Tensor = v[0]
     axes = ints(v[1])
-    rank = v[0].ndim + len(axes)
-    for axis in sorted(x % rank for x in axes):
-        v = [v[0].unsqueeze(axis)]
-    return v[0]
+    rank = x.ndim + len(axes)
+    for axis in sorted(i % rank for i in axes):
+        x = x.unsqueeze(axis)
+    return x
 
 
 def reduced(of: Callable[..., Tensor]) -> Operator:
@@ -112,13 +117,15 @@ def sliced(v: Values, a: Mapping[str, Any]) -> Tensor:
         if step < 0:
             raise UsageError("Slice that runs backwards")
         index[axis] = slice(start, end, step)
-    return v[0][tuple(index)]
+    x: Tensor = v[0]
+    return x[tuple(index)]
 
 
 def gather(v: Values, a: Mapping[str, Any]) -> Tensor:
-    axis = a.get("axis", 0) % v[0].ndim
-    index = v[1].long() % v[0].shape[axis]
-    return v[0].index_select(axis, index.reshape(-1)).reshape(*v[0].shape[:axis], *index.shape, *v[0].shape[axis + 1 :])
+    x: Tensor = v[0]
+    axis = a.get("axis", 0) % x.ndim
+    index = v[1].long() % x.shape[axis]
+    return x.index_select(axis, index.reshape(-1)).reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
 
 
 def elementwise(of: Callable[..., Tensor]) -> Operator:
@@ -140,10 +147,10 @@ OPERATORS: Mapping[str, Operator] = {
     "Squeeze": lambda v, a: v[0].squeeze(tuple(ints(v[1]))) if len(v) > 1 else v[0].squeeze(),
     "Transpose": lambda v, a: v[0].permute(*a.get("perm", tuple(reversed(range(v[0].ndim))))),
     "Concat": lambda v, a: torch.cat(list(v), a["axis"]),
-    "Split": lambda v, a: v[0].split(ints(v[1]), a.get("axis", 0)),
+    "Split": lambda v, a: torch.split(v[0], ints(v[1]), a.get("axis", 0)),
     "Slice": sliced,
     "Gather": gather,
-    "Expand": lambda v, a: v[0].expand(torch.broadcast_shapes(v[0].shape, tuple(ints(v[1])))),
+    "Expand": lambda v, a: v[0].expand(np.broadcast_shapes(v[0].shape, tuple(ints(v[1])))),
     "Shape": lambda v, a: torch.tensor(v[0].shape),
     "ReduceMean": reduced(torch.mean),
     "ReduceSum": reduced(torch.sum),
@@ -188,7 +195,7 @@ OPERATORS: Mapping[str, Operator] = {
 
 
 # Graph ----------------------------------------------------------------------------------------------------------
-class Graph:
+class TorchGraph:
     """A bundle's model.
 
     Args:

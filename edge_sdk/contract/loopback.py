@@ -15,7 +15,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.method import Method, Place
+from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.contract.round import Policy
 
 ROOT = "aggregator"
@@ -100,7 +100,7 @@ class Loopback:
         self,
         method: Method,
         tree: Tree,
-        envs: Mapping[str, Place],
+        envs: Mapping[str, NodeEnv],
         policies: Mapping[str, Policy] | None = None,
         seed: int = 0,
         weather: Weather = Weather(),
@@ -194,7 +194,7 @@ class Loopback:
 
 
 def build(
-    method: Method, tree: Tree, envs: Mapping[str, Place], policies: Mapping[str, Policy]
+    method: Method, tree: Tree, envs: Mapping[str, NodeEnv], policies: Mapping[str, Policy]
 ) -> dict[str, nodes.Node]:
     """One node per name, everybody here."""
 

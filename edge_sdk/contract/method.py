@@ -63,7 +63,7 @@ class Role:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class NodeEnv:
     """What every env has. A method adds fields of its own by subclassing, and names its settings' type.
 
     Attributes:
@@ -138,16 +138,16 @@ class Method:
         device, hospital, aggregator: its three roles.
         messages: every type that may cross a wire. Nothing else can leave a node.
         settings: frozen dataclass of hyper-parameters with defaults; checks itself in `__post_init__` (UsageError).
-        env: the `Place` subclass that its roles are given.
+        env: the `NodeEnv` subclass that its roles are given.
         show: (env, aggregator state) -> a declared message with the model as it is now, for evaluation.
         models: (env, device state, that message) -> {"global": theta, ...}: the models that a device can judge.
         policies: arguments of `barriers` -> tier -> when its rounds are over.
-        splits: it trains a model whose parts lie at different nodes, which must be given the kernels of their parts.
+        kernels: the family of functions that its nodes are given: "plain" (a whole model on each device), "split" (its
+            parts at different nodes), "outputs" (devices of any architecture, which compare outputs) or "companions"
+            (a whole model, beside devices of other architectures); see edge_sdk/nodes/kernels.
         warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
         forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
         scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
-        models_differ: every device has a bundle of its own; there is no global model, and no message has theta's size.
-        companions: devices with other bundles than the one that the run names may take part with their outputs.
         rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
     """
 
@@ -157,17 +157,15 @@ class Method:
     aggregator: Role
     messages: tuple[type, ...]
     settings: type
-    env: type[Place]
+    env: type[NodeEnv]
     show: Callable[[Any, Any], Any]
     models: Callable[[Any, Any, Any], Mapping[str, Vector]]
     policies: Callable[[Any, Mapping[str, int], float, float, int], Mapping[str, Policy]] = barriers
     warnings: Callable[[Any, Mapping[str, int]], Sequence[str]] = no_warnings
-    splits: bool = False
+    kernels: str = "plain"
     forward: Callable[[Any, Any, str], Any] | None = None
     scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
-    models_differ: bool = False
     rounds_over: Callable[[Any], int] | None = None
-    companions: bool = False
 
 
 def unchanged(env: Any, state: Any) -> Step:

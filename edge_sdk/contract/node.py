@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk.contract import round as rounds
-from edge_sdk.contract.method import DOWN, ME, OUT, UP, Place, Role, Send
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send
 from edge_sdk.contract.records import changed, record
 
 
@@ -61,7 +61,7 @@ class Node:
 
     name: str
     role: Role
-    env: Place
+    env: NodeEnv
     parent: str | None
     record: Record
     here: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class Effects:
 
 
 def new(
-    name: str, role: Role, env: Place, parent: str | None, policy: rounds.Policy, now: float, here: Sequence[str] = ()
+    name: str, role: Role, env: NodeEnv, parent: str | None, policy: rounds.Policy, now: float, here: Sequence[str] = ()
 ) -> Node:
     """A node that has never run."""
     return Node(name, role, env, parent, Record(rounds.begin(policy, now)), tuple(sorted(here)))
@@ -186,7 +186,7 @@ def repeated_answer(node: Node, e: Envelope) -> tuple[Envelope, ...]:
     return (answer,) if answer and answer.number == e.number == node.record.above else ()
 
 
-def env_of(node: Node) -> Place:
+def env_of(node: Node) -> NodeEnv:
     if node.env.me == node.name and node.env.here == node.here:
         return node.env
     return replace(node.env, me=node.name, here=node.here)

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, Protocol
 
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.method import Place, Role
+from edge_sdk.contract.method import NodeEnv, Role
 from edge_sdk.contract.node import Effects, Envelope, Node
 from edge_sdk.contract.records import changed, record
 from edge_sdk.contract.round import Policy
@@ -42,7 +42,7 @@ class Assembly:
     """
 
     role: Role
-    env: Place
+    env: NodeEnv
     policy: Policy
     messages: Coder
     records: Coder

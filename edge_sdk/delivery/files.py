@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from edge_sdk.atomic import sync_to_disk, write_bytes
 from edge_sdk.wire.frames import Buffer
 
 INLINE = 256 * 1024  # bytes; a smaller body is faster as a value in the database
@@ -44,19 +45,13 @@ class Files:
 
     def write(self, name: str, body: Buffer) -> None:
         self.directory.mkdir(exist_ok=True)
-        unfinished = self.directory / f"{name}.new"
-        with unfinished.open("wb") as file:
-            file.write(body)
-        os.replace(unfinished, self.directory / name)
+        write_bytes(self.directory / name, body)
         self.settle(name)
 
     def settle(self, name: str) -> None:
         """A row is about to name the file: where that is asked for, both are to survive a power cut."""
         if self.sync:
-            for path in (self.directory / name, self.directory):
-                number = os.open(path, os.O_RDONLY)
-                os.fsync(number)
-                os.close(number)
+            sync_to_disk(self.directory / name, self.directory)
 
     def read(self, name: str) -> memoryview:
         """The body, mapped: it costs memory only where it is looked at, and outlives its file."""

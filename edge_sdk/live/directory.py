@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import os
 import time
 from pathlib import Path
 from typing import IO
 
 import msgpack  # type: ignore[import-untyped]
 
+from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.store import Store
 from edge_sdk.errors import PeerError, UsageError
@@ -88,9 +88,7 @@ class Desk:
                 f"run {run.id!r} was begun in {self.directory} with other settings; give the new one another id"
             )
         store.put("run", encoded)
-        part = self.directory / "current.part"
-        part.write_text(run.id + "\n")
-        os.replace(part, self.directory / "current")
+        write_text(self.directory / "current", run.id + "\n")
 
     def store(self, run: str) -> Store:
         return Store(self.directory / f"{run}.db", self.durability)

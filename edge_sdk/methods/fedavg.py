@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import UP, Method, Place, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather
 from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
@@ -79,7 +79,7 @@ class Settings(Training):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     """What a node is given. `svt`: aggregator: prox.svt or its twin on a GPU."""
 
     settings: Settings = field(default_factory=Settings)

@@ -1,7 +1,4 @@
-"""From a run to the parts of a node: method, settings, env and codecs. The same on all tiers.
-
-The only place where the pure methods meet the things that they are given (kernels, data, layout).
-"""
+"""From a run to the parts of a node: method, family of kernels, settings, env and codecs. The same on all tiers."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import Method, Place, Role
+from edge_sdk.contract.method import Method, NodeEnv, Role
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
@@ -19,6 +16,9 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.reports import Models, Progress, Report
+from edge_sdk.model.bundle import Bundle
+from edge_sdk.nodes.kernels.family import Family
+from edge_sdk.nodes.kernels.table import FAMILIES
 from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 
@@ -47,11 +47,14 @@ def settings_of(run: Run) -> Any:
     return from_mapping(method.settings, run.settings, f"settings of {run.method}")
 
 
-def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> Place:
+def family_of(run: Run) -> Family:
+    """What nodes do for the method that a run names."""
+    return FAMILIES[method_of(run).kernels]
+
+
+def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> NodeEnv:
     """The env of one node. `given`: what only this node has (data, sizes, kernels)."""
     method = method_of(run)
-    if method.splits and "split" not in given:
-        raise UsageError(unsplit(run))
     if "classes" in {f.name for f in fields(method.env)}:
         given["classes"] = len(run.classes)
     return method.env(
@@ -59,33 +62,24 @@ def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> Place:
     )
 
 
-DEVICE = "this device"
+def check_bundle(run: Run, bundle: Bundle, tier: str) -> None:
+    """Raises UsageError if a node of this tier cannot take part in the run with this bundle."""
+    manifest = bundle.manifest
+    check_identity(run, manifest["name"], bundle.sha256, manifest["classes"], tier)
+    family_of(run).check(run, settings_of(run), bundle)
 
 
-def check_bundle(run: Run, name: str, sha256: str, classes: int, whose: str) -> None:
-    """Whether a node's bundle is one for this run: the one that it names, or any that tells its classes apart, where
-    devices may have others.
-
-    Raises:
-        UsageError: it is not.
-    """
-    method = method_of(run)
-    if not (method.models_differ or (method.companions and whose == DEVICE)):
+def check_identity(run: Run, name: str, sha256: str, classes: int, tier: str) -> None:
+    """Raises UsageError if a bundle is not the one that the run names or, on a tier whose nodes may have bundles of
+    their own, does not tell the run's classes apart."""
+    if tier not in family_of(run).own_bundles:
         if run.bundle != sha256:
-            raise UsageError(f"run {run.id} is for bundle {run.bundle[:12]}, {whose} has {sha256[:12]}")
+            raise UsageError(f"run {run.id} is for bundle {run.bundle[:12]}, this {tier} has {sha256[:12]}")
     elif classes != len(run.classes):
-        raise UsageError(f"run {run.id} has {len(run.classes)} classes, {whose} has {name} with {classes}")
+        raise UsageError(f"run {run.id} has {len(run.classes)} classes, this {tier} has {name} with {classes}")
 
 
-def unsplit(run: Run) -> str:
-    """Why a run cannot be had from nodes that only have samples."""
-    return (
-        f"method = {run.method!r}: it trains a split model, whose nodes are given the kernels of their parts; "
-        "edge_sdk/nodes/split_kernels.py makes them of a split bundle and what each node holds"
-    )
-
-
-def assembly(run: Run, tier: str, env: Place, deadline: float = inf, quorum: int = 0) -> Assembly:
+def assembly(run: Run, tier: str, env: NodeEnv, deadline: float = inf, quorum: int = 0) -> Assembly:
     """All that a runtime needs to play its part in `run`.
 
     Args:
@@ -107,13 +101,3 @@ def record_codec(role: Role, messages: Iterable[type], layout: Layout) -> Codec:
     states = [role.state] if isinstance(role.state, type) else []
     roots = dict.fromkeys([Record, *states, *messages, *TOLD])
     return Codec(roots, layout=layout, finite=False)
-
-
-def class_codes(names: Iterable[str], classes: tuple[str, ...], where: str) -> list[int]:
-    """Label names as indices into the classes of a run."""
-    index = {name: i for i, name in enumerate(classes)}
-    names = list(names)
-    unknown = sorted({n for n in names if n not in index})
-    if unknown:
-        raise UsageError(f"{where}: label {unknown[0]!r} is no class of this run; there are: {', '.join(classes)}")
-    return [index[n] for n in names]

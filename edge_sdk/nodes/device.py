@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra import classification
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
@@ -30,9 +29,10 @@ from edge_sdk.methods.shared.reports import Models
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models as keepsake
-from edge_sdk.nodes import output_kernels as outputs
-from edge_sdk.nodes import split_kernels as parties
-from edge_sdk.nodes.assembly import DEVICE, assembly, check_bundle, class_codes, method_of, place, settings_of
+from edge_sdk.nodes.assembly import assembly, check_bundle, family_of, place, settings_of
+from edge_sdk.nodes.kernels import split
+from edge_sdk.nodes.kernels.family import DeviceParts
+from edge_sdk.nodes.labels import class_codes
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -69,7 +69,7 @@ class Device:
         log: logging.Logger | None = None,
     ):
         self.name, self.on_event = checked_name(name, "device name"), on_event
-        self.model: Model = parties.loaded(bundle, threads)
+        self.model: Model = split.load_model(bundle, threads)
         self.train: Samples | None = None
         self.held_out: Samples | None = None
         self.directory = Path(directory)
@@ -94,7 +94,7 @@ class Device:
     def train_on(self, samples: Samples, held_out: Samples | None = None) -> None:
         """The samples to learn from and, apart from them, those to judge the models by. Before `run` or `start`."""
         for part in (samples, held_out):
-            wanted = parties.own_shape(self.model, parties.DEVICE)
+            wanted = split.own_shape(self.model, split.DEVICE)
             if part is not None and (shape := part.x.shape[1:]) != wanted:
                 raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
         self.train, self.held_out = samples, held_out
@@ -132,66 +132,35 @@ class Device:
 
     def assemble(self, run: Run) -> Assembly:
         """What this device brings into a run: its samples, behind functions of theta."""
-        check_bundle(run, self.model.name, self.model.sha256, self.model.classes, DEVICE)
+        check_bundle(run, self.model.bundle, "device")
         self.current = run
         self.kept = keepsake.load(self.keepsake_path(run))
         if self.kept.finished:
             self.finished.set()
         return assembly(run, "device", self.env(run))
 
-    def env(self, run: Run, cancellable: bool = True) -> Place:
+    def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
         """The samples behind functions of theta. `cancellable`: training gives way to newer questions."""
-        train = self.train
-        assert train is not None  # run() has checked it
-        if parties.divides(run, self.model.bundle) and isinstance(self.model, SplitModel):
-            return place(run, self.model.layout, self.model.theta0, **self.part(self.model, run))
-        x, y = train.x, self.codes(train, run)
-        cancel = self.runtime.cancelled if cancellable else None
-        given: dict[str, Any] = {"grad_fn": self.model.grad_fn(x, y, cancel=cancel), "samples": len(x)}
-        if outputs.is_companion(run, self.model.sha256):
-            given["apart"] = True
-        elif method_of(run).companions:
-            return place(run, self.model.layout, self.model.theta0, **given, **self.judges(run))
-        if outputs.exchanged(run):
-            width = settings_of(run).features
-            given |= outputs.device_kernels(self.model, x, y, self.public_inputs(run), cancel, width)
-        return place(run, self.model.layout, self.model.theta0, **given, **self.judges(run))
+        given = family_of(run).for_device(self.parts(run, cancellable))
+        return place(run, self.model.layout, self.model.theta0, **given)
 
-    def public_inputs(self, run: Run) -> npt.NDArray[np.float32]:
-        """The inputs that all devices of the run have.
-
-        Raises:
-            UsageError: this one has none, or others.
-        """
-        if self.public is None:
-            raise UsageError(
-                f"device {self.name}: method {run.method} compares outputs on public inputs: name their file"
-            )
-        if self.public.sha256 != run.public:
-            known, own = run.public[:12] or "none", self.public.sha256[:12]
-            raise UsageError(f"run {run.id} is for public inputs {known}, device {self.name} has {own}")
-        outputs.check_enough(run, len(self.public.x))
-        return self.public.shaped(self.model.input_shape, f"device {self.name}")
-
-    def part(self, model: SplitModel, run: Run) -> dict[str, Any]:
-        """What this device brings into the training of a split model: its own features, and labels."""
-        assert self.train is not None
-        judged = (self.held_out.x, self.codes(self.held_out, run)) if self.held_out is not None else None
-        kernels = parties.device_kernels(model, self.train.x, self.codes(self.train, run), judged)
-        return {"split": parties.split_of(model), **kernels}
-
-    def judges(self, run: Run) -> dict[str, Any]:
-        """What judges a model by the held-out samples; evaluations also tell how its scores are distributed."""
-        if self.held_out is None or not len(self.held_out):
-            return {}
-        x, y = self.held_out.x, self.codes(self.held_out, run)
-        found = {"score": self.model.score(x, y)}
-        if self.model.loss == "cross_entropy":
-            found["judge"] = lambda theta: classification.sums(y, self.model.predict(theta, x))
-        return found
+    def parts(self, run: Run, cancellable: bool) -> DeviceParts:
+        """What the method's family of kernels makes this device's env of."""
+        assert self.train is not None  # run() has checked it
+        return DeviceParts(
+            run=run,
+            settings=settings_of(run),
+            whose=f"device {self.name}",
+            model=self.model,
+            x=self.train.x,
+            y=self.codes(self.train, run),
+            held_out=None if self.held_out is None else (self.held_out.x, self.codes(self.held_out, run)),
+            public=self.public,
+            cancel=self.runtime.cancelled if cancellable else None,
+        )
 
     def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
-        return np.asarray(class_codes(samples.labels, run.classes, f"device {self.name}"), np.int64)
+        return class_codes(samples.labels, run.classes, f"device {self.name}")
 
     def told(self, number: int, message: Any) -> None:
         """From the runtime, after its commit, at least once: so what is kept may be written again, never missed."""

@@ -11,17 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edge_sdk.contract.run import Run, checked_name
-from edge_sdk.data.patients import Patients, rows_of
+from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes import split_kernels as parties
-from edge_sdk.nodes.assembly import assembly, check_bundle, class_codes, method_of, place
+from edge_sdk.nodes.assembly import assembly, check_bundle, family_of, place
+from edge_sdk.nodes.kernels import split
+from edge_sdk.nodes.kernels.family import HospitalParts
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -63,7 +62,7 @@ class Hospital:
         self.devices = tuple(checked_name(d, "device name") for d in devices)
         self.companions = tuple(companions)
         self.bundle = read_bundle(bundle)
-        self.model = SplitModel(self.bundle) if parties.is_split(self.bundle) else None
+        self.model = SplitModel(self.bundle) if split.is_split(self.bundle) else None
         self.patients: Patients | None = None
         self.finished = threading.Event()
         if upstream_wire is not None:
@@ -89,7 +88,7 @@ class Hospital:
         if self.model is None:
             raise UsageError(f"hospital {self.name}: data, but no split model to train on them; only that needs any")
         patients.check_devices(self.devices)
-        shape, wanted = patients.train.x.shape[1:], parties.own_shape(self.model, parties.HOSPITAL)
+        shape, wanted = patients.train.x.shape[1:], split.own_shape(self.model, split.HOSPITAL)
         if shape != wanted:
             raise UsageError(f"hospital {self.name}: samples of shape {shape}, its part of the bundle wants {wanted}")
         self.patients = patients
@@ -102,23 +101,18 @@ class Hospital:
         self.runtime.stop()
 
     def assemble(self, run: Run) -> Assembly:
-        manifest = self.bundle.manifest
-        check_bundle(run, manifest["name"], self.bundle.sha256, manifest["classes"], "this hospital")
-        given: dict[str, Any] = {"sizes": dict.fromkeys(self.devices, 1)}
-        if method_of(run).companions:
-            given["companions"] = self.companions
-        if parties.divides(run, self.bundle) and self.model is not None:
-            given |= self.part(self.model, run)
-        return assembly(run, "hospital", place(run, self.bundle.layout, self.bundle.theta0, **given))
-
-    def part(self, model: SplitModel, run: Run) -> dict[str, Any]:
-        """What this hospital brings into the training of a split model."""
-        if self.patients is None:
-            raise UsageError(f"hospital {self.name}: {run.method} needs what it holds of its patients: a [data] table")
-        train, devices = self.patients.train, rows_of(self.patients.devices)
-        y = np.asarray(class_codes(train.labels, run.classes, f"hospital {self.name}"), np.int64)
-        judged = self.patients.held_out, rows_of(self.patients.held_out_devices)
-        return {"split": parties.split_of(model), **parties.hospital_kernels(model, train.x, y, devices, judged)}
+        check_bundle(run, self.bundle, "hospital")
+        given = family_of(run).for_hospital(
+            HospitalParts(
+                run=run,
+                whose=f"hospital {self.name}",
+                model=self.model,
+                companions=self.companions,
+                patients=self.patients,
+            )
+        )
+        sizes = dict.fromkeys(self.devices, 1)
+        return assembly(run, "hospital", place(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, **given))
 
     def told(self, number: int, message: Any) -> None:
         if self.on_event is not None:

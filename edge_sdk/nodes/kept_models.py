@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.atomic import replace_file
 
 SCORES = "scores.json"  # no model has this name: names of models are words
 
@@ -33,11 +33,9 @@ def save(path: Path, kept: Keepsake) -> None:
     """In one piece: a reader finds the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     told = json.dumps({"scores": dict(kept.scores), "finished": kept.finished})
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
+    with replace_file(path) as file:
         arrays: dict[str, Any] = {**kept.models, SCORES: np.frombuffer(told.encode(), np.uint8)}
         np.savez(file, **arrays)
-    os.replace(part, path)
 
 
 def load(path: Path) -> Keepsake:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.fedal.method import alone
 from edge_sdk.methods.fedal.settings import Env
 from edge_sdk.methods.fedbcd import method as fedbcd
@@ -19,7 +19,7 @@ Told = Callable[[int], None]
 """Called with the number of rounds that are done."""
 
 
-def local_only(env: Place, told: Told = lambda rounds: None) -> Vector:
+def local_only(env: NodeEnv, told: Told = lambda rounds: None) -> Vector:
     """Mini-batch SGD on the own samples from the initial model: as many epochs, the same batches' size, step sizes and
     weight decay as the local phases of a whole run, but nobody else's knowledge. FedAL's devices: their local stages;
     FedBCD's: their steps without the penalty.

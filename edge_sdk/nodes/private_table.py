@@ -25,7 +25,7 @@ class Private:
         weight: lambda. 0: there is no regulariser, and none of these files is opened.
         regulariser: "l2" (squared distance of the parameters, where the architectures are the same), "crd"
             (contrastive distillation of features), "kd" (of softened outputs), or one's own as FILE.py:NAME or
-            package.module:NAME, a function of an `aggregator.private_model.regulariser.Batch`.
+            package.module:NAME, a function of an `aggregator.private_model.regulariser.ComparedBatch`.
         model: a torch checkpoint.
         architecture: of its module: FILE.py:NAME or package.module:NAME of a class, or one of the zoo, where the
             checkpoint does not say it.

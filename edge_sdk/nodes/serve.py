@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from edge_sdk.atomic import write_text
 from edge_sdk.data.patients import patients_of
 from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
@@ -169,7 +170,7 @@ class DeviceService:
         """What this device alone can tell of the run."""
         device = self.device
         assert device.train is not None and device.held_out is not None
-        found = accuracies(device.kept.scores)
+        found = own_accuracies(device.kept.scores)
         if self.file.local_only and len(device.held_out):
             found["local"] = self.local_accuracy()
         return {
@@ -212,8 +213,12 @@ class Noted:
             log.warning("%s: %d of %d rounds are done, which could not be noted: %s", self.path, rounds, self.of, error)
 
 
-def accuracies(sums: Mapping[str, float]) -> dict[str, float]:
-    """{"global": ..., "personal": ...} from sums named global_correct, samples and so on."""
+def own_accuracies(sums: Mapping[str, float]) -> dict[str, float]:
+    """Shares of one device's held-out samples that its models get right: {"global": ..., "personal": ...}.
+
+    Args:
+        sums: as `reports.judge` names them: global_correct, personal_correct, samples, ...
+    """
     right = {n.removesuffix("_correct"): v for n, v in sums.items() if n.endswith("_correct")}
     judged = {name: sums.get(f"{name}_samples", sums.get("samples", 0)) for name in right}
     return {name: count / judged[name] for name, count in right.items() if judged[name]}
@@ -280,6 +285,4 @@ def traffic(counters: Mapping[str, int], peer: str) -> dict[str, int]:
 
 def write_json(path: Path, value: Any) -> None:
     """In one piece: a reader sees the old file or the new one."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(value, indent=1) + "\n")
-    os.replace(part, path)
+    write_text(path, json.dumps(value, indent=1) + "\n")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.split_kernels import shapes
+from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.replay.cohort import Cohort, Shapes, fits
 
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
@@ -99,7 +99,7 @@ def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
         exactly: it may not know more classes either.
     """
     bundle = read_bundle(path)
-    found, known = shapes(bundle), int(bundle.manifest["classes"])
+    found, known = input_shapes(bundle), int(bundle.manifest["classes"])
     enough = known == len(cohort.classes) if exactly else known >= len(cohort.classes)
     if not fits(cohort.shapes, found, cohort.reshape) or not enough:
         wanted = f"{spoken(cohort.shapes)} and {len(cohort.classes)}"

@@ -20,11 +20,11 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import store_public
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.output_kernels import check_enough, exchanged
+from edge_sdk.nodes.assembly import family_of, method_of, settings_of
+from edge_sdk.nodes.kernels.outputs import check_count
+from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.nodes.private_table import Private, private_table, takes_private
 from edge_sdk.nodes.serve import ALONE
-from edge_sdk.nodes.split_kernels import shapes
 from edge_sdk.replay import datasets
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import bundles_for
@@ -90,9 +90,10 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Callable[[str], N
     everybody = cohort(str(job.data), job.hospitals, job.seed, with_private(job), splits(job))
     say(everybody.said)
     run = checked_run(job, everybody)
-    check_enough(run, 0 if everybody.public is None else len(everybody.public))
-    several = method_of(run).models_differ or method_of(run).companions
-    bundles = bundles_for(str(job.data), job.bundle, everybody, job.seed, say, several)
+    family = family_of(run)
+    if family.public:
+        check_count(run, settings_of(run), 0 if everybody.public is None else len(everybody.public))
+    bundles = bundles_for(str(job.data), job.bundle, everybody, job.seed, say, several=bool(family.own_bundles))
     job.out.mkdir(parents=True, exist_ok=True)
     given = parts(job, everybody, kept(bundles, job.out))
     with contextlib.ExitStack() as stack:
@@ -130,7 +131,7 @@ def checked_run(job: Replay, everybody: Cohort) -> Run:
 
 def splits(job: Replay) -> bool:
     """Whether the method trains a split model. No device can do that alone, so there is no local-only baseline."""
-    return method_of(Run(id="replay", method=job.method)).splits
+    return family_of(Run(id="replay", method=job.method)).divided
 
 
 PUBLIC, PUBLIC_WINDOWS = 1000, 256
@@ -140,7 +141,7 @@ traces so many windows."""
 
 def with_public(job: Replay) -> Mapping[str, Any]:
     """The options of the data; a method that compares outputs has public inputs without asking."""
-    if not exchanged(Run(id="replay", method=job.method)) or "public" in job.options:
+    if not family_of(Run(id="replay", method=job.method)).public or "public" in job.options:
         return job.options
     if Path(job.data).is_dir():
         return {**job.options, "public": PUBLIC_WINDOWS}
@@ -183,12 +184,12 @@ def parts(job: Replay, everybody: Cohort, bundles: tuple[Path, ...]) -> Given:
     devices = [d for some in everybody.tree.values() for d in some]
     own = {h: bundles[0] for h in everybody.tree} | {d: bundles[i % len(bundles)] for i, d in enumerate(devices)}
     read = {path: read_bundle(path) for path in bundles}
-    found, run = {path: shapes(bundle) for path, bundle in read.items()}, read[bundles[0]].sha256
+    found, run = {path: input_shapes(bundle) for path, bundle in read.items()}, read[bundles[0]].sha256
     apart = {h: [d for d in some if read[own[d]].sha256 != run] for h, some in everybody.tree.items()}
     tables, public = everybody.tables(job.out / "data", lambda node: found[own[node]]), None
     if everybody.public is not None:
         public = store_public(job.out / "data" / "public.npz", everybody.public).resolve()
-    beside = method_of(Run(id="replay", method=job.method)).companions
+    beside = family_of(Run(id="replay", method=job.method)).companions
     return Given(own, apart if beside else {}, tables, public)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
+
 Result = Mapping[str, Any]
 
 HEADER = f"{'round':>6} {'devices':>8} {'loss':>8} {'global':>8} {'personal':>9} {'MB':>8} {'seconds':>8}"
@@ -16,27 +18,12 @@ DENSE = 0.95
 
 def round_line(line: Mapping[str, Any], began: float) -> str:
     """One line of metrics, as one line on the terminal."""
-    found = accuracies(line["sums"])
+    found = mean_accuracies(line["sums"])
     name = line["round"] if line["kind"] == "round" else "end" if line.get("final") else "all"
     devices = line.get("devices", line["sums"].get("devices", 0))
     reached = f"{percent(found.get('global'), 8)} {percent(found.get('personal'), 9)}"
     spent = f"{line['bytes_so_far'] / 1e6:>8.1f} {line['time'] - began:>8.1f}"
-    return f"{name:>6} {devices:>8.0f} {number(loss(line), 8)} {reached} {spent}"
-
-
-def accuracies(sums: Mapping[str, float]) -> dict[str, float]:
-    """Unweighted means over the devices that have such a model: {"global": ..., "personal": ...}."""
-    totals = {n.removesuffix("_accuracy"): v for n, v in sums.items() if n.endswith("_accuracy")}
-    having = {name: sums.get(f"{name}_devices", sums.get("devices", 0)) for name in totals}
-    return {name: total / having[name] for name, total in totals.items() if having[name]}
-
-
-def loss(line: Mapping[str, Any]) -> float | None:
-    """Mean training loss of the devices counted in a round."""
-    sums = line["sums"]
-    if line["kind"] == "round" and line.get("devices") and "loss" in sums:
-        return float(sums["loss"] / line["devices"])
-    return None
+    return f"{name:>6} {devices:>8.0f} {number(mean_loss(line), 8)} {reached} {spent}"
 
 
 def number(value: float | None, width: int) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
+from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
 from edge_sdk.replay import charts
-from edge_sdk.replay.report import Result, accuracies, loss, percent, size
+from edge_sdk.replay.report import Result, percent, size
 
 STYLE = """
 :root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
@@ -90,7 +91,7 @@ def curves(result: Result) -> str:
     """How accuracy, loss and traffic went, side by side."""
     charted = {
         "Accuracy on held-out samples": charts.lines(accuracy_curves(result), "round", "accuracy", percent=True),
-        "Training loss": charts.lines({"loss": per_round(result, loss)}, "round", "loss"),
+        "Training loss": charts.lines({"loss": per_round(result, mean_loss)}, "round", "loss"),
         "Parameters that travel down": charts.lines({"sent": per_round(result, sent)}, "round", "parameters"),
         "MB per hop": hops(result),
     }
@@ -100,7 +101,7 @@ def curves(result: Result) -> str:
 
 def accuracy_curves(result: Result) -> dict[str, list[tuple[float, float]]]:
     """Of the models as each round found them. Where all devices were asked, that replaces what rode on uploads."""
-    found = {starting_round(line): accuracies(line["sums"]) for line in result["curve"] if "sums" in line}
+    found = {starting_round(line): mean_accuracies(line["sums"]) for line in result["curve"] if "sums" in line}
     names = {"global": "global model", "personal": "personalised"}
     return {name: [(r, a[key]) for r, a in sorted(found.items()) if key in a] for key, name in names.items()}
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.atomic import write_bytes
+
 MAGIC = b"AUSCULT\0"
 VERSION = 1
 HEADER = struct.Struct("<8sII32s")
@@ -35,6 +37,4 @@ def json_bytes(value: Any) -> bytes:
 def write(path: Path, data: bytes) -> None:
     """In one step: a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    write_bytes(path, data)

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 from aggregator import kernels
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.server import low_rank
@@ -46,9 +46,9 @@ def test_every_method_gets_what_it_has_room_for():
         assert set(given) == {"svt", "discriminator"} & room
         assert ("svt" in room) == (method.name not in ("hsgd", "fedal"))
         method.env(**given)
-    assert kernels.kernels_for(Place, "cpu") == {}
+    assert kernels.kernels_for(NodeEnv, "cpu") == {}
 
 
 def test_a_device_that_is_not_here():
     with pytest.raises(UsageError, match="one of auto, cpu, cuda"):
-        kernels.device_of("tpu")
+        kernels.processor("tpu")

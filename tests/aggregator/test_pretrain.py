@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from aggregator.private_model import table as private
-from aggregator.private_model.pretrain import Job, main, pretrain
+from aggregator.private_model.pretrain import Pretraining, main, pretrain
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import parse
 from edge_sdk.nodes.private_table import Private
@@ -29,7 +29,7 @@ SMALL = {"data": "breast-cancer", "rows": 200, "architecture": "mlp", "epochs": 
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("private")
     said = []
-    return out, pretrain(Job(out=out, **SMALL), said.append), said
+    return out, pretrain(Pretraining(out=out, **SMALL), said.append), said
 
 
 def test_it_learns_and_says_so(made):
@@ -62,7 +62,7 @@ def test_its_samples_are_the_reserved_ones(made):
 
 
 def test_the_same_seed_gives_the_same_model(made, tmp_path):
-    pretrain(Job(out=tmp_path, **SMALL), lambda text: None)
+    pretrain(Pretraining(out=tmp_path, **SMALL), lambda text: None)
     one, two = (torch.load(d / "model.pt", weights_only=True)["state"] for d in (made[0], tmp_path))
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -78,7 +78,9 @@ def test_one_s_own_class(tmp_path, capsys):
 
 
 def test_a_model_of_the_zoo_with_arguments(tmp_path):
-    found = pretrain(Job(**{**SMALL, "out": tmp_path, "epochs": 1, "arguments": {"hidden": [5, 3]}}), lambda text: None)
+    found = pretrain(
+        Pretraining(**{**SMALL, "out": tmp_path, "epochs": 1, "arguments": {"hidden": [5, 3]}}), lambda text: None
+    )
     assert found["parameters"] == 30 * 5 + 5 + 5 * 3 + 3 + 3 * 2 + 2
     assert private.loaded(read_toml(tmp_path / "private.toml", Private), "cpu")(torch.zeros(3, 30)).shape == (3, 2)
 
@@ -87,7 +89,7 @@ def test_images_have_the_shape_that_they_have_on_devices(tmp_path):
     x = np.random.default_rng(0).integers(0, 256, (40, 28, 28), np.uint8)
     images = {"x_train": x[:30], "y_train": np.arange(30) % 10, "x_test": x[30:], "y_test": np.arange(10)}
     np.savez(tmp_path / "m.npz", **images)
-    pretrain(Job(data=f"mnist:{tmp_path / 'm.npz'}", out=tmp_path / "out", rows=20, epochs=1), print)
+    pretrain(Pretraining(data=f"mnist:{tmp_path / 'm.npz'}", out=tmp_path / "out", rows=20, epochs=1), print)
     with np.load(tmp_path / "out" / "data.npz") as file:
         assert file["x"].shape == (20, 1, 28, 28)
 
@@ -106,4 +108,4 @@ def test_images_have_the_shape_that_they_have_on_devices(tmp_path):
 )
 def test_mistakes_are_told_by_name(tmp_path, change, said):
     with pytest.raises(UsageError, match=said):
-        pretrain(Job(**{**SMALL, "out": tmp_path, **change}), print)
+        pretrain(Pretraining(**{**SMALL, "out": tmp_path, **change}), print)

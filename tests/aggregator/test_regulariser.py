@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from aggregator.private_model import table as private
-from aggregator.private_model.checkpoint import Outputs, Watcher, checkpoint, named, said_of
+from aggregator.private_model.checkpoint import ModelOutputs, Watcher, checkpoint, named, said_of
 from aggregator.private_model.crd import Crd, CrdOptions, in_batch
-from aggregator.private_model.regulariser import Batch, Distilled, KdOptions, SquaredDistance, Stateless, kd
-from aggregator.private_model.torch_graph import Graph
+from aggregator.private_model.regulariser import ComparedBatch, Distilled, KdOptions, SquaredDistance, Stateless, kd
+from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
@@ -71,7 +71,7 @@ LABELS = RNG.integers(0, CLASSES, SAMPLES)
 
 def distilled(bundle, teacher, loss, every="pass", weight=0.7, batch=8):
     """In float64."""
-    student = Graph(bundle, dtype=torch.float64)
+    student = TorchGraph(bundle, dtype=torch.float64)
     x, y = torch.tensor(X, dtype=torch.float64), torch.tensor(LABELS)
     said = said_of(teacher.double(), "", x, 8)
     first = student(student.constant(bundle.theta0), x[:8])[0]
@@ -317,7 +317,7 @@ def test_settings_make_a_regulariser(bundle, teacher, tmp_path, kind):
     assert found.first().dtype == np.float32 and np.isfinite(pull.value) and pull.gradient.any()
 
 
-def mine(batch: Batch) -> torch.Tensor:
+def mine(batch: ComparedBatch) -> torch.Tensor:
     return (batch.student.logits - batch.teacher.logits).abs().mean()
 
 
@@ -325,10 +325,10 @@ def test_float32_agrees_with_float64(bundle, teacher, tmp_path):
     options = {"dim": 3, "tau": 0.5, "heads": "frozen"}
     single = private.regulariser_of(files(tmp_path, teacher, options=options), bundle, 3, "cpu")
     teacher64 = said_of(teacher.double(), "", torch.tensor(X, dtype=torch.float64), 8)
-    x, student = torch.tensor(X, dtype=torch.float64), Graph(bundle, dtype=torch.float64)
+    x, student = torch.tensor(X, dtype=torch.float64), TorchGraph(bundle, dtype=torch.float64)
     first = student(student.constant(bundle.theta0), x[:8])[0]
     loss = Crd(CrdOptions(**options), teacher64, None, first, 3 + private.HEADS)
-    double = Distilled(Graph(bundle, dtype=torch.float64), teacher64, loss, x, None, weight=0.7, batch=8, seed=3)
+    double = Distilled(TorchGraph(bundle, dtype=torch.float64), teacher64, loss, x, None, weight=0.7, batch=8, seed=3)
     one, two = single(bundle.theta0, 0, single.first()), double(bundle.theta0.astype(np.float64), 0, double.first())
     assert abs(one.value - two.value) < 1e-5 and np.abs(one.gradient - two.gradient).max() < 1e-5
 
@@ -445,5 +445,5 @@ def test_features_are_seen_once():
     net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2))
     assert torch.equal(Watcher(net, "0")(torch.ones(1, 5)).features, torch.ones(1, 5))
     assert named("collections:OrderedDict") is __import__("collections").OrderedDict
-    assert isinstance(Watcher(net)(torch.ones(3, 5))[torch.tensor([0, 2])], Outputs)
+    assert isinstance(Watcher(net)(torch.ones(3, 5))[torch.tensor([0, 2])], ModelOutputs)
     assert replace(CrdOptions(), dim=2).dim == 2

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from aggregator.private_model.torch_graph import OPERATORS, Graph
+from aggregator.private_model.torch_graph import OPERATORS, TorchGraph
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
@@ -51,7 +51,7 @@ def test_agrees_with_onnxruntime(name):
         bundle = compiled(lambda: ZOO["resnet20"].make(**options), (3, 8, 8), 10)
     else:
         bundle = compiled(ZOO[name].build, ZOO[name].input, ZOO[name].classes)
-    model, graph, rng = Model(bundle, check=False), Graph(bundle), np.random.default_rng(0)
+    model, graph, rng = Model(bundle, check=False), TorchGraph(bundle), np.random.default_rng(0)
     x = rng.normal(size=(5, *model.input_shape)).astype(np.float32)
     cotangent = rng.normal(size=(5, model.classes)).astype(np.float32)
     start = model.theta0 + 0.01 * rng.normal(size=model.layout.size).astype(np.float32)
@@ -66,7 +66,7 @@ def test_agrees_with_onnxruntime(name):
 
 def test_features_are_what_goes_into_the_last_linear_layer():
     bundle = compiled(ZOO["mlp"].build, (561,), 6)
-    graph, layout = Graph(bundle, dtype=torch.float64), bundle.layout
+    graph, layout = TorchGraph(bundle, dtype=torch.float64), bundle.layout
     theta, x = torch.tensor(bundle.theta0, dtype=torch.float64), torch.randn(7, 561, dtype=torch.float64)
     features, out = graph(theta, x)
     slots = {s.name: theta[s.span].reshape(s.shape) for s in layout.slots}
@@ -77,7 +77,7 @@ def test_features_are_what_goes_into_the_last_linear_layer():
 def test_running_statistics_stay_as_they_are():
     net = lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 6, 2))  # noqa: E731
     bundle = compiled(net, (3, 8), 2)
-    model, graph = Model(bundle, check=False), Graph(bundle)
+    model, graph = Model(bundle, check=False), TorchGraph(bundle)
     x = np.random.default_rng(1).normal(size=(4, 3, 8)).astype(np.float32)
     out = graph(torch.tensor(model.theta0), torch.tensor(x))[1].numpy()
     assert np.abs(out - model.predict(model.theta0, x)).max() < 1e-5
@@ -87,11 +87,11 @@ def test_what_it_cannot_do_is_said_by_name(monkeypatch):
     bundle = compiled(ZOO["mlp"].build, (561,), 6)
     monkeypatch.delitem(OPERATORS, "Gemm")
     with pytest.raises(UsageError, match="cannot differentiate Gemm"):
-        Graph(bundle)
+        TorchGraph(bundle)
 
 
 def test_it_is_checked_against_the_golden_vectors(monkeypatch):
     bundle = compiled(ZOO["mlp"].build, (561,), 6)
     monkeypatch.setitem(OPERATORS, "Relu", lambda v, a: v[0].abs())
     with pytest.raises(UsageError, match="golden vectors fail on torch"):
-        Graph(bundle)
+        TorchGraph(bundle)

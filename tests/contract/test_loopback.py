@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from edge_sdk.contract.loopback import ROOT, Loopback, Weather
-from edge_sdk.contract.method import DOWN, OUT, UP, Method, Place, Role, Send, unchanged
+from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.round import Policy
 
 TREE = {"h0": ("a", "b"), "h1": ("c",)}
@@ -37,14 +37,14 @@ COUNTING = Method(
     aggregator=Role(lambda env: (Count(), [Send(DOWN, 0)]), counted, root_close, Count),
     messages=(int,),
     settings=Count,
-    env=Place,
+    env=NodeEnv,
     show=lambda env, s: s,
     models=lambda env, s, m: {},
 )
 
 
 def play(weather=Weather(), seed=0, policies=None, until=inf, rounds=8, **more):  # noqa: B008 (frozen)
-    net = Loopback(COUNTING, TREE, dict.fromkeys(NODES, Place(rounds=rounds)), policies, seed, weather, **more)
+    net = Loopback(COUNTING, TREE, dict.fromkeys(NODES, NodeEnv(rounds=rounds)), policies, seed, weather, **more)
     return net.run(until)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.method import DOWN, ME, OUT, UP, Place, Role, Send, pick, unchanged
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send, pick, unchanged
 from edge_sdk.contract.node import Envelope
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import PeerError
@@ -42,7 +42,7 @@ ECHO = Role(starting, lambda env, s, sender, m: (noted(s, m), [Send(UP, f"re {m}
 
 
 def hospital(policy=Policy(), here=("a", "b"), role=HOSPITAL):  # noqa: B008 (frozen)
-    return nodes.start(nodes.new("h", role, Place(), "root", policy, 0.0, here), 0.0).node
+    return nodes.start(nodes.new("h", role, NodeEnv(), "root", policy, 0.0, here), 0.0).node
 
 
 def question(number, message="q"):
@@ -70,7 +70,7 @@ def test_a_hospital_echoes_the_parents_number_and_counts_its_own():
 
 
 def test_a_repeated_question_is_answered_from_memory():
-    device = nodes.start(nodes.new("d", ECHO, Place(), "h", Policy(), 0.0), 0.0).node
+    device = nodes.start(nodes.new("d", ECHO, NodeEnv(), "h", Policy(), 0.0), 0.0).node
     first = nodes.arrive(device, Envelope("h", "d", 3, "q", True), 0.0)
     again = nodes.arrive(first.node, Envelope("h", "d", 3, "q", True), 0.0)
     assert again.refused and again.again == first.out and again.node == first.node
@@ -153,7 +153,7 @@ def test_the_first_close_may_open_the_next_round():
         return s, [Send((), "next")] if len(s.lines) < 3 else []
 
     role = Role(lambda env: (Log(), [Send((), "first")]), receiving, close, Log)
-    node = nodes.start(nodes.new("root", role, Place(), None, Policy(), 0.0), 0.0).node
+    node = nodes.start(nodes.new("root", role, NodeEnv(), None, Policy(), 0.0), 0.0).node
     assert lines(nodes.tick(node, 0.0)) == ("closed",) * 3
 
 
@@ -166,7 +166,7 @@ def test_pick_is_uniform_and_reproducible():
 
 def test_randomness_depends_on_run_round_node_and_purpose():
     def draw(seed=1, me="d", *at):
-        return Place(seed=seed, me=me).random(*at).integers(2**60)
+        return NodeEnv(seed=seed, me=me).random(*at).integers(2**60)
 
     assert draw(1, "d", 3, 1) == draw(1, "d", 3, 1)
     assert (

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Tensor
-from edge_sdk.contract.method import DOWN, OUT, UP, Place, Role, Send, unchanged
+from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
@@ -66,7 +66,7 @@ class Sums:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     """`work`: called by a device for each question."""
 
     size: int = 4

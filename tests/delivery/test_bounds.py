@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.contract.method import Place, Role, Send, unchanged
+from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.run import Run
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
@@ -22,7 +22,7 @@ ROUNDS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     """`lasts`: of the notices."""
 
     lasts: float = inf

@@ -8,7 +8,7 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.loopback import Loopback, Trace, Weather
-from edge_sdk.contract.method import Method, Place
+from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.contract.round import Policy
 from edge_sdk.methods.shared.evaluation import Watched
 from tests.methods.fedal import logit_problems
@@ -54,7 +54,7 @@ PROBLEMS = least_squares()
 THETA0 = np.random.default_rng(1).normal(size=LAYOUT.size)
 
 
-def envs_of(method: Method, settings, rounds: int, dtype=np.float64, **given) -> dict[str, Place]:
+def envs_of(method: Method, settings, rounds: int, dtype=np.float64, **given) -> dict[str, NodeEnv]:
     """What every node of TREE is given. `given`: fields for all of them."""
     common = dict(seed=SEED, rounds=rounds, layout=LAYOUT, theta0=THETA0.astype(dtype), settings=settings) | given
     envs = {"aggregator": method.env(**common, sizes=SIZES)}
@@ -85,7 +85,7 @@ def told(trace: Trace, kind: type, who="aggregator") -> list:
     return [m for name, m in trace.told if isinstance(m, kind) and name == who]
 
 
-def without_scores(envs: dict[str, Place]) -> dict[str, Place]:
+def without_scores(envs: dict[str, NodeEnv]) -> dict[str, NodeEnv]:
     return {name: replace(env, score=None) for name, env in envs.items()}
 
 

@@ -16,7 +16,7 @@ from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.reports import Report
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes import split_kernels as parties
+from edge_sdk.nodes.kernels import split as parties
 from models.bundle.split import SplitNet, SplitSpec, compile_split
 
 SHAPES = {"hospital": (6,), "device": (4,)}
@@ -98,7 +98,7 @@ def test_every_step_together_is_gradient_descent_on_the_module(model, data):
 
 def test_a_model_of_other_parties_is_refused():
     other = compiled(module(), {"hospital": ("hospital",), "device": ("device", "head")})
-    with pytest.raises(UsageError, match="HSGD needs head, hospital, device"):
+    with pytest.raises(UsageError, match="needs head, hospital, device"):
         parties.split_of(other)
 
 

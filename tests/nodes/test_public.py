@@ -12,9 +12,9 @@ from edge_sdk.data.public_inputs import read_public, store_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.model import Model
-from edge_sdk.nodes import output_kernels as outputs
-from edge_sdk.nodes.assembly import check_bundle
+from edge_sdk.nodes.assembly import check_identity
 from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.kernels import outputs
 from edge_sdk.replay.cohort import apart, cohort
 from edge_sdk.replay.synth import write_traces
 
@@ -84,11 +84,11 @@ def test_a_device_checks_what_the_run_names(tmp_path: Path) -> None:
 
 def test_a_bundle_of_ones_own_tells_the_runs_classes_apart() -> None:
     run = Run(id="r", method="fedal", classes=CLASSES, bundle="1" * 64)
-    check_bundle(run, "wrist", "2" * 64, 14, "this device")
+    check_identity(run, "wrist", "2" * 64, 14, "device")
     with pytest.raises(UsageError, match="14 classes, this device has wrist with 13"):
-        check_bundle(run, "wrist", "1" * 64, 13, "this device")
+        check_identity(run, "wrist", "1" * 64, 13, "device")
     with pytest.raises(UsageError, match="is for bundle"):
-        check_bundle(Run(id="r", method="fedavg", bundle="1" * 64), "wrist", "2" * 64, 14, "this device")
+        check_identity(Run(id="r", method="fedavg", bundle="1" * 64), "wrist", "2" * 64, 14, "device")
 
 
 def test_outputs_and_pulls_are_the_bundles(model: Model) -> None:

@@ -18,7 +18,7 @@ import pytest
 from edge_sdk.data.patients import Patients, store_patients
 from edge_sdk.data.samples import labelled, store
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes import split_kernels as parties
+from edge_sdk.nodes.kernels import split as parties
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.datasets import Vertical, prepared
 from hardware.bad_link import Proxy

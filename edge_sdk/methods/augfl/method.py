@@ -37,7 +37,7 @@ from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.arrays import Theta, Values
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import DOWN, OUT, UP, Method, Place, Role, Send, Step, unchanged
+from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.augfl.settings import BOTH, NONE, PLAIN, SAMPLES, Settings, U, Y, warnings
 from edge_sdk.methods.augfl.sums import (
@@ -87,7 +87,7 @@ Regulariser = Callable[[Vector, int, Vector], Pull]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     """What a node is given.
 
     Attributes:

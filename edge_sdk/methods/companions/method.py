@@ -34,7 +34,7 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import DOWN, OUT, UP, Method, Place, Role, Send, Step
+from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.companions.settings import (
@@ -155,7 +155,7 @@ def hospital_role(base: Method) -> Role:
     return Role(start, receive, close, kind)
 
 
-def addressed(env: Place, sends: Sequence[Send]) -> list[Send]:
+def addressed(env: NodeEnv, sends: Sequence[Send]) -> list[Send]:
     """With the names of those that hear what is said to all."""
     return [replace(send, to=env.here) if send.to == DOWN else send for send in sends]
 
@@ -317,7 +317,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         models=models_of(base),
         policies=policies,
         warnings=warnings,
-        companions=True,
+        kernels="companions",
     )
 
 

@@ -10,7 +10,7 @@ from edge_sdk.algebra import prox
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import Method, Place
+from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedslr_consensus
 from edge_sdk.methods.fedal import discriminator
@@ -69,7 +69,7 @@ class ConsensusSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     """What a node is given: what fedslr.Env and fedal_settings.Env have, and:
 
     Attributes:

@@ -317,6 +317,6 @@ FEDAL = Method(
     show=show,
     models=models,
     warnings=warnings,
-    models_differ=True,
+    kernels="outputs",
     rounds_over=lambda s: s.round,
 )

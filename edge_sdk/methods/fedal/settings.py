@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal import discriminator
 from edge_sdk.methods.fedal.discriminator import Kernels
@@ -137,7 +137,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     """What a node is given.
 
     Attributes:

@@ -40,7 +40,7 @@ from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import DOWN, UP, Method, Place, Role, Send, Step, unchanged
+from edge_sdk.contract.method import DOWN, UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedbcd.settings import (
     RIGOROUS,
@@ -64,7 +64,7 @@ STEPS, BATCHES, ABLE = 1, 2, 3  # purposes of randomness
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     """What a node is given.
 
     Attributes:
@@ -147,12 +147,12 @@ def cloud_step(w: Vector, sums: Sum | None, eta_z: float) -> Vector:
     return consensus.stepped(w, sums, eta_z)
 
 
-def local_steps(env: Place, s: Settings, round: int) -> int:
+def local_steps(env: NodeEnv, s: Settings, round: int) -> int:
     """K_i^(t)."""
     return int(env.random(round, STEPS).integers(1, s.local_steps + 1)) if s.draw_steps else s.local_steps
 
 
-def minibatches(env: Place, s: Settings, round: int, steps: int) -> Iterator[Indices]:
+def minibatches(env: NodeEnv, s: Settings, round: int, steps: int) -> Iterator[Indices]:
     """So many epochs, shuffled; or so many steps, each on R samples drawn anew."""
     random = env.random(round, BATCHES)
     if s.unit == "epoch":

@@ -38,7 +38,7 @@ from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import UP, Method, Place, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather
 from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
@@ -109,7 +109,7 @@ def warnings(settings: Settings) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     """What a node is given.
 
     Attributes:

@@ -13,8 +13,9 @@ is taken from the model's way in the round before, noise included; before the fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from math import floor, inf, sqrt
+from dataclasses import asdict, dataclass, replace
+from math import floor, inf, isfinite, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -122,6 +123,15 @@ class Planned:
     bound: float
     limit: float
     reachable: bool = True
+
+    def to_metrics(self) -> dict[str, Any]:
+        """A line of metrics, in which a bound that is not finite is null."""
+        own = {key: value for key, value in asdict(self).items() if key != "plan"}
+        finite = {key: value if isfinite(value) else None for key, value in own.items()}
+        return {"kind": "plan", **finite, **asdict(self.plan)}
+
+    def to_sentence(self) -> str:
+        return f"from round {self.round + 1} on P = {self.plan.P}, Q = {self.plan.Q}, eta = {self.plan.eta:.4g}"
 
 
 def chosen(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import Place, barriers
+from edge_sdk.contract.method import NodeEnv, barriers
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import compression
@@ -151,7 +151,7 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     """What a node is given.
 
     Attributes:
@@ -163,7 +163,7 @@ class Env(Place):
         grad_hospital: hospital: (theta_0, theta_1, zeta_2, rows) -> (mean loss, its gradients in theta_0 and theta_1).
         bias: device, hospital: where the bias of its last layer lies in its block, for the setting `columns`.
         h1_held_out: hospital: (theta_1, device) -> zeta_1 of that device's held-out samples.
-        score_held_out: device: (theta_0, zeta_1, theta_2) -> sums over its held-out samples, as Place.score has them.
+        score_held_out: device: (theta_0, zeta_1, theta_2) -> sums over its held-out samples, as NodeEnv.score has them.
     """
 
     settings: Settings = field(default_factory=Settings)

@@ -27,7 +27,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import DOWN, OUT, UP, Place, Role, Send, Step
+from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared import gather, mixing
 from edge_sdk.methods.shared.gather import Sum
@@ -196,7 +196,7 @@ class Cloud:
     repeats: int = 1
 
 
-def hear(env: Place, s: Coordinator, sender: str, message: object) -> Coordinator:
+def hear(env: NodeEnv, s: Coordinator, sender: str, message: object) -> Coordinator:
     """After one hospital's `Ready`.
 
     Raises:
@@ -209,7 +209,7 @@ def hear(env: Place, s: Coordinator, sender: str, message: object) -> Coordinato
     return replace(s, ready={**s.ready, sender: m})
 
 
-def mix(env: Place, s: Coordinator, cloud: Cloud) -> tuple[Coordinator, list[Send]]:
+def mix(env: NodeEnv, s: Coordinator, cloud: Cloud) -> tuple[Coordinator, list[Send]]:
     """The close of a round: phase I of the protocol, after K_z - 1 repetitions of both phases.
 
     Nobody is ready only if a deadline was allowed to pass so: then all stay as they are.
@@ -247,13 +247,13 @@ def stepped(w: Vector, sums: Sum | None, step: float) -> Vector:
     return w if sums is None or step == 0 else (1 - step * sums.weight) * w + step * sums.total
 
 
-def mixed_sends(env: Place, members: tuple[str, ...], w: Vector, round: int, step: float) -> list[Send]:
+def mixed_sends(env: NodeEnv, members: tuple[str, ...], w: Vector, round: int, step: float) -> list[Send]:
     if len(w) == 1:
         return [Send(members, Mixed(lowrank.dense(env.layout, w[0]), round, step))]
     return [Send(n, Mixed(lowrank.dense(env.layout, row), round, step)) for n, row in zip(members, w, strict=True)]
 
 
-def everybody(env: Place) -> tuple[str, ...]:
+def everybody(env: NodeEnv) -> tuple[str, ...]:
     """All hospitals, here or not: in first-B, whoever is not asked at the start is never asked."""
     return tuple(sorted({*env.here, *env.sizes}))
 

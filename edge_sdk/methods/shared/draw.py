@@ -10,12 +10,12 @@ from zlib import crc32
 
 import numpy as np
 
-from edge_sdk.contract.method import Place, pick
+from edge_sdk.contract.method import NodeEnv, pick
 
 SELECTIONS = ("fixed", "bernoulli")
 
 
-def quotas(env: Place, round: int, participation: float, selection: str) -> dict[str, int]:
+def quotas(env: NodeEnv, round: int, participation: float, selection: str) -> dict[str, int]:
     """Aggregator: hospital that is here -> how many of its devices are asked. Those with none are left out.
 
     Args:
@@ -47,6 +47,6 @@ def round_half_up(x: float) -> int:
     return int(np.floor(x + 0.5))
 
 
-def chosen(env: Place, round: int, count: int) -> tuple[str, ...]:
+def chosen(env: NodeEnv, round: int, count: int) -> tuple[str, ...]:
     """Hospital: `count` of its devices that are here, uniformly; all of them if there are fewer."""
     return pick(env.here, count, env.seed, round, crc32(env.me.encode()))

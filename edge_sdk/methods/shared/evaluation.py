@@ -14,12 +14,12 @@ that are here by then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
 
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, Place, Role, Send, Step
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.methods.shared.gather import LARGEST, Exact, expected, number, plus, split_number
 from edge_sdk.methods.shared.reports import Models, Progress, Report, judge
 
@@ -70,6 +70,12 @@ class Finished:
 
     round: int
     shown: Any = None
+
+    def to_metrics(self) -> dict[str, Any]:
+        return {"kind": "finished", **asdict(self)}
+
+    def to_sentence(self) -> str:
+        return f"finished after {self.round} rounds"
 
 
 # State ----------------------------------------------------------------------------------------------------------
@@ -132,14 +138,14 @@ def evaluated(method: Method, every: int = 0) -> Method:
 def wrapped(inner: Role, receive: Any, close: Any) -> Role:
     kind = watched(inner.state)
 
-    def start(env: Place) -> Step:
+    def start(env: NodeEnv) -> Step:
         state, sends = inner.start(env)
         return kind(state), sends
 
     return Role(start, receive, close, kind)
 
 
-def inside(inner: Role, env: Place, s: Watched, sender: str, message: Any) -> Step:
+def inside(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
     """A message for the method itself."""
     state, sends = inner.receive(env, s.inner, sender, message)
     return replace(s, inner=state), sends
@@ -148,13 +154,13 @@ def inside(inner: Role, env: Place, s: Watched, sender: str, message: Any) -> St
 def device(method: Method) -> Role:
     kind = get_type_hints(method.show)["return"]
 
-    def judged(env: Place, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
+    def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         models = method.models(env, s.inner, expected(UP, shown, kind))
         env = replace(env, score=env.judge or env.score if method.scorer is None else method.scorer(env, shown))
         scores = Scores(round, judge(env, models))
         return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models))] * final
 
-    def receive(env: Place, s: Watched, sender: str, m: Any) -> Step:
+    def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if isinstance(m, Evaluate):
             scores, told = judged(env, s, m.round, m.final, m.shown)
             return replace(s, round=m.round, final=m.final), [Send(UP, scores), *told]
@@ -163,7 +169,7 @@ def device(method: Method) -> Role:
             return replace(s, round=m.round, final=True), [*told, Send(OUT, Finished(m.round))]
         return inside(method.device, env, s, sender, m)
 
-    def close(env: Place, s: Watched) -> Step:
+    def close(env: NodeEnv, s: Watched) -> Step:
         if s.final:
             return s, []  # its last models have been judged and told: a clock of its own moves them no more
         state, sends = method.device.close(env, s.inner)
@@ -175,7 +181,7 @@ def device(method: Method) -> Role:
 def hospital(method: Method) -> Role:
     inner = method.hospital
 
-    def receive(env: Place, s: Watched, sender: str, m: Any) -> Step:
+    def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, Evaluate):
             asked = replace(s, round=m.round, evaluating=True, sums={}, heard=())
             return replace(asked, final=m.final, shown=m.shown if m.final else None), forwarded(method, env, m)
@@ -186,7 +192,7 @@ def hospital(method: Method) -> Role:
             return noted(s, sender, m), []
         return inside(inner, env, replace(s, evaluating=s.evaluating and sender != UP), sender, m)
 
-    def close(env: Place, s: Watched) -> Step:
+    def close(env: NodeEnv, s: Watched) -> Step:
         if s.evaluating:
             return replace(s, evaluating=False), [Send(UP, Scores(s.round, sums_of(s)))]
         state, sends = inner.close(env, s.inner)
@@ -195,7 +201,7 @@ def hospital(method: Method) -> Role:
     return wrapped(inner, receive, close)
 
 
-def forwarded(method: Method, env: Place, m: Evaluate) -> list[Send]:
+def forwarded(method: Method, env: NodeEnv, m: Evaluate) -> list[Send]:
     """To all devices, or to each its own."""
     if method.forward is None or not env.here:
         return [Send(DOWN, m, all=True)]
@@ -205,10 +211,10 @@ def forwarded(method: Method, env: Place, m: Evaluate) -> list[Send]:
 def aggregator(method: Method, every: int) -> Role:
     inner = method.aggregator
 
-    def receive(env: Place, s: Watched, sender: str, m: Any) -> Step:
+    def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         return (noted(s, sender, m), []) if s.evaluating and sender != ME else inside(inner, env, s, sender, m)
 
-    def close(env: Place, s: Watched) -> Step:
+    def close(env: NodeEnv, s: Watched) -> Step:
         state, sends = inner.close(env, s.inner)
         if s.evaluating:
             return resumed(env, replace(s, inner=state, evaluating=False), asking(sends), method)
@@ -223,7 +229,7 @@ def aggregator(method: Method, every: int) -> Role:
     return wrapped(inner, receive, close)
 
 
-def resumed(env: Place, s: Watched, questions: list[Send], method: Method) -> Step:
+def resumed(env: NodeEnv, s: Watched, questions: list[Send], method: Method) -> Step:
     """The aggregator after an evaluation: back to the method, or to the end."""
     report = Send(OUT, Report(s.round, sums_of(s), s.final))
     if not s.final:
@@ -236,7 +242,7 @@ def asking(sends: Any) -> list[Send]:
     return [send for send in sends if send.to not in (UP, OUT)]
 
 
-def last_words(env: Place, heard: tuple[str, ...], round: int, shown: Any) -> list[Send]:
+def last_words(env: NodeEnv, heard: tuple[str, ...], round: int, shown: Any) -> list[Send]:
     """To those that have the final model, to those that have not, and to the application."""
     others = tuple(sorted({*env.here, *env.sizes} - {*heard}))
     told = Finished(round)

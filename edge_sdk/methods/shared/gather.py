@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import ANY, Tensor, Theta
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
 
 HIGH, LOW = 20, 70
@@ -139,7 +139,7 @@ def expected(sender: str, message: Any, *types: type) -> Any:
     return message
 
 
-def gathered(env: Place, tally: Tally | None, sender: str, message: Any) -> Tally | None:
+def gathered(env: NodeEnv, tally: Tally | None, sender: str, message: Any) -> Tally | None:
     """The tally after a child's answer.
 
     Raises:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.draw import SELECTIONS
 
@@ -77,7 +77,7 @@ def one_of(settings: Any, known: tuple[str, ...], *keys: str) -> None:
             raise UsageError(f"{key} = {getattr(settings, key)!r}: one of {', '.join(known)}")
 
 
-def gradient(env: Place) -> Gradient:
+def gradient(env: NodeEnv) -> Gradient:
     """env.grad_fn of a device.
 
     Raises:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import Place, pick
+from edge_sdk.contract.method import NodeEnv, pick
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.draw import round_half_up
 from edge_sdk.methods.shared.local import Gradient, above_zero, one_of, zero_or_more
@@ -131,7 +131,7 @@ def adapted(grad_fn: Gradient, s: Meta, theta: Vector, support: Rows) -> Vector:
 
 
 # Who holds what -------------------------------------------------------------------------------------------------
-def support_and_query(env: Place, share: float) -> tuple[Rows, Rows]:
+def support_and_query(env: NodeEnv, share: float) -> tuple[Rows, Rows]:
     """A device's samples in two disjoint parts, the same in every round; both empty with fewer than 2 samples."""
     if env.samples < 2:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
@@ -145,18 +145,18 @@ def kept_out(devices: int, share: float) -> int:
     return min(round_half_up(share * devices), max(0, devices - 1))
 
 
-def training_sizes(env: Place, share: float) -> dict[str, int]:
+def training_sizes(env: NodeEnv, share: float) -> dict[str, int]:
     """Aggregator: hospital -> how many of its devices train."""
     return {h: size - kept_out(size, share) for h, size in env.sizes.items()}
 
 
-def training_devices(env: Place, share: float) -> tuple[str, ...]:
+def training_devices(env: NodeEnv, share: float) -> tuple[str, ...]:
     """Hospital: those of its devices that train, here or not. Who is kept out is drawn once for the run."""
     out = pick(tuple(env.sizes), kept_out(len(env.sizes), share), env.seed, KEPT_OUT, crc32(env.me.encode()))
     return tuple(d for d in sorted(env.sizes) if d not in out)
 
 
-def evaluated_models(env: Place, s: Meta, theta: Vector, seen: bool) -> dict[str, Vector]:
+def evaluated_models(env: NodeEnv, s: Meta, theta: Vector, seen: bool) -> dict[str, Vector]:
     """The models that a device judges: theta, and adapted to its support set. Of those that never trained, once more
     by a name of its own, so that a report tells how well theta suits strangers."""
     support, _ = support_and_query(env, s.support)

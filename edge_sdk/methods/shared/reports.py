@@ -10,16 +10,29 @@ loss / devices of a Progress   mean training loss of the devices that took part
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.classification import areas
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import OUT, Place, Send
+from edge_sdk.contract.method import OUT, NodeEnv, Send
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Tally
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
+
+
+@runtime_checkable
+class Event(Protocol):
+    """What the aggregator's role tells its application and the metrics keep, one line for each."""
+
+    def to_metrics(self) -> dict[str, Any]:
+        """The event as a line of metrics, in JSON's types; "kind" is its first key."""
+
+    def to_sentence(self) -> str:
+        """The event for people, in the log."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,13 @@ class Progress:
     devices: int
     sums: Mapping[str, float]
 
+    def to_metrics(self) -> dict[str, Any]:
+        return {"kind": "round", **asdict(self)}
+
+    def to_sentence(self) -> str:
+        found = [] if (loss := mean_loss(self.to_metrics())) is None else [f"loss {loss:.4f}"]
+        return ", ".join([f"round {self.round}: {self.devices} devices", *found, *to_words(self.sums)])
+
 
 @dataclass(frozen=True)
 class Report:
@@ -44,6 +64,13 @@ class Report:
     round: int
     sums: Mapping[str, float]
     final: bool = False
+
+    def to_metrics(self) -> dict[str, Any]:
+        sums, auc = areas(self.sums)
+        return {"kind": "evaluation", **asdict(self), "sums": sums, "auc": auc}
+
+    def to_sentence(self) -> str:
+        return ", ".join([f"evaluation {self.round}: {self.sums.get('devices', 0):.0f} devices", *to_words(self.sums)])
 
 
 @dataclass(frozen=True)
@@ -61,12 +88,12 @@ def progress(round: int, tally: Tally | None) -> Send:
     return Send(OUT, Progress(round, tally.count, gather.scores(tally)))
 
 
-def training_scores(env: Place, loss: float | None, received: Mapping[str, Vector]) -> dict[str, float]:
+def training_scores(env: NodeEnv, loss: float | None, received: Mapping[str, Vector]) -> dict[str, float]:
     """What rides on a device's upload: its training loss, and the scores of the models that it started from."""
     return ({} if loss is None else {"loss": float(loss)}) | judge(env, received)
 
 
-def judge(env: Place, models: Mapping[str, Vector]) -> dict[str, float]:
+def judge(env: NodeEnv, models: Mapping[str, Vector]) -> dict[str, float]:
     """The scores of one device for each of its models: global_correct, personal_loss, ..., and samples, devices.
 
     A device without held-out samples (or without env.score) has none, and is not among `devices`.
@@ -85,3 +112,22 @@ def judge(env: Place, models: Mapping[str, Vector]) -> dict[str, float]:
         if name in (UNSEEN, COMPANION):
             sums |= {f"{name}_samples": float(found["samples"]), f"{name}_devices": 1.0}
     return sums
+
+
+def mean_accuracies(sums: Mapping[str, float]) -> dict[str, float]:
+    """Unweighted means over the devices that have such a model: {"global": ..., "personal": ...}."""
+    totals = {n.removesuffix("_accuracy"): v for n, v in sums.items() if n.endswith("_accuracy")}
+    having = {name: sums.get(f"{name}_devices", sums.get("devices", 0)) for name in totals}
+    return {name: total / having[name] for name, total in totals.items() if having[name]}
+
+
+def mean_loss(line: Mapping[str, Any]) -> float | None:
+    """Mean training loss of the devices counted in a round; None for other lines of metrics."""
+    sums = line.get("sums", {})
+    if line["kind"] == "round" and line.get("devices") and "loss" in sums:
+        return float(sums["loss"] / line["devices"])
+    return None
+
+
+def to_words(sums: Mapping[str, float]) -> list[str]:
+    return [f"{name} {100 * share:.1f}%" for name, share in mean_accuracies(sums).items()]

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.shared import draw
 from edge_sdk.methods.shared.local import batches
 
@@ -14,7 +14,7 @@ SIZES = {"h0": 3, "h1": 2, "h2": 1}
 
 
 def root(here=("h0", "h1", "h2"), sizes=SIZES, seed=0):
-    return Place(me="aggregator", here=here, sizes=sizes, seed=seed)
+    return NodeEnv(me="aggregator", here=here, sizes=sizes, seed=seed)
 
 
 def drawn(participation, selection, round, here=("h0", "h1", "h2")):
@@ -22,7 +22,7 @@ def drawn(participation, selection, round, here=("h0", "h1", "h2")):
     found = []
     for h, k in draw.quotas(root(here), round, participation, selection).items():
         devices = tuple(f"{h}.{i}" for i in range(SIZES[h]))
-        found += draw.chosen(Place(me=h, here=devices), round, k)
+        found += draw.chosen(NodeEnv(me=h, here=devices), round, k)
     return tuple(found)
 
 

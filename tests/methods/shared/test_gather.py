@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
@@ -92,7 +92,7 @@ def test_a_sum_is_checked(bad, says):
 
 
 def test_only_answers_from_children_and_no_more_devices_than_they_have():
-    env = Place(sizes={"h": 3})
+    env = NodeEnv(sizes={"h": 3})
     assert gather.gathered(env, None, "h", Nobody()) is None
     assert gather.gathered(env, None, "h", Sum(np.zeros(1), 3.0, 3)).count == 3
     with pytest.raises(PeerError, match="h sent a sum of 4 devices, it has 3"):

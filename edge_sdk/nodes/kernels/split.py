@@ -1,4 +1,4 @@
-"""HSGD's kernels from a split model: what each node is given so that it differentiates its own part.
+"""The split family: a model whose parts lie at different nodes, and each node differentiates its own part.
 
 The bundle has towers "hospital" and "device", and parties of the same names; the hospital owns the head too. Its theta
 is [head; hospital; device], which are theta_0, theta_1 and theta_2.
@@ -11,60 +11,54 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from edge_sdk.algebra import classification
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.run import Run
+from edge_sdk.data.patients import rows_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd.compression import Floats
 from edge_sdk.methods.hsgd.settings import Rows, Split
 from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes.assembly import method_of, settings_of
-
-Array = npt.NDArray[Any]
+from edge_sdk.nodes.kernels.family import AggregatorParts, Array, DeviceParts, Family, Fields, HospitalParts
+from edge_sdk.nodes.labels import class_codes
 
 HEAD, HOSPITAL, DEVICE = "head", "hospital", "device"
 GROUPS = HEAD, HOSPITAL, DEVICE
 PARTIES = {HOSPITAL: (HEAD, HOSPITAL), DEVICE: (DEVICE,)}
 
 
+# Bundles of either kind -----------------------------------------------------------------------------------------
 def is_split(bundle: Bundle) -> bool:
     return bool(bundle.manifest.get("split"))
 
 
-def loaded(bundle: str | Path, threads: int = 1) -> Model:
+def load_model(bundle: str | Path, threads: int = 1) -> Model:
     """The model of a bundle, as a split one if it is one."""
     file = read_bundle(bundle)
     return (SplitModel if is_split(file) else Model)(file, threads=threads)
 
 
-def shapes(bundle: Bundle) -> dict[str, tuple[int, ...]]:
-    """Of one sample: {"x": ...}, or {"x.hospital": ..., "x.device": ...} of a split model."""
+def input_shapes(bundle: Bundle) -> dict[str, tuple[int, ...]]:
+    """Shapes of one sample's inputs: {"x": ...}, or {"x.hospital": ..., "x.device": ...} of a split model."""
     return {str(i["name"]): tuple(i["shape"]) for i in bundle.manifest["inputs"]}
 
 
 def own_shape(model: Model, party: str) -> tuple[int, ...]:
-    """Of what a party holds of one sample: in a split model its part, else the whole."""
-    return shapes(model.bundle)[f"x.{party}"] if isinstance(model, SplitModel) else model.input_shape
+    """Shape of what a party holds of one sample: in a split model its part, else the whole."""
+    return input_shapes(model.bundle)[f"x.{party}"] if isinstance(model, SplitModel) else model.input_shape
 
 
-def divides(run: Run, bundle: Bundle) -> bool:
-    """Whether the method of a run trains a split model.
-
-    Raises:
-        UsageError: method and bundle do not go together.
-    """
-    splits, name = method_of(run).splits, bundle.manifest["name"]
-    if splits and not is_split(bundle):
+# A run and its bundle -------------------------------------------------------------------------------------------
+def check(run: Run, settings: Any, bundle: Bundle) -> None:
+    """Raises UsageError if the bundle is of a whole model, or cannot do what the setting `columns` asks for."""
+    if not is_split(bundle):
+        name = bundle.manifest["name"]
         raise UsageError(f"method = {run.method!r} trains a split model, and bundle {name} is none")
-    if splits and settings_of(run).columns:
+    if getattr(settings, "columns", False):
         check_columns(SplitModel(bundle, check=False))
-    if is_split(bundle) and not splits:
-        raise UsageError(f"bundle {name} is a split model, and method = {run.method!r} trains a whole one")
-    return splits
 
 
 def check_columns(model: SplitModel) -> None:
@@ -87,7 +81,7 @@ def split_of(model: SplitModel) -> Split:
     owned = {party: tuple(sorted(groups)) for party, groups in model.parties.items()}
     if order != GROUPS or owned != {p: tuple(sorted(g)) for p, g in PARTIES.items()}:
         raise UsageError(
-            f"{model.name}: groups {', '.join(order)} of {owned}; HSGD needs {', '.join(GROUPS)} of {PARTIES}"
+            f"{model.name}: groups {', '.join(order)} of {owned}; a run needs {', '.join(GROUPS)} of {PARTIES}"
         )
     sizes = (model.group(model.theta0, g).size for g in GROUPS)
     widths = (model.bundle.manifest["split"]["towers"][t]["embedding"] for t in (HOSPITAL, DEVICE))
@@ -107,7 +101,7 @@ def last_bias(model: SplitModel, tower: str) -> slice | None:
 def device_kernels(
     model: SplitModel, x2: Array, y: Array, held_out: tuple[Array, Array] | None = None
 ) -> dict[str, Any]:
-    """Fields of hsgd_settings.Env for a device.
+    """Fields of a device's env.
 
     Args:
         x2: (samples, ...), its features. y: (samples,), labels.
@@ -138,7 +132,7 @@ def hospital_kernels(
     rows: Mapping[str, Rows],
     held_out: tuple[Array, Mapping[str, Rows]] | None = None,
 ) -> dict[str, Any]:
-    """Fields of hsgd_settings.Env for a hospital.
+    """Fields of a hospital's env.
 
     Args:
         x1: (samples, ...), its features of all its patients. y: (samples,), labels.
@@ -160,3 +154,36 @@ def hospital_kernels(
 
     kernels = {"rows": rows, "h1": h1, "grad_hospital": grad_hospital, "bias": last_bias(model, HOSPITAL)}
     return kernels | ({"h1_held_out": h1_held_out} if held_out is not None else {})
+
+
+# The family -----------------------------------------------------------------------------------------------------
+def for_device(parts: DeviceParts) -> Fields:
+    """The sizes of the model's parts, and the device's own part with its features and labels behind it."""
+    model = split_model(parts.model)
+    return {"split": split_of(model), **device_kernels(model, parts.x, parts.y, parts.held_out)}
+
+
+def for_hospital(parts: HospitalParts) -> Fields:
+    """The sizes of the model's parts, and the hospital's own part with its patients' features behind it."""
+    if parts.patients is None:
+        raise UsageError(f"{parts.whose}: {parts.run.method} needs what it holds of its patients: a [data] table")
+    model, train = split_model(parts.model), parts.patients.train
+    y = class_codes(train.labels, parts.run.classes, parts.whose)
+    judged = parts.patients.held_out, rows_of(parts.patients.held_out_devices)
+    kernels = hospital_kernels(model, train.x, y, rows_of(parts.patients.devices), judged)
+    return {"split": split_of(model), **kernels}
+
+
+def for_aggregator(parts: AggregatorParts) -> Fields:
+    return {"split": split_of(SplitModel(parts.bundle, check=False))}
+
+
+def split_model(model: Model | None) -> SplitModel:
+    """The same, once `check` has found its bundle to be split."""
+    assert isinstance(model, SplitModel)
+    return model
+
+
+SPLIT = Family(
+    check=check, for_device=for_device, for_hospital=for_hospital, for_aggregator=for_aggregator, divided=True
+)

@@ -1,0 +1,241 @@
+"""SCAFFOLD. S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh: "SCAFFOLD: Stochastic
+Controlled Averaging for Federated Learning", ICML 2020 (arXiv:1910.06378v4).
+
+Each device holds a control variate c_i, the aggregator their mean c; local steps follow grad f_i - c_i + c, so that
+devices with different data do not drift apart.
+
+    Algorithm 1                                                 here
+    3        a part S of the devices                            draw.quotas, draw.chosen
+    4        send x and c                                       ModelAndControl
+    7-11     y_i <- y_i - eta_l (g_i(y_i) - c_i + c)            local_update
+    12       c_i+: (i) g_i(x), or (ii) c_i - c + (x - y_i) / (K eta_l)   control_variate
+    13       send y_i - x and c_i+ - c_i                        device_receive
+    16-17    x <- x + eta_g mean, c <- c + |S|/N mean           aggregate
+
+K is a device's own number of mini-batches in its local epochs, and means are not weighted, as printed. Where the paper
+is silent: in (i), g_i(x) is over all samples of the device; c_i includes the gradient of weight_decay/2 ||y||^2, which
+is part of f_i here. The paper tunes eta_l and has eta_g = 1, option (ii) and c_i = 0 at the start.
+
+Leaves the device: y_i - x and c_i+ - c_i, summed by its hospital, and scores as sums. With option (ii) the second
+follows from the first and what everybody knows, with (i) it is a gradient at x. Both hops carry two vectors each way,
+twice what FedAvg sends. Kind of upload: mirrored. c stays the mean of all c_i only if c_i moves exactly when its
+upload was counted: shared/mirror.py keeps it so.
+When few answer: S is those that were counted; c_i of the others stay. Nobody: the same x and c, with a new draw.
+A lost disk: its c_i cannot be had again, so a new era begins, in which c and all c_i are zero; x stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import UP, Method, Place, Role, Send, Step, unchanged
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.shared import draw, gather, mirror, uploads
+from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.local import Training, above_zero, batches, descend, gradient, one_of
+from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
+from edge_sdk.methods.shared.reports import progress, training_scores
+from edge_sdk.methods.shared.uploads import VectorSum
+
+TRAINING = 1  # purpose of randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Training):
+    """Hyper-parameters.
+
+    Attributes:
+        eta_g: global step size.
+        control: how c_i is made anew: "steps" is the paper's option (ii), "gradient" its option (i), which costs a
+            device one more pass over its samples.
+    """
+
+    eta_l: float = 0.05
+    eta_g: float = 1.0
+    control: str = "steps"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "eta_g")
+        one_of(self, ("steps", "gradient"), "control")
+        if not self.local_epochs:
+            raise UsageError("local_epochs = 0: without a step there is no control variate; 1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(Place):
+    """What a node is given."""
+
+    settings: Settings = field(default_factory=Settings)
+
+
+# Messages -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ModelAndControl(CountedQuestion):
+    """Down: a round.
+
+    Attributes:
+        model: x.
+        control: c.
+    """
+
+    model: Theta
+    control: Theta
+
+
+# Equations ------------------------------------------------------------------------------------------------------
+def local_update(env: Env, round: int, x: Vector, c: Vector, c_i: Vector) -> tuple[Vector, int, float | None]:
+    """Lines 7 to 11: mini-batch SGD on f_i(y) + weight_decay/2 ||y||^2 - <c_i - c, y>, from y = x.
+
+    Returns:
+        y_i, the number K of its steps, and the mean loss of the batches.
+    """
+    s, y = env.settings, x.copy()
+    steps = list(batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs))
+    loss = descend(gradient(env), y, iter(steps), s.eta(round), damp=s.weight_decay, pull=c_i - c)
+    return y, len(steps), loss
+
+
+def control_variate(env: Env, round: int, x: Vector, y: Vector, steps: int, c: Vector, c_i: Vector) -> Vector:
+    """Line 12: c_i+."""
+    s = env.settings
+    if s.control == "gradient":
+        return gradient(env)(x, None)[1] + s.weight_decay * x
+    return c_i - c + (x - y) / (steps * s.eta(round))
+
+
+def aggregate(
+    x: Vector, c: Vector, moved: Vector, control_moved: Vector, eta_g: float, share: float
+) -> tuple[Vector, Vector]:
+    """Lines 16 and 17. `moved`, `control_moved`: means over S; `share`: |S| / N."""
+    return x + eta_g * moved, c + share * control_moved
+
+
+# Device ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class DeviceState:
+    """What a device remembers.
+
+    Attributes:
+        control: c_i, if the last upload was not counted.
+        tried: c_i, if it was.
+        account: the global round in which this device last took part, and what became of it.
+    """
+
+    control: Theta
+    tried: Theta
+    account: Account = field(default_factory=Account)
+
+
+def device_start(env: Env) -> Step:
+    zero = np.zeros_like(env.theta0)
+    return DeviceState(zero, zero), []
+
+
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m: ModelAndControl = gather.expected(sender, message, ModelAndControl)
+    account = mirror.recalled(s.account, env.me, m)
+    if account is None:
+        return s, [Send(UP, Unremembered())]
+    c_i = own_control(s, account)
+    if env.samples == 0:
+        return DeviceState(c_i, c_i, account), [Send(UP, Nobody())]
+    y, steps, loss = local_update(env, m.round, m.model, m.control, c_i)
+    tried = control_variate(env, m.round, m.model, y, steps, m.control, c_i)
+    moved = np.concatenate([y - m.model, tried - c_i])
+    upload = VectorSum(moved, 1.0, 1, training_scores(env, loss, {"global": m.model}))
+    return DeviceState(c_i, tried, replace(account, round=m.round)), [Send(UP, upload)]
+
+
+def own_control(s: DeviceState, account: Account) -> Vector:
+    """c_i as the aggregator's mean has it."""
+    if account.era != s.account.era:
+        return np.zeros_like(s.control)
+    return s.tried if account.counted == s.account.round else s.control
+
+
+# Aggregator -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class AggregatorState:
+    """What the aggregator remembers.
+
+    Attributes:
+        model: x.
+        control: c, the mean of c_i over all devices.
+        round: t.
+        ledger: the uploads of this round, and what was counted before.
+    """
+
+    model: Theta
+    control: Theta
+    round: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+def aggregator_start(env: Env) -> Step:
+    if env.devices < 1:
+        raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
+    s = AggregatorState(env.theta0, np.zeros_like(env.theta0))
+    return s, questions(env, s)
+
+
+def questions(env: Env, s: AggregatorState) -> list[Send]:
+    quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
+    return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+
+
+def question(s: AggregatorState, hospital: str, devices: int) -> ModelAndControl:
+    return ModelAndControl(s.round, devices, s.ledger.told(hospital), s.ledger.era, s.model, s.control)
+
+
+def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
+    return replace(s, ledger=mirror.noted(env, s.ledger, sender, message, upload_size(env))), []
+
+
+def upload_size(env: Place) -> int:
+    return 2 * env.layout.size
+
+
+def aggregator_close(env: Env, s: AggregatorState) -> Step:
+    done = progress(s.round + 1, s.ledger.tally)
+    s = step(env, s)
+    return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
+
+
+def step(env: Env, s: AggregatorState) -> AggregatorState:
+    """Nobody answered: the same again, with a new draw. Nor does a round count that begins an era."""
+    if s.ledger.forgotten:
+        return AggregatorState(s.model, np.zeros_like(s.control), s.round + 1, s.ledger.next_era())
+    if s.ledger.tally is None:
+        return replace(s, round=s.round + 1)
+    sums = uploads.total(s.ledger.tally, env.theta0)
+    moved, control_moved = np.split(sums.total / sums.count, 2)
+    share = sums.count / env.devices
+    x, c = aggregate(s.model, s.control, moved, control_moved, env.settings.eta_g, share)
+    return AggregatorState(x, c, s.round + 1, s.ledger.closed(s.round))
+
+
+# For evaluation -------------------------------------------------------------------------------------------------
+def show(env: Env, s: AggregatorState) -> ModelAndControl:
+    return ModelAndControl(s.round, 0, {}, s.ledger.era, s.model, s.control)
+
+
+def models(env: Env, s: DeviceState | None, m: ModelAndControl) -> dict[str, Vector]:
+    return {"global": m.model}
+
+
+SCAFFOLD = Method(
+    name="scaffold",
+    device=Role(device_start, device_receive, unchanged, DeviceState),
+    hospital=mirror.hospital(ModelAndControl, upload_size),
+    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
+    messages=(ModelAndControl, VectorSum, Nobody, Unremembered),
+    settings=Settings,
+    env=Env,
+    show=show,
+    models=models,
+)

@@ -1,0 +1,173 @@
+"""Vectors that a device and the aggregator hold two ends of, kept consistent under absences and lost disks.
+
+SCAFFOLD's control variates and FedDyn's gradients work alike: each device holds a vector c_i, the aggregator holds
+their mean over all devices and moves it with each upload. It stays their mean only if c_i moves exactly when the
+device's upload was counted. A device cannot know that when it sends: its answer may come too late, or its hospital's
+sum may. So
+
+    a device keeps c_i twice: as it was, and as it is if its last upload was counted (`tried`);
+    each question says, for each receiver, the round of its last upload that was counted;
+    a device that is told of its last upload goes on with `tried`, and one that is told of the upload before with c_i.
+
+A hospital asks all that it has drawn with one message, so these read each other's names and rounds.
+A node whose disk was lost remembers another round than it is told, and says `Unremembered`. Nobody knows its c_i any
+more, so the mean cannot be mended: the aggregator drops this round and begins a new era, in which every c_i is zero
+again, as in the first round, while the model stays. FedSLR does the same for its gamma.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from edge_sdk.algebra.vectors import Layout
+from edge_sdk.contract.method import UP, Place, Role, Send, Step
+from edge_sdk.methods.shared import draw, gather, uploads
+from edge_sdk.methods.shared.gather import Tally
+
+
+# Messages -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class CountedQuestion:
+    """Down: a round. A method's own question adds the model to it.
+
+    Attributes:
+        round: t, global.
+        pick: how many devices of the receiving hospital take part.
+        counted: receiver -> the last round of this era in which its upload was counted.
+        era: how often all vectors have begun at zero again.
+    """
+
+    round: int
+    pick: int
+    counted: Mapping[str, int]
+    era: int
+
+    def check(self, layout: Layout) -> None:
+        if min(self.round, self.pick, self.era) < 0:
+            raise ValueError(f"round {self.round}, {self.pick} devices, era {self.era}: all are 0 or more")
+
+
+@dataclass(frozen=True)
+class Unremembered:
+    """Up, in place of an upload: what this node remembers is not what the aggregator's mean was made of."""
+
+
+# What was counted -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Account:
+    """What a node remembers of its uploads in an era.
+
+    Attributes:
+        era: which.
+        round: of its last upload, or -1.
+        counted: the round of the last one of which it knows that it was counted, or -1.
+    """
+
+    era: int = 0
+    round: int = -1
+    counted: int = -1
+
+
+def recalled(account: Account, me: str, question: CountedQuestion) -> Account | None:
+    """What this node knows now that it was told what was counted; None: it remembers something else than it is told."""
+    account = account if account.era == question.era else Account(question.era)
+    told = question.counted.get(me, -1)
+    return replace(account, counted=told) if told in (account.round, account.counted) else None
+
+
+# Hospital -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class MirrorHospital:
+    """What a hospital remembers.
+
+    Attributes:
+        account: the round of the latest question, and what became of the sums.
+        tally: the uploads of that round.
+        counted: device -> the last round of this era in which its upload was counted.
+        forgotten: a node has lost its memory, this one or a device.
+    """
+
+    account: Account = field(default_factory=Account)
+    tally: Tally | None = None
+    counted: Mapping[str, int] = field(default_factory=dict)
+    forgotten: bool = False
+
+
+def hospital(question: type[CountedQuestion], size: Callable[[Place], int]) -> Role:
+    """The hospital of a method with such vectors; `size`: how many numbers an upload has."""
+
+    def start(env: Place) -> Step:
+        return MirrorHospital(), []
+
+    def receive(env: Place, s: MirrorHospital, sender: str, message: object) -> Step:
+        if sender == UP:
+            return asked(env, s, gather.expected(sender, message, question))
+        if isinstance(message, Unremembered):
+            return replace(s, forgotten=True), []
+        return replace(s, tally=uploads.gathered(env, s.tally, sender, message, size(env))), []
+
+    def close(env: Place, s: MirrorHospital) -> Step:
+        return s, [Send(UP, Unremembered() if s.forgotten else uploads.answer(s.tally, env.theta0))]
+
+    return Role(start, receive, close, MirrorHospital)
+
+
+def asked(env: Place, s: MirrorHospital, m: CountedQuestion) -> Step:
+    """Passes a question on; to nobody, where this hospital cannot say what was counted."""
+    account = recalled(s.account, env.me, m)
+    if account is None:
+        return MirrorHospital(s.account, None, s.counted, forgotten=True), [Send((), m)]
+    counted = confirmed(s, account)
+    chosen = draw.chosen(env, m.round, m.pick)
+    question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
+    return MirrorHospital(replace(account, round=m.round), None, counted), [Send(chosen, question)]
+
+
+def confirmed(s: MirrorHospital, account: Account) -> Mapping[str, int]:
+    """Device -> round, as it is now: a device's upload was counted only if its hospital's sum was."""
+    if account.era != s.account.era:
+        return {}
+    heard = s.tally.heard if s.tally is not None and account.counted == s.account.round else ()
+    return {**s.counted, **dict.fromkeys(heard, s.account.round)}
+
+
+# Aggregator -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Ledger:
+    """What the aggregator remembers of uploads.
+
+    Attributes:
+        counted: hospital -> the last round of this era in which its sum was counted.
+        era: how often all vectors have begun at zero again.
+        forgotten: in this round a node has said that it lost its memory.
+        tally: the uploads of this round.
+    """
+
+    counted: Mapping[str, int] = field(default_factory=dict)
+    era: int = 0
+    forgotten: bool = False
+    tally: Tally | None = None
+
+    def told(self, hospital: str) -> dict[str, int]:
+        """What a question to this hospital says of its sums."""
+        return {h: r for h, r in self.counted.items() if h == hospital}
+
+    def closed(self, round: int) -> Ledger:
+        """The ledger after a round that was counted."""
+        heard = () if self.tally is None else self.tally.heard
+        return Ledger({**self.counted, **dict.fromkeys(heard, round)}, self.era)
+
+    def next_era(self) -> Ledger:
+        return Ledger(era=self.era + 1)
+
+
+def noted(env: Place, ledger: Ledger, sender: str, message: object, size: int) -> Ledger:
+    """The ledger after a hospital's answer.
+
+    Raises:
+        PeerError: as of `uploads.gathered`.
+    """
+    if isinstance(message, Unremembered):
+        return replace(ledger, forgotten=True)
+    return replace(ledger, tally=uploads.gathered(env, ledger.tally, sender, message, size))

@@ -1,0 +1,46 @@
+"""Files that change in one piece."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_sdk.atomic import replace_file, sync_to_disk, write_bytes, write_text
+
+
+def test_a_reader_finds_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    write_text(path, "old")
+    with replace_file(path) as file:
+        file.write(b"half")
+        file.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "half"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    write_text(path, "old")
+    with pytest.raises(OSError, match="full"), replace_file(path) as file:
+        file.write(b"half")
+        raise OSError("disk is full")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_writers_of_one_file_do_not_trip_each_other_up(tmp_path: Path) -> None:
+    """As two processes would that were started in one directory."""
+    path = tmp_path / "ledger.json"
+    with replace_file(path) as first, replace_file(path) as second:
+        first.write(b"first")
+        second.write(b"second")
+    assert path.read_bytes() == b"first", "the one that ended last"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_body_is_on_the_disk_before_a_row_names_it(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "7.out", memoryview(b"body"))
+    sync_to_disk(tmp_path / "7.out", tmp_path)
+    assert (tmp_path / "7.out").read_bytes() == b"body"
