@@ -23,7 +23,7 @@ test: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict -p edge_sdk -p aggregator
+	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models
 
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py

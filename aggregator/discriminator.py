@@ -29,7 +29,7 @@ def payoffs(
 def tensors(
     device: str, w: Vector, f: Floats, who: Labels, there: Mask
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """All of them where the work is done, in the element type of w."""
+    """The arrays as tensors on the device "cpu" or "cuda"; floats have the element type of w."""
     of_w = torch.tensor(w, device=device)
     rest = torch.tensor(who.astype(np.int64), device=device), torch.tensor(there, device=device)
     return of_w, torch.tensor(f.astype(w.dtype), device=device), *rest
@@ -57,5 +57,5 @@ def feedback(
 
 
 def kernels(device: str) -> Kernels:
-    """On "cpu" or "cuda"."""
+    """The discriminator's kernels on the device "cpu" or "cuda"."""
     return Kernels(partial(ascent, device), partial(feedback, device))

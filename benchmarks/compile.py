@@ -1,4 +1,4 @@
-"""Every model of the zoo: what the compiler makes of it, and its training step against torch eager.
+"""Compiles every model of the zoo and measures its training step against torch eager.
 
     python benchmarks/compile.py [NAME ...] [--json] [--keep DIR] [--no-blocked]
 
@@ -45,7 +45,7 @@ COMPILE = """
 import argparse, json, sys, time
 import torch
 from pathlib import Path
-from models.cli import plain_model
+from models.cli import read_module
 from models.bundle.compile import compile_module
 torch.set_num_threads(1)
 torch.manual_seed(7)
@@ -53,7 +53,7 @@ options = dict.fromkeys(("input", "classes", "groups", "norm", "below", "max_bat
 options |= {"loss": "cross_entropy", "features": "", "blocked": sys.argv[3] == "True"}
 args = argparse.Namespace(module=sys.argv[1], **options)
 start = time.process_time()
-made = compile_module(*plain_model(args))
+made = compile_module(*read_module(args))
 seconds = time.process_time() - start
 made.save(Path(sys.argv[2]))
 print(json.dumps({"parameters": made.parameters, "operators": made.nodes["loss_grad"], "errors": made.errors,
@@ -61,8 +61,8 @@ print(json.dumps({"parameters": made.parameters, "operators": made.nodes["loss_g
 """
 
 
-def compiled(name: str, folder: Path, blocked: bool) -> dict:
-    """Compile in a process of its own (so that its memory is not in the way), and what it said."""
+def compile_model(name: str, folder: Path, blocked: bool) -> dict:
+    """Compile in a process of its own, whose memory is then free again; the figures that it printed."""
     path = folder / f"{name}.bundle"
     command = [sys.executable, "-c", COMPILE, name, str(path), str(blocked)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
@@ -71,8 +71,8 @@ def compiled(name: str, folder: Path, blocked: bool) -> dict:
     return {**json.loads(done.stdout.splitlines()[-1]), "bundle": str(path)}
 
 
-def measured(name: str, bundle: str, blocked: bool) -> dict:
-    """Milliseconds per step and megabytes of each kind, and the floors in milliseconds."""
+def measure(name: str, bundle: str, blocked: bool) -> dict:
+    """Milliseconds per step and megabytes of each kind of step, and the floors in milliseconds."""
     workers = {
         "portable": Worker(DEVICE, bundle, "portable"),
         "torch": Worker(TORCH, bundle, name),
@@ -89,10 +89,10 @@ def measured(name: str, bundle: str, blocked: bool) -> dict:
     for worker in workers.values():
         worker.close()
     ms = {k: min(v) for k, v in times.items()}
-    return {"ms": ms, "MB": memory, "floor": floors(bundle, ms)}
+    return {"ms": ms, "MB": memory, "floor": measure_floors(bundle, ms)}
 
 
-def floors(bundle: str, ms: dict[str, float]) -> dict:
+def measure_floors(bundle: str, ms: dict[str, float]) -> dict:
     """Milliseconds per step in onnxruntime's products and convolutions alone, and at this machine's peak."""
     graphs = {"portable": "loss_grad", "blocked": "loss_grad+blocked"}
     kinds = [kind for kind in graphs if kind in ms]
@@ -118,14 +118,14 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def line(cells: list[str]) -> str:
+def join_cells(cells: list[str]) -> str:
     first, *rest = (
         f"{c:<{w}}" if i == 0 else f"{c:>{w}}" for i, (c, (_, w)) in enumerate(zip(cells, COLUMNS, strict=True))
     )
     return first + "".join(rest)
 
 
-def row(name: str, r: dict) -> str:
+def write_row(name: str, r: dict) -> str:
     if "error" in r:
         return f"{name:<12} {r['error'][:100]}"
     ms, mb = r["ms"], r["MB"]
@@ -134,15 +134,15 @@ def row(name: str, r: dict) -> str:
     cells = [
         name, f"{r['parameters']:,}", str(r["operators"]), f"{r['kB']:.0f}", f"{r['errors']['float64']:.0e}",
         f"{r['compile_s']:.1f}", f"{ms['portable']:.2f}", f"{ms['torch']:.2f}", f"{ratio:.2f}",
-        f"{ms['portable'] / ms['tuned']:.2f}", "-" if fast is None else f"{fast:.2f}", goal(name, ratio, fast),
+        f"{ms['portable'] / ms['tuned']:.2f}", "-" if fast is None else f"{fast:.2f}", judge(name, ratio, fast),
         "/".join(f"{v / ms['torch']:.2f}" for v in r["floor"]["kernels"].values()),
-        f"{r['floor']['peak'] / ms['torch']:.2f}", f"{memory_of(r):.0f}", f"{mb['torch']:.0f}",
+        f"{r['floor']['peak'] / ms['torch']:.2f}", f"{find_memory(r):.0f}", f"{mb['torch']:.0f}",
     ]  # fmt: skip
-    return line(cells) + notes(r)
+    return join_cells(cells) + list_missed(r)
 
 
-def goal(name: str, ratio: float, fast: float | None) -> str:
-    """The target, and whether it was met; where there are two, each by its own kernels, else by the better ones."""
+def judge(name: str, ratio: float, fast: float | None) -> str:
+    """The target, and "met" or "NO"; two targets are each for their own kernels, one is for the better ones."""
     if name in TARGETS:
         best = min(ratio, ratio if fast is None else fast)
         return f"{TARGETS[name]} {'met' if best <= TARGETS[name] else 'NO'}"
@@ -150,15 +150,15 @@ def goal(name: str, ratio: float, fast: float | None) -> str:
     return "/".join(f"{t} {'met' if m else 'NO'}" for t, m in zip(RESIDUAL, met, strict=True))
 
 
-def memory_of(r: dict) -> float:
-    """Of a device process, with whichever kernels need more."""
+def find_memory(r: dict) -> float:
+    """Megabytes of a device process, with whichever kernels need more."""
     return float(max(v for k, v in r["MB"].items() if k in ("portable", "blocked")))
 
 
-def notes(r: dict) -> str:
-    """Targets that only small models have, where they are missed."""
+def list_missed(r: dict) -> str:
+    """The missed ones of the targets that only small models have."""
     over = []
-    if r["parameters"] <= SMALL and round(memory_of(r)) > MEMORY_TARGET:
+    if r["parameters"] <= SMALL and round(find_memory(r)) > MEMORY_TARGET:
         over.append(f"memory > {MEMORY_TARGET:.0f} MB")
     if r["parameters"] <= SMALL and r["compile_s"] > COMPILE_TARGET:
         over.append(f"compile > {COMPILE_TARGET:.0f} s")
@@ -180,12 +180,12 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         if not args.json:
             print(f"batch {BATCH}, one thread; torch's allocator: default; tuned: {TUNED}", flush=True)
-            print(line([c for c, _ in COLUMNS]), flush=True)
+            print(join_cells([c for c, _ in COLUMNS]), flush=True)
         for name in args.names or ZOO:
-            r = compiled(name, folder, not args.no_blocked)
-            results[name] = r if "error" in r else {**r, **measured(name, r["bundle"], r["blocked"])}
+            r = compile_model(name, folder, not args.no_blocked)
+            results[name] = r if "error" in r else {**r, **measure(name, r["bundle"], r["blocked"])}
             if not args.json:
-                print(row(name, results[name]), flush=True)
+                print(write_row(name, results[name]), flush=True)
     if args.json:
         print(json.dumps(results))
     else:

@@ -50,7 +50,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.nodes.kernels import outputs
 from edge_sdk.nodes.settings import from_mapping, parse_assignment
 from edge_sdk.replay import datasets
-from edge_sdk.replay.cohort import apart
+from edge_sdk.replay.cohorts.datasets import set_apart
 from models.bundle.compile import compile_module
 from models.ir.spec import Spec
 from models.zoo.dense import MLP
@@ -110,16 +110,16 @@ class Data:
 
 def read(path: Path, alpha: float, seed: int, samples: int, tests: int, public: int) -> Data:
     table = datasets.load(f"mnist:{path}")
-    train, test = datasets.held_out(table, seed=seed)
-    table = datasets.standardised(table, train, together=True)
+    train, test = datasets.hold_out(table, seed=seed)
+    table = datasets.standardise(table, train, together=True)
     x, y = table.x.reshape(-1, *SHAPE), table.y
-    common, train = apart(train, public, seed)
-    shares = datasets.shares(y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
+    common, train = set_apart(train, public, seed)
+    shares = datasets.deal_rows(y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
     own = {}
     for i, share in enumerate(rows for devices in shares for rows in devices):
-        rows = train[datasets.some(share, samples, seed, i)]
+        rows = train[datasets.draw_some(share, samples, seed, i)]
         own[f"d{i}"] = (x[rows], y[rows])
-    rows = test[datasets.some(np.arange(len(test)), tests, seed, 99)]
+    rows = test[datasets.draw_some(np.arange(len(test)), tests, seed, 99)]
     return Data(own, x[common], (x[rows], y[rows]))
 
 
@@ -153,7 +153,7 @@ def distilled(data: Data, models: Sequence[Model], settings: Mapping[str, Any], 
 
 
 def together(of: Mapping[str, Model], thetas: Mapping[str, Any], test: tuple[Any, Any]) -> dict[str, float]:
-    """What the devices know as one."""
+    """Accuracy of all devices' models together, and how sure they are: the mean probability of the true label."""
     x, y = test
     logits = np.stack([of[d].predict(theta, x) for d, theta in thetas.items()])
     sure = distillation.softmax(logits).mean(0)[np.arange(len(y)), y]

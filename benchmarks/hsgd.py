@@ -50,7 +50,12 @@ CALM = Weather(repeat=0, delay=(0, 0))
 
 @dataclass(frozen=True)
 class Scheme:
-    """Attributes: settings: that differ from HSGD's. pooled: all patients in one group, after moving their data."""
+    """HSGD or one of its baselines.
+
+    Attributes:
+        settings: where they differ from HSGD's.
+        pooled: all patients are in one group, after their data have been moved there.
+    """
 
     settings: Mapping[str, Any]
     pooled: bool = False
@@ -77,9 +82,9 @@ class Data:
 
 
 def read(path: Path, seed: int) -> Data:
-    train, test = datasets.prepared(f"esr:{path}", 0.2, seed, by="sample")
+    train, test = datasets.prepare(f"esr:{path}", 0.2, seed, by="sample")
     known = DATASETS["esr"]
-    return Data(train, datasets.mixed(train.y, known.groups, known.majority, seed), test)
+    return Data(train, datasets.deal_mixed(train.y, known.groups, known.majority, seed), test)
 
 
 # The run --------------------------------------------------------------------------------------------------------
@@ -144,7 +149,7 @@ def curve(model: SplitModel, data: Data, scheme: Scheme, options: argparse.Names
 
 # What it has sent -----------------------------------------------------------------------------------------------
 def megabytes(model: SplitModel, data: Data, scheme: Scheme, T: int) -> dict[str, float]:
-    """Of one group until iteration T, by the paper's formula and over all hops."""
+    """Megabytes of one group until iteration T, by the paper's formula and over all hops."""
     split, groups, patients = parties.split_of(model), len(data.groups), sum(len(rows) for rows in data.groups)
     sizes = (
         [(patients, taking_part(patients))] if scheme.pooled else [(len(r), taking_part(len(r))) for r in data.groups]
@@ -159,7 +164,7 @@ def megabytes(model: SplitModel, data: Data, scheme: Scheme, T: int) -> dict[str
         counted = costs.pooled_floats(split, sizes[0][1], Q, T, raw, paper.ratio)
     else:
         counted = costs.paper_floats(paper, P, Q, T)
-    every = raw + costs.floats(costs.ledger(true, [(P, Q)] * (T // P)))
+    every = raw + costs.count_floats(costs.list_messages(true, [(P, Q)] * (T // P)))
     return {"paper": counted * costs.BYTES / groups / 1e6, "all hops": every * costs.BYTES / groups / 1e6}
 
 
@@ -169,16 +174,16 @@ def seconds(model: SplitModel, data: Data, scheme: Scheme, T: int) -> float:
     P, Q, links = scheme.settings.get("P", 1), scheme.settings.get("Q", 1), costs.Links()
     ratio = true_ratio(split) if "keep" in scheme.settings else 1.0
     if scheme.pooled:
-        t = costs.times(split, taking_part(patients), links, ratio)
+        t = costs.estimate_times(split, taking_part(patients), links, ratio)
         raw = 8 * costs.BYTES * data.train.x1.size / len(data.groups) / links.fixed_up
         return raw + T / Q * (t.t_l + t.t_e) + T * COMPUTING
     n = taking_part(patients // len(data.groups))
-    t = costs.times(split, n, links, ratio)
+    t = costs.estimate_times(split, n, links, ratio)
     if scheme.settings.get("copies") != "pair":
-        return T / P * costs.round_seconds(t, P, Q, COMPUTING)
+        return T / P * costs.estimate_round(t, P, Q, COMPUTING)
     copies = 8 * costs.BYTES * (n - 1) * split.s0 / links.fixed_up
     t = costs.Times(n * t.t_g, t.t_l, t.t_e + copies)
-    return T / P * costs.round_seconds(t, P, Q, COMPUTING_PAIRS)
+    return T / P * costs.estimate_round(t, P, Q, COMPUTING_PAIRS)
 
 
 def taking_part(patients: int) -> int:

@@ -1,4 +1,4 @@
-"""How far a training graph is from what the machine can do: floors of its step.
+"""Measures the floors of a training step: the time that no rewriting of its graph could save.
 
     python benchmarks/kernels.py BUNDLE BATCH [GRAPH ...]      one JSON object
 
@@ -24,7 +24,7 @@ import numpy as np
 import onnxruntime as ort
 
 from edge_sdk.model.model import Model
-from edge_sdk.tools.step_cost import zeros
+from edge_sdk.tools.step_cost import make_zeros
 
 CONVOLUTIONS = ("Conv", "FusedConv", "ConvTranspose")
 PRODUCTS = ("Gemm", "FusedGemm", "MatMul", "FusedMatMul")
@@ -35,7 +35,7 @@ Event = Mapping[str, Any]
 
 
 def profile(model: Model, graph: str, batch: int, folder: Path) -> list[Event]:
-    """What onnxruntime's profiler says about each run of each node, over RUNS steps."""
+    """The profiler's events of each run of each node, over RUNS steps."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
@@ -47,19 +47,22 @@ def profile(model: Model, graph: str, batch: int, folder: Path) -> list[Event]:
     for _ in range(RUNS):
         for step in model.batches(np.arange(batch)):
             x = rng.standard_normal((len(step), *model.input_shape)).astype(np.float32)
-            feeds = {**zeros(model, len(step)), "x": x, "buffers": model.buffers0}
+            feeds = {**make_zeros(model, len(step)), "x": x, "buffers": model.buffers0}
             session.run(None, {n: feeds[n] for n in names})
     events = json.loads(Path(session.end_profiling()).read_text())
     return [e for e in events if e.get("cat") == "Node" and e["name"].endswith("_kernel_time")]
 
 
-def shapes(event: Event, side: str) -> list[list[int]]:
+def list_shapes(event: Event, side: str) -> list[list[int]]:
     return [next(iter(s.values())) for s in event["args"][f"{side}_type_shape"]]
 
 
-def multiplications(event: Event) -> float:
-    """Of a convolution: all taps for every output (of a transposed one: for every input). Of a product: m k n."""
-    op, given, made = event["args"]["op_name"], shapes(event, "input"), shapes(event, "output")[0]
+def count_multiplications(event: Event) -> float:
+    """The multiplications of one node.
+
+    A convolution has all its taps for every output (a transposed one for every input), a product m k n.
+    """
+    op, given, made = event["args"]["op_name"], list_shapes(event, "input"), list_shapes(event, "output")[0]
     if op not in CONVOLUTIONS + PRODUCTS:
         return 0.0
     if op in CONVOLUTIONS:
@@ -68,18 +71,18 @@ def multiplications(event: Event) -> float:
     return sqrt(prod(given[0]) * prod(given[1]) * prod(made) / many)
 
 
-def per_step(events: Iterable[Event]) -> tuple[float, float]:
-    """(part of the time that is in nodes that multiply, multiplications) of one step: of each node the quickest run."""
+def sum_up_step(events: Iterable[Event]) -> tuple[float, float]:
+    """The part of a step's time in nodes that multiply, and their multiplications, by the quickest run of each node."""
     runs: dict[tuple[str, str], list[Event]] = {}
     for e in events:
         runs.setdefault((e["name"], str(e["args"]["output_type_shape"])), []).append(e)
     spent = {k: min(e["dur"] for e in v) * len(v) for k, v in runs.items()}
     known = {*CONVOLUTIONS, *PRODUCTS, *RECURRENCES}
     inside = sum(us for k, us in spent.items() if runs[k][0]["args"]["op_name"] in known)
-    return inside / sum(spent.values()), sum(multiplications(v[0]) * len(v) / RUNS for v in runs.values())
+    return inside / sum(spent.values()), sum(count_multiplications(v[0]) * len(v) / RUNS for v in runs.values())
 
 
-def best_rate() -> float:
+def measure_rate() -> float:
     """Multiplications per second of a large product."""
     a, times = np.ones((1024, 1024), np.float32), []
     for _ in range(12):
@@ -93,8 +96,8 @@ def main() -> int:
     model, batch = Model(sys.argv[1], check=False, kernels="portable"), int(sys.argv[2])
     graphs = sys.argv[3:] or ["loss_grad"]
     with tempfile.TemporaryDirectory() as folder:
-        found = [per_step(profile(model, graph, batch, Path(folder))) for graph in graphs]
-    peak = min(count for _, count in found) / best_rate() * 1e3
+        found = [sum_up_step(profile(model, graph, batch, Path(folder))) for graph in graphs]
+    peak = min(count for _, count in found) / measure_rate() * 1e3
     print(json.dumps({"kernels": [part for part, _ in found], "peak": peak}))
     return 0
 

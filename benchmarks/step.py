@@ -131,7 +131,7 @@ def measure(bundle: Path, model: str) -> dict:
     }
 
 
-def table(result: dict) -> str:
+def write_table(result: dict) -> str:
     rows = [f"{'batch':>6} {'device ms':>10} {'torch ms':>9} {'ratio':>6} {'tuned ms':>9} {'ratio':>6}"]
     for batch, ms in result["ms"].items():
         a, b, c = ms["device"], ms["torch"], ms["torch tuned"]
@@ -140,14 +140,14 @@ def table(result: dict) -> str:
     memory = result["memory_mb"]["device"]
     rows += [
         f"torch's allocator: default; tuned: {result['allocator']['torch tuned']}",
-        line(f"step: {worst:.2f} x torch as installed", f"{STEP_TARGET} x", worst <= STEP_TARGET),
-        line(f"peak memory of a device: {memory:.0f} MB", f"{MEMORY_TARGET:.0f} MB", memory <= MEMORY_TARGET)
+        write_line(f"step: {worst:.2f} x torch as installed", f"{STEP_TARGET} x", worst <= STEP_TARGET),
+        write_line(f"peak memory of a device: {memory:.0f} MB", f"{MEMORY_TARGET:.0f} MB", memory <= MEMORY_TARGET)
         + f"; torch: {result['memory_mb']['torch']:.0f} MB",
     ]
     return "\n".join(rows)
 
 
-def line(text: str, target: str, met: bool) -> str:
+def write_line(text: str, target: str, met: bool) -> str:
     return f"{text} (target <= {target}: {'met' if met else 'MISSED'})"
 
 
@@ -158,7 +158,7 @@ def main() -> int:
     parser.add_argument("--model", default="wrist", help="name in the zoo of the bundle's torch definition")
     args = parser.parse_args()
     result = measure(args.bundle.resolve(), args.model)
-    print(json.dumps(result) if args.json else table(result))
+    print(json.dumps(result) if args.json else write_table(result))
     return 0
 
 

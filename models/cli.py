@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,8 +21,8 @@ from models.zoo import ZOO
 from models.zoo.split import SPLIT_ZOO
 
 
-def add_parsers(commands: argparse._SubParsersAction) -> None:
-    """Add `compile` to a command line."""
+def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command `compile` to a command line."""
     p = commands.add_parser("compile", help="compile a torch module to a bundle that devices train")
     p.add_argument("module", help=f"my_module.py:Net, or one of the zoo: {', '.join([*ZOO, *SPLIT_ZOO])}")
     p.add_argument("-o", "--output", type=Path, help="bundle to write (default: <name>.bundle)")
@@ -29,12 +30,12 @@ def add_parsers(commands: argparse._SubParsersAction) -> None:
         "--input",
         nargs="+",
         metavar="SHAPE",
-        help="of one sample without the batch, e.g. 3,64 (split models: TOWER=SHAPE ...)",
+        help="shape of one sample without the batch, e.g. 3,64 (split models: TOWER=SHAPE ...)",
     )
     p.add_argument("--classes", type=int, help="number of classes")
     p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
     p.add_argument("--norm", choices=NORMS, help="batch normalisation in training (default: frozen)")
-    p.add_argument("--seed", type=int, default=0, help="of the initial parameters (default: 0)")
+    p.add_argument("--seed", type=int, default=0, help="seed of the initial parameters (default: 0)")
     p.add_argument("--groups", nargs="*", metavar="NAME=PREFIX,...", help="layer groups (default: top-level parts)")
     p.add_argument(
         "--features", default="", metavar="LAYER", help="path of a layer whose result is offered as features"
@@ -50,20 +51,21 @@ def add_parsers(commands: argparse._SubParsersAction) -> None:
         "--blocked", action="store_true", help="also write graphs in onnxruntime's blocked layout (convolutions)"
     )
     p.add_argument(
-        "--split", nargs="+", metavar="PARTY=GROUP+...", help="split models: who owns which towers, and the head"
+        "--split", nargs="+", metavar="PARTY=GROUP+...", help="split models: the towers (and head) that each party owns"
     )
     p.set_defaults(do=run_compile)
 
 
-def numbers(text: str) -> tuple[int, ...]:
+def read_numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between."""
     try:
         return tuple(int(t) for t in text.split(","))
     except ValueError as error:
         raise CompileError(f"--input {text}: expected numbers with commas between, e.g. 3,64") from error
 
 
-def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    """NAME=VALUE arguments."""
+def read_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    """NAME=VALUE arguments as a dictionary."""
     for text in texts or []:
         if "=" not in text:
             raise CompileError(f"{option} {text}: expected NAME=VALUE")
@@ -71,11 +73,14 @@ def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def run_compile(args: argparse.Namespace) -> int:
+    """Compile and write a bundle; 0, or 2 after an error."""
     started = time.perf_counter()
     try:
         torch.manual_seed(args.seed)
         compiled = (
-            compile_split(*split_model(args), show) if is_split(args) else compile_module(*plain_model(args), show)
+            compile_split(*read_split_module(args), print_line)
+            if is_split(args)
+            else compile_module(*read_module(args), print_line)
         )
     except CompileError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -86,24 +91,26 @@ def run_compile(args: argparse.Namespace) -> int:
     return 0
 
 
-def show(text: str) -> None:
+def print_line(text: str) -> None:
+    """Show one line of progress."""
     print(f"  {text}", flush=True)
 
 
 def is_split(args: argparse.Namespace) -> bool:
+    """True if the arguments ask for a split model."""
     return bool(args.split) or args.module in SPLIT_ZOO
 
 
-def plain_model(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
-    """The module, and what to make of it."""
-    shape = numbers(args.input[0]) if args.input else None
-    groups = pairs("--groups", args.groups) or None
+def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
+    """The module and its settings."""
+    shape = read_numbers(args.input[0]) if args.input else None
+    groups = read_pairs("--groups", args.groups) or None
     if args.module in ZOO:
         entry, name = ZOO[args.module], args.module
         shape, classes = shape or entry.input, args.classes or entry.classes
         net = entry.build(shape, classes)
     else:
-        net, name, classes = load(args.module)(), args.module.split(":")[-1].lower(), args.classes or 0
+        net, name, classes = load_attribute(args.module)(), args.module.split(":")[-1].lower(), args.classes or 0
     if not shape:
         raise CompileError("--input is missing: the shape of one sample without the batch, e.g. --input 3,64")
     norm = args.norm or (ZOO[args.module].norm if args.module in ZOO else "frozen")
@@ -114,27 +121,30 @@ def plain_model(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     )  # fmt: skip
 
 
-def split_model(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
+def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
+    """The split model and its settings."""
     if args.module in SPLIT_ZOO:
         net, spec = SPLIT_ZOO[args.module]()
         return net.eval(), spec
-    net = load(args.module)()
+    net = load_attribute(args.module)()
     if not isinstance(net, SplitNet):
         raise CompileError(f"{args.module}: --split needs a models.bundle.split.SplitNet, got {type(net).__name__}")
-    inputs = {k: numbers(v) for k, v in pairs("--input", args.input).items()}
-    parties = {k: tuple(v.split("+")) for k, v in pairs("--split", args.split).items()}
+    inputs = {k: read_numbers(v) for k, v in read_pairs("--input", args.input).items()}
+    parties = {k: tuple(v.split("+")) for k, v in read_pairs("--split", args.split).items()}
     name = args.module.split(":")[-1].lower()
     return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss)
 
 
-def load(text: str):
-    """`file.py:Name` -> the class or function."""
+def load_attribute(text: str) -> Any:
+    """The class or function that `file.py:Name` names."""
     file, _, name = text.rpartition(":")
     if not file or not Path(file).is_file():
         raise CompileError(
             f"{text}: neither a model of the zoo ({', '.join(ZOO)}) nor FILE.py:CLASS with a file that exists"
         )
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    if spec is None or spec.loader is None:
+        raise CompileError(f"{file} is no Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, name):
@@ -143,7 +153,8 @@ def load(text: str):
 
 
 def main(argv: list[str] | None = None) -> int:
+    """The command line of `python -m models`."""
     parser = argparse.ArgumentParser(prog="python -m models", description="Compile torch modules for devices.")
     add_parsers(parser.add_subparsers(required=True, metavar="COMMAND"))
     args = parser.parse_args(argv)
-    return args.do(args)
+    return int(args.do(args))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.traces import read_trace, split, windows
+from edge_sdk.data.traces import cut_windows, read_trace, split
 from edge_sdk.errors import UsageError
 
 Array = npt.NDArray[Any]
@@ -43,7 +43,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a recorded trace becomes samples: the [data] table of a device's settings.
+    """The way in which a recorded trace becomes samples: the [data] table of a device's settings.
 
     Attributes:
         trace: CSV file.
@@ -82,21 +82,22 @@ class Stored:
 
 
 def samples_of(data: Cut | Stored) -> tuple[Samples, Samples]:
-    """The training and the held-out samples that a [data] table names.
+    """Reads the training and the held-out samples that a [data] table names.
 
     Raises:
         UsageError: the trace cannot be read, or is too short for one window in each part; the file is not as above.
     """
-    return stored(data.samples) if isinstance(data, Stored) else cut(data)
+    return read_samples(data.samples) if isinstance(data, Stored) else cut_samples(data)
 
 
-def cut(data: Cut) -> tuple[Samples, Samples]:
-    cuts = windows(read_trace(data.trace, label=data.label), window=data.window, stride=data.stride, gap=data.gap)
+def cut_samples(data: Cut) -> tuple[Samples, Samples]:
+    cuts = cut_windows(read_trace(data.trace, label=data.label), window=data.window, stride=data.stride, gap=data.gap)
     train, test = split(cuts, held_out=data.held_out)
-    return labelled(train.x, train.y, train.classes), labelled(test.x, test.y, test.classes)
+    return label_samples(train.x, train.y, train.classes), label_samples(test.x, test.y, test.classes)
 
 
-def labelled(x: npt.NDArray[np.float32], codes: npt.NDArray[np.integer], classes: Sequence[str]) -> Samples:
+def label_samples(x: npt.NDArray[np.float32], codes: npt.NDArray[np.integer], classes: Sequence[str]) -> Samples:
+    """Makes samples of inputs (N, ...) and the indices (N,) of their classes."""
     return Samples(np.ascontiguousarray(x, np.float32), tuple(classes[int(c)] for c in codes))
 
 
@@ -105,22 +106,22 @@ HELD_OUT = "held_out_"
 OWN = ("x", "labels")
 
 
-def stored(path: Path) -> tuple[Samples, Samples]:
-    """Training and held-out samples of a file; without held-out ones, none."""
-    file = arrays(path, OWN, (HELD_OUT + "x", HELD_OUT + "labels"))
-    train = checked(path, file["x"], file["labels"])
+def read_samples(path: Path) -> tuple[Samples, Samples]:
+    """Reads training and held-out samples of an NPZ file; where it has no held-out ones, these are empty."""
+    file = read_arrays(path, OWN, (HELD_OUT + "x", HELD_OUT + "labels"))
+    train = check_samples(path, file["x"], file["labels"])
     if not len(train):
         raise UsageError(f"{path}: x has no rows, there is nothing to train on")
     if HELD_OUT + "x" not in file:
         return train, Samples(train.x[:0], ())
-    other = checked(path, file[HELD_OUT + "x"], file[HELD_OUT + "labels"])
+    other = check_samples(path, file[HELD_OUT + "x"], file[HELD_OUT + "labels"])
     if other.x.shape[1:] != train.x.shape[1:]:
         raise UsageError(f"{path}: held_out_x is of shape {other.x.shape}, x of {train.x.shape}: only N may differ")
     return train, other
 
 
-def arrays(path: Path, needed: Sequence[str], together: Sequence[str] = ()) -> Mapping[str, Array]:
-    """The arrays of an NPZ file, never pickled ones: those needed, and the others if one of them is there.
+def read_arrays(path: Path, needed: Sequence[str], together: Sequence[str] = ()) -> Mapping[str, Array]:
+    """Reads the arrays of an NPZ file, never pickled ones: those needed, and the others if one of them is there.
 
     Raises:
         UsageError: it cannot be read, one is missing, or there is one that nobody asked for.
@@ -138,21 +139,21 @@ def arrays(path: Path, needed: Sequence[str], together: Sequence[str] = ()) -> M
     return found
 
 
-def checked(path: Path, x: Array, labels: Array) -> Samples:
+def check_samples(path: Path, x: Array, labels: Array) -> Samples:
     try:
-        return Samples(np.ascontiguousarray(x), texts(labels))
+        return Samples(np.ascontiguousarray(x), read_texts(labels))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 
 
-def texts(values: Array) -> tuple[str, ...]:
+def read_texts(values: Array) -> tuple[str, ...]:
     if values.ndim != 1 or values.dtype.kind != "U":
         raise UsageError(f"labels are {values.dtype} {values.shape}, expected texts (N,)")
     return tuple(str(v) for v in values)
 
 
-def store(path: Path, train: Samples, held_out: Samples) -> Path:
-    """Write what `stored` reads."""
+def store_samples(path: Path, train: Samples, held_out: Samples) -> Path:
+    """Writes what `read_samples` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
     labels, others = np.array(train.labels, str), np.array(held_out.labels, str)
     with path.open("wb") as file:

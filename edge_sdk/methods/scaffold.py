@@ -32,7 +32,7 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Method, Place, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, mirror, uploads
 from edge_sdk.methods.shared.gather import Nobody
@@ -67,7 +67,7 @@ class Settings(Training):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(Place):
+class Env(NodeEnv):
     """What a node is given."""
 
     settings: Settings = field(default_factory=Settings)
@@ -196,7 +196,7 @@ def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: objec
     return replace(s, ledger=mirror.noted(env, s.ledger, sender, message, upload_size(env))), []
 
 
-def upload_size(env: Place) -> int:
+def upload_size(env: NodeEnv) -> int:
     return 2 * env.layout.size
 
 

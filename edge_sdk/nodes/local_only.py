@@ -12,11 +12,11 @@ from edge_sdk.methods.fedbcd import method as fedbcd
 from edge_sdk.methods.shared.local import Training, batches, descend, gradient
 
 ALONE = 9
-"""Purpose of the random stream: apart from those of the methods."""
+"""Purpose of the random stream; the methods use smaller numbers."""
 
 
 Told = Callable[[int], None]
-"""Called with the number of rounds that are done."""
+"""A function that is called with the number of rounds that are done."""
 
 
 def local_only(env: NodeEnv, told: Told = lambda rounds: None) -> Vector:

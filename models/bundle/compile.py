@@ -1,4 +1,4 @@
-"""A torch module -> a bundle: export, differentiate, gate, pack. Either the whole of it or an error and no file."""
+"""Compiles a torch module to a bundle: export, differentiate, check, pack. An error leaves no file behind."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ import numpy as np
 import torch
 from torch import nn
 
+from edge_sdk.algebra.vectors import Slot
 from models.bundle import container
-from models.bundle.pack import pack
+from models.bundle.pack import pack_bundle
 from models.derive import targets
 from models.derive.targets import Source, Target
 from models.frontend.export import TRACE_BATCH, export_forward
 from models.gate.check import BLOCKED, check_graphs
 from models.gate.gate import DataInput, Truth
-from models.gate.golden import golden
-from models.gate.session import Session
-from models.ir.layout import Slot, buffer_slots, flatten, parameter_slots
-from models.ir.spec import Spec, target_shape, with_classes
+from models.gate.golden import make_golden
+from models.gate.runnable import RunnableGraph
+from models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
+from models.ir.shapes import as_numbers
+from models.ir.spec import Spec, find_target_shape, set_classes
 from models.passes import blocked
-from models.passes.batch_norm import momenta
-from models.passes.steps import MOST, samples_at_once
+from models.passes.batch_norm import find_momenta
+from models.passes.steps import MOST, choose_max_batch
 
-Progress = Callable[[str], None]
+ShowProgress = Callable[[str], None]
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -34,7 +36,7 @@ class Compiled:
     """A bundle in memory.
 
     Attributes:
-        data: the file. parameters: n. nodes: of each graph. errors: what the gate measured.
+        data: the file. parameters: their number. nodes: graph -> its number of nodes. errors: measured by the gate.
     """
 
     spec: Spec
@@ -44,89 +46,91 @@ class Compiled:
     errors: dict[str, float] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        container.write(path, self.data)
+        """Write the file in one step."""
+        container.write_file(path, self.data)
 
 
-def compile_module(net: nn.Module, spec: Spec, progress: Progress = lambda text: None) -> Compiled:
+def compile_module(net: nn.Module, spec: Spec, progress: ShowProgress = lambda text: None) -> Compiled:
     """Compile `net` (in evaluation mode) with its present parameters as theta0.
 
     Raises:
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
     """
-    slots, buffers = parameter_slots(net, spec.groups), buffer_slots(net)
+    slots, buffers = lay_out_parameters(net, spec.groups), lay_out_buffers(net)
     inputs = [DataInput("x", spec.input, spec.below)]
     progress(f"{spec.name}: {sum(s.size for s in slots):,} parameters in {len(slots)} tensors")
-    forward = export_forward(net, slots, ["x"], [example(i) for i in inputs])
+    forward = export_forward(net, slots, ["x"], [make_example(i) for i in inputs])
     train = spec.norm == "batch"
-    source = Source(forward, {"theta": slots}, buffers, momenta(net) if train else None)
-    spec = with_steps(with_classes(spec, source.output_shape), source)
-    graphs = make_graphs(source, spec) | (blocked_graphs(source, spec) if spec.blocked else {})
+    source = Source(forward, {"theta": slots}, buffers, find_momenta(net) if train else None)
+    spec = set_max_batch(set_classes(spec, source.output_shape), source)
+    graphs = make_graphs(source, spec) | (make_blocked_graphs(source, spec) if spec.blocked else {})
     models = {k: t.model() for k, t in graphs.items()}
     progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
-    fixed, y_shape = vectors(net, slots, buffers), target_shape(spec, source.output_shape)
-    runs = {k: Session(m) for k, m in models.items()}
+    fixed, y_shape = read_vectors(net, slots, buffers), find_target_shape(spec, source.output_shape)
+    runs = {k: RunnableGraph(m) for k, m in models.items()}
     truth = Truth(net, inputs, spec.loss, train and bool(source.momentum))
     errors = check_graphs(graphs, runs, truth, fixed, y_shape)
     progress(f"parity: {errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32")
-    vector = golden(lambda feeds: answers(runs, fixed, feeds), truth, slots, y_shape)
-    data = pack(
-        spec, inputs, slots, buffers, graphs, models, fixed, vector, errors, [int(d) for d in source.output_shape[1:]]
+    vector = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
+    data = pack_bundle(
+        spec, inputs, slots, buffers, graphs, models, fixed, vector, errors, as_numbers(source.output_shape[1:])
     )
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(spec, data, sum(s.size for s in slots), {k: len(m.graph.node) for k, m in models.items()}, errors)
 
 
-def example(i: DataInput) -> torch.Tensor:
-    """One batch to trace with."""
+def make_example(i: DataInput) -> torch.Tensor:
+    """One batch to trace the module with."""
     generator = torch.Generator().manual_seed(0)
     if i.below:
         return torch.randint(0, i.below, (TRACE_BATCH, *i.shape), generator=generator)
     return torch.randn(TRACE_BATCH, *i.shape, generator=generator)
 
 
-def with_steps(spec: Spec, source: Source) -> Spec:
-    """How many samples go through at once, where the caller leaves it open. Statistics of a batch need all of it."""
+def set_max_batch(spec: Spec, source: Source) -> Spec:
+    """The spec with a largest step, chosen here if the caller leaves it open; statistics of a batch need all of it."""
     if spec.max_batch is not None:
         return spec
     if spec.norm == "batch":
         return replace(spec, max_batch=MOST)
-    return replace(spec, max_batch=samples_at_once(source.begin(), sum(s.size for s in source.parameters)))
+    return replace(spec, max_batch=choose_max_batch(source.copy_graph(), sum(s.size for s in source.parameters)))
 
 
 def make_graphs(source: Source, spec: Spec) -> dict[str, Target]:
+    """Name -> graph, in portable operators."""
     graphs = {
-        "predict": targets.predict(source),
-        "loss_grad": targets.loss_grad(source, spec.loss),
-        "vjp": targets.vjp(source),
+        "predict": targets.write_predict(source),
+        "loss_grad": targets.write_loss_grad(source, spec.loss),
+        "vjp": targets.write_vjp(source),
     }
     if spec.features:
-        graphs["features"] = targets.features(source, spec.features)
-        graphs["features_vjp"] = targets.features_vjp(source, spec.features)
+        graphs["features"] = targets.write_features(source, spec.features)
+        graphs["features_vjp"] = targets.write_features_vjp(source, spec.features)
     named = sorted({s.group for s in source.parameters} - {""})
     wanted = spec.partial if spec.partial is not None else (named if len(named) > 1 else [])
-    return graphs | {f"loss_grad@{group}": targets.loss_grad(source, spec.loss, [group]) for group in wanted}
+    return graphs | {f"loss_grad@{group}": targets.write_loss_grad(source, spec.loss, [group]) for group in wanted}
 
 
-def blocked_graphs(source: Source, spec: Spec) -> dict[str, Target]:
-    """Second versions in the blocked layout, and the probe for it; none without convolutions."""
-    other = source.in_blocks()
+def make_blocked_graphs(source: Source, spec: Spec) -> dict[str, Target]:
+    """Second versions of graphs in the blocked layout, and its probe; none if no convolution fits."""
+    other = source.use_blocks()
     if other is None:
         return {}
     return {
-        f"predict{BLOCKED}": targets.predict(other),
-        f"loss_grad{BLOCKED}": targets.loss_grad(other, spec.loss),
-        f"probe{BLOCKED}": Target(blocked.probe(), ["y"]),
+        f"predict{BLOCKED}": targets.write_predict(other),
+        f"loss_grad{BLOCKED}": targets.write_loss_grad(other, spec.loss),
+        f"probe{BLOCKED}": Target(blocked.write_probe(), ["y"]),
     }
 
 
-def vectors(net: nn.Module, slots: Sequence[Slot], buffers: Sequence[Slot]) -> dict[str, np.ndarray]:
-    """theta0 and, where there are any, the running statistics; float64 numbers that are exact in float32."""
+def read_vectors(net: nn.Module, slots: Sequence[Slot], buffers: Sequence[Slot]) -> dict[str, np.ndarray]:
+    """theta0 and, if there are any, the running statistics, as float64 numbers that are exact in float32."""
     state = dict(net.named_parameters()) | dict(net.named_buffers())
     named = {"theta": list(slots), "buffers": list(buffers)}
     return {k: flatten(state, v).float().double().numpy() for k, v in named.items() if v}
 
 
-def answers(runs: Mapping[str, Session], *sources: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Output, loss and gradient of one batch."""
+def run_batch(runs: Mapping[str, RunnableGraph], *sources: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The output, loss and gradient of one batch."""
     trained, predicted = runs["loss_grad"](*sources), runs["predict"](*sources)
     return next(iter(predicted.values())), trained["loss"], trained["grad"]

@@ -1,4 +1,4 @@
-"""Writing a bundle file. The format is described in models/README.md; edge_sdk/model/bundle.py reads it.
+"""Writes a bundle file. models/README.md describes the format; edge_sdk/model/bundle.py reads it.
 
 8 bytes   b"AUSCULT\\0"
 u32       format version          u32   length of the manifest          32 bytes   sha256 of the manifest
@@ -22,19 +22,20 @@ VERSION = 1
 HEADER = struct.Struct("<8sII32s")
 
 
-def bundle_bytes(manifest: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
+def join_bundle(manifest: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
     """The whole file. `parts` keep their order."""
     listed = [{"name": k, "size": len(v), "sha256": hashlib.sha256(v).hexdigest()} for k, v in parts.items()]
-    text = json_bytes({**manifest, "parts": listed})
+    text = write_json({**manifest, "parts": listed})
     head = HEADER.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest())
     return b"".join([head, text, *parts.values()])
 
 
-def json_bytes(value: Any) -> bytes:
+def write_json(value: Any) -> bytes:
+    """Canonical JSON: equal values give equal bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def write(path: Path, data: bytes) -> None:
-    """In one step: a reader sees the old file or the new one."""
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file in one step: a reader sees either the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, data)

@@ -1,21 +1,22 @@
-"""What a bundle holds: manifest and parts. Fields are described in models/README.md."""
+"""Puts a bundle together from its manifest and parts, which models/README.md describes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from math import ceil, log10
 from typing import Any
 
 import numpy as np
 import onnx
 
+from edge_sdk.algebra.vectors import Slot
 from models.bundle import container
 from models.derive.targets import Target
 from models.gate.gate import FLOAT32_LIMIT, SEMANTIC_LIMIT, DataInput
-from models.gate.golden import TOLERANCE, packed
-from models.ir.graph import Batch
-from models.ir.layout import Slot
+from models.gate.golden import TOLERANCE, pack_arrays
 from models.ir.proto import IR_VERSION, OPSET
+from models.ir.shapes import BatchDim
 from models.ir.spec import Spec
 
 RUNTIME = {
@@ -28,7 +29,7 @@ RUNTIME = {
 Arrays = Mapping[str, np.ndarray]
 
 
-def pack(
+def pack_bundle(
     spec: Spec,
     inputs: Sequence[DataInput],
     slots: Sequence[Slot],
@@ -41,64 +42,68 @@ def pack(
     output: Sequence[int],
     split: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The bundle file.
+    """The bytes of a bundle file.
 
     Args:
-        fixed: theta (and buffers) that the model starts from. output: shape of the result per sample.
+        fixed: theta (and buffers) that the model starts from. output: shape of the output for one sample.
         split: towers and parties, for split models.
     """
-    index, golden_bytes = packed(dict(golden))
-    parts = {"layout.json": layout(slots), "theta0": little(fixed["theta"])}
+    index, golden_bytes = pack_arrays(dict(golden))
+    parts = {"layout.json": write_layout(slots), "theta0": to_little_endian(fixed["theta"])}
     if buffers:
-        parts |= {"buffers.json": layout(buffers), "buffers0": little(fixed["buffers"])}
+        parts |= {"buffers.json": write_layout(buffers), "buffers0": to_little_endian(fixed["buffers"])}
     parts |= {f"{name}.onnx": model.SerializeToString(deterministic=True) for name, model in models.items()}
-    parts |= {"golden": golden_bytes, "report.json": container.json_bytes(report(errors, models))}
+    parts |= {"golden": golden_bytes, "report.json": container.write_json(write_report(errors, models))}
     manifest = {
         "name": spec.name,
         "parameters": sum(s.size for s in slots),
         "buffers": sum(s.size for s in buffers),
-        "inputs": [input_entry(i) for i in inputs],
+        "inputs": [describe_input(i) for i in inputs],
         "output": [int(d) for d in output],
         "classes": spec.classes,
         "loss": spec.loss,
         "norm": spec.norm,
         "max_batch": spec.max_batch,
         "split": split,
-        "graphs": {k: graph_entry(graphs[k]) for k in graphs},
+        "graphs": {k: describe_graph(graphs[k]) for k in graphs},
         "golden": {"arrays": index, "tolerance": TOLERANCE},
         "runtime": RUNTIME,
     }
-    return container.bundle_bytes(manifest, parts)
+    return container.join_bundle(manifest, parts)
 
 
-def layout(slots: Sequence[Slot]) -> bytes:
-    return container.json_bytes([s.as_json() for s in slots])
+def write_layout(slots: Sequence[Slot]) -> bytes:
+    """The part that says where each tensor lies."""
+    return container.write_json([asdict(s) for s in slots])
 
 
-def little(values: np.ndarray) -> bytes:
+def to_little_endian(values: np.ndarray) -> bytes:
+    """Float32, little-endian."""
     return values.astype("<f4").tobytes()
 
 
-def input_entry(i: DataInput) -> dict[str, Any]:
+def describe_input(i: DataInput) -> dict[str, Any]:
+    """The manifest's entry for a data input."""
     return {"name": i.name, "shape": list(i.shape), "dtype": "int64" if i.below else "float32", "below": i.below}
 
 
-def graph_entry(target: Target) -> dict[str, Any]:
-    """Inputs and outputs with their shapes ("B": the batch), and the groups whose gradient it gives."""
+def describe_graph(target: Target) -> dict[str, Any]:
+    """The manifest's entry for a graph: inputs and outputs with shapes, and the groups whose gradient it gives."""
     model = target.model()
     return {
-        "inputs": [{"name": i.name, "shape": dims(target, i.name)} for i in model.graph.input],
-        "outputs": [{"name": o.name, "shape": dims(target, o.name)} for o in model.graph.output],
+        "inputs": [{"name": i.name, "shape": list_dims(target, i.name)} for i in model.graph.input],
+        "outputs": [{"name": o.name, "shape": list_dims(target, o.name)} for o in model.graph.output],
         "groups": sorted({s.group for s in target.slots}),
     }
 
 
-def dims(target: Target, name: str) -> list[int | str]:
-    return ["B" if isinstance(d, Batch) else d for d in target.graph.shapes[name]]
+def list_dims(target: Target, name: str) -> list[int | str]:
+    """The shape of a value; "B" is the batch."""
+    return ["B" if isinstance(d, BatchDim) else d for d in target.graph.shapes[name]]
 
 
-def report(errors: Mapping[str, float], models: Mapping[str, onnx.ModelProto]) -> dict[str, Any]:
-    """What the gate measured, rounded up to a power of ten. Not part of the bundle's identity."""
+def write_report(errors: Mapping[str, float], models: Mapping[str, onnx.ModelProto]) -> dict[str, Any]:
+    """The errors that the gate measured, rounded up to powers of ten; not part of the bundle's identity."""
     rounded = {k: 10.0 ** ceil(log10(max(v, 1e-17))) for k, v in errors.items()}
     nodes = {k: len(m.graph.node) for k, m in models.items()}
     return {"parity": rounded, "limits": {"float64": SEMANTIC_LIMIT, "float32": FLOAT32_LIMIT}, "nodes": nodes}

@@ -2,15 +2,15 @@
 
     logits = head(concat(tower_1(x_1), ..., tower_k(x_k)))
 
-A party owns some groups (towers, the head). It runs its own towers on its own data, is given the embeddings of
-the other
-towers, and differentiates with respect to what it owns; everything else is frozen. So no party sees another's samples:
+A party owns some groups (towers, the head). It runs its own towers on its own data, receives the embeddings of the
+other towers, and differentiates with respect to its own groups; all others are frozen. So no party sees another's
+samples:
 
     predict              theta, x.<tower>...                                  -> logits
     loss_grad            theta, x.<tower>..., y, weights                      -> loss, grad              (all of theta)
     embed@<tower>        theta.<tower>, x.<tower>                             -> embedding
     predict@<party>      theta.<group>..., x.<own>..., z.<other>...           -> logits
-    loss_grad@<party>    theta.<group>..., x.<own>..., z.<other>..., y, weights -> loss, grad            (what it owns)
+    loss_grad@<party>    theta.<group>..., x.<own>..., z.<other>..., y, weights -> loss, grad            (its groups)
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ import numpy as np
 import torch
 from torch import nn
 
-from models.bundle.compile import Compiled, Progress, answers, example, vectors
-from models.bundle.pack import pack
+from edge_sdk.algebra.vectors import Slot
+from models.bundle.compile import Compiled, ShowProgress, make_example, read_vectors, run_batch
+from models.bundle.pack import pack_bundle
 from models.derive import targets
 from models.derive.targets import Source, Target
 from models.frontend.export import Forward, export_forward
 from models.gate.check import check_graphs
-from models.gate.gate import CASES, SEMANTIC_LIMIT, DataInput, Truth, draw, slot_error
-from models.gate.golden import golden
-from models.gate.session import Session
+from models.gate.gate import CASES, SEMANTIC_LIMIT, DataInput, Truth, draw, measure_slot
+from models.gate.golden import make_golden
+from models.gate.runnable import RunnableGraph
 from models.ir import reference
 from models.ir.errors import CompileError, ParityError
-from models.ir.layout import Slot, parameter_slots
-from models.ir.spec import Spec, target_shape, with_classes
+from models.ir.layout import lay_out_parameters
+from models.ir.shapes import as_numbers
+from models.ir.spec import Spec, find_target_shape, set_classes
 from models.passes.steps import MOST
 
 HEAD = "head"
 
 
 class SplitNet(nn.Module):
-    """Towers by name, and the head on their embeddings (B, d1), (B, d2), ... joined in that order."""
+    """Towers by name, and a head on their embeddings (B, d1), (B, d2), ... joined in that order."""
 
     def __init__(self, towers: Mapping[str, nn.Module], head: nn.Module) -> None:
         super().__init__()
@@ -53,11 +55,14 @@ class SplitNet(nn.Module):
         self.towers = tuple(towers)
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.cat([getattr(self, t)(x) for t, x in zip(self.towers, inputs, strict=True)], 1))
+        output: torch.Tensor = self.head(
+            torch.cat([getattr(self, t)(x) for t, x in zip(self.towers, inputs, strict=True)], 1)
+        )
+        return output
 
 
 class PartyNet(nn.Module):
-    """What one party runs: its own towers, the head, and embeddings for the rest. Parameters keep their names."""
+    """The part that one party runs: its towers and the head; the other towers' embeddings are inputs."""
 
     def __init__(self, net: SplitNet, own: Sequence[str]) -> None:
         super().__init__()
@@ -67,11 +72,12 @@ class PartyNet(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         given = zip(self.towers, inputs, strict=True)
-        return self.head(torch.cat([getattr(self, t)(v) if t in self.own else v for t, v in given], 1))
+        output: torch.Tensor = self.head(torch.cat([getattr(self, t)(v) if t in self.own else v for t, v in given], 1))
+        return output
 
 
 class TowerNet(nn.Module):
-    """One tower under its name."""
+    """One tower alone, under its name."""
 
     def __init__(self, net: SplitNet, name: str) -> None:
         super().__init__()
@@ -79,12 +85,13 @@ class TowerNet(nn.Module):
         self.add_module(name, getattr(net, name))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return getattr(self, self.name)(x)
+        output: torch.Tensor = getattr(self, self.name)(x)
+        return output
 
 
 @dataclass(frozen=True)
 class SplitSpec:
-    """What to compile.
+    """Settings of the compilation of a split model.
 
     Attributes:
         name, classes, loss, max_batch: as in Spec.
@@ -100,48 +107,52 @@ class SplitSpec:
     max_batch: int = MOST
 
 
-def compile_split(net: SplitNet, spec: SplitSpec, progress: Progress = lambda text: None) -> Compiled:
+def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambda text: None) -> Compiled:
     """Compile a split model; the gate covers every party's gradient.
 
     Raises:
-        CompileError
+        CompileError: the model cannot be compiled, or its graphs are not right.
     """
-    refuse(net, spec)
-    slots = parameter_slots(net)
+    check_spec(net, spec)
+    slots = lay_out_parameters(net)
     inputs = [DataInput(f"x.{t}", tuple(spec.inputs[t])) for t in net.towers]
     progress(f"{spec.name}: {sum(s.size for s in slots):,} parameters, towers {', '.join(net.towers)}")
-    whole = Source(export_forward(net, slots, [i.name for i in inputs], [example(i) for i in inputs]), {"theta": slots})
+    whole = Source(
+        export_forward(net, slots, [i.name for i in inputs], [make_example(i) for i in inputs]), {"theta": slots}
+    )
     given = Spec(spec.name, inputs[0].shape, spec.classes, spec.loss, max_batch=spec.max_batch)
-    base = with_classes(given, whole.output_shape)
-    graphs = {"predict": targets.predict(whole), "loss_grad": targets.loss_grad(whole, spec.loss)}
+    base = set_classes(given, whole.output_shape)
+    graphs = {"predict": targets.write_predict(whole), "loss_grad": targets.write_loss_grad(whole, spec.loss)}
     graphs |= {
-        f"embed@{t}": targets.predict(tower_source(net, t, slots, i)) for t, i in zip(net.towers, inputs, strict=True)
+        f"embed@{t}": targets.write_predict(export_tower(net, t, slots, i))
+        for t, i in zip(net.towers, inputs, strict=True)
     }
-    widths = {t: int(graphs[f"embed@{t}"].graph.shape("embedding")[1]) for t in net.towers}
+    widths = {t: graphs[f"embed@{t}"].graph.sample_shape("embedding")[0] for t in net.towers}
     for party, owned in spec.parties.items():
-        source = party_source(net, owned, slots, inputs, widths)
-        graphs[f"predict@{party}"] = targets.predict(source)
-        graphs[f"loss_grad@{party}"] = targets.loss_grad(source, spec.loss, owned)
+        source = export_party(net, owned, slots, inputs, widths)
+        graphs[f"predict@{party}"] = targets.write_predict(source)
+        graphs[f"loss_grad@{party}"] = targets.write_loss_grad(source, spec.loss, owned)
     models = {k: t.model() for k, t in graphs.items()}
     progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
-    fixed, y_shape = vectors(net, slots, []), target_shape(base, whole.output_shape)
-    runs, truth = {k: Session(m) for k, m in models.items()}, Truth(net, inputs, spec.loss)
+    fixed, y_shape = read_vectors(net, slots, []), find_target_shape(base, whole.output_shape)
+    runs, truth = {k: RunnableGraph(m) for k, m in models.items()}, Truth(net, inputs, spec.loss)
     plain = {k: graphs[k] for k in ("predict", "loss_grad")}
     errors = check_graphs(plain, runs, truth, fixed, y_shape)
     errors |= {f"float64 {p}": check_party(net, graphs, p, slots, truth, fixed, y_shape) for p in spec.parties}
     progress(f"parity: {max(v for k, v in errors.items() if 'float64' in k):.1e} in float64 (limit 1e-06)")
-    vector = golden(lambda feeds: answers(runs, fixed, feeds), truth, slots, y_shape)
+    vector = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
     split = {
         "towers": {t: {"embedding": widths[t]} for t in net.towers},
         "parties": {k: list(v) for k, v in spec.parties.items()},
     }
-    output = [int(d) for d in whole.output_shape[1:]]
-    data = pack(base, inputs, slots, [], graphs, models, fixed, vector, errors, output, split)
+    output = as_numbers(whole.output_shape[1:])
+    data = pack_bundle(base, inputs, slots, [], graphs, models, fixed, vector, errors, output, split)
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(base, data, sum(s.size for s in slots), {k: len(m.graph.node) for k, m in models.items()}, errors)
 
 
-def refuse(net: SplitNet, spec: SplitSpec) -> None:
+def check_spec(net: SplitNet, spec: SplitSpec) -> None:
+    """Raise CompileError if the spec does not fit the model."""
     groups = (*net.towers, HEAD)
     if set(spec.inputs) != set(net.towers):
         raise CompileError(f"inputs for {', '.join(spec.inputs)}, but the towers are {', '.join(net.towers)}")
@@ -153,8 +164,8 @@ def refuse(net: SplitNet, spec: SplitSpec) -> None:
         raise CompileError("split models with running statistics are not supported; use GroupNorm")
 
 
-def of_groups(slots: Sequence[Slot], groups: Sequence[str]) -> dict[str, list[Slot]]:
-    """Graph input -> the slots that it holds, per group, with offsets counted inside the group."""
+def select_groups(slots: Sequence[Slot], groups: Sequence[str]) -> dict[str, list[Slot]]:
+    """Name of a graph input -> the slots of the group that it holds."""
     found = {}
     for group in groups:
         chosen = [s for s in slots if s.group == group]
@@ -162,10 +173,10 @@ def of_groups(slots: Sequence[Slot], groups: Sequence[str]) -> dict[str, list[Sl
     return {k: v for k, v in found.items() if v}
 
 
-def tower_source(net: SplitNet, tower: str, slots: Sequence[Slot], data: DataInput) -> Source:
-    held = of_groups(slots, [tower])
+def export_tower(net: SplitNet, tower: str, slots: Sequence[Slot], data: DataInput) -> Source:
+    held = select_groups(slots, [tower])
     chosen = [s for v in held.values() for s in v]
-    forward = export_forward(TowerNet(net, tower).eval(), chosen, [data.name], [example(data)], "embedding")
+    forward = export_forward(TowerNet(net, tower).eval(), chosen, [data.name], [make_example(data)], "embedding")
     source = Source(forward, held)
     if len(source.output_shape) != 2:
         raise CompileError(
@@ -174,16 +185,16 @@ def tower_source(net: SplitNet, tower: str, slots: Sequence[Slot], data: DataInp
     return source
 
 
-def party_source(
+def export_party(
     net: SplitNet, owned: Sequence[str], slots: Sequence[Slot], inputs: Sequence[DataInput], widths: Mapping[str, int]
 ) -> Source:
-    """The forward pass of one party, with a vector per group: its own, and the head's."""
+    """The forward pass of one party, with one vector per group: its own and the head's."""
     own = [t for t in net.towers if t in owned]
-    held = of_groups(slots, [HEAD, *own])
+    held = select_groups(slots, [HEAD, *own])
     chosen = [s for v in held.values() for s in v]
     given = [i if t in own else DataInput(f"z.{t}", (widths[t],)) for t, i in zip(net.towers, inputs, strict=True)]
     forward: Forward = export_forward(
-        PartyNet(net, own).eval(), chosen, [i.name for i in given], [example(i) for i in given]
+        PartyNet(net, own).eval(), chosen, [i.name for i in given], [make_example(i) for i in given]
     )
     return Source(forward, held)
 
@@ -197,12 +208,12 @@ def check_party(
     fixed: Mapping[str, np.ndarray],
     y_shape: tuple[int, ...],
 ) -> float:
-    """A party's gradient, given the others' embeddings, is its slice of autograd's gradient of the whole; float64."""
+    """Check in float64 that a party's gradient, given the others' embeddings, is its slice of autograd's; the error."""
     target = graphs[f"loss_grad@{party}"]
     ready = reference.Evaluator(target.model(double=True))
     embed = {t: reference.Evaluator(graphs[f"embed@{t}"].model(double=True)) for t in net.towers}
-    theta = {k: np.concatenate([fixed["theta"][s.offset : s.offset + s.size] for s in v])
-             for k, v in of_groups(slots, [HEAD, *net.towers]).items()}  # fmt: skip
+    theta = {k: np.concatenate([fixed["theta"][s.span] for s in v])
+             for k, v in select_groups(slots, [HEAD, *net.towers]).items()}  # fmt: skip
     worst = 0.0
     for case in CASES:
         data = draw(case, truth.inputs, y_shape)
@@ -212,8 +223,8 @@ def check_party(
         got, at = ready(values)["grad"], 0
         for s in target.slots:
             padded = np.zeros_like(grad)
-            padded[s.offset : s.offset + s.size] = got[at : at + s.size]
-            error, at = slot_error(padded, grad, s), at + s.size
+            padded[s.span] = got[at : at + s.size]
+            error, at = measure_slot(padded, grad, s), at + s.size
             if not error <= SEMANTIC_LIMIT:
                 raise ParityError(f"float64, party {party}", case.name, s.name, error, SEMANTIC_LIMIT)
             worst = max(worst, error)

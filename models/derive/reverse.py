@@ -1,4 +1,4 @@
-"""Reverse mode: adjoints of a graph's leaves from the adjoints of its outputs, one rule per operator.
+"""Reverse mode: the adjoints of a graph's leaves from those of its outputs, with one rule per operator.
 
 For y = f(x1, x2, ...) and a scalar objective L, a rule is given gy = dL/dy and writes dL/dx1, dL/dx2, ... Only nodes
 between the wanted leaves and the outputs are visited, so a partial gradient has a shorter graph.
@@ -8,65 +8,72 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from models.ir.accumulate import total
+from models.ir.accumulate import add_adjoints
 from models.ir.errors import UnsupportedOperator
-from models.ir.graph import Graph, Node
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
 from models.rules.advice import ADVICE
 
 Adjoints = Sequence[str | None]
-Rule = Callable[[Graph, Node, Adjoints, Sequence[bool]], Adjoints]
+Rule = Callable[[OnnxGraph, OnnxNode, Adjoints, Sequence[bool]], Adjoints]
 
-# Operators through which nothing is differentiated: their outputs are shapes, indices, truths or constants.
+# operators without a derivative: their outputs are shapes, indices, booleans or constants
 SHAPES = {"Shape", "Size", "Constant", "ConstantOfShape", "Range", "OneHot", "NonZero", "ArgMax", "ArgMin"}
-TRUTHS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor", "IsNaN", "IsInf"}
-INERT = frozenset(SHAPES | TRUTHS)
+BOOLEANS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor", "IsNaN", "IsInf"}
+INERT = frozenset(SHAPES | BOOLEANS)
 
 
-def gradient(g: Graph, seeds: Mapping[str, str], leaves: Sequence[str]) -> dict[str, str | None]:
-    """dL/dleaf for each leaf (None: L does not depend on it).
+def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]) -> dict[str, str | None]:
+    """Append the backward pass; leaf -> name of dL/dleaf, or None if L does not depend on it.
 
     Args:
-        g: the forward graph; the backward nodes are appended to it.
+        g: the forward graph.
         seeds: value -> name of its adjoint dL/dvalue, of the same shape.
         leaves: values to differentiate with respect to.
     """
     from models.rules import RULES
 
-    depends = dependents(g, leaves)
+    depends = find_dependents(g, leaves)
     parts: dict[str, list[str]] = {k: [v] for k, v in seeds.items()}
     for node in reversed(list(g.nodes)):
         if not any(o in parts and o in depends for o in node.outputs):
             continue
-        outs = [total(g, parts[o]) if o in parts else None for o in node.outputs]
+        outs = [add_adjoints(g, parts[o]) if o in parts else None for o in node.outputs]
         g.where = node.where
-        block = g.blocks.get(node.outputs[0])
-        inputs = list(block.inputs) if block else node.inputs
+        own = g.custom_gradients.get(node.outputs[0])
+        inputs = list(own.inputs) if own else node.inputs
         want = [i in depends for i in inputs]
-        results = block.backward(g, outs[0], want) if block else find_rule(RULES, node)(g, node, outs, want)
+        results = own.backward(g, outs[0] or "", want) if own else find_rule(RULES, node)(g, node, outs, want)
         for name, value, wanted in zip(inputs, results, want, strict=False):
             if wanted and value is not None:
                 parts.setdefault(name, []).append(value)
     g.where = ""
-    return {leaf: total(g, parts[leaf]) if leaf in parts else None for leaf in leaves}
+    return {leaf: add_adjoints(g, parts[leaf]) if leaf in parts else None for leaf in leaves}
 
 
-def dependents(g: Graph, leaves: Sequence[str]) -> set[str]:
-    """All values that the leaves can change, differentiably."""
+def find_dependents(g: OnnxGraph, leaves: Sequence[str]) -> set[str]:
+    """All values that the leaves change in a differentiable way."""
     reached = set(leaves)
     for node in g.nodes:
-        if node.op not in INERT and not to_integer(node) and any(i in reached for i in node.inputs):
+        if node.op not in INERT and not is_to_integer(node) and any(i in reached for i in node.inputs):
             reached.update(node.outputs)
-        block = g.blocks.get(node.outputs[0])
-        if block and any(i in reached for i in block.inputs):
+        own = g.custom_gradients.get(node.outputs[0])
+        if own and any(i in reached for i in own.inputs):
             reached.update(node.outputs)
     return reached
 
 
-def to_integer(node: Node) -> bool:
+def is_to_integer(node: OnnxNode) -> bool:
+    """True for a Cast to integers or booleans."""
     return node.op == "Cast" and node.attributes["to"] != "float"
 
 
-def find_rule(rules: Mapping[str, Rule], node: Node) -> Rule:
+def find_rule(rules: Mapping[str, Rule], node: OnnxNode) -> Rule:
+    """The rule for a node.
+
+    Raises:
+        UnsupportedOperator: there is none.
+    """
     if node.op not in rules or node.domain not in ("", "ai.onnx"):
         raise UnsupportedOperator(node.op, node.where, ADVICE.get(node.op, ""))
     return rules[node.op]

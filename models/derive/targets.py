@@ -18,40 +18,48 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from models.derive.reverse import gradient
+from edge_sdk.algebra.vectors import Slot
+from models.derive.reverse import write_gradient
 from models.frontend.export import Forward
 from models.frontend.forward import read_forward
 from models.ir.errors import CompileError
-from models.ir.graph import Graph, Shape
-from models.ir.layout import Slot
+from models.ir.graph import OnnxGraph
 from models.ir.losses import LOSSES
-from models.ir.proto import to_model
+from models.ir.proto import write_model
+from models.ir.shapes import Shape, as_numbers
 from models.passes.arrange import arrange
 from models.passes.batch_norm import use_batch_statistics
 from models.passes.blocked import use_blocked_layout
 from models.passes.rewrite import rewrite
-from models.passes.schedule import gradients_last
+from models.passes.schedule import move_gradients_last
 
 
 @dataclass
 class Target:
-    """A finished graph: `graph` can still be written in float64; `outputs` are the names of its results."""
+    """A finished graph.
 
-    graph: Graph
+    Attributes:
+        graph: can still be written in float32 or float64. outputs: names of its results.
+        slots: the parameters whose gradient it gives.
+    """
+
+    graph: OnnxGraph
     outputs: list[str]
     slots: list[Slot] = field(default_factory=list)
 
     def model(self, double: bool = False) -> onnx.ModelProto:
-        return to_model(self.graph, self.outputs, double)
+        """The graph as ONNX, with floats of 64 bits if `double`, else 32."""
+        return write_model(self.graph, self.outputs, double)
 
 
 class Source:
     """The forward graph of a module on flat vectors, from which every target starts.
 
     Args:
-        forward: as exported.
+        forward: the exported forward pass.
         vectors: name of a graph input -> the parameters that it holds; usually {"theta": all of them}.
-        buffers: running statistics. momentum: of each batch normalisation, to use statistics of the batch in training.
+        buffers: running statistics.
+        momentum: path of a batch normalisation -> its momentum, if it trains with the statistics of the batch.
     """
 
     def __init__(
@@ -64,37 +72,37 @@ class Source:
         self.parameters = [s for slots in vectors.values() for s in slots]
         self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
-        flat_inputs(self._graph, vectors, self.buffers)
+        use_flat_inputs(self._graph, vectors, self.buffers)
         self._exported = self._graph
         self._graph = self._rewritten()
 
-    def _rewritten(self, *values: str) -> Graph:
-        """The exported graph as it runs fast, with these of its values still in it."""
+    def _rewritten(self, *values: str) -> OnnxGraph:
+        """The exported graph, rewritten so that it runs fast; `values` keep their names."""
         g = copy.deepcopy(self._exported)
         named = {"p." + s.name for s in self.parameters} | {"b." + s.name for s in self.buffers}
         rewrite(g, named | {self.output, *values})
         return g
 
-    def returning(self, layer: str) -> tuple[Source, str]:
-        """The same module, and the name of the value that the layer with this path returns."""
-        value = returned(self._exported, layer)
+    def keep_layer(self, layer: str) -> tuple[Source, str]:
+        """A source in which a layer's result keeps its name, and that name."""
+        value = find_returned(self._exported, layer)
         other = copy.copy(self)
         other._graph = self._rewritten(value)
         return other, value
 
-    def in_blocks(self) -> Source | None:
-        """The same module with convolutions in the blocked layout; None where there are none that fit."""
+    def use_blocks(self) -> Source | None:
+        """A source with convolutions in the blocked layout, or None if no convolution fits it."""
         other = copy.copy(self)
         other._graph = copy.deepcopy(self._graph)
         return other if use_blocked_layout(other._graph) else None
 
-    def begin(self) -> Graph:
-        """The graph as it predicts."""
+    def copy_graph(self) -> OnnxGraph:
+        """A copy of the graph for prediction."""
         return copy.deepcopy(self._graph)
 
-    def begin_training(self) -> tuple[Graph, list[str]]:
-        """The graph as it trains, and the names of further outputs: the new running statistics."""
-        g = self.begin()
+    def copy_training_graph(self) -> tuple[OnnxGraph, list[str]]:
+        """A copy of the graph for training, and the names of further outputs: the new running statistics."""
+        g = self.copy_graph()
         updates = use_batch_statistics(g, self.momentum) if self.momentum else {}
         if not updates:
             return g, []
@@ -104,92 +112,99 @@ class Source:
 
     @property
     def output_shape(self) -> Shape:
+        """Shape of the module's output, batch first."""
         return self._graph.shape(self.output)
 
 
-def flat_inputs(g: Graph, vectors: Mapping[str, Sequence[Slot]], buffers: Sequence[Slot]) -> None:
+def use_flat_inputs(g: OnnxGraph, vectors: Mapping[str, Sequence[Slot]], buffers: Sequence[Slot]) -> None:
     """Replace one input per tensor by flat vectors, split at the start of the graph."""
     forward, g.nodes = g.nodes, []
     data = [i for i in g.inputs if i[:2] not in ("p.", "b.")]
     shapes = {i: g.shapes[i] for i in g.inputs}
     g.inputs = []
     for name, slots in vectors.items():
-        cut(g, g.input(name, (sum(s.size for s in slots),)), "p.", slots)
+        cut_vector(g, g.input(name, (sum(s.size for s in slots),)), "p.", slots)
     if buffers:
-        cut(g, g.input("buffers", (sum(s.size for s in buffers),)), "b.", buffers)
+        cut_vector(g, g.input("buffers", (sum(s.size for s in buffers),)), "b.", buffers)
     g.inputs += data
     g.shapes.update({k: v for k, v in shapes.items() if k in data})
     g.nodes += forward
 
 
-def cut(g: Graph, vector: str, prefix: str, slots: Sequence[Slot]) -> None:
-    names = [g.fresh("part") for _ in slots]
+def cut_vector(g: OnnxGraph, vector: str, prefix: str, slots: Sequence[Slot]) -> None:
+    """Cut a flat vector into the tensors of its slots, named prefix + name."""
+    names = [g.new_name("part") for _ in slots]
     if len(slots) == 1:
         g.op("Identity", vector, shape=(slots[0].size,), output=names[0])
     else:
         sizes = g.ints(s.size for s in slots)
         g.ops("Split", vector, sizes, shapes=[(s.size,) for s in slots], outputs=names, axis=0)
     for slot, part in zip(slots, names, strict=True):
-        shape = g.shapes.get(prefix + slot.name, slot.shape)
+        shape = as_numbers(g.shapes.get(prefix + slot.name, slot.shape))
         g.op("Reshape", part, g.ints(shape), shape=shape, output=prefix + slot.name)
 
 
-def predict(source: Source) -> Target:
-    return Target(source.begin(), [source.output])
+def write_predict(source: Source) -> Target:
+    """The output of the module."""
+    return Target(source.copy_graph(), [source.output])
 
 
-def loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) -> Target:
+def write_loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) -> Target:
     """The loss of a batch and its gradient.
 
     Args:
         loss: a key of LOSSES.
-        groups: only the parameters of these layer groups; None for all.
+        groups: layer groups to differentiate; None for all.
     """
-    g, more = source.begin_training()
+    g, more = source.copy_training_graph()
     value, seed = LOSSES[loss](g, source.output)
-    slots = chosen(source.parameters, groups)
-    grad = flat_gradient(g, {source.output: seed}, slots)
+    slots = choose_slots(source.parameters, groups)
+    grad = write_flat_gradient(g, {source.output: seed}, slots)
     g.op("Identity", value, shape=(), output="loss")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     arrange(g, ["loss", "grad", *more])
-    gradients_last(g)
+    move_gradients_last(g)
     return Target(g, ["loss", "grad", *more], slots)
 
 
-def vjp(source: Source) -> Target:
-    """Pull a cotangent on the output back to theta."""
-    g, more = source.begin_training()
+def write_vjp(source: Source) -> Target:
+    """The output, and the gradient of its product with a cotangent."""
+    g, more = source.copy_training_graph()
     g.input("cotangent", g.shape(source.output))
-    grad = flat_gradient(g, {source.output: "cotangent"}, source.parameters)
+    grad = write_flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     arrange(g, [source.output, "grad", *more])
-    gradients_last(g)
+    move_gradients_last(g)
     return Target(g, [source.output, "grad", *more], source.parameters)
 
 
-def features(source: Source, layer: str) -> Target:
-    """What the layer with this path returns."""
-    source, last = source.returning(layer)
-    g = source.begin()
+def write_features(source: Source, layer: str) -> Target:
+    """The value that the layer with this path returns."""
+    source, last = source.keep_layer(layer)
+    g = source.copy_graph()
     g.op("Identity", last, shape=g.shape(last), output="features")
     return Target(g, ["features"])
 
 
-def features_vjp(source: Source, layer: str) -> Target:
-    """Pull a cotangent on what the layer returns back to theta."""
-    source, last = source.returning(layer)
-    g, more = source.begin_training()
+def write_features_vjp(source: Source, layer: str) -> Target:
+    """The value that a layer returns, and the gradient of its product with a cotangent."""
+    source, last = source.keep_layer(layer)
+    g, more = source.copy_training_graph()
     g.input("cotangent", g.shape(last))
-    grad = flat_gradient(g, {last: "cotangent"}, source.parameters)
+    grad = write_flat_gradient(g, {last: "cotangent"}, source.parameters)
     g.op("Identity", last, shape=g.shape(last), output="features")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     arrange(g, ["features", "grad", *more])
-    gradients_last(g)
+    move_gradients_last(g)
     return Target(g, ["features", "grad", *more], source.parameters)
 
 
-def returned(g: Graph, layer: str) -> str:
-    """The value that the layer with this path returns."""
+def find_returned(g: OnnxGraph, layer: str) -> str:
+    """The name of the value that the layer with this path returns.
+
+    Raises:
+        CompileError: there is no such layer.
+    """
     inside = [n for n in g.nodes if n.where == layer or n.where.startswith(layer + ".")]
     if not inside:
         paths = sorted({n.where for n in g.nodes if n.where})
@@ -197,16 +212,21 @@ def returned(g: Graph, layer: str) -> str:
     return str(inside[-1].outputs[0])
 
 
-def chosen(slots: Sequence[Slot], groups: Sequence[str] | None) -> list[Slot]:
+def choose_slots(slots: Sequence[Slot], groups: Sequence[str] | None) -> list[Slot]:
+    """The slots of some layer groups, or all.
+
+    Raises:
+        CompileError: no parameter is in these groups.
+    """
     picked = [s for s in slots if groups is None or s.group in groups]
     if not picked:
         raise CompileError(f"no parameter is in the groups {groups}; there are {sorted({s.group for s in slots})}")
     return picked
 
 
-def flat_gradient(g: Graph, seeds: dict[str, str], slots: Sequence[Slot]) -> str:
+def write_flat_gradient(g: OnnxGraph, seeds: dict[str, str], slots: Sequence[Slot]) -> str:
     """The adjoints of the slots as one vector, zeros where the loss does not depend on one."""
-    adjoints = gradient(g, seeds, ["p." + s.name for s in slots])
+    adjoints = write_gradient(g, seeds, ["p." + s.name for s in slots])
     parts = []
     for s in slots:
         found = adjoints["p." + s.name]

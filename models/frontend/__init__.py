@@ -1,1 +1,1 @@
-"""From a torch module to the forward graph."""
+"""The way from a torch module to its forward graph."""

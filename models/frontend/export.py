@@ -1,4 +1,4 @@
-"""A torch module -> its forward graph in ONNX, every parameter and buffer an input of its own, the batch symbolic."""
+"""Exports a torch module as ONNX: every parameter and buffer an input of its own, the batch size symbolic."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import onnx
 import torch
 from torch import nn
 
+from edge_sdk.algebra.vectors import Slot
 from models.ir.errors import BatchSpecialised, CompileError, DataDependentControlFlow, DetachedGradient, TrainModeExport
-from models.ir.layout import Slot, buffer_slots
+from models.ir.layout import lay_out_buffers
 from models.ir.proto import OPSET
 
-TRACE_BATCH = 37  # an odd prime that no dimension of a model should be equal to
+TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
 SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
 CONTROL_ERRORS = ("data-dependent", "GuardOnDataDependent", "DataDependent", "Dynamic control flow", "Could not guard")
 
@@ -40,14 +41,16 @@ class Forward:
 
 
 class Functional(nn.Module):
-    """The module with its tensors as arguments. A registered child, so that paths of layers stay known."""
+    """The module with its tensors as arguments; it is a registered child, so that paths of layers stay known."""
 
     def __init__(self, net: nn.Module, names: Sequence[str]) -> None:
         super().__init__()
         self.net, self.names = net, list(names)
 
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(self.net, dict(zip(self.names, tensors, strict=True)), inputs)
+        state = dict(zip(self.names, tensors, strict=True))
+        made: torch.Tensor = torch.func.functional_call(self.net, state, inputs)
+        return made
 
 
 def export_forward(
@@ -59,24 +62,28 @@ def export_forward(
 ) -> Forward:
     """Trace `net` in evaluation mode.
 
+    Args:
+        inputs, examples: name and one batch of each data input.
+
     Raises:
-        TrainModeExport, DetachedGradient, DataDependentControlFlow, BatchSpecialised, CompileError
+        CompileError: of the kind that says why it cannot be exported.
     """
     refuse_train_mode(net)
-    buffers = buffer_slots(net)
+    buffers = lay_out_buffers(net)
     state = dict(net.named_parameters()) | dict(net.named_buffers())
     names = [s.name for s in [*parameters, *buffers]]
     tensors = [state[n].detach().clone() for n in names]
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
-    program = trace(Functional(net, names), (tensors, *examples))
+    program = trace_module(Functional(net, names), (tensors, *examples))
     refuse_detached(program)
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
-    model = to_onnx(program, input_names, output)
+    model = write_onnx(program, input_names, output)
     return Forward(model, tuple(inputs), tuple(examples), output)
 
 
 def refuse_train_mode(net: nn.Module) -> None:
+    """Raise TrainModeExport for layers that behave differently in training, and for training mode itself."""
     for path, layer in net.named_modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
             raise TrainModeExport(
@@ -90,18 +97,19 @@ def refuse_train_mode(net: nn.Module) -> None:
         )
 
 
-def trace(net: Functional, arguments: tuple) -> torch.export.ExportedProgram:
+def trace_module(net: Functional, arguments: tuple[Any, ...]) -> torch.export.ExportedProgram:
+    """The program of a module, with the first dimension of every data input symbolic."""
     batch = torch.export.Dim("B", min=2, max=65536)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
     try:
-        with quiet(), one_step_of_recurrences():
+        with silence_exporter(), shorten_recurrences():
             return torch.export.export(net.eval(), arguments, dynamic_shapes=shapes, strict=False)
     except Exception as error:
-        raise explained(error) from error
+        raise explain(error) from error
 
 
-def explained(error: Exception) -> CompileError:
-    """Torch's error in our words; its own first line is kept."""
+def explain(error: Exception) -> CompileError:
+    """Torch's error as a CompileError that says what to do; torch's own first line is kept."""
     text = f"{type(error).__name__}: {error}"
     first = str(error).strip().split("\n")[0][:300]
     if any(t in text for t in SHAPE_ERRORS):
@@ -114,26 +122,28 @@ def explained(error: Exception) -> CompileError:
 
 
 def refuse_detached(program: torch.export.ExportedProgram) -> None:
-    """The forward graph does not show where autograd would have stopped, so the program is searched for it."""
+    """Raise DetachedGradient if the program detaches a value: the ONNX graph would not show it."""
     for node in program.graph.nodes:
         target = str(node.target)
         what = "detach" if "detach" in target else "no_grad" if "set_grad_enabled" in target else ""
         if what:
             raise DetachedGradient(
-                f"{module_path(node)}: {what}; the compiled gradient would flow through it. "
+                f"{find_path(node)}: {what}; the compiled gradient would flow through it. "
                 "Take that part out of the module"
             )
 
 
-def module_path(node: torch.fx.Node) -> str:
+def find_path(node: torch.fx.Node) -> str:
+    """Path of the torch module that a node of a program came from."""
     stack = node.meta.get("nn_module_stack") or {}
     path = list(stack.values())[-1][0] if stack else ""
     return path.removeprefix("net").removeprefix(".") or "the module"
 
 
-def to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output: str) -> onnx.ModelProto:
+def write_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output: str) -> onnx.ModelProto:
+    """The program as an ONNX model whose inputs and output have these names."""
     try:
-        with quiet(), one_step_of_recurrences():
+        with silence_exporter(), shorten_recurrences():
             made = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -145,28 +155,32 @@ def to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output
     except Exception as error:
         first = str(error).strip().split("\n")[0][:300]
         raise CompileError(f"torch could not write the module as ONNX: {first}") from error
+    if made is None:
+        raise CompileError("torch could not write the module as ONNX, and did not say why")
     return made.model_proto
 
 
 @contextlib.contextmanager
-def one_step_of_recurrences() -> Iterator[None]:
-    """While it traces, torch walks through GRU and LSTM step by step, several times, only to learn their shapes.
+def shorten_recurrences() -> Iterator[None]:
+    """Let torch trace one step of GRU and LSTM instead of all of them.
 
-    One step, repeated, has the same shapes. The operators themselves are exported whole; if torch ever wrote out the
-    steps instead, the gate would refuse the bundle.
+    Torch walks through all steps, several times, only to learn the shapes; one step, repeated, has the same shapes. The
+    operators themselves are exported whole; if torch ever wrote out the steps, the gate would refuse the bundle.
     """
     home = torch._decomp.decompositions
     found = {name: getattr(home, name) for name in ("one_layer_rnn", "one_layer_lstm") if hasattr(home, name)}
     try:
         for name, layer in found.items():
-            setattr(home, name, repeated(layer))
+            setattr(home, name, repeat_one_step(layer))
         yield
     finally:
         for name, layer in found.items():
             setattr(home, name, layer)
 
 
-def repeated(layer: Callable[..., Any]) -> Callable[..., Any]:
+def repeat_one_step(layer: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition of a recurrent layer that repeats its first step instead of computing all."""
+
     def short(x: torch.Tensor, *rest: Any, **options: Any) -> Any:
         steps, last = layer(x[:1], *rest, **options)
         return torch.cat([steps] * len(x), 0), last
@@ -175,8 +189,8 @@ def repeated(layer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def quiet():
-    """The exporter prints and warns about itself."""
+def silence_exporter() -> Iterator[None]:
+    """Hide what the exporter prints, logs and warns about itself."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

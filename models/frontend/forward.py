@@ -1,13 +1,14 @@
-"""The exported ONNX graph -> a `Graph` with the shape of every value.
+"""Reads an exported ONNX model as an `OnnxGraph` with the shape of every value.
 
-Shapes are observed, not inferred: the graph runs at two batch sizes, and a dimension is either the same in both or
-proportional to the batch. Anything else is refused.
+Shapes are observed, not inferred: the graph runs at two batch sizes, and a dimension must either be the same in both or
+proportional to the batch.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +16,9 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from models.frontend.export import Forward
 from models.ir.errors import BatchSpecialised, UnknownShape, UnsupportedOperator
-from models.ir.graph import Batch, Dim, Graph, Node, Shape
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import BatchDim, Dim, Shape, reshape_sizes
 from models.rules.advice import ADVICE
 
 PROBES = (2, 3)
@@ -23,51 +26,56 @@ FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 DTYPES = {TensorProto.INT64: "int64", TensorProto.INT32: "int32", TensorProto.BOOL: "bool"}
 
 
-def read_forward(forward: Forward) -> Graph:
-    """Nodes, constants (in float64) and shapes of an exported forward pass.
+def read_forward(forward: Forward) -> OnnxGraph:
+    """The graph of an exported forward pass; constants are float64.
 
     Raises:
-        UnsupportedOperator: control flow or operators of other domains.
-        BatchSpecialised, UnknownShape: see above.
+        UnsupportedOperator: it has control flow or operators of other domains.
+        BatchSpecialised, UnknownShape: a shape is neither fixed nor proportional to the batch.
     """
     source = forward.model.graph
-    g = Graph()
+    g = OnnxGraph()
     for node in source.node:
-        refuse_foreign(node)
+        refuse_unknown_domain(node)
     for initializer in source.initializer:
-        g.constants[initializer.name] = widened(numpy_helper.to_array(initializer))
-    observed = observe(forward)
+        g.constants[initializer.name] = widen(numpy_helper.to_array(initializer))
+    observed = observe_shapes(forward)
     for value in source.input:
         g.input(value.name, observed[value.name], DTYPES.get(value.type.tensor_type.elem_type, "float"))
     for node in source.node:
         if node.op_type == "Constant":
-            g.constants[node.output[0]] = widened(numpy_helper.to_array(node.attribute[0].t))
+            g.constants[node.output[0]] = widen(numpy_helper.to_array(node.attribute[0].t))
         else:
-            g.nodes.append(Node(node.op_type, list(node.input), list(node.output), attributes(node), "", path(node)))
+            made = OnnxNode(
+                node.op_type, list(node.input), list(node.output), read_attributes(node), "", read_path(node)
+            )
+            g.nodes.append(made)
     g.shapes.update(observed)
     g.shapes.update({k: v.shape for k, v in g.constants.items()})
-    if not isinstance(g.shapes[forward.output][0], Batch):
+    if not isinstance(g.shapes[forward.output][0], BatchDim):
         raise BatchSpecialised(f"the output has shape {g.shapes[forward.output]}: its first dimension is not the batch")
     g.makers.update({o: n for n in g.nodes for o in n.outputs})
-    materialise_shapes(g)
+    fix_reshapes(g)
     return g
 
 
-def refuse_foreign(node: onnx.NodeProto) -> None:
+def refuse_unknown_domain(node: onnx.NodeProto) -> None:
+    """Raise UnsupportedOperator for control flow and for operators that are not ONNX's own."""
     if node.domain not in ("", "ai.onnx") or node.op_type in ("If", "Loop"):
-        raise UnsupportedOperator(node.op_type, path(node), ADVICE.get(node.op_type, ""))
+        raise UnsupportedOperator(node.op_type, read_path(node), ADVICE.get(node.op_type, ""))
 
 
-def attributes(node: onnx.NodeProto) -> dict:
+def read_attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """Attributes as plain values: text as str, tensors as float64, types as names."""
     found = {}
     for a in node.attribute:
         value = helper.get_attribute_value(a)
         if isinstance(value, bytes):
             value = value.decode()
         elif a.type == AttributeProto.TENSOR:
-            value = widened(numpy_helper.to_array(value))
+            value = widen(numpy_helper.to_array(value))
         elif a.type == AttributeProto.FLOAT:
-            value = shortest(value)
+            value = restore_decimal(value)
         elif a.name == "to":
             value = "float" if value in FLOATS else DTYPES.get(value, str(value))
         elif isinstance(value, (list, tuple)):
@@ -76,20 +84,22 @@ def attributes(node: onnx.NodeProto) -> dict:
     return found
 
 
-def shortest(x: float) -> float:
-    """The decimal that a float32 was written as: 1e-05, not 9.999999747e-06."""
+def restore_decimal(x: float) -> float:
+    """The decimal that a float32 was rounded from: 1e-05, not 9.999999747e-06."""
     return float(str(np.float32(x)))
 
 
-def widened(array: np.ndarray) -> np.ndarray:
-    """Float32 as float64; single numbers as the decimals that they were written as."""
+def widen(array: np.ndarray) -> np.ndarray:
+    """A float32 array as float64; a single number as the decimal that it was rounded from."""
     if array.dtype != np.float32:
         return array
-    return np.full(array.shape, shortest(array.reshape(()))) if array.size == 1 else array.astype(np.float64)
+    return (
+        np.full(array.shape, restore_decimal(float(array.reshape(())))) if array.size == 1 else array.astype(np.float64)
+    )
 
 
-def path(node: onnx.NodeProto) -> str:
-    """Path of the torch module that a node came from."""
+def read_path(node: onnx.NodeProto) -> str:
+    """Path of the torch module that an exported node came from."""
     for prop in node.metadata_props:
         if prop.key == "pkg.torch.onnx.name_scopes":
             scopes = ast.literal_eval(prop.value)
@@ -98,21 +108,27 @@ def path(node: onnx.NodeProto) -> str:
     return ""
 
 
-def observe(forward: Forward) -> dict[str, Shape]:
-    """Run the forward pass at two batch sizes; the shape of every value."""
-    first, second = (sizes(forward, b) for b in PROBES)
-    return {name: tuple(symbolic(name, a, b) for a, b in zip(first[name], second[name], strict=True)) for name in first}
+def observe_shapes(forward: Forward) -> dict[str, Shape]:
+    """The shape of every value, from runs of the forward pass at two batch sizes."""
+    first, second = (run_at_batch(forward, b) for b in PROBES)
+    return {name: tuple(find_dim(name, a, b) for a, b in zip(first[name], second[name], strict=True)) for name in first}
 
 
-def symbolic(name: str, a: int, b: int) -> Dim:
+def find_dim(name: str, a: int, b: int) -> Dim:
+    """The dimension that is `a` and `b` at the two batch sizes.
+
+    Raises:
+        UnknownShape: it is neither fixed nor proportional to the batch.
+    """
     if a == b:
         return a
     if a % PROBES[0] == 0 and a // PROBES[0] * PROBES[1] == b:
-        return Batch(a // PROBES[0])
+        return BatchDim(a // PROBES[0])
     raise UnknownShape(f"{name}: a dimension is {a} for batch {PROBES[0]} and {b} for batch {PROBES[1]}")
 
 
-def sizes(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
+def run_at_batch(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
+    """The shape of every value for one batch size."""
     from models.ir.reference import Evaluator
 
     feeds = {}
@@ -129,16 +145,11 @@ def sizes(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
         raise BatchSpecialised(f"the exported graph does not run with a batch of {batch}: {first}") from error
 
 
-def materialise_shapes(g: Graph) -> None:
-    """Reshape and Expand to computed shapes -> constants where one dimension at most is the batch."""
+def fix_reshapes(g: OnnxGraph) -> None:
+    """Replace the computed shapes of Reshapes by constants, where one dimension at most is the batch."""
     for node in g.nodes:
         if node.op == "Reshape":
             shape = g.shape(node.outputs[0])
-            if sum(isinstance(d, Batch) for d in shape) <= 1:
-                node.inputs[1] = g.ints(-1 if isinstance(d, Batch) else d for d in shape)
+            if sum(isinstance(d, BatchDim) for d in shape) <= 1:
+                node.inputs[1] = g.ints(reshape_sizes(shape))
                 node.attributes.pop("allowzero", None)
-
-
-def leaf_inputs(g: Graph, prefix: str) -> Mapping[str, str]:
-    """Tensor name -> graph input, for the inputs with that prefix."""
-    return {i.removeprefix(prefix): i for i in g.inputs if i.startswith(prefix)}

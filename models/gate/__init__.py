@@ -1,1 +1,1 @@
-"""What every compiled gradient is compared with before a bundle is written."""
+"""The gate: every compiled gradient is compared with torch before a bundle is written."""

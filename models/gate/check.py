@@ -1,4 +1,4 @@
-"""The gate over all graphs of a bundle."""
+"""Puts all graphs of a bundle through the gate."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ import numpy as np
 import torch
 
 from models.derive.targets import Target
-from models.gate.gate import FLOAT32_LIMIT, TORCH_LOSSES, Case, Truth, check_float32, check_semantics, draw, relative
-from models.gate.session import Session
+from models.gate.gate import (
+    FLOAT32_LIMIT,
+    TORCH_LOSSES,
+    Case,
+    Truth,
+    check_float32,
+    check_semantics,
+    draw,
+    relative_error,
+)
+from models.gate.runnable import RunnableGraph
 from models.ir.errors import CompileError, ParityError
-from models.passes.blocked import BLOCK, probe_answer
+from models.passes.blocked import BLOCK, expect_probe
 
-BLOCKED = "+blocked"  # of names of graphs in the blocked layout
+BLOCKED = "+blocked"  # suffix of the names of graphs in the blocked layout
 VJP_LIMIT = 1e-4  # float32 against float32
 
 Arrays = Mapping[str, np.ndarray]
@@ -21,9 +30,9 @@ YShape = tuple[int, ...]
 
 
 def check_graphs(
-    graphs: Mapping[str, Target], runs: Mapping[str, Session], truth: Truth, fixed: Arrays, y_shape: YShape
+    graphs: Mapping[str, Target], runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays, y_shape: YShape
 ) -> dict[str, float]:
-    """Parity of loss_grad with torch, and of all other graphs with loss_grad. The errors that were measured.
+    """Check loss_grad against torch, and all other graphs against loss_grad; the errors that were measured.
 
     Raises:
         ParityError
@@ -39,11 +48,14 @@ def check_graphs(
     return errors
 
 
-def check_blocked(runs: Mapping[str, Session], truth: Truth, fixed: Arrays, y_shape: YShape) -> None:
-    """The machine that compiles has the block that the graphs are written for; outputs agree with the portable
-    graph.
+def check_blocked(runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays, y_shape: YShape) -> None:
+    """Check the graphs in the blocked layout.
+
+    Raises:
+        CompileError: this machine's onnxruntime has another layout than they are written for.
+        ParityError: their output differs from that of the portable graphs.
     """
-    x, y = probe_answer()
+    x, y = expect_probe()
     got = runs[f"probe{BLOCKED}"]({"x": x})["y"]
     if not np.array_equal(got, y):
         raise CompileError(
@@ -51,40 +63,42 @@ def check_blocked(runs: Mapping[str, Session], truth: Truth, fixed: Arrays, y_sh
         )
     data = {k: v.numpy() for k, v in draw(Case("blocked", 401, 3), truth.inputs, y_shape).items()}
     plain, fast = (next(iter(runs[name](fixed, data).values())) for name in ("predict", f"predict{BLOCKED}"))
-    error = relative(fast, plain)
+    error = relative_error(fast, plain)
     if not error <= FLOAT32_LIMIT:
         raise ParityError("blocked predict", "float32", "the output", error, FLOAT32_LIMIT)
 
 
 def check_consistency(
-    graphs: Mapping[str, Target], runs: Mapping[str, Session], truth: Truth, fixed: Arrays, y_shape: YShape
+    graphs: Mapping[str, Target], runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays, y_shape: YShape
 ) -> None:
-    """Partial gradients are slices of the whole one, bit for bit; vjp turns the loss's cotangent into its gradient."""
+    """Check that partial gradients are slices of the whole one, bit for bit, and that vjp gives the same gradient."""
     data = {k: v.numpy() for k, v in draw(Case("consistency", 400, 3), truth.inputs, y_shape).items()}
     whole = runs["loss_grad"](fixed, data)["grad"]
     for name, target in graphs.items():
         if name.startswith("loss_grad@"):
             part = runs[name](fixed, data)["grad"]
-            want = np.concatenate([whole[s.offset : s.offset + s.size] for s in target.slots])
+            want = np.concatenate([whole[s.span] for s in target.slots])
             if not np.array_equal(part, want):
                 raise ParityError(name, "bit for bit", name.split("@")[1], float(np.abs(part - want).max()), 0.0)
     if "vjp" in graphs:
         check_vjp(runs["vjp"], truth, fixed, data, whole)
 
 
-def check_vjp(run: Session, truth: Truth, fixed: Arrays, data: Arrays, whole: np.ndarray) -> None:
+def check_vjp(run: RunnableGraph, truth: Truth, fixed: Arrays, data: Arrays, whole: np.ndarray) -> None:
+    """Check that vjp, given the cotangent of the loss, reproduces the output and the gradient."""
     zeros = np.zeros(
         (len(data["weights"]), *truth.predict({k: torch.from_numpy(v) for k, v in data.items()}).shape[1:])
     )
     output = run(fixed, data, {"cotangent": zeros})[run.outputs[0]]
-    made = run(fixed, data, {"cotangent": loss_cotangent(truth.loss, output, data)})
-    error = relative(made["grad"], whole)
+    made = run(fixed, data, {"cotangent": find_loss_cotangent(truth.loss, output, data)})
+    error = relative_error(made["grad"], whole)
     if not np.array_equal(made[run.outputs[0]], output) or not error <= VJP_LIMIT:
         raise ParityError("vjp", "the loss's cotangent", "the gradient", error, VJP_LIMIT)
 
 
-def loss_cotangent(loss: str, output: np.ndarray, data: Arrays) -> np.ndarray:
-    """dloss/doutput, by autograd on the output alone."""
+def find_loss_cotangent(loss: str, output: np.ndarray, data: Arrays) -> np.ndarray:
+    """dloss/doutput by autograd on the output alone."""
     z = torch.from_numpy(output.astype(np.float64)).requires_grad_()
     value = (torch.from_numpy(data["weights"]) * TORCH_LOSSES[loss](z, torch.from_numpy(data["y"]))).sum()
-    return torch.autograd.grad(value, z)[0].numpy()
+    cotangent: np.ndarray = torch.autograd.grad(value, z)[0].numpy()
+    return cotangent

@@ -1,10 +1,10 @@
-"""The parity gate. No bundle without it.
+"""The parity gate, which every bundle must pass.
 
 (a) Semantics: the graph in float64, evaluated without onnxruntime, against torch's float64 autograd; worst error of any
     parameter tensor at most 1e-6, for every case. Right graphs are at 1e-16 to 1e-8, broken rules at 1e-5 and above.
 (b) Arithmetic: the graph in float32 on onnxruntime against the same float64 gradient; relative L2 error of the median
-    seed at most max(1e-4, 20 x the error of torch's own float32), of the worst 1e-2. The median, because one ReLU input
-    within rounding of 0 may fall on either side in float32, in torch as well.
+    seed at most max(1e-4, 20 x the error of torch's own float32), of the worst seed 1e-2. The median decides, because
+    one ReLU input within rounding of 0 may fall on either side of it in float32, in torch as well.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from edge_sdk.algebra.vectors import Slot
 from models.derive.targets import Target
 from models.ir import reference
 from models.ir.errors import ParityError
-from models.ir.layout import Slot
 
 SEMANTIC_LIMIT = 1e-6
 FLOAT32_LIMIT = 1e-4
 FLOAT32_WORST = 1e-2
 TORCH_FACTOR = 20
-# a tensor whose gradient is rounding noise is measured against the whole gradient
+# a tensor with smaller entries than this, relative to the whole gradient, is measured against the whole gradient
 NOISE = 1e-6
 
 Arrays = Mapping[str, np.ndarray]
@@ -35,7 +35,11 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class DataInput:
-    """One data input of a module: shape without batch; `below`: integers in [0, below), None for floats."""
+    """One data input of a module.
+
+    Attributes:
+        shape: of one sample. below: the input holds integers in [0, below); None for floats.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -44,7 +48,7 @@ class DataInput:
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs of one comparison: normal numbers times `scale`, rounded to whole ones where `tied`."""
+    """The inputs of one comparison: `batch` samples of normal numbers times `scale`, rounded if `tied`."""
 
     name: str
     seed: int
@@ -63,8 +67,8 @@ CASES = (
 )
 
 
-def cases(train: bool) -> Sequence[Case]:
-    """Statistics of one sample are no statistics: with those of the batch, that case has two."""
+def list_cases(train: bool) -> Sequence[Case]:
+    """The cases; with statistics of the batch (`train`) none has a single sample, which has no variance."""
     return [replace(c, batch=2) if train and c.batch == 1 else c for c in CASES]
 
 
@@ -72,7 +76,11 @@ FLOAT32_SEEDS = (200, 201, 202, 203, 204)
 
 
 def draw(case: Case, inputs: Sequence[DataInput], target: tuple[int, ...] | None) -> dict[str, torch.Tensor]:
-    """x, y and weights in float64, exactly representable in float32. `target`: None for labels, else y's shape."""
+    """Draw the inputs, y and weights, all float64 numbers that are exact in float32.
+
+    Args:
+        target: shape of y for one sample, or (-classes,) where y is labels.
+    """
     rng = np.random.default_rng(case.seed)
     out: dict[str, torch.Tensor] = {}
     for i in inputs:
@@ -88,6 +96,7 @@ def draw(case: Case, inputs: Sequence[DataInput], target: tuple[int, ...] | None
 
 
 def draw_target(rng: np.random.Generator, batch: int, target: tuple[int, ...] | None) -> torch.Tensor:
+    """Draw y: labels, or numbers between 0 and 1."""
     if target is not None and len(target) == 1 and target[0] < 0:
         return torch.from_numpy(rng.integers(0, -target[0], batch))
     return torch.from_numpy(rng.uniform(0, 1, (batch, *(target or ()))).astype(np.float32).astype(np.float64))
@@ -101,10 +110,10 @@ TORCH_LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = 
 
 
 class Truth:
-    """What torch's autograd says about a module.
+    """The gradient of a module by torch's autograd, against which everything is measured.
 
     Args:
-        inputs: of the module, in the order of its arguments.
+        inputs: data inputs of the module, in the order of its arguments.
         train: batch normalisation uses the statistics of the batch.
     """
 
@@ -113,7 +122,9 @@ class Truth:
         self.state = copy.deepcopy(net.state_dict())
         self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
 
-    def loss_grad(self, data: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float64):
+    def loss_grad(
+        self, data: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float64
+    ) -> tuple[np.ndarray, float, np.ndarray]:
         """(output, loss, gradient (n,)) in the given precision, from the module's own parameters and statistics."""
         net = self.nets[dtype]
         net.load_state_dict(self.state)
@@ -129,7 +140,8 @@ class Truth:
         net = self.nets[torch.float64]
         net.load_state_dict(self.state)
         with torch.no_grad():
-            return net.eval()(*(cast(data[i.name], torch.float64) for i in self.inputs)).numpy()
+            output: torch.Tensor = net.eval()(*(cast(data[i.name], torch.float64) for i in self.inputs))
+        return output.numpy()
 
     def statistics(self) -> np.ndarray:
         """The running statistics after the latest `loss_grad`, float64."""
@@ -138,28 +150,32 @@ class Truth:
 
 
 def cast(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Floats in another precision; integers as they are."""
     return t.to(dtype) if t.is_floating_point() else t
 
 
 def check_semantics(
     target: Target, slots: Sequence[Slot], truth: Truth, fixed: Arrays, y_shape: tuple[int, ...] | None
 ) -> float:
-    """(a) over all cases; the worst error, or ParityError.
+    """Check (a) over all cases; the worst error.
 
     Args:
         target: a loss_grad graph of all slots.
         fixed: theta (and buffers) in float64.
+
+    Raises:
+        ParityError: an error is above SEMANTIC_LIMIT.
     """
     ready = reference.Evaluator(target.model(double=True))
     worst = 0.0
-    for case in cases(truth.train):
+    for case in list_cases(truth.train):
         data = draw(case, truth.inputs, y_shape)
         _, loss, grad = truth.loss_grad(data)
         out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
-        errors = {s.name: slot_error(out["grad"], grad, s) for s in slots}
+        errors = {s.name: measure_slot(out["grad"], grad, s) for s in slots}
         errors["the loss"] = abs(float(out["loss"]) - loss) / max(abs(loss), 1e-6)
         if "new_buffers" in out:
-            errors["the running statistics"] = relative(out["new_buffers"], truth.statistics())
+            errors["the running statistics"] = relative_error(out["new_buffers"], truth.statistics())
         worst_slot = max(errors, key=lambda k: errors[k] if np.isfinite(errors[k]) else np.inf)
         if not errors[worst_slot] <= SEMANTIC_LIMIT:
             raise ParityError("float64", case.name, worst_slot, errors[worst_slot], SEMANTIC_LIMIT)
@@ -167,24 +183,31 @@ def check_semantics(
     return worst
 
 
-def slot_error(got: np.ndarray, want: np.ndarray, slot: Slot) -> float:
-    """Largest difference in one tensor, relative to its largest entry."""
-    span = slice(slot.offset, slot.offset + slot.size)
-    scale = max(np.abs(want[span]).max(initial=0), NOISE * np.abs(want).max(initial=0), 1e-30)
-    return float(np.abs(got[span] - want[span]).max(initial=0) / scale)
+def measure_slot(got: np.ndarray, want: np.ndarray, slot: Slot) -> float:
+    """The largest difference in one tensor, relative to its largest entry."""
+    own, whole = float(np.abs(want[slot.span]).max(initial=0)), float(np.abs(want).max(initial=0))
+    scale = max(own, NOISE * whole, 1e-30)
+    return float(np.abs(got[slot.span] - want[slot.span]).max(initial=0) / scale)
 
 
 def check_float32(
     run: Callable[[Arrays], np.ndarray], truth: Truth, y_shape: tuple[int, ...] | None, batch: int = 3
 ) -> float:
-    """(b): `run` gives the float32 gradient for x, y, weights. The median relative L2 error, or ParityError."""
+    """Check (b); the median relative L2 error.
+
+    Args:
+        run: gives the float32 gradient for x, y and weights.
+
+    Raises:
+        ParityError: the errors are above their limits.
+    """
     errors, torch_errors = [], []
     for seed in FLOAT32_SEEDS:
         data = draw(Case("float32", seed, batch), truth.inputs, y_shape)
         want = truth.loss_grad(data)[2]
         single = {k: v.float().numpy() if v.is_floating_point() else v.numpy() for k, v in data.items()}
-        errors.append(relative(run(single), want))
-        torch_errors.append(relative(truth.loss_grad(data, torch.float32)[2], want))
+        errors.append(relative_error(run(single), want))
+        torch_errors.append(relative_error(truth.loss_grad(data, torch.float32)[2], want))
     median, limit = float(np.median(errors)), max(FLOAT32_LIMIT, TORCH_FACTOR * float(np.median(torch_errors)))
     if not median <= limit:
         raise ParityError("float32, median seed", f"seeds {FLOAT32_SEEDS}", "the gradient", median, limit)
@@ -193,5 +216,6 @@ def check_float32(
     return median
 
 
-def relative(got: np.ndarray, want: np.ndarray) -> float:
-    return float(np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-30))
+def relative_error(got: np.ndarray, want: np.ndarray) -> float:
+    """|got - want| / |want| in the L2 norm."""
+    return float(np.linalg.norm(got - want)) / max(float(np.linalg.norm(want)), 1e-30)

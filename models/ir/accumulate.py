@@ -1,9 +1,9 @@
 """Sums of adjoints.
 
-A value that is read in several places has the sum of their adjoints. Where the readers took disjoint slices (query, key
-and value of attention; the gates of a recurrence), each adjoint is a slice with zeros around. Putting the
-slices side by
-side is the same sum, with one copy instead of a padded copy and an addition per reader.
+The adjoint of a value that is read in several places is the sum of its readers' adjoints. Where the readers took
+disjoint slices (query, key and value of attention; the gates of a recurrence), each adjoint is a slice with zeros
+around it. Putting the slices side by side gives the same sum, with one copy instead of a padded copy and an addition
+per reader.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.ir.graph import Graph, Node
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
 
 
 @dataclass(frozen=True)
-class Placed:
-    """`part` at [start, end) of one axis of length `size`, zeros elsewhere."""
+class PaddedSlice:
+    """A value that is `part` at [start, end) of one axis of length `size`, and zero elsewhere."""
 
     part: str
     axis: int
@@ -25,9 +26,9 @@ class Placed:
     size: int
 
 
-def total(g: Graph, adjoints: Sequence[str]) -> str:
-    """The sum of all."""
-    joined = side_by_side(g, adjoints) if len(adjoints) > 1 else None
+def add_adjoints(g: OnnxGraph, adjoints: Sequence[str]) -> str:
+    """The sum of all adjoints of one value."""
+    joined = join_slices(g, adjoints) if len(adjoints) > 1 else None
     if joined:
         return joined
     out = adjoints[0]
@@ -36,9 +37,9 @@ def total(g: Graph, adjoints: Sequence[str]) -> str:
     return out
 
 
-def side_by_side(g: Graph, adjoints: Sequence[str]) -> str | None:
-    """The sum as one Concat, if the adjoints fill one axis without overlap."""
-    placed = [as_placed(g, g.makers.get(a)) for a in adjoints]
+def join_slices(g: OnnxGraph, adjoints: Sequence[str]) -> str | None:
+    """The sum as one Concat, or None if the adjoints do not fill one axis without overlap."""
+    placed = [find_slice(g, g.makers.get(a)) for a in adjoints]
     if any(p is None for p in placed):
         return None
     parts = sorted((p for p in placed if p), key=lambda p: p.start)
@@ -49,8 +50,8 @@ def side_by_side(g: Graph, adjoints: Sequence[str]) -> str | None:
     return g.concat([p.part for p in parts], parts[0].axis)
 
 
-def as_placed(g: Graph, n: Node | None) -> Placed | None:
-    """A Pad node with zeros along one axis."""
+def find_slice(g: OnnxGraph, n: OnnxNode | None) -> PaddedSlice | None:
+    """The slice that a node put zeros around along one axis; None for other nodes."""
     if n is None or n.op != "Pad" or len(n.inputs) != 2 or "mode" in n.attributes:
         return None
     both, rank = g.constants[n.inputs[1]].tolist(), g.rank(n.outputs[0])
@@ -60,4 +61,4 @@ def as_placed(g: Graph, n: Node | None) -> Placed | None:
     axis, size = axes[0], g.shape(n.outputs[0])[axes[0]]
     if not isinstance(size, int):
         return None
-    return Placed(n.inputs[0], axis, both[axis], size - both[rank + axis], size)
+    return PaddedSlice(n.inputs[0], axis, both[axis], size - both[rank + axis], size)

@@ -1,4 +1,4 @@
-"""Why a module cannot be compiled. Each refusal has a class of its own, so that a caller can tell them apart."""
+"""The reasons why a module cannot be compiled; each has a class of its own, so that a caller can tell them apart."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class UnsupportedPattern(CompileError):
 
 
 class TrainModeExport(CompileError):
-    """Something in the module behaves differently in training, and the graph would hold the evaluation form."""
+    """A part of the module behaves differently in training; the graph would only hold its evaluation form."""
 
 
 class DetachedGradient(CompileError):
-    """`detach`, `no_grad` or `.data`: autograd would stop there, the exported forward graph does not know."""
+    """`detach`, `no_grad` or `.data`: autograd stops there, but an exported forward graph does not show it."""
 
 
 class DataDependentControlFlow(CompileError):
@@ -37,7 +37,7 @@ class DataDependentControlFlow(CompileError):
 
 
 class SharedParameter(CompileError):
-    """One tensor under two names: it would be two places of theta."""
+    """One tensor has two names, so that it would lie at two places of theta."""
 
 
 class BatchSpecialised(CompileError):
@@ -45,7 +45,7 @@ class BatchSpecialised(CompileError):
 
 
 class UnknownShape(CompileError):
-    """A value whose shape is neither fixed nor proportional to the batch."""
+    """The shape of a value is neither fixed nor proportional to the batch."""
 
 
 class ParityError(CompileError):

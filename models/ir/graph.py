@@ -1,122 +1,123 @@
 """The graph that the rules write into: nodes, constants, and the shape of every value.
 
-All dimensions are numbers but one symbol, the batch; `Batch(k)` is k times its size. Floats are kept in float64 here:
-`proto.py` writes the same graph in float32 for devices and in float64 for the parity gate.
+Floats are kept in float64 here: `proto.py` writes the same graph in float32 for devices and in float64 for the gate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from models.ir.errors import UnknownShape, UnsupportedPattern
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import BatchDim, Dim, Shape, add_up, as_numbers, broadcast, multiply, reshape_sizes
+
+Backward = Callable[["OnnxGraph", str, Sequence[bool]], Sequence[str | None]]
 
 
 @dataclass(frozen=True)
-class Batch:
-    """`times` x the batch size, as a dimension."""
+class CustomGradient:
+    """The backward pass of several forward nodes that are differentiated as one.
 
-    times: int = 1
-
-
-Dim = int | Batch
-Shape = tuple[Dim, ...]
-Backward = Callable[["Graph", str, Sequence[bool]], Sequence[str | None]]
-
-
-@dataclass
-class Node:
-    """One operator. `where` is the path of the torch module that it came from."""
-
-    op: str
-    inputs: list[str]
-    outputs: list[str]
-    attributes: dict[str, Any] = field(default_factory=dict)
-    domain: str = ""
-    where: str = ""
-
-
-@dataclass(frozen=True)
-class Body:
-    """The graph inside a Scan. Values of the outer graph may be read by name."""
-
-    nodes: tuple[Node, ...]
-    inputs: tuple[tuple[str, Shape], ...]
-    outputs: tuple[tuple[str, Shape], ...]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Several forward nodes that are differentiated as one: adjoint of the output -> adjoints of the inputs."""
+    Attributes:
+        inputs: values that the nodes read. backward: (graph, adjoint of the output, which inputs are wanted) ->
+            adjoints of the inputs.
+    """
 
     inputs: tuple[str, ...]
     backward: Backward
 
 
-class Graph:
+class OnnxGraph:
     """Nodes in order of execution. Equal operators on equal inputs are written once.
 
     Attributes:
+        constants: name -> array. shapes: value -> its shape. dtypes: graph input -> "float", "int64", ...
+        custom_gradients: output of a group of nodes -> how that group is differentiated.
         makers: value -> the node that makes it, for values that were written here.
+        where: path of the torch module that new nodes are written for.
     """
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[OnnxNode] = []
         self.constants: dict[str, np.ndarray] = {}
         self.shapes: dict[str, Shape] = {}
         self.dtypes: dict[str, str] = {}
         self.inputs: list[str] = []
-        self.blocks: dict[str, Block] = {}
-        self.makers: dict[str, Node] = {}
+        self.custom_gradients: dict[str, CustomGradient] = {}
+        self.makers: dict[str, OnnxNode] = {}
         self.where = ""
         self._count = 0
         self._known: dict[Any, Any] = {}
 
     # -- values --------------------------------------------------------------------------------------------------
 
-    def fresh(self, stem: str) -> str:
-        """A name that no exporter uses."""
+    def new_name(self, stem: str) -> str:
+        """A name that neither the exporter nor this graph has used."""
         self._count += 1
         return f"ad.{stem}.{self._count}"
 
     def input(self, name: str, shape: Shape, dtype: str = "float") -> str:
+        """Declare an input of the graph; its name."""
         self.inputs.append(name)
         self.shapes[name], self.dtypes[name] = shape, dtype
         return name
 
     def shape(self, name: str) -> Shape:
+        """The shape of a value.
+
+        Raises:
+            UnknownShape: nobody has declared or observed it.
+        """
         if name not in self.shapes:
             raise UnknownShape(f"{self.where or 'the graph'}: the shape of {name} is not known")
         return self.shapes[name]
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """The shape of a value that does not depend on the batch.
+
+        Raises:
+            UnsupportedPattern: it does.
+        """
+        return as_numbers(self.shape(name), f"the shape of {name}", self.where)
+
+    def sample_shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a value without its first axis, which is usually the batch."""
+        return as_numbers(self.shape(name)[1:], f"the shape of {name}", self.where)
 
     def rank(self, name: str) -> int:
         return len(self.shape(name))
 
     def constant(self, array: Any) -> str:
+        """The name of a constant; equal ones are stored once."""
         array = np.asarray(array)
         if array.dtype == np.float32:
             array = array.astype(np.float64)
         key = ("constant", array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
-            name = self.fresh("constant")
+            name = self.new_name("constant")
             self.constants[name], self.shapes[name] = array, array.shape
             self._known[key] = name
-        return self._known[key]
+        return str(self._known[key])
 
     def scalar(self, x: float) -> str:
+        """The name of a constant without axes."""
         return self.constant(np.float64(x))
 
     def ints(self, values: Iterable[int]) -> str:
+        """The name of a constant vector of int64."""
         return self.constant(np.asarray(list(values), np.int64))
 
     # -- nodes ---------------------------------------------------------------------------------------------------
 
-    def take_nodes(self) -> list[Node]:
-        """All nodes, to be appended again one by one: none is there, so none is found instead of a new one."""
+    def take_nodes(self) -> list[OnnxNode]:
+        """Remove and return all nodes, for a pass that appends them again one by one.
+
+        What `op` remembers of them is forgotten too: it must not find a node that is no longer in the graph.
+        """
         nodes, self.nodes, self.makers = self.nodes, [], {}
         self._known = {k: v for k, v in self._known.items() if k[0] == "constant"}
         return nodes
@@ -124,7 +125,7 @@ class Graph:
     def op(
         self, kind: str, *inputs: str, shape: Shape | None = None, output: str = "", domain: str = "", **attributes: Any
     ) -> str:
-        """Append an operator with one output; its name."""
+        """Append an operator with one output; the name of that output."""
         return self.ops(
             kind, *inputs, shapes=[shape], outputs=[output] if output else None, domain=domain, **attributes
         )[0]
@@ -141,18 +142,20 @@ class Graph:
         """Append an operator with several outputs, or find the equal one that is there."""
         key = (kind, domain, inputs, len(shapes), tuple(sorted((k, repr(v)) for k, v in attributes.items())))
         if outputs is None and key in self._known:
-            return self._known[key]
-        names = tuple(outputs or [self.fresh(kind.lower()) for _ in shapes])
-        self.nodes.append(Node(kind, list(inputs), list(names), attributes, domain, self.where))
+            return tuple(self._known[key])
+        names = tuple(outputs or [self.new_name(kind.lower()) for _ in shapes])
+        self.nodes.append(OnnxNode(kind, list(inputs), list(names), attributes, domain, self.where))
         self.makers.update(dict.fromkeys(names, self.nodes[-1]))
         self.shapes.update({n: tuple(s) for n, s in zip(names, shapes, strict=True) if s is not None})
         self._known[key] = names
         return names
 
     def binary(self, kind: str, a: str, b: str) -> str:
+        """An operator on two values that are broadcast to each other."""
         return self.op(kind, a, b, shape=broadcast(self.shape(a), self.shape(b)))
 
     def unary(self, kind: str, a: str, **attributes: Any) -> str:
+        """An operator on one value that keeps its shape."""
         return self.op(kind, a, shape=self.shape(a), **attributes)
 
     def add(self, a: str, b: str) -> str:
@@ -170,7 +173,8 @@ class Graph:
     def neg(self, a: str) -> str:
         return self.unary("Neg", a)
 
-    def scaled(self, a: str, factor: float) -> str:
+    def scale(self, a: str, factor: float) -> str:
+        """`a` times a number."""
         return a if factor == 1 else self.mul(a, self.scalar(factor))
 
     def as_float(self, mask: str) -> str:
@@ -181,22 +185,24 @@ class Graph:
         """1 where the comparison holds, else 0."""
         return self.as_float(self.binary(kind, a, b))
 
-    def where_(self, condition: str, a: str, b: str) -> str:
+    def select(self, condition: str, a: str, b: str) -> str:
+        """`a` where the condition holds, else `b`."""
         shape = broadcast(broadcast(self.shape(a), self.shape(b)), self.shape(condition))
         return self.op("Where", condition, a, b, shape=shape)
 
     # -- shapes --------------------------------------------------------------------------------------------------
 
     def reshape(self, x: str, shape: Sequence[Dim]) -> str:
+        """`x` in another shape, of which one dimension at most depends on the batch."""
         shape = tuple(shape)
         if self.shapes.get(x) == shape:
             return x
-        if sum(isinstance(d, Batch) for d in shape) > 1:
+        if sum(isinstance(d, BatchDim) for d in shape) > 1:
             raise UnsupportedPattern(f"reshape to {shape}: the batch in two dimensions", self.where)
-        return self.op("Reshape", x, self.ints(-1 if isinstance(d, Batch) else d for d in shape), shape=shape)
+        return self.op("Reshape", x, self.ints(reshape_sizes(shape)), shape=shape)
 
     def transpose(self, x: str, perm: Sequence[int]) -> str:
-        """Two in a row are one, or none."""
+        """Permute axes; two transpositions in a row become one, or none."""
         before = self.makers.get(x)
         if before is not None and before.op == "Transpose" and "perm" in before.attributes:
             x, perm = before.inputs[0], [before.attributes["perm"][p] for p in perm]
@@ -211,6 +217,7 @@ class Graph:
         return self.transpose(x, [*range(r - 2), r - 1, r - 2])
 
     def slice(self, x: str, axis: int, start: int, end: int, step: int = 1) -> str:
+        """The positions start, start + step, ... before end of one axis."""
         return self.slices(x, [axis], [start], [end], [step])
 
     def slices(self, x: str, axes: Sequence[int], start: Sequence[int], end: Sequence[int], step: Sequence[int]) -> str:
@@ -221,7 +228,7 @@ class Graph:
             "Slice", x, self.ints(start), self.ints(end), self.ints(axes), self.ints(step), shape=tuple(shape)
         )
 
-    def flipped(self, x: str, axes: Sequence[int]) -> str:
+    def flip(self, x: str, axes: Sequence[int]) -> str:
         """Reversed along `axes`; axes of length 1 are left alone."""
         shape = self.shape(x)
         axes = [a for a in axes if shape[a] != 1]
@@ -237,15 +244,16 @@ class Graph:
         if not any(before) and not any(after):
             return x
         shape = tuple(
-            d if isinstance(d, Batch) else d + b + a for d, b, a in zip(self.shape(x), before, after, strict=True)
+            d if isinstance(d, BatchDim) else d + b + a for d, b, a in zip(self.shape(x), before, after, strict=True)
         )
         return self.op("Pad", x, self.ints([*before, *after]), shape=shape)
 
     def concat(self, parts: Sequence[str], axis: int) -> str:
+        """The parts one after the other along an axis."""
         if len(parts) == 1:
             return parts[0]
         shape = list(self.shape(parts[0]))
-        shape[axis] = total(self.shape(p)[axis] for p in parts)
+        shape[axis] = add_up(self.shape(p)[axis] for p in parts)
         return self.op("Concat", *parts, axis=axis, shape=tuple(shape))
 
     def expand_like(self, x: str, like: str) -> str:
@@ -256,16 +264,19 @@ class Graph:
         return self.op("Expand", x, self.op("Shape", like, shape=(len(shape),)), shape=shape)
 
     def zeros(self, shape: Shape, like: str = "") -> str:
-        """Zeros; of the shape of `like` where the batch is in it."""
-        if any(isinstance(d, Batch) for d in shape):
+        """Zeros; `like` has that shape, and is needed where it depends on the batch."""
+        if any(isinstance(d, BatchDim) for d in shape):
             return self.op("ConstantOfShape", self.op("Shape", like, shape=(len(shape),)), shape=shape)
-        return self.op("ConstantOfShape", self.ints(shape), shape=shape)
+        return self.op("ConstantOfShape", self.ints(as_numbers(shape)), shape=shape)
 
-    def filled(self, count: Dim, value: float, like: str) -> str:
-        """A vector. A length that depends on the batch is read from an input, or else from axis 0 of `like`."""
-        if not isinstance(count, Batch):
+    def fill(self, count: Dim, value: float, like: str) -> str:
+        """A vector of `count` equal numbers.
+
+        A length that depends on the batch is read from an input, or else from axis 0 of `like`.
+        """
+        if not isinstance(count, BatchDim):
             return self.constant(np.full(count, value, np.float64))
-        whole = next((i for i in self.inputs if self.shapes[i][:1] == (Batch(),)), "")
+        whole = next((i for i in self.inputs if self.shapes[i][:1] == (BatchDim(),)), "")
         size = self.op("Shape", whole or like, start=0, end=1, shape=(1,))
         if whole and count.times != 1:
             size = self.op("Mul", size, self.ints([count.times]), shape=(1,))
@@ -274,12 +285,15 @@ class Graph:
     # -- sums and products ---------------------------------------------------------------------------------------
 
     def sum(self, x: str, axes: Iterable[int], keep: bool = False) -> str:
-        """Over leading axes by a product with ones, which is up to four times as fast there as ReduceSum."""
+        """The sum over axes.
+
+        Over leading axes it is written as a product with ones, up to four times as fast there as ReduceSum.
+        """
         shape, axes = self.shape(x), sorted(a % self.rank(x) for a in axes)
         if axes and axes == list(range(len(axes))) and len(axes) < len(shape):
             rest = shape[len(axes) :]
-            rows = self.reshape(x, (product(shape[: len(axes)]), product(rest)))
-            ones = self.filled(self.shape(rows)[0], 1.0, like=rows)
+            rows = self.reshape(x, (multiply(shape[: len(axes)]), multiply(rest)))
+            ones = self.fill(self.shape(rows)[0], 1.0, like=rows)
             summed = self.matmul(self.reshape(ones, (1, self.shape(rows)[0])), rows)
             return self.reshape(summed, (*(1 for _ in axes if keep), *rest))
         return self._reduce("ReduceSum", x, axes, keep)
@@ -296,6 +310,7 @@ class Graph:
         return self.op(kind, x, self.ints(axes), keepdims=int(keep), shape=kept)
 
     def matmul(self, a: str, b: str) -> str:
+        """The products of the matrices in the last two axes."""
         sa, sb = self.shape(a), self.shape(b)
         return self.op("MatMul", a, b, shape=(*broadcast(sa[:-2], sb[:-2]), sa[-2], sb[-1]))
 
@@ -312,52 +327,3 @@ class Graph:
         lead = len(have) - len(shape)
         axes = [*range(lead), *(lead + i for i, d in enumerate(shape) if d == 1 and have[lead + i] != 1)]
         return self.reshape(self.sum(gradient, axes), shape)
-
-
-def broadcast(a: Shape, b: Shape) -> Shape:
-    n = max(len(a), len(b))
-    a, b = (1,) * (n - len(a)) + tuple(a), (1,) * (n - len(b)) + tuple(b)
-    return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
-
-
-def product(dims: Iterable[Dim]) -> Dim:
-    """The size of axes that are merged."""
-    dims = list(dims)
-    number = prod(d for d in dims if isinstance(d, int))
-    batches = [d.times for d in dims if isinstance(d, Batch)]
-    if len(batches) > 1:
-        raise UnsupportedPattern("two dimensions that depend on the batch are merged")
-    return Batch(number * batches[0]) if batches else number
-
-
-def divided(size: Dim, by: int) -> Dim:
-    """The size of an axis that is cut into `by`."""
-    return Batch(size.times // by) if isinstance(size, Batch) else size // by
-
-
-def total(dims: Iterable[Dim]) -> Dim:
-    """The size of axes that are put one after the other."""
-    dims = list(dims)
-    if all(isinstance(d, int) for d in dims):
-        return sum(dims)
-    if all(isinstance(d, Batch) for d in dims):
-        return Batch(sum(d.times for d in dims))
-    raise UnsupportedPattern("a concatenation of the batch with something else")
-
-
-def static(dims: Iterable[Dim], what: str, where: str = "") -> tuple[int, ...]:
-    """The dimensions as numbers, or a refusal."""
-    dims = tuple(dims)
-    if any(isinstance(d, Batch) for d in dims):
-        raise UnsupportedPattern(
-            f"{what} over the batch axis", where, "samples of a batch must not depend on each other"
-        )
-    return dims
-
-
-def concrete(shape: Shape, batch: int) -> tuple[int, ...]:
-    """The shape for one batch size."""
-    return tuple(d.times * batch if isinstance(d, Batch) else d for d in shape)
-
-
-Feeds = Mapping[str, np.ndarray]

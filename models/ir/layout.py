@@ -1,41 +1,22 @@
-"""Where every parameter of a torch module lies in theta, and every buffer in the vector of running statistics."""
+"""The layout of a torch module: the place of every parameter in theta, and of every buffer in its own vector."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
 
-from models.ir.errors import SharedParameter
+from edge_sdk.algebra.vectors import Slot
+from models.ir.errors import CompileError, SharedParameter
 
 NORMS = (nn.GroupNorm, nn.LayerNorm, nn.modules.batchnorm._NormBase)
 CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
 
-@dataclass(frozen=True)
-class Slot:
-    """One tensor inside a flat vector; `kind` and `group` as in the bundle's layout (models/README.md)."""
-
-    name: str
-    shape: tuple[int, ...]
-    offset: int
-    kind: str
-    group: str
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
-
-    def as_json(self) -> dict:
-        return asdict(self) | {"shape": list(self.shape)}
-
-
-def parameter_slots(module: nn.Module, groups: Mapping[str, str] | None = None) -> list[Slot]:
-    """Trainable parameters in torch's order.
+def lay_out_parameters(module: nn.Module, groups: Mapping[str, str] | None = None) -> list[Slot]:
+    """The slots of trainable parameters, in torch's order.
 
     Args:
         module: with float parameters, each under one name.
@@ -44,27 +25,31 @@ def parameter_slots(module: nn.Module, groups: Mapping[str, str] | None = None) 
 
     Raises:
         SharedParameter: a tensor has two names.
+        CompileError: a parameter has no elements.
     """
     refuse_shared(module)
-    kinds = parameter_kinds(module)
-    slots, offset = [], 0
-    for name, p in module.named_parameters():
-        slots.append(Slot(name, tuple(p.shape) or (1,), offset, kinds[name], group_of(name, groups)))
-        offset += p.numel()
-    return slots
+    kinds = find_kinds(module)
+    return lay_out((name, p, kinds[name], find_group(name, groups)) for name, p in module.named_parameters())
 
 
-def buffer_slots(module: nn.Module) -> list[Slot]:
-    """Float buffers (running statistics); counters are left out."""
-    slots, offset = [], 0
-    for name, b in module.named_buffers():
-        if b.is_floating_point():
-            slots.append(Slot(name, tuple(b.shape) or (1,), offset, "other", ""))
-            offset += b.numel()
+def lay_out_buffers(module: nn.Module) -> list[Slot]:
+    """The slots of float buffers (running statistics); counters are left out."""
+    return lay_out((name, b, "other", "") for name, b in module.named_buffers() if b.is_floating_point())
+
+
+def lay_out(tensors: Iterable[tuple[str, torch.Tensor, str, str]]) -> list[Slot]:
+    """Slots without gaps for (name, tensor, kind, group)."""
+    slots, offset = list[Slot](), 0
+    for name, tensor, kind, group in tensors:
+        if not tensor.numel():
+            raise CompileError(f"{name} has no elements: shape {tuple(tensor.shape)}; leave it out of the module")
+        slots.append(Slot(name, tuple(tensor.shape) or (1,), offset, kind, group))
+        offset += tensor.numel()
     return slots
 
 
 def refuse_shared(module: nn.Module) -> None:
+    """Raise SharedParameter if a tensor has two names."""
     seen: dict[int, str] = {}
     for name, p in module.named_parameters(remove_duplicate=False):
         if id(p) in seen:
@@ -72,16 +57,17 @@ def refuse_shared(module: nn.Module) -> None:
         seen[id(p)] = name
 
 
-def parameter_kinds(module: nn.Module) -> dict[str, str]:
-    """Parameter name -> kind of its layer; every vector of a layer other than a norm is a bias."""
+def find_kinds(module: nn.Module) -> dict[str, str]:
+    """Name of a parameter -> its kind, which says what layer it belongs to."""
     kinds = {}
     for path, layer in module.named_modules():
         for name, p in layer.named_parameters(recurse=False):
-            kinds[f"{path}.{name}" if path else name] = kind_of(layer, name, p)
+            kinds[f"{path}.{name}" if path else name] = find_kind(layer, name, p)
     return kinds
 
 
-def kind_of(layer: nn.Module, name: str, p: torch.Tensor) -> str:
+def find_kind(layer: nn.Module, name: str, p: torch.Tensor) -> str:
+    """One of edge_sdk.algebra.vectors.KINDS."""
     if isinstance(layer, NORMS):
         return "norm"
     if isinstance(layer, RECURRENT):
@@ -95,7 +81,8 @@ def kind_of(layer: nn.Module, name: str, p: torch.Tensor) -> str:
     return "embedding" if isinstance(layer, nn.Embedding) else "other"
 
 
-def group_of(name: str, groups: Mapping[str, str] | None) -> str:
+def find_group(name: str, groups: Mapping[str, str] | None) -> str:
+    """The layer group of a parameter; "" if none of the prefixes fits."""
     if groups is None:
         return name.split(".")[0]
     for group, prefixes in groups.items():
@@ -104,13 +91,8 @@ def group_of(name: str, groups: Mapping[str, str] | None) -> str:
     return ""
 
 
-def flatten(tensors: Mapping[str, torch.Tensor], slots: list[Slot]) -> torch.Tensor:
-    """(n,): all tensors of the slots, one after the other."""
+def flatten(tensors: Mapping[str, torch.Tensor], slots: Sequence[Slot]) -> torch.Tensor:
+    """All tensors of the slots, one after the other, (n,)."""
     if not slots:
         return torch.zeros(0)
     return torch.cat([tensors[s.name].detach().reshape(-1) for s in slots])
-
-
-def unflatten(theta: torch.Tensor, slots: list[Slot], shapes: Mapping[str, torch.Size]) -> dict[str, torch.Tensor]:
-    """Views of theta under the module's names, with the module's shapes (scalars too)."""
-    return {s.name: theta[s.offset : s.offset + s.size].reshape(shapes[s.name]) for s in slots}

@@ -1,4 +1,4 @@
-"""Losses as graphs: a loss is sum_i weight_i * loss_i over the samples, and its adjoint with respect to the output.
+"""Losses as graphs: sum_i weight_i * loss_i over the samples, and the adjoint of that with respect to the output.
 
 weights = 1/B gives the mean; weight 0 masks a sample. Where a sample has several outputs, loss_i is their mean.
 """
@@ -11,63 +11,82 @@ from math import prod
 import numpy as np
 
 from models.ir.errors import CompileError
-from models.ir.graph import Graph
+from models.ir.graph import OnnxGraph
+from models.ir.shapes import Dim, as_number
 
-LossGraph = Callable[[Graph, str], tuple[str, str]]
+WriteLoss = Callable[[OnnxGraph, str], tuple[str, str]]
+"""(graph, output of the module) -> names of the loss and of the adjoint of the output."""
 
 
-def cross_entropy(g: Graph, output: str) -> tuple[str, str]:
-    """-log softmax(z)[y] with labels y int64 (B,); adjoint w (softmax(z) - onehot(y)). One LogSoftmax serves both."""
-    batch, classes = matrix(g, output)
+def cross_entropy(g: OnnxGraph, output: str) -> tuple[str, str]:
+    """-log softmax(z)[y] with labels y int64 (B,); its adjoint is w (softmax(z) - onehot(y)).
+
+    One LogSoftmax serves both.
+    """
+    batch, classes = require_matrix(g, output)
     g.input("y", (batch,), "int64")
     weights = g.reshape(g.input("weights", (batch,)), (batch, 1))
     log_p = g.op("LogSoftmax", output, axis=1, shape=(batch, classes))
     values = g.constant(np.asarray([0.0, 1.0]))
-    hot = g.op("OneHot", "y", g.constant(np.int64(classes)), values, axis=1, shape=(batch, classes))
+    depth = g.constant(np.int64(as_number(classes, "the number of classes")))
+    hot = g.op("OneHot", "y", depth, values, axis=1, shape=(batch, classes))
     loss = g.neg(g.sum(g.mul(g.mul(log_p, hot), weights), [0, 1]))
     return loss, g.mul(g.sub(g.unary("Exp", log_p), hot), weights)
 
 
-def binary_cross_entropy(g: Graph, output: str) -> tuple[str, str]:
-    """max(z, 0) - z y + log(1 + exp(-|z|)), y float in [0, 1] of the output's shape; adjoint w (sigmoid(z) - y) / K."""
-    y, weights, count = per_output(g, output)
+def binary_cross_entropy(g: OnnxGraph, output: str) -> tuple[str, str]:
+    """max(z, 0) - z y + log(1 + exp(-|z|)) with y float in [0, 1], of the output's shape.
+
+    Its adjoint is w (sigmoid(z) - y) / K, with K outputs per sample.
+    """
+    y, weights, count = add_targets(g, output)
     tail = g.unary("Log", g.add(g.unary("Exp", g.neg(g.unary("Abs", output))), g.scalar(1)))
     each = g.add(g.sub(g.unary("Relu", output), g.mul(output, y)), tail)
-    return weighted(g, each, weights, count), slope(g, g.sub(g.unary("Sigmoid", output), y), weights, 1 / count)
+    return sum_weighted(g, each, weights, count), weigh_adjoint(
+        g, g.sub(g.unary("Sigmoid", output), y), weights, 1 / count
+    )
 
 
-def mean_squared_error(g: Graph, output: str) -> tuple[str, str]:
-    """(z - y)^2, y float of the output's shape; adjoint 2 w (z - y) / K."""
-    y, weights, count = per_output(g, output)
+def mean_squared_error(g: OnnxGraph, output: str) -> tuple[str, str]:
+    """(z - y)^2 with y float, of the output's shape; its adjoint is 2 w (z - y) / K, with K outputs per sample."""
+    y, weights, count = add_targets(g, output)
     d = g.sub(output, y)
-    return weighted(g, g.mul(d, d), weights, count), slope(g, d, weights, 2 / count)
+    return sum_weighted(g, g.mul(d, d), weights, count), weigh_adjoint(g, d, weights, 2 / count)
 
 
-def matrix(g: Graph, output: str):
+def require_matrix(g: OnnxGraph, output: str) -> tuple[Dim, Dim]:
+    """The shape (batch, classes) of the output.
+
+    Raises:
+        CompileError: it has another number of axes.
+    """
     shape = g.shape(output)
     if len(shape) != 2:
         raise CompileError(
             f"cross entropy needs an output of (batch, classes), this module's has shape {shape[1:]} per sample"
         )
-    return shape
+    return shape[0], shape[1]
 
 
-def per_output(g: Graph, output: str) -> tuple[str, str, int]:
+def add_targets(g: OnnxGraph, output: str) -> tuple[str, str, int]:
+    """Declare the inputs y and weights; y, the weights ready to broadcast, and K, the outputs per sample."""
     shape = g.shape(output)
     y = g.input("y", shape)
     weights = g.reshape(g.input("weights", shape[:1]), (shape[0], *(1 for _ in shape[1:])))
-    return y, weights, prod(shape[1:])
+    return y, weights, prod(g.sample_shape(output))
 
 
-def weighted(g: Graph, each: str, weights: str, count: int) -> str:
-    return g.scaled(g.sum(g.mul(each, weights), range(g.rank(each))), 1 / count)
+def sum_weighted(g: OnnxGraph, each: str, weights: str, count: int) -> str:
+    """The weighted sum over samples of the mean over a sample's `count` outputs."""
+    return g.scale(g.sum(g.mul(each, weights), range(g.rank(each))), 1 / count)
 
 
-def slope(g: Graph, d: str, weights: str, factor: float) -> str:
-    return g.mul(d, g.scaled(weights, factor))
+def weigh_adjoint(g: OnnxGraph, d: str, weights: str, factor: float) -> str:
+    """d times its sample's weight times a factor."""
+    return g.mul(d, g.scale(weights, factor))
 
 
-LOSSES: dict[str, LossGraph] = {
+LOSSES: dict[str, WriteLoss] = {
     "cross_entropy": cross_entropy,
     "binary_cross_entropy": binary_cross_entropy,
     "mean_squared_error": mean_squared_error,

@@ -1,13 +1,13 @@
-"""Float64 evaluation of a graph, independent of onnxruntime: onnx's own reference evaluator.
+"""Float64 evaluation of a graph, independent of onnxruntime, by onnx's own reference evaluator.
 
-Operators that it lacks, or is slow at, are written here after the ONNX specification, with numpy and torch's
-float64 kernels.
+Operators that it lacks, or computes slowly, are written here after the ONNX specification, with numpy and torch's
+float64 kernels. Each class has the name of its operator, and `_run` the operator's attributes as keywords.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -21,36 +21,50 @@ TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3
 POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 
+Arrays = dict[str, np.ndarray]
+
+
 class Evaluator:
-    """A graph, ready to run. Values that are not finite come out as such, without a warning on the way."""
+    """A graph, ready to run. Infinities and NaN are passed on without a warning."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         operators = [Conv, ConvTranspose, MaxPool, MaxUnpool, Pad, Erf, LogSoftmax, Scan, GRU, LSTM]
         self.inner = ReferenceEvaluator(model, new_ops=operators)
         self.inputs = list(self.inner.input_names)
 
-    def __call__(self, feeds: Mapping[str, np.ndarray], everything: bool = False) -> dict[str, np.ndarray]:
-        """Output name (or, with `everything`, name of any value) -> value. Feeds that are no inputs are left out."""
+    def __call__(self, feeds: Mapping[str, np.ndarray], everything: bool = False) -> Arrays:
+        """Run the graph.
+
+        Args:
+            feeds: name -> value, for all inputs; others are ignored.
+            everything: return every value of the graph, not only its outputs.
+
+        Returns:
+            name -> value.
+        """
         given = {k: feeds[k] for k in self.inputs}
         with np.errstate(all="ignore"):
             if everything:
-                return self.inner.run(None, given, intermediate=True)
-            return dict(zip(self.inner.output_names, self.inner.run(None, given), strict=True))
+                return cast(Arrays, self.inner.run(None, given, intermediate=True))
+            return dict(zip(self.inner.output_names, cast(list[np.ndarray], self.inner.run(None, given)), strict=True))
 
 
-def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Output name -> value, once."""
+def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> Arrays:
+    """Run a graph once: output name -> value."""
     return Evaluator(model)(feeds)
 
 
-def windows(nd: int, pads: Any, strides: Any, dilations: Any, auto_pad: Any) -> tuple[list[int], list[int], list[int]]:
+def fill_defaults(
+    nd: int, pads: Any, strides: Any, dilations: Any, auto_pad: Any
+) -> tuple[list[int], list[int], list[int]]:
+    """Padding, strides and dilations of a window with `nd` axes, with ONNX's defaults."""
     if auto_pad not in (None, "NOTSET", "VALID"):
         raise NotImplementedError(f"auto_pad {auto_pad} in the reference evaluator")
     return list(pads or [0] * 2 * nd), list(strides or [1] * nd), list(dilations or [1] * nd)
 
 
-def padded(x: np.ndarray, pads: list[int], value: float = 0.0) -> torch.Tensor:
-    """x with spatial padding in ONNX's order."""
+def pad_positions(x: np.ndarray, pads: list[int], value: float = 0.0) -> torch.Tensor:
+    """x padded along its positions; sizes as ONNX orders them: all before, then all after."""
     nd = len(pads) // 2
     flat = [v for i in reversed(range(nd)) for v in (pads[i], pads[nd + i])]
     return F.pad(torch.from_numpy(np.array(x, order="C")), flat, value=value)
@@ -59,12 +73,25 @@ def padded(x: np.ndarray, pads: list[int], value: float = 0.0) -> torch.Tensor:
 class Conv(OpRun):
     op_domain = ""
 
-    def _run(self, x, w, b=None, auto_pad=None, dilations=None, group=None, kernel_shape=None, pads=None, strides=None):
+    def _run(
+        self,
+        x: np.ndarray,
+        w: np.ndarray,
+        b: Any = None,
+        auto_pad: Any = None,
+        dilations: Any = None,
+        group: Any = None,
+        kernel_shape: Any = None,
+        pads: Any = None,
+        strides: Any = None,
+    ) -> tuple[np.ndarray, ...]:
         nd = x.ndim - 2
-        pads, strides, dilations = windows(nd, pads, strides, dilations, auto_pad)
+        pads, strides, dilations = fill_defaults(nd, pads, strides, dilations, auto_pad)
         bias = None if b is None else torch.from_numpy(np.array(b))
         weight = torch.from_numpy(np.array(w, order="C"))
-        y = CONVOLUTIONS[nd](padded(x, pads), weight, bias, stride=strides, dilation=dilations, groups=group or 1)
+        y = CONVOLUTIONS[nd](
+            pad_positions(x, pads), weight, bias, stride=strides, dilation=dilations, groups=group or 1
+        )
         return (y.numpy(),)
 
 
@@ -72,17 +99,27 @@ class ConvTranspose(OpRun):
     op_domain = ""
 
     def _run(
-        self, x, w, b=None, auto_pad=None, dilations=None, group=None, kernel_shape=None, output_padding=None,
-        output_shape=None, pads=None, strides=None,
-    ):  # fmt: skip
+        self,
+        x: np.ndarray,
+        w: np.ndarray,
+        b: Any = None,
+        auto_pad: Any = None,
+        dilations: Any = None,
+        group: Any = None,
+        kernel_shape: Any = None,
+        output_padding: Any = None,
+        output_shape: Any = None,
+        pads: Any = None,
+        strides: Any = None,
+    ) -> tuple[np.ndarray, ...]:
         nd = x.ndim - 2
-        pads, strides, dilations = windows(nd, pads, strides, dilations, auto_pad)
+        pads, strides, dilations = fill_defaults(nd, pads, strides, dilations, auto_pad)
         weight = torch.from_numpy(np.array(w, order="C"))
         y = TRANSPOSED[nd](
             torch.from_numpy(np.array(x, order="C")), weight, stride=strides, dilation=dilations, groups=group or 1
         )
         extra = list(output_padding or [0] * nd)
-        # the transposed map has no minimum size: grow by output_padding first, then cut the pads off
+        # grow by output_padding first, then cut the padding off: the other way round could leave nothing in between
         y = F.pad(y, [v for e in reversed(extra) for v in (0, e)])
         cut = tuple(slice(pads[i], y.shape[2 + i] - pads[nd + i]) for i in range(nd))
         y = y[(slice(None), slice(None), *cut)]
@@ -92,24 +129,24 @@ class ConvTranspose(OpRun):
 
 
 class MaxPool(OpRun):
-    """Values, and indices into the whole flattened input."""
+    """The largest values, and their indices in the whole flattened input."""
 
     op_domain = ""
 
     def _run(
         self,
-        x,
-        auto_pad=None,
-        ceil_mode=None,
-        dilations=None,
-        kernel_shape=None,
-        pads=None,
-        storage_order=None,
-        strides=None,
-    ):
+        x: np.ndarray,
+        auto_pad: Any = None,
+        ceil_mode: Any = None,
+        dilations: Any = None,
+        kernel_shape: Any = None,
+        pads: Any = None,
+        storage_order: Any = None,
+        strides: Any = None,
+    ) -> tuple[np.ndarray, ...]:
         nd = x.ndim - 2
-        pads, strides, dilations = windows(nd, pads, strides, dilations, auto_pad)
-        source = padded(x, pads, -np.inf)
+        pads, strides, dilations = fill_defaults(nd, pads, strides, dilations, auto_pad)
+        source = pad_positions(x, pads, -np.inf)
         y, index = POOLS[nd](source, list(kernel_shape), strides, 0, dilations, bool(ceil_mode), return_indices=True)
         inner = np.stack(np.unravel_index(index.numpy(), source.shape[2:])) - np.reshape(
             pads[:nd], (nd,) + (1,) * x.ndim
@@ -123,18 +160,28 @@ class MaxPool(OpRun):
 class MaxUnpool(OpRun):
     op_domain = ""
 
-    def _run(self, x, index, output_shape=None, kernel_shape=None, pads=None, strides=None):
+    def _run(
+        self,
+        x: np.ndarray,
+        index: np.ndarray,
+        output_shape: Any = None,
+        kernel_shape: Any = None,
+        pads: Any = None,
+        strides: Any = None,
+    ) -> tuple[np.ndarray, ...]:
         out = np.zeros(int(np.prod(output_shape)), x.dtype)
         out[index.reshape(-1)] = x.reshape(-1)
         return (out.reshape(tuple(int(d) for d in output_shape)),)
 
 
 class Pad(OpRun):
-    """Negative sizes cut off."""
+    """Padding; negative sizes cut positions off."""
 
     op_domain = ""
 
-    def _run(self, x, pads, value=None, axes=None, mode=None):
+    def _run(
+        self, x: np.ndarray, pads: np.ndarray, value: Any = None, axes: Any = None, mode: Any = None
+    ) -> tuple[np.ndarray, ...]:
         axes = list(range(x.ndim)) if axes is None else [int(a) % x.ndim for a in axes]
         before, after = np.zeros(x.ndim, int), np.zeros(x.ndim, int)
         before[axes], after[axes] = pads[: len(axes)], pads[len(axes) :]
@@ -148,19 +195,19 @@ class Pad(OpRun):
 class Erf(OpRun):
     op_domain = ""
 
-    def _run(self, x):
+    def _run(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
         return (torch.erf(torch.from_numpy(np.array(x))).numpy(),)
 
 
 class LogSoftmax(OpRun):
     op_domain = ""
 
-    def _run(self, x, axis=None):
+    def _run(self, x: np.ndarray, axis: Any = None) -> tuple[np.ndarray, ...]:
         return (torch.log_softmax(torch.from_numpy(np.array(x)), -1 if axis is None else axis).numpy(),)
 
 
 class Scan(OpRun):
-    """In both directions of time. The body may read values of the outer graph."""
+    """A loop over time in either direction; its body may read values of the outer graph."""
 
     op_domain = ""
 
@@ -169,22 +216,23 @@ class Scan(OpRun):
 
     def _run(
         self,
-        *args,
-        context=None,
-        body=None,
-        num_scan_inputs=None,
-        scan_input_directions=None,
-        scan_output_directions=None,
-        **rest,
-    ):
-        names, made = self.body.input_names, self.body.output_names
+        *args: Any,
+        context: Any = None,
+        body: Any = None,
+        num_scan_inputs: Any = None,
+        scan_input_directions: Any = None,
+        scan_output_directions: Any = None,
+        **rest: Any,
+    ) -> tuple[np.ndarray, ...]:
+        graph: Any = vars(self)["body"]
+        names, made = graph.input_names, graph.output_names
         count = len(args) - num_scan_inputs
         ways_in = scan_input_directions or [0] * num_scan_inputs
         ways_out = scan_output_directions or [0] * (len(made) - count)
         sequences = [v[::-1] if way else v for v, way in zip(args[count:], ways_in, strict=True)]
         states, steps = list(args[:count]), []
         for now in zip(*sequences, strict=True):
-            values = self.body.run(None, {**(context or {}), **dict(zip(names, [*states, *now], strict=True))})
+            values = graph.run(None, {**(context or {}), **dict(zip(names, [*states, *now], strict=True))})
             states = values[:count]
             steps.append(values[count:])
         outs = [np.stack(v) for v in zip(*steps, strict=True)]
@@ -192,10 +240,12 @@ class Scan(OpRun):
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    """1 / (1 + exp(-x))."""
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def directions(direction: str | None) -> list[bool]:
+def list_directions(direction: str | None) -> list[bool]:
+    """The directions of a recurrent operator: True runs from the last step to the first."""
     return {"reverse": [True], "bidirectional": [False, True]}.get(direction or "forward", [False])
 
 
@@ -203,10 +253,20 @@ class GRU(OpRun):
     op_domain = ""
 
     def _run(
-        self, x, w, r, b=None, lengths=None, h0=None, direction=None, hidden_size=None, linear_before_reset=None, **rest
-    ):
+        self,
+        x: np.ndarray,
+        w: np.ndarray,
+        r: np.ndarray,
+        b: Any = None,
+        lengths: Any = None,
+        h0: Any = None,
+        direction: Any = None,
+        hidden_size: Any = None,
+        linear_before_reset: Any = None,
+        **rest: Any,
+    ) -> tuple[np.ndarray, ...]:
         outs, last = [], []
-        for d, against in enumerate(directions(direction)):
+        for d, against in enumerate(list_directions(direction)):
             wb, rb = np.split(b[d], 2) if b is not None else (0.0, 0.0)
             h = np.zeros((x.shape[1], hidden_size), x.dtype) if h0 is None else h0[d]
             steps = []
@@ -224,9 +284,22 @@ class GRU(OpRun):
 class LSTM(OpRun):
     op_domain = ""
 
-    def _run(self, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None, direction=None, hidden_size=None, **rest):
+    def _run(
+        self,
+        x: np.ndarray,
+        w: np.ndarray,
+        r: np.ndarray,
+        b: Any = None,
+        lengths: Any = None,
+        h0: Any = None,
+        c0: Any = None,
+        p: Any = None,
+        direction: Any = None,
+        hidden_size: Any = None,
+        **rest: Any,
+    ) -> tuple[np.ndarray, ...]:
         outs, last, cells = [], [], []
-        for d, against in enumerate(directions(direction)):
+        for d, against in enumerate(list_directions(direction)):
             bias = b[d].reshape(2, -1).sum(0) if b is not None else 0.0
             h = np.zeros((x.shape[1], hidden_size), x.dtype) if h0 is None else h0[d]
             c = np.zeros_like(h) if c0 is None else c0[d]

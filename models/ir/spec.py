@@ -1,4 +1,4 @@
-"""What to compile: everything that the torch module itself does not say."""
+"""The settings of a compilation: everything that the torch module itself does not say."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.ir.errors import CompileError
-from models.ir.graph import Shape
 from models.ir.losses import LOSSES
+from models.ir.shapes import Shape, as_number, as_numbers
 
 NORMS = ("frozen", "batch")
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What to compile.
+    """Settings of one compilation.
 
     Attributes:
         name: of the model, in the manifest.
         input: shape of one sample. classes: number of classes; 0 takes what the module returns.
         loss: a key of LOSSES.
         below: the input holds integers in [0, below), for embeddings.
-        norm: batch normalisation in training: "frozen" statistics, or those of the "batch".
+        norm: the statistics of batch normalisation in training: "frozen" ones, or those of the "batch".
         groups: group name -> comma-separated prefixes of parameter names; None: the module's top-level parts.
         partial: groups that get a gradient graph of their own; None: all of them, if there are at least two.
         features: path of the layer whose result is offered as features; "" for none.
@@ -53,16 +53,16 @@ class Spec:
             raise CompileError(f"input {self.input}: the shape of one sample, without the batch, e.g. 3,64")
 
 
-def with_classes(spec: Spec, output: Shape) -> Spec:
-    """The number of classes, checked against the module's output (0 where the loss has none)."""
-    made = output[1] if len(output) == 2 else 0
+def set_classes(spec: Spec, output: Shape) -> Spec:
+    """The spec with its number of classes, checked against the module's output (0 where the loss has none)."""
+    made = as_number(output[1]) if len(output) == 2 else 0
     if spec.loss != "cross_entropy":
         return replace(spec, classes=0)
     if spec.classes and spec.classes != made:
         raise CompileError(f"classes = {spec.classes}, but the module returns {made or output[1:]} per sample")
-    return replace(spec, classes=int(made))
+    return replace(spec, classes=made)
 
 
-def target_shape(spec: Spec, output: Shape) -> tuple[int, ...]:
-    """(-classes,) for labels, else the shape of y per sample."""
-    return (-spec.classes,) if spec.loss == "cross_entropy" else tuple(int(d) for d in output[1:])
+def find_target_shape(spec: Spec, output: Shape) -> tuple[int, ...]:
+    """(-classes,) where y is labels, else the shape of y for one sample."""
+    return (-spec.classes,) if spec.loss == "cross_entropy" else as_numbers(output[1:])

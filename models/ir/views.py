@@ -1,4 +1,4 @@
-"""A value as another value seen through reshapes and transposes.
+"""A view: one value seen as another through reshapes and transposes.
 
 Axes are cut into atoms, the smallest pieces that any reshape on the way separates. A view is the order in which the
 atoms of its root are read, and how they are grouped into axes; so a chain of any length is one transpose at most.
@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from models.ir.graph import Batch, Dim, Graph, Shape, product
+from models.ir.graph import OnnxGraph
+from models.ir.shapes import Dim, Shape, divide_exactly, multiply, reshape_sizes
 
-Atom = int  # its number in View.sizes
+Atom = int
+"""Number of an atom: its index in View.sizes."""
 
 
 @dataclass(frozen=True)
 class View:
-    """`axes` of atoms over the value `root`.
+    """The value `root` in another arrangement.
 
     Attributes:
-        order: atoms as the root has them. axes: atoms of each axis as the view has them. sizes: of the atoms.
+        order: atoms in the order in which the root has them. axes: atoms of each axis of the view. sizes: of each atom.
     """
 
     root: str
@@ -32,21 +34,21 @@ class View:
         return [a for axis in self.axes for a in axis]
 
     def shape(self) -> Shape:
-        return tuple(product(self.sizes[a] for a in axis) for axis in self.axes)
+        return tuple(multiply(self.sizes[a] for a in axis) for axis in self.axes)
 
 
-def whole(root: str, shape: Shape) -> View:
-    """A value as itself."""
+def view_whole(root: str, shape: Shape) -> View:
+    """A view that shows a value as it is."""
     numbers = tuple(range(len(shape)))
     return View(root, numbers, tuple((n,) for n in numbers), tuple(shape))
 
 
-def transposed(v: View, perm: Sequence[int]) -> View:
+def transpose_view(v: View, perm: Sequence[int]) -> View:
     return replace(v, axes=tuple(v.axes[p] for p in perm))
 
 
-def reshaped(v: View, shape: Shape) -> View | None:
-    """None where an axis would be cut in the middle of nothing that divides it."""
+def reshape_view(v: View, shape: Shape) -> View | None:
+    """The view in another shape; None where an axis would have to be cut into sizes that do not divide it."""
     rest, axes = v.flat[::-1], []
     for size in shape:
         axis: list[Atom] = []
@@ -54,12 +56,12 @@ def reshaped(v: View, shape: Shape) -> View | None:
             if not rest:
                 return None
             atom = rest.pop()
-            left = quotient(size, v.sizes[atom])
+            left = divide_exactly(size, v.sizes[atom])
             if left is None:
-                more = quotient(v.sizes[atom], size)
+                more = divide_exactly(v.sizes[atom], size)
                 if more is None:
                     return None
-                v, tail = cut(v, atom, size, more)
+                v, tail = cut_atom(v, atom, size, more)
                 rest.append(tail)
                 left = 1
             axis.append(atom)
@@ -70,17 +72,8 @@ def reshaped(v: View, shape: Shape) -> View | None:
     return replace(v, axes=tuple(axes), order=tuple(a for a in v.order if a not in rest))
 
 
-def quotient(a: Dim, b: Dim) -> Dim | None:
-    """a / b where that is whole."""
-    if isinstance(b, Batch):
-        return a.times // b.times if isinstance(a, Batch) and a.times % b.times == 0 else None
-    if isinstance(a, Batch):
-        return Batch(a.times // b) if a.times % b == 0 else None
-    return a // b if a % b == 0 else None
-
-
-def cut(v: View, atom: Atom, first: Dim, second: Dim) -> tuple[View, Atom]:
-    """An atom becomes two: the old number is the slower one, the new one follows it everywhere."""
+def cut_atom(v: View, atom: Atom, first: Dim, second: Dim) -> tuple[View, Atom]:
+    """Cut an atom in two: the old number stays the outer one, the new number follows it everywhere."""
     tail = len(v.sizes)
 
     def grown(atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
@@ -90,21 +83,21 @@ def cut(v: View, atom: Atom, first: Dim, second: Dim) -> tuple[View, Atom]:
     return View(v.root, grown(v.order), tuple(grown(axis) for axis in v.axes), sizes), tail
 
 
-def written(g: Graph, v: View, output: str = "") -> str:
-    """The view as a value: at most Reshape, Transpose, Reshape."""
-    x, shape, runs = v.root, v.shape(), coalesced(v)
+def write_view(g: OnnxGraph, v: View, output: str = "") -> str:
+    """Write the view as a value of its own: Reshape, Transpose, Reshape at most."""
+    x, shape, runs = v.root, v.shape(), find_runs(v)
     slow_first = sorted(runs, key=lambda r: v.order.index(r[0]))
     if runs != slow_first:
-        x = g.reshape(x, [product(v.sizes[a] for a in r) for r in slow_first])
+        x = g.reshape(x, [multiply(v.sizes[a] for a in r) for r in slow_first])
         perm = [slow_first.index(r) for r in runs]
         turned = tuple(g.shape(x)[p] for p in perm)
         x = g.op("Transpose", x, perm=perm, shape=turned, output=output if turned == shape else "")
     if g.shape(x) != shape:
-        return g.op("Reshape", x, g.ints(-1 if isinstance(d, Batch) else d for d in shape), shape=shape, output=output)
+        return g.op("Reshape", x, g.ints(reshape_sizes(shape)), shape=shape, output=output)
     return g.op("Identity", x, shape=shape, output=output) if output not in ("", x) else x
 
 
-def coalesced(v: View) -> list[tuple[Atom, ...]]:
+def find_runs(v: View) -> list[tuple[Atom, ...]]:
     """Runs of atoms that follow each other in the view as in the root."""
     place = {a: i for i, a in enumerate(a for a in v.order if v.sizes[a] != 1)}
     runs: list[list[Atom]] = []

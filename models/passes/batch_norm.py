@@ -1,9 +1,9 @@
-"""Batch normalisation with the statistics of the batch, for training.
+"""BatchDim normalisation with the statistics of the batch, for training.
 
 The module is always exported in evaluation form (torch writes that form in any mode). Here each BatchNormalization
 is replaced by x -> scale (x - mean) / std + shift with mean and std over the batch, and the running statistics become
     running <- (1 - momentum) running + momentum statistic      (the variance with B P - 1 in the denominator)
-which is what torch does in training mode.
+as in torch's training mode.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ import numpy as np
 from torch import nn
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Block, Graph, Node
-from models.rules.normalise import inverse_root
+from models.ir.graph import CustomGradient, OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.rules.normalise import invert_root
 
 
-def momenta(net: nn.Module) -> dict[str, float]:
-    """Name of a layer -> its momentum."""
+def find_momenta(net: nn.Module) -> dict[str, float]:
+    """Path of each batch normalisation -> its momentum.
+
+    Raises:
+        UnsupportedPattern: a layer averages over all batches so far (momentum None).
+    """
     found = {}
     for path, layer in net.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -29,8 +34,8 @@ def momenta(net: nn.Module) -> dict[str, float]:
     return found
 
 
-def use_batch_statistics(g: Graph, momentum: Mapping[str, float]) -> dict[str, str]:
-    """Rewrite all nodes in place. Graph input of a buffer -> its new value."""
+def use_batch_statistics(g: OnnxGraph, momentum: Mapping[str, float]) -> dict[str, str]:
+    """Rewrite all batch normalisations in place; name of a buffer -> name of its new value."""
     updates: dict[str, str] = {}
     forward, g.nodes = g.nodes, []
     for n in forward:
@@ -38,13 +43,13 @@ def use_batch_statistics(g: Graph, momentum: Mapping[str, float]) -> dict[str, s
             g.nodes.append(n)
             continue
         g.where = n.where
-        updates |= normalise(g, n, momentum[n.inputs[3].removeprefix("b.").rpartition(".")[0]])
+        updates |= rewrite_norm(g, n, momentum[n.inputs[3].removeprefix("b.").rpartition(".")[0]])
     g.where = ""
     return updates
 
 
-def normalise(g: Graph, n: Node, momentum: float) -> dict[str, str]:
-    """y = scale d / std + shift with d = x - mean; new running mean and variance.
+def rewrite_norm(g: OnnxGraph, n: OnnxNode, momentum: float) -> dict[str, str]:
+    """Append y = scale d / std + shift with d = x - mean; name of a buffer -> name of its new value.
 
     BatchNormalization with given statistics is an affine map per channel in one pass, so it does all three: d, y, and
     half of the adjoint.
@@ -52,42 +57,44 @@ def normalise(g: Graph, n: Node, momentum: float) -> dict[str, str]:
     x, scale, shift, mean, variance = n.inputs
     shape, zero, one = g.shape(x), *(g.constant(np.full(g.shape(scale), v)) for v in (0.0, 1.0))
     epsilon = n.attributes.get("epsilon", 1e-5)
-    mu = mean_per_channel(g, x)
+    mu = average_channels(g, x)
     d = g.op("BatchNormalization", x, one, zero, mu, one, epsilon=0.0, shape=shape)
-    v = mean_per_channel(g, g.mul(d, d))
+    v = average_channels(g, g.mul(d, d))
     g.op("BatchNormalization", d, scale, shift, zero, v, epsilon=epsilon, shape=shape, output=n.outputs[0])
-    rstd = inverse_root(g, v, n)
+    rstd = invert_root(g, v, n)
 
-    def backward(g: Graph, gy: str, want: Sequence[bool]) -> list[str]:
+    def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str]:
         """With the means m0 of gy and m1 of gy d: gx = scale rstd (gy - m0 - d rstd^2 m1)."""
         slopes = g.mul(gy, d)
         slope = g.mul(scale, rstd)
-        m0, m1 = (mean_per_channel(g, v) for v in (gy, slopes))
+        m0, m1 = (average_channels(g, v) for v in (gy, slopes))
         by_d = g.neg(g.mul(slope, g.mul(g.mul(rstd, rstd), m1)))
         rest = g.op("BatchNormalization", d, by_d, g.neg(g.mul(slope, m0)), zero, one, epsilon=0.0, shape=shape)
         gx = g.add(g.mul(gy, g.reshape(slope, (*g.shape(slope), *(1 for _ in shape[2:])))), rest)
-        return [gx, g.mul(sum_per_channel(g, slopes), rstd), sum_per_channel(g, gy)]
+        return [gx, g.mul(add_up_channels(g, slopes), rstd), add_up_channels(g, gy)]
 
-    g.blocks[n.outputs[0]] = Block((x, scale, shift), backward)
-    fresh = mu, g.mul(v, unbiased(g, x, [0, *range(2, len(shape))]))
-    return {old: mixed(g, old, new, momentum) for old, new in zip((mean, variance), fresh, strict=True)}
+    g.custom_gradients[n.outputs[0]] = CustomGradient((x, scale, shift), backward)
+    fresh = mu, g.mul(v, correct_bias(g, x, [0, *range(2, len(shape))]))
+    return {old: mix(g, old, new, momentum) for old, new in zip((mean, variance), fresh, strict=True)}
 
 
-def mean_per_channel(g: Graph, x: str) -> str:
-    """Over positions, where they lie next to each other, and then over samples."""
+def average_channels(g: OnnxGraph, x: str) -> str:
+    """The mean per channel: over positions, which are neighbours in memory, and then over samples."""
     return g.mean(g.mean(x, range(2, g.rank(x))), [0])
 
 
-def sum_per_channel(g: Graph, x: str) -> str:
+def add_up_channels(g: OnnxGraph, x: str) -> str:
+    """The sum per channel, in the same order."""
     return g.sum(g.sum(x, range(2, g.rank(x))), [0])
 
 
-def unbiased(g: Graph, x: str, axes: Sequence[int]) -> str:
-    """N / (N - 1), N = batch times positions, known when the graph runs."""
+def correct_bias(g: OnnxGraph, x: str, axes: Sequence[int]) -> str:
+    """N / (N - 1) with N = batch times positions, which is known when the graph runs."""
     dims = g.op("Gather", g.op("Shape", x, shape=(g.rank(x),)), g.ints(axes), axis=0, shape=(len(axes),))
     count = g.op("Cast", g.op("ReduceProd", dims, keepdims=0, shape=()), to="float", shape=())
     return g.div(count, g.sub(count, g.scalar(1)))
 
 
-def mixed(g: Graph, old: str, new: str, momentum: float) -> str:
-    return g.add(g.scaled(old, 1 - momentum), g.scaled(new, momentum))
+def mix(g: OnnxGraph, old: str, new: str, momentum: float) -> str:
+    """The running statistic after one more batch."""
+    return g.add(g.scale(old, 1 - momentum), g.scale(new, momentum))

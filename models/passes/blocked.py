@@ -1,10 +1,9 @@
 """Convolutions in onnxruntime's blocked layout: an optional second version of a training graph.
 
 onnxruntime's fastest CPU convolution works on images whose channels are stored in blocks (com.microsoft.nchwc). Its own
-optimiser uses it only where weights are constants, which in training they are not; but the kernel takes
-weights that are
-computed, so the graph reorders them on the way. The operators are onnxruntime's own and may change: a device uses such
-a graph only after a probe and the golden vectors have passed there, and says so where they do not.
+optimiser uses it only where weights are constants, which in training they are not; but the kernel takes weights that
+are computed, so the graph reorders them on the way. The operators are onnxruntime's own and may change: a device uses
+such a graph only after a probe and the golden vectors have passed there, and says so where they do not.
 
 Shapes: an image (B, C, H, W) becomes [B, C/b, H, W, b]; dense weights (O, I, K) become [O/b, I/b, K, b of I, b of O],
 those of few input channels and of depthwise convolutions [O/b, I, K, b of O]. A value keeps its nominal shape.
@@ -12,113 +11,124 @@ those of few input channels and of depthwise convolutions [O/b, I, K, b of O]. A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
-from models.ir.graph import Block, Dim, Graph, Node, Shape, product
+from models.ir.graph import CustomGradient, OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply
 from models.rules import weight_gradient
-from models.rules.convolution import channel_sum, input_adjoint
-from models.rules.geometry import Geometry, geometry
+from models.rules.convolution import sum_channels, write_input_adjoint
+from models.rules.window import Window, read_window
 
 DOMAIN = "com.microsoft.nchwc"
 BLOCK = 16
-Four = tuple[Dim, int, int, int]
-WeightGradient = Callable[[Graph, str, str, Geometry, Shape], str]
+Sizes = tuple[int, ...]
+Image = tuple[Dim, int, int, int]
+"""Shape of images: (B, C, H, W)."""
 
 
-def use_blocked_layout(g: Graph) -> int:
-    """Rewrite every convolution that fits, in place; how many did."""
+def use_blocked_layout(g: OnnxGraph) -> int:
+    """Rewrite every convolution that fits, in place; the number of them."""
     forward, g.nodes, count = g.nodes, [], 0
     for n in forward:
-        geo = geometry(g, n, g.shape(n.inputs[1])[2:]) if n.op == "Conv" else None
-        if geo is None or not fits(g, n, geo):
+        window = read_window(g, n, g.numbers(n.inputs[1])[2:]) if n.op == "Conv" else None
+        if window is None or not fits(g, n, window):
             g.nodes.append(n)
             continue
         g.where, count = n.where, count + 1
-        rewrite_one(g, n, geo)
+        rewrite_convolution(g, n, window)
     g.where = ""
     return count
 
 
-def fits(g: Graph, n: Node, geo: Geometry) -> bool:
-    outputs, per_group, *_ = g.shape(n.inputs[1])
-    channels = g.shape(n.inputs[0])[1]
-    if len(geo.kernel) > 2 or outputs % BLOCK:
+def fits(g: OnnxGraph, n: OnnxNode, window: Window) -> bool:
+    """True if the channels of a convolution fill whole blocks."""
+    outputs, per_group, *_ = g.numbers(n.inputs[1])
+    channels = g.sample_shape(n.inputs[0])[0]
+    if len(window.kernel) > 2 or outputs % BLOCK:
         return False
-    return is_depthwise(geo, outputs, channels) or (geo.group == 1 and (per_group % BLOCK == 0 or per_group < BLOCK))
+    dense = window.group == 1 and (per_group % BLOCK == 0 or per_group < BLOCK)
+    return is_depthwise(window, outputs, channels) or dense
 
 
-def is_depthwise(geo: Geometry, outputs: Dim, channels: Dim) -> bool:
-    return geo.group == outputs == channels
+def is_depthwise(window: Window, outputs: int, channels: int) -> bool:
+    """True if every channel has a kernel of its own."""
+    return window.group == outputs == channels
 
 
-def rewrite_one(g: Graph, n: Node, geo: Geometry) -> None:
+def rewrite_convolution(g: OnnxGraph, n: OnnxNode, window: Window) -> None:
+    """Append a convolution in the blocked layout, with its backward pass."""
     x, w = n.inputs[:2]
-    sx, sw, sy = g.shape(x), g.shape(w), g.shape(n.outputs[0])
-    depthwise = is_depthwise(geo, sw[0], sx[1])
-    weights = outer_blocks(g, w) if depthwise or sw[1] < BLOCK else dense_blocks(g, w)
-    y = convolve(g, x, weights, sw, sy, geo, bias=n.inputs[2] if len(n.inputs) > 2 else "")
+    sx, sw, sy = g.shape(x), g.numbers(w), g.shape(n.outputs[0])
+    depthwise = is_depthwise(window, sw[0], as_number(sx[1]))
+    weights = block_outputs(g, w) if depthwise or sw[1] < BLOCK else block_weights(g, w)
+    y = convolve(g, x, weights, sw, sy, window, bias=n.inputs[2] if len(n.inputs) > 2 else "")
     g.op("Identity", y, shape=sy, output=n.outputs[0])
 
-    def backward(g: Graph, gy: str, want: Sequence[bool]) -> list[str | None]:
-        gx = blocked_input_adjoint(g, gy, w, geo, sx) if want[0] else None
-        gw = blocked_weight_adjoint(g, x, gy, geo, sw) if want[1] else None
-        return [gx, gw, channel_sum(g, gy) if len(want) > 2 and want[2] else None]
+    def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str | None]:
+        gx = write_blocked_input_adjoint(g, gy, w, window, sx) if want[0] else None
+        gw = write_blocked_weight_adjoint(g, x, gy, window, sw) if want[1] else None
+        return [gx, gw, sum_channels(g, gy) if len(want) > 2 and want[2] else None]
 
-    g.blocks[n.outputs[0]] = Block(tuple(n.inputs), backward)
+    g.custom_gradients[n.outputs[0]] = CustomGradient(tuple(n.inputs), backward)
 
 
 # -- layouts ---------------------------------------------------------------------------------------------------------
 
 
-def planar(shape: Shape) -> Four:
-    """A shape as that of images: a sequence is an image of height 1."""
-    return (shape[0], shape[1], 1, shape[2]) if len(shape) == 3 else shape  # type: ignore[return-value]
+def as_image(shape: Shape) -> Image:
+    """The shape as that of images: a sequence is an image of height 1."""
+    channels, *sizes = as_numbers(shape[1:])
+    height, width = sizes if len(sizes) == 2 else (1, sizes[0])
+    return shape[0], channels, height, width
 
 
-def reorder(g: Graph, v: str) -> str:
+def reorder(g: OnnxGraph, v: str) -> str:
+    """An image (or weights shaped like one) in the blocked layout."""
     return g.op("ReorderInput", v, domain=DOMAIN, shape=g.shape(v))
 
 
-def blocked(g: Graph, v: str) -> str:
-    return reorder(g, g.reshape(v, planar(g.shape(v))))
+def to_blocked(g: OnnxGraph, v: str) -> str:
+    """An ordinary value as a blocked image."""
+    return reorder(g, g.reshape(v, as_image(g.shape(v))))
 
 
-def plain(g: Graph, v: str, shape: Shape) -> str:
+def from_blocked(g: OnnxGraph, v: str, shape: Shape) -> str:
     """A blocked image as an ordinary value of `shape`."""
-    four = planar(shape)
-    return g.reshape(g.op("ReorderOutput", v, domain=DOMAIN, channels=four[1], shape=four), shape)
+    image = as_image(shape)
+    return g.reshape(g.op("ReorderOutput", v, domain=DOMAIN, channels=image[1], shape=image), shape)
 
 
-def outer_blocks(g: Graph, w: str) -> str:
-    """(O, I, K) -> [O/b, I K, b]."""
-    sw = g.shape(w)
-    inner = int(prod(sw[1:]))
-    return reorder(g, g.reshape(w, (1, sw[0], 1, inner)))
+def block_outputs(g: OnnxGraph, w: str) -> str:
+    """Weights (O, I, K) as [O/b, I K, b]."""
+    sw = g.numbers(w)
+    return reorder(g, g.reshape(w, (1, sw[0], 1, prod(sw[1:]))))
 
 
-def dense_blocks(g: Graph, w: str) -> str:
-    """(O, I, K) -> [O/b, I/b, K, b of I, b of O]."""
-    outputs, inputs, *kernel = g.shape(w)
+def block_weights(g: OnnxGraph, w: str) -> str:
+    """Weights (O, I, K) as [O/b, I/b, K, b of I, b of O]."""
+    outputs, inputs, *kernel = g.numbers(w)
     taps, b = prod(kernel), BLOCK
-    split = g.reshape(outer_blocks(g, w), (outputs // b, inputs // b, b, taps, b))
+    split = g.reshape(block_outputs(g, w), (outputs // b, inputs // b, b, taps, b))
     return g.transpose(split, [0, 1, 3, 2, 4]) if taps > 1 else split
 
 
-def turned_blocks(g: Graph, w: str) -> str:
-    """(O, I, K) -> the flipped kernel with inputs and outputs exchanged: [I/b, O/b, K, b of O, b of I]."""
-    outputs, inputs, *kernel = g.shape(w)
+def block_turned_weights(g: OnnxGraph, w: str) -> str:
+    """Weights (O, I, K) flipped and with inputs and outputs exchanged: [I/b, O/b, K, b of O, b of I]."""
+    outputs, inputs, *kernel = g.numbers(w)
     taps, b = prod(kernel), BLOCK
     rows = reorder(g, g.reshape(w, (outputs, inputs, 1, taps)))
     split = g.transpose(g.reshape(rows, (outputs // b, b, inputs // b, taps, b)), [2, 0, 3, 1, 4])
-    return picked(g, split, 2, range(taps - 1, -1, -1))
+    return pick(g, split, 2, range(taps - 1, -1, -1))
 
 
-def picked(g: Graph, v: str, axis: int, index: Sequence[int]) -> str:
+def pick(g: OnnxGraph, v: str, axis: int, index: Sequence[int]) -> str:
+    """The entries `index` of an axis, in that order."""
     shape = list(g.shape(v))
-    if list(index) == list(range(int(shape[axis]))):
+    if list(index) == list(range(as_number(shape[axis]))):
         return v
     shape[axis] = len(index)
     return g.op("Gather", v, g.ints(index), axis=axis, shape=tuple(shape))
@@ -127,90 +137,83 @@ def picked(g: Graph, v: str, axis: int, index: Sequence[int]) -> str:
 # -- convolutions ----------------------------------------------------------------------------------------------------
 
 
-def convolve(g: Graph, x: str, weights: str, sw: Shape, sy: Shape, geo: Geometry, bias: str = "") -> str:
+def convolve(g: OnnxGraph, x: str, weights: str, sw: Sizes, sy: Shape, window: Window, bias: str = "") -> str:
     """The convolution of an ordinary value with blocked weights, as an ordinary value of shape `sy`."""
-    image = g.reshape(x, planar(g.shape(x)))
-    image = image if g.shape(image)[1] < BLOCK else reorder(g, image)
-    return plain(g, kernel(g, image, weights, sw, planar(sy), geo, bias), sy)
+    image = g.reshape(x, as_image(g.shape(x)))
+    image = image if g.sample_shape(image)[0] < BLOCK else reorder(g, image)
+    return from_blocked(g, write_kernel(g, image, weights, sw, as_image(sy), window, bias), sy)
 
 
-def kernel(g: Graph, image: str, weights: str, sw: Shape, sy: Four, geo: Geometry, bias: str = "") -> str:
-    one = len(geo.kernel) == 1
-    window = (1, *geo.kernel) if one else geo.kernel
-    before, after = ((0, *geo.before), (0, *geo.after)) if one else (geo.before, geo.after)
-    at = {
-        "strides": [1, *geo.stride] if one else list(geo.stride),
-        "dilations": [1, *geo.dilation] if one else list(geo.dilation),
-        "pads": [*before, *after],
-        "kernel_shape": list(window),
-        "group": geo.group,
-    }
-    inputs = [image, g.reshape(weights, (*sw[:2], *window)), *([bias] if bias else [])]
-    return g.op("Conv", *inputs, domain=DOMAIN, shape=sy, **at)
+def write_kernel(g: OnnxGraph, image: str, weights: str, sw: Sizes, sy: Image, window: Window, bias: str = "") -> str:
+    """One call of the blocked convolution; a window of one axis gets a first axis of size 1."""
+    one = (1,) * (2 - len(window.kernel))
+    none = (0,) * len(one)
+    inputs = [image, g.reshape(weights, (*sw[:2], *one, *window.kernel)), *([bias] if bias else [])]
+    return g.op(
+        "Conv", *inputs, domain=DOMAIN, shape=sy, group=window.group, kernel_shape=[*one, *window.kernel],
+        strides=[*one, *window.stride], dilations=[*one, *window.dilation],
+        pads=[*none, *window.before, *none, *window.after],
+    )  # fmt: skip
 
 
-def blocked_input_adjoint(g: Graph, gy: str, w: str, geo: Geometry, sx: Shape) -> str:
-    sw = g.shape(w)
-    depthwise = is_depthwise(geo, sw[0], sx[1])
-    inside = all(r >= p for r, p in zip(geo.reach * 2, geo.pads, strict=True))
-    if (
-        depthwise
-        and len(geo.kernel) == 1
-        and geo.dilation == (1,)
-        and geo.stride[0] <= 2
-        and int(sx[2]) % geo.stride[0] == 0
-    ):
-        return phases(g, gy, w, geo, sx)
-    if not geo.dense or not inside or (not depthwise and sw[1] % BLOCK):
-        return input_adjoint(g, gy, w, geo, sx)
-    turned = Geometry(
-        geo.kernel,
-        geo.stride,
-        tuple(r - p for r, p in zip(geo.reach, geo.before, strict=True)),
-        tuple(r - p for r, p in zip(geo.reach, geo.after, strict=True)),
-        geo.dilation,
-        geo.group,
+def write_blocked_input_adjoint(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> str:
+    """The adjoint of x: by phases or a convolution with turned weights where these fit, else as in convolution.py."""
+    sw, (channels, *positions) = g.numbers(w), as_numbers(sx[1:])
+    depthwise = is_depthwise(window, sw[0], channels)
+    if depthwise and has_phases(window, positions):
+        return write_phases(g, gy, w, window, sx)
+    inside = all(r >= p for r, p in zip(window.reach * 2, window.pads, strict=True))
+    if not window.dense or not inside or (not depthwise and sw[1] % BLOCK):
+        return write_input_adjoint(g, gy, w, window, sx)
+    before, after = (
+        tuple(r - p for r, p in zip(window.reach, pads, strict=True)) for pads in (window.before, window.after)
     )
-    if depthwise:
-        rows = g.reshape(outer_blocks(g, w), (sw[0] // BLOCK, prod(geo.kernel), BLOCK))
-        weights, shape = picked(g, rows, 1, range(prod(geo.kernel) - 1, -1, -1)), sw
-    else:
-        weights, shape = turned_blocks(g, w), (sw[1], sw[0], *geo.kernel)
-    return convolve(g, gy, weights, shape, sx, turned)
+    turned = Window(window.kernel, window.stride, before, after, window.dilation, window.group)
+    if not depthwise:
+        return convolve(g, gy, block_turned_weights(g, w), (sw[1], sw[0], *window.kernel), sx, turned)
+    taps = prod(window.kernel)
+    rows = g.reshape(block_outputs(g, w), (sw[0] // BLOCK, taps, BLOCK))
+    return convolve(g, gy, pick(g, rows, 1, range(taps - 1, -1, -1)), sw, sx, turned)
 
 
-def phases(g: Graph, gy: str, w: str, geo: Geometry, sx: Shape) -> str:
-    """Depthwise in one dimension: gx[s j + r] = sum over taps k = r + p (mod s) of gy[j + (r + p - k) / s] w[k].
+def has_phases(window: Window, positions: Sequence[int]) -> bool:
+    """True for windows of one axis with a stride of 1 or 2 that divides the length."""
+    plain = len(window.kernel) == 1 and window.dilation == (1,)
+    return plain and window.stride[0] <= 2 and positions[0] % window.stride[0] == 0
 
-    One convolution per phase r, put side by side in the blocked layout.
+
+def write_phases(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> str:
+    """Depthwise on one axis: gx[s j + r] = sum over taps k = r + p (mod s) of gy[j + (r + p - k) / s] w[k].
+
+    There is one convolution per phase r; their results are interleaved in the blocked layout.
     """
-    batch, channels, length = sx
-    (taps,), (s,), p, b = geo.kernel, geo.stride, geo.before[0], BLOCK
-    image = blocked(g, gy)
-    rows = g.reshape(outer_blocks(g, w), (channels // b, taps, b))
-    lanes, many, out = product((batch, channels // b)), int(length) // s, int(g.shape(gy)[2])
+    batch, (channels, length) = sx[0], as_numbers(sx[1:])
+    (taps,), (s,), p, b = window.kernel, window.stride, window.before[0], BLOCK
+    image = to_blocked(g, gy)
+    rows = g.reshape(block_outputs(g, w), (channels // b, taps, b))
+    lanes, many, out = multiply((batch, channels // b)), length // s, g.sample_shape(gy)[1]
     parts = []
     for r in range(s):
         ks = [k for k in range(taps - 1, -1, -1) if (r + p - k) % s == 0]
         first, last = (r + p - ks[0]) // s, (r + p - ks[-1]) // s
-        one = Geometry((len(ks),), (1,), (-first,), (last + many - out,), (1,), int(channels))
-        part = kernel(g, image, picked(g, rows, 1, ks), (channels, 1, len(ks)), (batch, channels, 1, many), one)
+        one = Window((len(ks),), (1,), (-first,), (last + many - out,), (1,), channels)
+        part = write_kernel(g, image, pick(g, rows, 1, ks), (channels, 1, len(ks)), (batch, channels, 1, many), one)
         parts.append(g.reshape(part, (lanes, many, 1, b)))
     together = g.reshape(g.concat(parts, 2), (batch, channels, 1, length))
-    return plain(g, together, sx)
+    return from_blocked(g, together, sx)
 
 
-def blocked_weight_adjoint(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) -> str:
-    """Depthwise in one dimension: for each tap multiply and sum, all channels of a block at once."""
-    sx, sy, b = g.shape(x), g.shape(gy), BLOCK
-    if not (is_depthwise(geo, sw[0], sx[1]) and len(geo.kernel) == 1):
-        return weight_gradient.write(g, x, gy, geo, sw)
-    batch, channels, length = sx
-    lanes, out, stride = product((batch, channels // b)), int(sy[2]), geo.stride[0]
-    rows = g.pad(g.reshape(blocked(g, x), (lanes, length, b)), [0, geo.before[0], 0], [0, geo.after[0], 0])
-    adjoint, taps = g.reshape(blocked(g, gy), (lanes, out, b)), []
-    for k in range(geo.kernel[0]):
-        first = k * geo.dilation[0]
+def write_blocked_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes) -> str:
+    """The adjoint of w. Depthwise on one axis, each tap is a product and a sum over all channels of a block at once."""
+    (channels, *positions), b = g.sample_shape(x), BLOCK
+    if not (is_depthwise(window, sw[0], channels) and len(window.kernel) == 1):
+        return weight_gradient.write_weight_adjoint(g, x, gy, window, sw)
+    batch, length, out, stride = g.shape(x)[0], positions[0], g.sample_shape(gy)[1], window.stride[0]
+    lanes = multiply((batch, channels // b))
+    rows = g.pad(g.reshape(to_blocked(g, x), (lanes, length, b)), [0, window.before[0], 0], [0, window.after[0], 0])
+    adjoint, taps = g.reshape(to_blocked(g, gy), (lanes, out, b)), []
+    for k in range(window.kernel[0]):
+        first = k * window.dilation[0]
         seen = g.slice(rows, 1, first, first + (out - 1) * stride + 1, stride)
         summed = g.reshape(g.sum(g.mul(seen, adjoint), [1]), (batch, channels))
         taps.append(g.sum(summed, [0], keep=True))
@@ -220,15 +223,15 @@ def blocked_weight_adjoint(g: Graph, x: str, gy: str, geo: Geometry, sw: Shape) 
 # -- probe -----------------------------------------------------------------------------------------------------------
 
 
-def probe() -> Graph:
-    """x (1, 2 b, 1, 3) -> y: the blocked layout as this machine's onnxruntime makes it."""
-    g = Graph()
+def write_probe() -> OnnxGraph:
+    """The graph x (1, 2 b, 1, 3) -> y: the blocked layout as a machine's onnxruntime makes it."""
+    g = OnnxGraph()
     g.input("x", (1, 2 * BLOCK, 1, 3))
     g.op("ReorderInput", "x", domain=DOMAIN, shape=g.shape("x"), output="y")
     return g
 
 
-def probe_answer() -> tuple[np.ndarray, np.ndarray]:
-    """(x, y) of the probe where the block is the one that the graphs were written for."""
+def expect_probe() -> tuple[np.ndarray, np.ndarray]:
+    """(x, y) of the probe where the layout is the one that the graphs were written for."""
     x = np.arange(6 * BLOCK, dtype=np.float32).reshape(1, 2 * BLOCK, 1, 3)
     return x, x.reshape(2, BLOCK, 3).transpose(0, 2, 1).reshape(x.shape)

@@ -1,4 +1,4 @@
-"""Forward patterns that are differentiated as one piece, or run faster written another way."""
+"""Rewrites of the forward graph: patterns that are differentiated as one piece, or run faster in another form."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from models.ir.graph import Batch, Block, Graph, Node
+from models.ir.graph import CustomGradient, OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import BatchDim
 from models.passes.arrange import arrange
 from models.passes.attention import fuse_attention
-from models.rules.normalise import group_norm_adjoints
+from models.rules.normalise import write_group_norm_adjoints
 
 
-def rewrite(g: Graph, keep: Collection[str]) -> None:
+def rewrite(g: OnnxGraph, keep: Collection[str]) -> None:
     """Apply all rewrites, in place; the values `keep` keep their names."""
     arrange(g, keep, under=True)
     fuse_attention(g, keep)
-    unit_norms_to_layer_norm(g)
+    use_layer_norm(g)
     fuse_group_norms(g)
 
 
-def unit_norms_to_layer_norm(g: Graph) -> None:
-    """InstanceNormalization without a learned scale (how GroupNorm arrives) -> LayerNormalization.
+def use_layer_norm(g: OnnxGraph) -> None:
+    """Replace InstanceNormalization without a learned scale (part of an exported GroupNorm) by LayerNormalization.
 
     LayerNormalization's kernel also returns the mean and 1/std, which the backward pass needs.
     """
@@ -32,29 +34,30 @@ def unit_norms_to_layer_norm(g: Graph) -> None:
             n.attributes = {"axis": 2, "epsilon": n.attributes.get("epsilon", 1e-5)}
 
 
-def is_unit(g: Graph, n: Node) -> bool:
+def is_unit(g: OnnxGraph, n: OnnxNode) -> bool:
+    """True if a norm has scale 1 and shift 0 everywhere."""
     scale, shift = (g.constants.get(i) for i in n.inputs[1:])
     return scale is not None and shift is not None and bool((scale == 1).all() and (shift == 0).all())
 
 
-def fuse_group_norms(g: Graph) -> None:
-    """Reshape, LayerNormalization, Reshape, Mul, Add with one scale and shift per channel -> one block.
+def fuse_group_norms(g: OnnxGraph) -> None:
+    """Differentiate Reshape, LayerNormalization, Reshape, Mul, Add with a scale and shift per channel as one piece.
 
     The affine part becomes a BatchNormalization with mean 0 and variance 1: one pass over the data instead of two.
     """
-    users: dict[str, list[Node]] = {}
+    users: dict[str, list[OnnxNode]] = {}
     for n in g.nodes:
         for i in n.inputs:
             users.setdefault(i, []).append(n)
     producers = {o: n for n in g.nodes for o in n.outputs}
     for n in list(g.nodes):
-        found = n.op == "LayerNormalization" and follow(users, n, ["Reshape", "Mul", "Add"])
+        found = n.op == "LayerNormalization" and follow_chain(users, n, ["Reshape", "Mul", "Add"])
         if found and producers.get(n.inputs[0], n).op == "Reshape":
-            fuse(g, n, producers[n.inputs[0]], *found)
+            fuse_group_norm(g, n, producers[n.inputs[0]], *found)
 
 
-def follow(users: dict[str, list[Node]], n: Node, ops: Sequence[str]) -> list[Node]:
-    """The chain of sole users of these operators after `n`; empty if there is none."""
+def follow_chain(users: dict[str, list[OnnxNode]], n: OnnxNode, ops: Sequence[str]) -> list[OnnxNode]:
+    """The chain of nodes with these operators after `n`, each the only reader of the one before; [] if none."""
     chain = []
     for op in ops:
         after = users.get(n.outputs[0], [])
@@ -65,23 +68,25 @@ def follow(users: dict[str, list[Node]], n: Node, ops: Sequence[str]) -> list[No
     return chain
 
 
-def fuse(g: Graph, norm: Node, split: Node, merge: Node, scale: Node, shift: Node) -> None:
+def fuse_group_norm(
+    g: OnnxGraph, norm: OnnxNode, split: OnnxNode, merge: OnnxNode, scale: OnnxNode, shift: OnnxNode
+) -> None:
     x, y = split.inputs[0], shift.outputs[0]
     shape = g.shape(x)
-    channels, groups = shape[1], g.shape(norm.inputs[0])[1]
+    channels, groups = g.sample_shape(x)[0], g.sample_shape(norm.inputs[0])[0]
     per_channel = (channels, *(1 for _ in shape[2:]))
     values = (scale.inputs[1], shift.inputs[1])
-    fits = g.shape(y) == shape and isinstance(shape[0], Batch) and channels % groups == 0
+    fits = g.shape(y) == shape and isinstance(shape[0], BatchDim) and channels % groups == 0
     if not fits or any(g.shape(v) not in (per_channel, (1, *per_channel)) for v in values):
         return
-    norm.outputs = [norm.outputs[0], g.fresh("mean"), g.fresh("rstd")]
+    norm.outputs = [norm.outputs[0], g.new_name("mean"), g.new_name("rstd")]
     g.shapes[norm.outputs[1]] = g.shapes[norm.outputs[2]] = (shape[0], groups, 1)
     xhat, rstd = merge.outputs[0], norm.outputs[2]
     at = g.nodes.index(scale)
     after = g.nodes[at + 1 :]
     del g.nodes[at:]
     g.where = norm.where
-    # the values of the affine part may be produced after `scale`'s place: move their producers up with them
+    # scale and shift may be made after the place of the Mul: the nodes that make them move up
     early = [n for n in after if n is not shift and set(n.outputs) & set(values)]
     g.nodes += early
     gamma, beta = (g.reshape(v, (channels,)) for v in values)
@@ -89,8 +94,8 @@ def fuse(g: Graph, norm: Node, split: Node, merge: Node, scale: Node, shift: Nod
     g.op("BatchNormalization", xhat, gamma, beta, zero, one, epsilon=0.0, shape=shape, output=y)
     g.nodes += [n for n in after if n is not shift and n not in early]
 
-    def backward(g: Graph, gy: str, want: Sequence[bool]) -> list[str]:
-        gx, gs, gb = group_norm_adjoints(g, gy, xhat, rstd, gamma, groups)
-        return [gx, g.reshape(gs, g.shape(values[0])), g.reshape(gb, g.shape(values[1]))]
+    def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str]:
+        gx, *affine = write_group_norm_adjoints(g, gy, xhat, rstd, gamma, groups)
+        return [gx, *(g.reshape(a, g.shape(v)) for a, v in zip(affine, values, strict=True))]
 
-    g.blocks[y] = Block((x, *values), backward)
+    g.custom_gradients[y] = CustomGradient((x, *values), backward)

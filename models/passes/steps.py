@@ -1,31 +1,33 @@
-"""How many samples a device puts through a training graph at once.
+"""Chooses how many samples a device puts through a training graph at once.
 
-Between operators values go through the cache or, where they do not fit, through memory, which is slower than the
-arithmetic of most operators. So a batch goes through in steps that fit, as long as reading all parameters once per
-step costs less than that.
+Values between operators stay in the cache if they fit; otherwise they go through memory, which is slower than the
+arithmetic of most operators. So a batch goes through the graph in steps that fit, unless reading all parameters once
+per step would cost more than that saves.
 """
 
 from __future__ import annotations
 
 from math import log2
 
-from models.ir.graph import Batch, Graph, product
+from models.ir.graph import OnnxGraph
+from models.ir.shapes import BatchDim, multiply
 
 CACHED = 640 * 1024  # bytes of a step's largest value: a part of the second-level cache of larger devices
 FEWEST, MOST = 4, 64
 FLOAT = 4  # bytes
 
 
-def samples_at_once(g: Graph, parameters: int) -> int:
-    """A power of two from FEWEST to MOST: the largest value of a step takes at most CACHED, or half of what the
-    parameters take, whichever is more.
+def choose_max_batch(g: OnnxGraph, parameters: int) -> int:
+    """Samples per step: a power of two from FEWEST to MOST.
+
+    The largest value of a step takes at most CACHED bytes, or half of what the parameters take, whichever is more.
     """
     room = max(CACHED, parameters * FLOAT // 2)
-    fitting = max(FEWEST, room // max(1, largest_value(g)))
+    fitting = max(FEWEST, room // max(1, find_largest_value(g)))
     return min(MOST, 1 << int(log2(fitting)))
 
 
-def largest_value(g: Graph) -> int:
-    """Bytes per sample of the largest value that a node of the forward graph makes."""
-    sizes = (product(g.shapes[o]) for n in g.nodes for o in n.outputs if o in g.shapes)
-    return max((s.times * FLOAT for s in sizes if isinstance(s, Batch)), default=0)
+def find_largest_value(g: OnnxGraph) -> int:
+    """The bytes per sample of the largest value that a node of the forward graph makes."""
+    sizes = (multiply(g.shapes[o]) for n in g.nodes for o in n.outputs if o in g.shapes)
+    return max((s.times * FLOAT for s in sizes if isinstance(s, BatchDim)), default=0)

@@ -1,4 +1,4 @@
-"""What to use instead of operators that have no gradient, or none that a device could run."""
+"""Advice for error messages: what to use instead of an operator without a gradient rule."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Conv and ConvTranspose.
 
-With y = conv(x, w): the input adjoint is a transposed convolution of gy with w; the weight adjoint correlates
-gy with x,
-written as matrix products over columns of x (weight_gradient.py); the bias adjoint is the sum over samples and
-positions.
+With y = conv(x, w) and gy the adjoint of y: the adjoint of x is a transposed convolution of gy with w; the adjoint of
+w correlates gy with x, written as matrix products over columns of x (weight_gradient.py); the adjoint of the bias is
+the sum of gy over samples and positions.
 """
 
 from __future__ import annotations
@@ -11,77 +10,90 @@ from __future__ import annotations
 from math import prod
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Graph, Node, Shape
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import Shape, as_numbers
 from models.rules import weight_gradient
-from models.rules.geometry import Geometry, geometry
 from models.rules.table import Adjoints, Want, rule
+from models.rules.window import Window, read_window
 
 
 @rule("Conv")
-def conv(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def conv(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Adjoints of x (B, C, *positions), w (O, C / groups, *taps) and the bias (O,)."""
     x, w = n.inputs[:2]
-    geo = geometry(g, n, g.shape(w)[2:])
-    gx = input_adjoint(g, gy, w, geo, g.shape(x)) if want[0] else None
-    gw = weight_gradient.write(g, x, gy, geo, g.shape(w)) if want[1] else None
-    gb = channel_sum(g, gy) if len(n.inputs) > 2 and want[2] else None
+    window = read_window(g, n, g.numbers(w)[2:])
+    gx = write_input_adjoint(g, gy, w, window, g.shape(x)) if want[0] else None
+    gw = weight_gradient.write_weight_adjoint(g, x, gy, window, g.numbers(w)) if want[1] else None
+    gb = sum_channels(g, gy) if len(n.inputs) > 2 and want[2] else None
     return gx, gw, gb
 
 
-def input_adjoint(g: Graph, gy: str, w: str, geo: Geometry, sx: Shape) -> str:
-    """Transposed convolution. Depthwise and dense windows: the flipped kernel convolved, which runs faster there."""
-    sw, sy = g.shape(w), g.shape(gy)
-    if geo.dense and geo.group == sw[0] == sx[1] and all(r >= p for r, p in zip(geo.reach, geo.pads, strict=False)):
-        pads = [r - p for r, p in zip(geo.reach * 2, geo.pads, strict=True)]
-        turned = g.flipped(w, range(2, len(sw)))
-        return g.op("Conv", gy, turned, pads=pads, group=geo.group, shape=sx, **steps(geo, 1))
-    covered = [(o - 1) * s + r + 1 for o, s, r in zip(sy[2:], geo.stride, geo.reach, strict=True)]
-    padded = [d + p + q for d, p, q in zip(sx[2:], geo.before, geo.after, strict=True)]
-    rest = [d - c for d, c in zip(padded, covered, strict=True)]
+def write_input_adjoint(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> str:
+    """The adjoint of x, of shape `sx`: a transposed convolution.
+
+    Where the window is depthwise and dense, a Conv with the flipped kernel gives the same and runs faster.
+    """
+    sw, sy = g.numbers(w), g.sample_shape(gy)
+    inside = all(r >= p for r, p in zip(window.reach, window.pads, strict=False))
+    if window.dense and window.group == sw[0] == sx[1] and inside:
+        pads = [r - p for r, p in zip(window.reach * 2, window.pads, strict=True)]
+        turned = g.flip(w, range(2, len(sw)))
+        return g.op(
+            "Conv", gy, turned, strides=[1] * len(window.kernel), dilations=list(window.dilation), pads=pads,
+            group=window.group, shape=sx,
+        )  # fmt: skip
     return g.op(
-        "ConvTranspose", gy, w, strides=list(geo.stride), dilations=list(geo.dilation), pads=geo.pads, group=geo.group,
-        output_padding=rest, shape=sx,
+        "ConvTranspose", gy, w, strides=list(window.stride), dilations=list(window.dilation), pads=window.pads,
+        group=window.group, output_padding=find_rest(window, as_numbers(sx[2:]), sy[1:]), shape=sx,
     )  # fmt: skip
 
 
-def steps(geo: Geometry, stride: int) -> dict[str, list[int]]:
-    return {"strides": [stride] * len(geo.kernel), "dilations": list(geo.dilation)}
+def find_rest(window: Window, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> list[int]:
+    """Positions at the end of each axis that no stop of the window reaches."""
+    covered = [(o - 1) * s + r + 1 for o, s, r in zip(outputs, window.stride, window.reach, strict=True)]
+    padded = [d + p + q for d, p, q in zip(inputs, window.before, window.after, strict=True)]
+    return [d - c for d, c in zip(padded, covered, strict=True)]
 
 
-def channel_sum(g: Graph, gy: str) -> str:
-    """Sum over samples and positions, in two steps: the long contiguous one first."""
+def sum_channels(g: OnnxGraph, gy: str) -> str:
+    """The sum over samples and positions, in two steps: first the long one over neighbours in memory."""
     shape = g.shape(gy)
-    positions = prod(shape[2:])
+    positions = prod(g.sample_shape(gy)[1:])
     return g.sum(g.sum(g.reshape(gy, (*shape[:2], positions)), [2]), [0])
 
 
 @rule("ConvTranspose")
-def conv_transpose(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """y is the input adjoint of a Conv with the same window, so its adjoint is that Conv; the roles of x and
-    gy swap.
+def conv_transpose(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The adjoints of a transposed convolution.
+
+    y is the input adjoint of a Conv with the same window, so the adjoint of x is that Conv, and x and gy exchange
+    their roles in the adjoint of w.
     """
     x, w = n.inputs[:2]
-    sx, sw, sy = g.shape(x), g.shape(w), g.shape(gy)
-    geo = geometry(g, n, sw[2:])
+    sx, sw = g.shape(x), g.numbers(w)
+    window = read_window(g, n, sw[2:])
     if n.attributes.get("output_shape") or n.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise UnsupportedPattern("ConvTranspose with automatic padding", n.where, "give padding and output_padding")
-    at = dict(strides=list(geo.stride), dilations=list(geo.dilation), pads=geo.pads, group=geo.group)
-    gx = cut_to(g, g.op("Conv", gy, w, shape=conv_shape(sy, sw, geo), **at), sx) if want[0] else None
-    gw = weight_gradient.write(g, gy, x, geo, sw) if want[1] else None
-    gb = channel_sum(g, gy) if len(n.inputs) > 2 and want[2] else None
+    gx = cut_to_shape(g, convolve(g, gy, w, window), sx) if want[0] else None
+    gw = weight_gradient.write_weight_adjoint(g, gy, x, window, sw) if want[1] else None
+    gb = sum_channels(g, gy) if len(n.inputs) > 2 and want[2] else None
     return gx, gw, gb
 
 
-def conv_shape(sx: Shape, sw: Shape, geo: Geometry) -> Shape:
-    spatial = (
-        (d + p + q - r - 1) // s + 1
-        for d, p, q, r, s in zip(sx[2:], geo.before, geo.after, geo.reach, geo.stride, strict=True)
-    )
-    return (sx[0], sw[0], *spatial)
+def convolve(g: OnnxGraph, x: str, w: str, window: Window) -> str:
+    """The convolution of x with w."""
+    sizes = zip(g.sample_shape(x)[1:], window.before, window.after, window.reach, window.stride, strict=True)
+    spatial = [(d + p + q - r - 1) // s + 1 for d, p, q, r, s in sizes]
+    return g.op(
+        "Conv", x, w, strides=list(window.stride), dilations=list(window.dilation), pads=window.pads,
+        group=window.group, shape=(g.shape(x)[0], g.numbers(w)[0], *spatial),
+    )  # fmt: skip
 
 
-def cut_to(g: Graph, v: str, shape: Shape) -> str:
-    """Drop the positions past the end (output_padding can make room for one more)."""
+def cut_to_shape(g: OnnxGraph, v: str, shape: Shape) -> str:
+    """Drop the positions past the end (output_padding can make room for more)."""
     for axis, (have, need) in enumerate(zip(g.shape(v), shape, strict=True)):
         if have != need:
-            v = g.slice(v, axis, 0, need)
+            v = g.slice(v, axis, 0, as_numbers((need,))[0])
     return v

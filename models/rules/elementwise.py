@@ -1,6 +1,6 @@
-"""Operators that act on each element: y_i = f(x_i), and broadcasting arithmetic.
+"""Operators that act on each element, y_i = f(x_i), and arithmetic with broadcasting.
 
-Where f has a kink the gradient is torch's: 0 at relu's corner, half-open where torch says so.
+At a kink of f the gradient is the one that torch chooses.
 """
 
 from __future__ import annotations
@@ -8,19 +8,21 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Graph, Node
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
 from models.rules.table import Adjoints, Want, rule
 
-LARGEST = 3e38  # in float32: only a subnormal y is less than 1 after it
+# nearly the largest float32: every positive y but a subnormal one is at least 1 when multiplied by it
+LARGEST = 3e38
 
 
 @rule("Add")
-def add(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def add(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return [g.unbroadcast(gy, g.shape(x)) if w else None for x, w in zip(n.inputs, want, strict=True)]
 
 
 @rule("Sub")
-def sub(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def sub(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     a, b = n.inputs
     return (
         g.unbroadcast(gy, g.shape(a)) if want[0] else None,
@@ -29,7 +31,7 @@ def sub(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
 
 
 @rule("Mul")
-def mul(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def mul(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     a, b = n.inputs
     return (
         g.unbroadcast(g.mul(gy, b), g.shape(a)) if want[0] else None,
@@ -38,7 +40,7 @@ def mul(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
 
 
 @rule("Div")
-def div(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def div(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """d(a/b) = da/b - (a/b) db/b."""
     a, b = n.inputs
     q = g.div(gy, b)
@@ -49,8 +51,8 @@ def div(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
 
 
 @rule("Pow")
-def power(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """x^p with a constant exponent: p x^(p-1). At p = 2 without a second Pow."""
+def power(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """x^p with a constant exponent: p x^(p-1). For p = 2 that needs no second Pow."""
     x, p = n.inputs
     if p not in g.constants or g.constants[p].size != 1 or want[1]:
         raise UnsupportedPattern("Pow with an exponent that is not one constant", n.where, "use exp(p * log(x))")
@@ -58,15 +60,15 @@ def power(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
     if exponent == 0:
         return (g.mul(gy, g.scalar(0)),)
     rest = x if exponent == 2 else g.op("Pow", x, g.scalar(exponent - 1), shape=g.shape(x))
-    return (g.mul(gy, g.scaled(rest, exponent)),)
+    return (g.mul(gy, g.scale(rest, exponent)),)
 
 
 @rule("Min", "Max")
-def extremum(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """Of two values; equal ones share the gradient by halves, as torch does."""
+def extremum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The larger or smaller of two values; equal ones get half of the gradient each, as in torch."""
     if len(n.inputs) != 2:
         raise UnsupportedPattern(f"{n.op} of {len(n.inputs)} values", n.where, "nest calls of two")
-    half = g.scaled(g.compare("Equal", *n.inputs), 0.5)
+    half = g.scale(g.compare("Equal", *n.inputs), 0.5)
     out = []
     for mine, other, w in zip(n.inputs, reversed(n.inputs), want, strict=True):
         wins = g.compare("Greater" if n.op == "Max" else "Less", mine, other)
@@ -75,149 +77,149 @@ def extremum(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
 
 
 @rule("Where")
-def where(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def where(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     condition, a, b = n.inputs
     zero = g.scalar(0)
     return (
         None,
-        g.unbroadcast(g.where_(condition, gy, zero), g.shape(a)) if want[1] else None,
-        g.unbroadcast(g.where_(condition, zero, gy), g.shape(b)) if want[2] else None,
+        g.unbroadcast(g.select(condition, gy, zero), g.shape(a)) if want[1] else None,
+        g.unbroadcast(g.select(condition, zero, gy), g.shape(b)) if want[2] else None,
     )
 
 
 @rule("Neg")
-def neg(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def neg(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.neg(gy),)
 
 
 @rule("Identity", "Cast")
-def identity(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """Casts between float types change no derivative; casts to integers never get here."""
+def identity(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Pass the adjoint on: casts between float types change no derivative, and casts to integers never get here."""
     return (gy,)
 
 
 @rule("Abs")
-def absolute(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def absolute(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.mul(gy, g.unary("Sign", n.inputs[0])),)
 
 
 @rule("Relu")
-def relu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    return (g.mul(gy, positive(g, n.outputs[0])),)
+def relu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    return (g.mul(gy, mark_positive(g, n.outputs[0])),)
 
 
-def positive(g: Graph, y: str) -> str:
-    """1 where y > 0, else 0, for y >= 0: min(1, y times the largest number), which is one pass instead of two."""
+def mark_positive(g: OnnxGraph, y: str) -> str:
+    """1 where y > 0, else 0, for y >= 0: written as min(1, y times a large number), one pass instead of two."""
     return g.unary("HardSigmoid", y, alpha=LARGEST, beta=0.0)
 
 
 @rule("LeakyRelu")
-def leaky_relu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def leaky_relu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     alpha = n.attributes.get("alpha", 0.01)
-    slope = g.add(g.scaled(g.compare("Greater", n.inputs[0], g.scalar(0)), 1 - alpha), g.scalar(alpha))
+    slope = g.add(g.scale(g.compare("Greater", n.inputs[0], g.scalar(0)), 1 - alpha), g.scalar(alpha))
     return (g.mul(gy, slope),)
 
 
 @rule("PRelu")
-def prelu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def prelu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """y = x if x > 0 else slope * x."""
     x, slope = n.inputs
-    positive = g.binary("Greater", x, g.scalar(0))
-    gx = g.mul(gy, g.where_(positive, g.scalar(1), slope)) if want[0] else None
-    gs = g.unbroadcast(g.where_(positive, g.scalar(0), g.mul(gy, x)), g.shape(slope)) if want[1] else None
+    above = g.binary("Greater", x, g.scalar(0))
+    gx = g.mul(gy, g.select(above, g.scalar(1), slope)) if want[0] else None
+    gs = g.unbroadcast(g.select(above, g.scalar(0), g.mul(gy, x)), g.shape(slope)) if want[1] else None
     return gx, gs
 
 
 @rule("Elu")
-def elu(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """y = alpha (e^x - 1) below 0, where y' = y + alpha."""
+def elu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """y' = 1 above 0; below, y = alpha (e^x - 1) and y' = y + alpha."""
     below = g.add(n.outputs[0], g.scalar(n.attributes.get("alpha", 1.0)))
-    return (g.mul(gy, g.where_(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(1), below)),)
+    return (g.mul(gy, g.select(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(1), below)),)
 
 
 @rule("Softplus")
-def softplus(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def softplus(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """log(1 + e^x)' = sigmoid(x)."""
     return (g.mul(gy, g.unary("Sigmoid", n.inputs[0])),)
 
 
 @rule("HardSigmoid")
-def hard_sigmoid(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """max(0, min(1, a x + b)): slope a strictly inside."""
+def hard_sigmoid(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """max(0, min(1, a x + b)): the slope is a strictly between the bounds, else 0."""
     y = n.outputs[0]
     inside = g.mul(g.compare("Greater", y, g.scalar(0)), g.compare("Less", y, g.scalar(1)))
-    return (g.mul(gy, g.scaled(inside, n.attributes.get("alpha", 0.2))),)
+    return (g.mul(gy, g.scale(inside, n.attributes.get("alpha", 0.2))),)
 
 
 @rule("HardSwish")
-def hard_swish(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """x max(0, min(1, x/6 + 1/2)): 0 up to -3, x/3 + 1/2 between, 1 from 3."""
+def hard_swish(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """x max(0, min(1, x/6 + 1/2)): the slope is 0 up to -3, x/3 + 1/2 between, 1 from 3 on."""
     x = n.inputs[0]
-    middle = g.add(g.scaled(x, 1 / 3), g.scalar(0.5))
-    upper = g.where_(g.binary("Less", x, g.scalar(3)), middle, g.scalar(1))
-    return (g.mul(gy, g.where_(g.binary("Greater", x, g.scalar(-3)), upper, g.scalar(0))),)
+    middle = g.add(g.scale(x, 1 / 3), g.scalar(0.5))
+    upper = g.select(g.binary("Less", x, g.scalar(3)), middle, g.scalar(1))
+    return (g.mul(gy, g.select(g.binary("Greater", x, g.scalar(-3)), upper, g.scalar(0))),)
 
 
 @rule("Clip")
-def clip(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def clip(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """Torch's clamp passes the gradient on the closed interval."""
     return (g.mul(gy, g.compare("Equal", n.inputs[0], n.outputs[0])),)
 
 
 @rule("Tanh")
-def tanh(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def tanh(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     y = n.outputs[0]
     return (g.mul(gy, g.sub(g.scalar(1), g.mul(y, y))),)
 
 
 @rule("Sigmoid")
-def sigmoid(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def sigmoid(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     y = n.outputs[0]
     return (g.mul(gy, g.mul(y, g.sub(g.scalar(1), y))),)
 
 
 @rule("Exp")
-def exp(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def exp(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.mul(gy, n.outputs[0]),)
 
 
 @rule("Log")
-def log(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def log(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.div(gy, n.inputs[0]),)
 
 
 @rule("Sqrt")
-def square_root(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    return (g.div(g.scaled(gy, 0.5), n.outputs[0]),)
+def square_root(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    return (g.div(g.scale(gy, 0.5), n.outputs[0]),)
 
 
 @rule("Reciprocal")
-def reciprocal(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def reciprocal(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     y = n.outputs[0]
     return (g.neg(g.mul(gy, g.mul(y, y))),)
 
 
 @rule("Sin")
-def sin(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def sin(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.mul(gy, g.unary("Cos", n.inputs[0])),)
 
 
 @rule("Cos")
-def cos(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def cos(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.neg(g.mul(gy, g.unary("Sin", n.inputs[0]))),)
 
 
 @rule("Erf")
-def erf(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """2/sqrt(pi) exp(-x^2)."""
+def erf(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """erf'(x) = 2/sqrt(pi) exp(-x^2)."""
     x = n.inputs[0]
     bell = g.unary("Exp", g.neg(g.mul(x, x)))
-    return (g.mul(gy, g.scaled(bell, 2 / sqrt(pi))),)
+    return (g.mul(gy, g.scale(bell, 2 / sqrt(pi))),)
 
 
 @rule("Mish")
-def mish(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """x t with t = tanh(softplus(x)): t + x (1 - t^2) sigmoid(x)."""
+def mish(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """x t with t = tanh(softplus(x)): the slope is t + x (1 - t^2) sigmoid(x)."""
     x = n.inputs[0]
     t = g.unary("Tanh", g.unary("Softplus", x))
     rest = g.mul(g.sub(g.scalar(1), g.mul(t, t)), g.unary("Sigmoid", x))

@@ -1,46 +1,48 @@
-"""Lookups: one element of an axis, and embeddings."""
+"""Gather: fixed entries of an axis, and rows of an embedding table."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Batch, Graph, Node, product
-from models.rules.shaping import along, placed
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import BatchDim, Shape, as_number, multiply
+from models.rules.shaping import multiply_along, place
 from models.rules.table import Adjoints, Want, rule
 
 
 @rule("Gather")
-def gather(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def gather(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     x, index = n.inputs
     shape = g.shape(x)
     axis = n.attributes.get("axis", 0) % len(shape)
-    if isinstance(shape[axis], Batch):
+    if isinstance(shape[axis], BatchDim):
         raise UnsupportedPattern("Gather along the batch axis", n.where, "samples must not depend on each other")
     if index in g.constants:
-        return (fixed(g, gy, axis, shape, g.constants[index]),)
-    if axis or any(isinstance(d, Batch) for d in shape):
+        return (put_back(g, gy, axis, shape, g.constants[index]),)
+    if axis or any(isinstance(d, BatchDim) for d in shape):
         raise UnsupportedPattern(
             "Gather with computed indices inside a sample", n.where, "use an Embedding, or a product"
         )
-    return (embedding(g, gy, shape, index),)
+    return (scatter_rows(g, gy, shape, index),)
 
 
-def fixed(g: Graph, gy: str, axis: int, shape: tuple, index: np.ndarray) -> str:
-    """Constant positions: one is put back in its place, several through a matrix of ones and zeros."""
-    size = shape[axis]
+def put_back(g: OnnxGraph, gy: str, axis: int, shape: Shape, index: np.ndarray) -> str:
+    """Put the adjoint of fixed entries back: one by zeros around it, several by a matrix of ones and zeros."""
+    size = as_number(shape[axis])
     if index.ndim == 0:
         k = int(index) % size
-        return placed(g, g.reshape(gy, (*shape[:axis], 1, *shape[axis + 1 :])), axis, range(k, k + 1), size)
+        return place(g, g.reshape(gy, (*shape[:axis], 1, *shape[axis + 1 :])), axis, range(k, k + 1), size)
     matrix = np.zeros((index.size, size))
     matrix[np.arange(index.size), index.reshape(-1) % size] = 1
     merged = g.reshape(gy, (*shape[:axis], index.size, *shape[axis + 1 :]))
-    return along(g, merged, axis, g.constant(matrix))
+    return multiply_along(g, merged, axis, g.constant(matrix))
 
 
-def embedding(g: Graph, gy: str, shape: tuple, index: str) -> str:
-    """Rows of a table, chosen by data: each row collects what its readers send back."""
-    rows = product(g.shape(index))
+def scatter_rows(g: OnnxGraph, gy: str, shape: Shape, index: str) -> str:
+    """Rows of a table that data chose: each row collects the adjoints of all who read it."""
+    rows = multiply(g.shape(index))
     flat_index = g.reshape(index, (rows, 1))
     flat = g.reshape(gy, (rows, *shape[1:]))
     return g.op("ScatterND", g.zeros(shape), flat_index, flat, reduction="add", shape=shape)

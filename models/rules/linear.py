@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Graph, Node, product
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import multiply
 from models.rules.table import Adjoints, Want, rule
 
 
 @rule("Gemm")
-def gemm(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """Y = A op(B) + C, as torch exports a linear layer."""
+def gemm(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Y = A op(B) + C, the form in which torch exports a linear layer."""
     at = n.attributes
     if at.get("transA", 0) or at.get("alpha", 1.0) != 1.0 or at.get("beta", 1.0) != 1.0:
         raise UnsupportedPattern("Gemm with alpha, beta or a transposed input", n.where, "use matmul")
@@ -24,27 +26,28 @@ def gemm(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
 
 
 @rule("MatMul")
-def matmul(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """dA = dY B', dB = A' dY, summed over broadcast axes. Vectors are treated as matrices of one row or column."""
+def matmul(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """dA = dY B' and dB = A' dY, summed over broadcast axes."""
     a, b = n.inputs
     sa, sb = g.shape(a), g.shape(b)
     if len(sa) < 2 or len(sb) < 2:
-        return vector_product(g, n, gy, want)
+        return differentiate_vector_product(g, n, gy, want)
     ga = g.unbroadcast(g.matmul(gy, g.swap_last(b)), sa) if want[0] else None
-    gb = right_factor(g, a, b, gy) if want[1] else None
+    gb = write_right_adjoint(g, a, b, gy) if want[1] else None
     return ga, gb
 
 
-def right_factor(g: Graph, a: str, b: str, gy: str) -> str:
-    """A' dY. A shared matrix B gets one product over all rows of the batch."""
+def write_right_adjoint(g: OnnxGraph, a: str, b: str, gy: str) -> str:
+    """A' dY. If all samples share the matrix B, it is one product over all rows of the batch."""
     sa, sb, sy = g.shape(a), g.shape(b), g.shape(gy)
     if len(sb) == 2 and len(sa) > 2:
-        rows = product(sa[:-1])
+        rows = multiply(sa[:-1])
         return g.gemm(g.reshape(a, (rows, sa[-1])), g.reshape(gy, (rows, sy[-1])), ta=True)
     return g.unbroadcast(g.matmul(g.swap_last(a), gy), sb)
 
 
-def vector_product(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def differentiate_vector_product(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Products with a vector, which is treated as a matrix of one row or one column."""
     a, b = n.inputs
     sa, sb = g.shape(a), g.shape(b)
     ma = g.reshape(a, (1, *sa)) if len(sa) == 1 else a
@@ -57,8 +60,8 @@ def vector_product(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
 
 
 @rule("Einsum")
-def einsum(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """Two operands, no repeated index inside one: the adjoint is again an Einsum with the roles turned."""
+def einsum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Products of two operands in which no index is repeated: each adjoint is an Einsum of gy and the other operand."""
     equation = n.attributes["equation"].replace(" ", "")
     if "->" not in equation or "..." in equation or len(n.inputs) != 2:
         raise UnsupportedPattern(f"Einsum {equation!r}", n.where, "two operands and an explicit output")

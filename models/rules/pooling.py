@@ -8,73 +8,82 @@ from math import prod
 import numpy as np
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Graph, Node, Shape, divided, product
-from models.rules.geometry import Geometry, geometry
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import Shape, as_number, as_numbers, divide, multiply
+from models.rules.convolution import find_rest
 from models.rules.table import Adjoints, Want, rule
+from models.rules.window import Window, read_window
 
 
-def window(g: Graph, n: Node) -> Geometry:
+def read_pool(g: OnnxGraph, n: OnnxNode) -> Window:
+    """The window of a pooling node.
+
+    Raises:
+        UnsupportedPattern: the last window may lie partly outside (ceil_mode).
+    """
     if n.attributes.get("ceil_mode", 0):
         raise UnsupportedPattern(f"{n.op} with ceil_mode", n.where, "pad the input instead")
-    return geometry(g, n, tuple(n.attributes["kernel_shape"]))
+    return read_window(g, n, tuple(n.attributes["kernel_shape"]))
 
 
 @rule("MaxPool")
-def max_pool(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """The gradient goes to the element that won, the first of equal ones.
+def max_pool(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The gradient goes to the largest element of each window, the first of equal ones.
 
     Pairs are compared again in the backward pass: onnxruntime's MaxPool is several times faster when nobody asks for
     its indices. Other windows use the indices, which count in the whole flattened input.
     """
-    geo, shape = window(g, n), g.shape(n.inputs[0])
-    if len(n.outputs) < 2 and halves(geo, shape):
-        return (unpaired(g, n.inputs[0], n.outputs[0], gy),)
+    window, shape = read_pool(g, n), g.shape(n.inputs[0])
+    if len(n.outputs) < 2 and is_halving(window, shape):
+        return (write_pair_adjoint(g, n.inputs[0], n.outputs[0], gy),)
     if len(n.outputs) < 2:
-        n.outputs.append(g.fresh("argmax"))
+        n.outputs.append(g.new_name("argmax"))
         g.shapes[n.outputs[1]] = g.shape(n.outputs[0])
     index = n.outputs[1]
-    apart = all(s >= k for s, k in zip(geo.stride, geo.kernel, strict=True)) and all(d == 1 for d in geo.dilation)
-    if apart and not any(geo.pads):
+    apart = all(s >= k for s, k in zip(window.stride, window.kernel, strict=True)) and not any(window.pads)
+    if apart and all(d == 1 for d in window.dilation):
         target = g.op("Shape", n.inputs[0], shape=(len(shape),))
-        at = dict(kernel_shape=list(geo.kernel), strides=list(geo.stride))
-        return (g.op("MaxUnpool", gy, index, target, shape=shape, **at),)
-    return (scattered(g, gy, index, n.inputs[0]),)
+        kernel, strides = list(window.kernel), list(window.stride)
+        return (g.op("MaxUnpool", gy, index, target, shape=shape, kernel_shape=kernel, strides=strides),)
+    return (scatter_windows(g, gy, index, n.inputs[0]),)
 
 
-def halves(geo: Geometry, shape: Shape) -> bool:
-    """Windows of two, side by side, that cover everything; one or two axes."""
-    twos = all(v == 2 for v in (*geo.kernel, *geo.stride)) and len(geo.kernel) <= 2
-    return twos and not any(geo.pads) and all(d == 1 for d in geo.dilation) and all(d % 2 == 0 for d in shape[2:])
+def is_halving(window: Window, shape: Shape) -> bool:
+    """True for windows of two side by side that cover everything, on one or two axes."""
+    twos = all(v == 2 for v in (*window.kernel, *window.stride)) and len(window.kernel) <= 2
+    plain = not any(window.pads) and all(d == 1 for d in window.dilation)
+    return twos and plain and all(d % 2 == 0 for d in as_numbers(shape[2:]))
 
 
-def unpaired(g: Graph, x: str, y: str, gy: str) -> str:
-    """gy to the winner of each pair, or of each two by two.
+def write_pair_adjoint(g: OnnxGraph, x: str, y: str, gy: str) -> str:
+    """gy given to the largest of each pair, or of each two by two.
 
-    Row by row from the left: the first of equal ones wins, as in torch.
+    The order is row by row from the left, and the first of equal ones gets all of it, as in torch.
     """
     *lead, length = g.shape(x)
-    many, half = product(lead), int(length) // 2
-    pairs = g.transpose(g.reshape(x, (product((many, half)), 2)), [1, 0])  # one Transpose: faster than strided slices
+    many, half = multiply(lead), as_number(length) // 2
+    pairs = g.transpose(g.reshape(x, (multiply((many, half)), 2)), [1, 0])  # one Transpose: faster than strided slices
     if len(lead) == 2:
-        left, right = parts(g, g.reshape(pairs, (2, *lead, half)), 0)
-        return interleaved(g, *chosen(g, left, right, gy), 2)
-    rows, flat = divided(many, 2), (divided(many, 2), half)
-    quarters = parts(g, g.reshape(pairs, (2, rows, 2, half)), 2)
-    quarters = [g.reshape(q, flat) for both in quarters for q in parts(g, both, 0)]
-    shares = handed_out(g, quarters, g.reshape(y, flat), g.reshape(gy, flat))
-    top, bottom = (interleaved(g, *shares[i : i + 2], 1) for i in (0, 2))
+        left, right = split_in_two(g, g.reshape(pairs, (2, *lead, half)), 0)
+        return interleave(g, *give_to_larger(g, left, right, gy), 2)
+    rows, flat = divide(many, 2), (divide(many, 2), half)
+    quarters = split_in_two(g, g.reshape(pairs, (2, rows, 2, half)), 2)
+    quarters = [g.reshape(q, flat) for both in quarters for q in split_in_two(g, both, 0)]
+    shares = give_to_first(g, quarters, g.reshape(y, flat), g.reshape(gy, flat))
+    top, bottom = (interleave(g, shares[i], shares[i + 1], 1) for i in (0, 2))
     return g.reshape(g.concat([top, bottom], 1), g.shape(x))
 
 
-def parts(g: Graph, x: str, axis: int) -> list[str]:
-    """The two entries of an axis, without it."""
+def split_in_two(g: OnnxGraph, x: str, axis: int) -> list[str]:
+    """The two entries of an axis of length 2, each without that axis."""
     shape = g.shape(x)
     one, rest = (*shape[:axis], 1, *shape[axis + 1 :]), (*shape[:axis], *shape[axis + 1 :])
     return [g.reshape(v, rest) for v in g.ops("Split", x, g.ints([1, 1]), shapes=[one, one], axis=axis)]
 
 
-def handed_out(g: Graph, values: Sequence[str], most: str, gy: str) -> list[str]:
-    """gy to the first of the values that is `most`, which one of them is."""
+def give_to_first(g: OnnxGraph, values: Sequence[str], most: str, gy: str) -> list[str]:
+    """gy given to the first of the values that equals `most`; one of them does."""
     shares = []
     for v in values[:-1]:
         shares.append(g.mul(gy, g.compare("Equal", v, most)))
@@ -82,24 +91,24 @@ def handed_out(g: Graph, values: Sequence[str], most: str, gy: str) -> list[str]
     return [*shares, gy]
 
 
-def chosen(g: Graph, a: str, b: str, gy: str) -> tuple[str, str]:
-    """gy split between a and b: to b where it is greater, else to a."""
+def give_to_larger(g: OnnxGraph, a: str, b: str, gy: str) -> tuple[str, str]:
+    """gy given to b where it is greater, else to a: the shares of a and b."""
     to_b = g.mul(gy, g.compare("Less", a, b))
     return g.sub(gy, to_b), to_b
 
 
-def interleaved(g: Graph, a: str, b: str, axis: int) -> str:
+def interleave(g: OnnxGraph, a: str, b: str, axis: int) -> str:
     """a[0], b[0], a[1], b[1], ... along an axis."""
     shape = g.shape(a)
     apart = (*shape[: axis + 1], 1, *shape[axis + 1 :])
     both = g.concat([g.reshape(a, apart), g.reshape(b, apart)], axis + 1)
-    return g.reshape(both, (*shape[:axis], 2 * int(shape[axis]), *shape[axis + 1 :]))
+    return g.reshape(both, (*shape[:axis], 2 * as_number(shape[axis]), *shape[axis + 1 :]))
 
 
-def scattered(g: Graph, gy: str, index: str, x: str) -> str:
-    """Windows overlap: add up."""
+def scatter_windows(g: OnnxGraph, gy: str, index: str, x: str) -> str:
+    """gy added up at the positions that won; windows may overlap."""
     shape = g.shape(x)
-    many, size = product(g.shape(gy)), product(shape)
+    many, size = multiply(g.shape(gy)), multiply(shape)
     zero = g.zeros((size,), like=g.reshape(x, (size,)))
     flat = g.op(
         "ScatterElements",
@@ -114,51 +123,51 @@ def scattered(g: Graph, gy: str, index: str, x: str) -> str:
 
 
 @rule("AveragePool")
-def average_pool(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """A depthwise convolution with 1 / K everywhere, so a transposed one back."""
-    geo, shape = window(g, n), g.shape(n.inputs[0])
-    if any(geo.pads) and not n.attributes.get("count_include_pad", 0):
+def average_pool(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The adjoint is a transposed convolution: the mean is a depthwise convolution with 1 / K everywhere."""
+    window, shape = read_pool(g, n), g.shape(n.inputs[0])
+    if any(window.pads) and not n.attributes.get("count_include_pad", 0):
         raise UnsupportedPattern(
             "padded AveragePool that does not count the padding", n.where, "count_include_pad=True"
         )
-    weight = g.constant(np.full((shape[1], 1, *geo.kernel), 1 / prod(geo.kernel)))
-    covered = [(o - 1) * s + r + 1 for o, s, r in zip(g.shape(gy)[2:], geo.stride, geo.reach, strict=True)]
-    rest = [d + p + q - c for d, p, q, c in zip(shape[2:], geo.before, geo.after, covered, strict=True)]
+    channels, *spatial = g.sample_shape(n.inputs[0])
+    weight = g.constant(np.full((channels, 1, *window.kernel), 1 / prod(window.kernel)))
     return (
         g.op(
-            "ConvTranspose", gy, weight, strides=list(geo.stride), dilations=list(geo.dilation), pads=geo.pads,
-            group=shape[1], output_padding=rest, shape=shape,
+            "ConvTranspose", gy, weight, strides=list(window.stride), dilations=list(window.dilation), pads=window.pads,
+            group=channels, output_padding=find_rest(window, tuple(spatial), g.sample_shape(gy)[1:]), shape=shape,
         ),
     )  # fmt: skip
 
 
 @rule("GlobalAveragePool")
-def global_average_pool(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def global_average_pool(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     x = n.inputs[0]
-    return (g.expand_like(g.scaled(gy, 1 / prod(g.shape(x)[2:])), x),)
+    return (g.expand_like(g.scale(gy, 1 / prod(g.sample_shape(x)[1:])), x),)
 
 
 @rule("GlobalMaxPool")
-def global_max_pool(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def global_max_pool(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     x = n.inputs[0]
     hits = g.compare("Equal", x, n.outputs[0])
     return (g.mul(hits, g.div(gy, g.sum(hits, range(2, g.rank(x)), keep=True))),)
 
 
 @rule("Resize")
-def resize(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """Nearest-neighbour by whole factors: each input is repeated, so sum over the copies."""
+def resize(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Nearest neighbour by whole factors repeats each input, so its adjoint is the sum over the copies."""
     x = n.inputs[0]
     sx, sy = g.shape(x), g.shape(n.outputs[0])
     mode, rounding = n.attributes.get("mode", "nearest"), n.attributes.get("nearest_mode", "round_prefer_floor")
     place = n.attributes.get("coordinate_transformation_mode", "half_pixel")
-    whole = sx[:2] == sy[:2] and all(o % i == 0 for i, o in zip(sx[2:], sy[2:], strict=True))
+    factors = [divmod(o, i) for i, o in zip(g.sample_shape(x)[1:], g.sample_shape(n.outputs[0])[1:], strict=True)]
+    whole = sx[:2] == sy[:2] and all(rest == 0 for _, rest in factors)
     if mode != "nearest" or not whole or (rounding, place) not in COPIES:
         raise UnsupportedPattern(f"Resize {mode} from {sx[2:]} to {sy[2:]}", n.where, "nearest, by whole factors")
-    apart = [d for i, o in zip(sx[2:], sy[2:], strict=True) for d in (i, o // i)]
+    apart = [d for i, (factor, _) in zip(sx[2:], factors, strict=True) for d in (i, factor)]
     split = g.reshape(gy, (*sx[:2], *apart))
     return (g.sum(split, range(3, 3 + 2 * (len(sx) - 2), 2)),)
 
 
-# ways of choosing the nearest neighbour that amount to repeating each element, for whole factors
+# ways to choose the nearest neighbour that repeat each element where the factors are whole numbers
 COPIES = {("floor", "asymmetric"), ("round_prefer_floor", "half_pixel"), ("round_prefer_ceil", "half_pixel")}

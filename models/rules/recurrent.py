@@ -1,9 +1,9 @@
 """GRU and LSTM, any number of steps, one or both directions.
 
-Forward stays the runtime's fused operator. Backward computes the gates of all steps at once from the saved
-hidden states
-(two matrix products), runs only dh (and dc) through a Scan against time, and ends in one product per weight matrix.
-Gate order and equations: the ONNX operators GRU (linear_before_reset = 1) and LSTM, which are torch's.
+The forward pass stays the runtime's fused operator. The backward pass computes the gates of all steps at once from the
+saved hidden states (two matrix products), runs only dh (and dc) through a Scan against time, and ends in one product
+per weight matrix. Gate order and equations are those of the ONNX operators GRU (linear_before_reset = 1) and LSTM, and
+of torch.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Body, Dim, Graph, Node, product
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode, ScanBody
+from models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply
 from models.rules.table import Adjoints, Want, rule_of_all
 
 
 @dataclass(frozen=True)
-class Pass:
+class Direction:
     """One direction of one recurrent layer: names of its values and its sizes.
 
-    x (T, B, I); w (gates H, I); r (gates H, H); bx, bh (gates H,); h, previous (T, B, H): hidden states after
-    and before
-    each step; h0 (B, H). `backwards`: time runs from the last step to the first.
+    Attributes:
+        x: (T, B, I). w: (gates H, I). r: (gates H, H). bx, bh: (gates H,). h0: (B, H), the first hidden state.
+        h, previous: (T, B, H), the hidden states after and before each step.
+        backwards: True if time runs from the last step to the first.
     """
 
     x: str
@@ -40,11 +43,16 @@ class Pass:
     backwards: bool
 
 
-Results = tuple[str, str, str, str, str, str | None]  # adjoints of x, w, r, b, h0, c0
+Results = tuple[str, str, str, str, str, str | None]
+"""Adjoints of x, w, r, b, h0 and, for an LSTM, c0."""
 
 
-def read(g: Graph, n: Node, gates: int) -> list[Pass]:
-    """The directions of a node, with everything that the rules need; refuses what torch never exports."""
+def read_directions(g: OnnxGraph, n: OnnxNode, gates: int) -> list[Direction]:
+    """The directions of a node.
+
+    Raises:
+        UnsupportedPattern: something that torch never exports, such as peepholes.
+    """
     at, direction = n.attributes, n.attributes.get("direction", "forward")
     if "activations" in at or at.get("layout", 0) or at.get("clip") or at.get("input_forget", 0):
         raise UnsupportedPattern(f"{n.op} with other activations, layout or clipping", n.where)
@@ -53,100 +61,103 @@ def read(g: Graph, n: Node, gates: int) -> list[Pass]:
     if len(n.inputs) > 7 and n.inputs[7]:
         raise UnsupportedPattern(f"{n.op} with peepholes", n.where)
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    return [one_pass(g, n, gates, d, b) for d, b in enumerate(backwards)]
+    return [read_direction(g, n, gates, d, b) for d, b in enumerate(backwards)]
 
 
-def one_pass(g: Graph, n: Node, gates: int, d: int, backwards: bool) -> Pass:
-    steps, batch, inputs = g.shape(n.inputs[0])
+def read_direction(g: OnnxGraph, n: OnnxNode, gates: int, d: int, backwards: bool) -> Direction:
+    """Direction `d` of a node, cut out of values that hold all directions."""
+    (steps, inputs), batch = as_numbers(g.shape(n.inputs[0])[::2]), g.shape(n.inputs[0])[1]
     hidden = n.attributes["hidden_size"]
     wide = gates * hidden
-    w = pick(g, n.inputs[1], 0, d, (wide, inputs))
-    r = pick(g, n.inputs[2], 0, d, (wide, hidden))
-    b = pick(g, n.inputs[3], 0, d, (2 * wide,)) if has(n, 3) else g.zeros((2 * wide,))
-    all_h = hidden_sequence(g, n)
-    h = pick(g, all_h, 1, d, (steps, batch, hidden))
-    h0 = pick(g, n.inputs[5], 0, d, (batch, hidden)) if has(n, 5) else g.scaled(time(g, h, 0), 0.0)
-    previous = before_each(g, h, h0, backwards)
-    return Pass(
+    w = pick_direction(g, n.inputs[1], 0, d, (wide, inputs))
+    r = pick_direction(g, n.inputs[2], 0, d, (wide, hidden))
+    b = pick_direction(g, n.inputs[3], 0, d, (2 * wide,)) if has_input(n, 3) else g.zeros((2 * wide,))
+    all_h = name_sequence(g, n)
+    h = pick_direction(g, all_h, 1, d, (steps, batch, hidden))
+    h0 = pick_direction(g, n.inputs[5], 0, d, (batch, hidden)) if has_input(n, 5) else g.scale(take_step(g, h, 0), 0.0)
+    previous = list_previous(g, h, h0, backwards)
+    return Direction(
         n.inputs[0], w, r, g.slice(b, 0, 0, wide), g.slice(b, 0, wide, 2 * wide), h, previous, h0, steps, batch, inputs,
         hidden, backwards,
     )  # fmt: skip
 
 
-def has(n: Node, i: int) -> bool:
+def has_input(n: OnnxNode, i: int) -> bool:
     return len(n.inputs) > i and bool(n.inputs[i])
 
 
-def hidden_sequence(g: Graph, n: Node) -> str:
-    """The operator's first output; named now if the module only reads the last state."""
+def name_sequence(g: OnnxGraph, n: OnnxNode) -> str:
+    """The operator's first output; it gets a name here if the module only reads the last state."""
     if not n.outputs[0]:
-        n.outputs[0] = g.fresh("sequence")
+        n.outputs[0] = g.new_name("sequence")
         steps, batch, _ = g.shape(n.inputs[0])
         directions = g.shape(n.inputs[1])[0]
         g.shapes[n.outputs[0]] = (steps, directions, batch, n.attributes["hidden_size"])
     return n.outputs[0]
 
 
-def pick(g: Graph, v: str, axis: int, d: int, shape: tuple) -> str:
+def pick_direction(g: OnnxGraph, v: str, axis: int, d: int, shape: Shape) -> str:
     """Direction `d` of a value that holds all directions along `axis`."""
-    if g.shape(v)[axis] > 1:
+    if as_number(g.shape(v)[axis]) > 1:
         v = g.slice(v, axis, d, d + 1)
     return g.reshape(v, shape)
 
 
-def time(g: Graph, v: str, t: int) -> str:
-    """Step t of (T, B, H), as (B, H)."""
+def take_step(g: OnnxGraph, v: str, t: int) -> str:
+    """Step t of a value (T, B, H), as (B, H)."""
     return g.reshape(g.slice(v, 0, t, t + 1), g.shape(v)[1:])
 
 
-def before_each(g: Graph, h: str, h0: str, backwards: bool) -> str:
+def list_previous(g: OnnxGraph, h: str, h0: str, backwards: bool) -> str:
     """The state that each step starts from."""
-    steps, batch, hidden = g.shape(h)
+    steps, (batch, hidden) = as_number(g.shape(h)[0]), g.shape(h)[1:]
     first = g.reshape(h0, (1, batch, hidden))
     if steps == 1:
         return first
     return g.concat([g.slice(h, 0, 1, steps), first] if backwards else [first, g.slice(h, 0, 0, steps - 1)], 0)
 
 
-def affine(g: Graph, x: str, w: str, b: str) -> str:
+def apply_linear(g: OnnxGraph, x: str, w: str, b: str) -> str:
     """x w' + b for all steps at once."""
     return g.add(g.matmul(x, g.transpose(w, [1, 0])), b)
 
 
-def gate(g: Graph, v: str, k: int, hidden: int) -> str:
+def take_gate(g: OnnxGraph, v: str, k: int, hidden: int) -> str:
     return g.slice(v, 2, k * hidden, (k + 1) * hidden)
 
 
-def sequence_adjoint(g: Graph, outs: Adjoints, d: int, p: Pass) -> str:
-    """Adjoint of the hidden states of all steps: what reads the sequence, plus what reads the last state."""
+def add_sequence_adjoints(g: OnnxGraph, outs: Adjoints, d: int, p: Direction) -> str:
+    """The adjoint of the hidden states of all steps: from readers of the sequence and of the last state."""
     shape = (p.steps, p.batch, p.hidden)
-    parts = [pick(g, outs[0], 1, d, shape)] if outs[0] else []
+    parts = [pick_direction(g, outs[0], 1, d, shape)] if outs[0] else []
     if len(outs) > 1 and outs[1]:
-        last = pick(g, outs[1], 0, d, (1, p.batch, p.hidden))
+        last = pick_direction(g, outs[1], 0, d, (1, p.batch, p.hidden))
         rest = [p.steps - 1, 0, 0]
         parts.append(g.pad(last, [0] * 3, rest) if p.backwards else g.pad(last, rest, [0] * 3))
     if not parts:
-        return g.scaled(p.h, 0.0)
+        return g.scale(p.h, 0.0)
     return parts[0] if len(parts) == 1 else g.add(*parts)
 
 
-def scan(g: Graph, body: Body, states: Sequence[str], sequences: Sequence[str], against: bool) -> tuple[str, ...]:
-    """Run `body` over time; `against`: from the last step to the first. Returns final states, then sequences."""
+def run_scan(
+    g: OnnxGraph, body: ScanBody, states: Sequence[str], sequences: Sequence[str], against: bool
+) -> tuple[str, ...]:
+    """Run `body` over time, from the last step to the first if `against`. Returns final states, then sequences."""
     steps = g.shape(sequences[0])[0]
     shapes = [s for _, s in body.outputs[: len(states)]]
     shapes += [(steps, *s) for _, s in body.outputs[len(states) :]]
     way, made = int(against), len(body.outputs) - len(states)
     return g.ops(
-        "Scan", *states, *sequences, shapes=shapes, outputs=[g.fresh("scan") for _ in shapes], body=body,
+        "Scan", *states, *sequences, shapes=shapes, outputs=[g.new_name("scan") for _ in shapes], body=body,
         num_scan_inputs=len(sequences), scan_input_directions=[way] * len(sequences),
         scan_output_directions=[way] * made,
     )  # fmt: skip
 
 
-def weight_adjoints(g: Graph, p: Pass, dgx: str, dgh: str) -> tuple[str, str, str, str]:
-    """Adjoints of x, w, r, b from those of the gates' input part and hidden part, (T, B, gates H)."""
+def write_weight_adjoints(g: OnnxGraph, p: Direction, dgx: str, dgh: str) -> tuple[str, str, str, str]:
+    """Adjoints of x, w, r and b from those of the gates' input and hidden parts, (T, B, gates H) each."""
     wide = g.shape(dgx)[2]
-    rows = product((p.steps, p.batch))
+    rows = multiply((p.steps, p.batch))
     flat_x, flat_h = g.reshape(dgx, (rows, wide)), g.reshape(dgh, (rows, wide))
     gw = g.gemm(flat_x, g.reshape(p.x, (rows, p.inputs)), ta=True)
     gr = g.gemm(flat_h, g.reshape(p.previous, (rows, p.hidden)), ta=True)
@@ -154,17 +165,17 @@ def weight_adjoints(g: Graph, p: Pass, dgx: str, dgh: str) -> tuple[str, str, st
     return g.matmul(dgx, p.w), gw, gr, gb
 
 
-def collect(g: Graph, n: Node, results: Sequence[Results]) -> Adjoints:
-    """Put the directions together: inputs add up, everything else is stacked."""
+def collect_directions(g: OnnxGraph, n: OnnxNode, results: Sequence[Results]) -> Adjoints:
+    """Put the directions together: adjoints of x add up, all others are stacked."""
     gx = results[0][0]
     for other in results[1:]:
         gx = g.add(gx, other[0])
     out: list[str | None] = [None] * len(n.inputs)
     out[0] = gx
     for position, k in ((1, 1), (2, 2), (3, 3), (5, 4), (6, 5)):
-        if position < len(out) and results[0][k]:
-            parts = [g.reshape(r[k], (1, *g.shape(r[k]))) for r in results]
-            out[position] = g.concat(parts, 0)
+        parts = [part for r in results if (part := r[k])]
+        if position < len(out) and parts:
+            out[position] = g.concat([g.reshape(p, (1, *g.shape(p))) for p in parts], 0)
     return out
 
 
@@ -172,70 +183,78 @@ def collect(g: Graph, n: Node, results: Sequence[Results]) -> Adjoints:
 
 
 @rule_of_all("GRU")
-def gru(g: Graph, n: Node, outs: Adjoints, want: Want) -> Adjoints:
+def gru(g: OnnxGraph, n: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
     """z, r = sigmoid; m = tanh(gx_m + r gh_m); h = (1 - z) m + z h_previous."""
     if n.attributes.get("linear_before_reset", 0) != 1:
         raise UnsupportedPattern("GRU with the reset gate before the product", n.where, "torch's GRU has it after")
-    return collect(g, n, [gru_pass(g, p, sequence_adjoint(g, outs, d, p)) for d, p in enumerate(read(g, n, 3))])
+    return collect_directions(
+        g,
+        n,
+        [differentiate_gru(g, p, add_sequence_adjoints(g, outs, d, p)) for d, p in enumerate(read_directions(g, n, 3))],
+    )
 
 
-def gru_pass(g: Graph, p: Pass, dy: str) -> Results:
-    """`slope`: d(hidden part of the gates)/dh, so that the Scan has one product per step."""
+def differentiate_gru(g: OnnxGraph, p: Direction, dy: str) -> Results:
+    """The adjoints of one direction of a GRU.
+
+    `slope` is d(hidden part of the gates)/dh, so that the Scan has one product per step.
+    """
     one, size = g.scalar(1), p.hidden
-    gx, gh = affine(g, p.x, p.w, p.bx), affine(g, p.previous, p.r, p.bh)
+    gx, gh = apply_linear(g, p.x, p.w, p.bx), apply_linear(g, p.previous, p.r, p.bh)
     zr = g.unary("Sigmoid", g.add(g.slice(gx, 2, 0, 2 * size), g.slice(gh, 2, 0, 2 * size)))
-    z, r, ghm = gate(g, zr, 0, size), gate(g, zr, 1, size), gate(g, gh, 2, size)
-    m = g.unary("Tanh", g.add(gate(g, gx, 2, size), g.mul(r, ghm)))
+    z, r, ghm = take_gate(g, zr, 0, size), take_gate(g, zr, 1, size), take_gate(g, gh, 2, size)
+    m = g.unary("Tanh", g.add(take_gate(g, gx, 2, size), g.mul(r, ghm)))
     am = g.mul(g.sub(one, z), g.sub(one, g.mul(m, m)))
     az = g.mul(g.sub(p.previous, m), g.mul(z, g.sub(one, z)))
     ar = g.mul(g.mul(am, ghm), g.mul(r, g.sub(one, r)))
     slope = g.concat([az, ar, g.mul(am, r)], 2)
-    start = g.scaled(p.h0, 0.0)
-    dh0, dgh, dh = scan(g, gru_body(g, p), [start], [dy, slope, z], against=not p.backwards)
+    start = g.scale(p.h0, 0.0)
+    dh0, dgh, dh = run_scan(g, write_gru_body(g, p), [start], [dy, slope, z], against=not p.backwards)
     dgx = g.concat([g.slice(dgh, 2, 0, 2 * size), g.mul(dh, am)], 2)
-    return (*weight_adjoints(g, p, dgx, dgh), dh0, None)
+    return (*write_weight_adjoints(g, p, dgx, dgh), dh0, None)
 
 
-def gru_body(g: Graph, p: Pass) -> Body:
-    """dh -> dh one step earlier: total = dh + dy; gates = total slope; dh' = gates r + total z."""
-    b = g.fresh("gru") + "."
+def write_gru_body(g: OnnxGraph, p: Direction) -> ScanBody:
+    """The step dh -> dh', one step earlier: total = dh + dy; gates = total slope; dh' = gates r + total z."""
+    b = g.new_name("gru") + "."
     state, wide = (p.batch, p.hidden), (p.batch, 3 * p.hidden)
     nodes = (
-        Node("Add", [b + "dh", b + "dy"], [b + "total"]),
-        Node("Concat", [b + "total"] * 3, [b + "three"], {"axis": 1}),
-        Node("Mul", [b + "three", b + "slope"], [b + "gates"]),
-        Node("MatMul", [b + "gates", p.r], [b + "through"]),
-        Node("Mul", [b + "total", b + "z"], [b + "kept"]),
-        Node("Add", [b + "through", b + "kept"], [b + "next"]),
-        Node("Identity", [b + "total"], [b + "out"]),
+        OnnxNode("Add", [b + "dh", b + "dy"], [b + "total"]),
+        OnnxNode("Concat", [b + "total"] * 3, [b + "three"], {"axis": 1}),
+        OnnxNode("Mul", [b + "three", b + "slope"], [b + "gates"]),
+        OnnxNode("MatMul", [b + "gates", p.r], [b + "through"]),
+        OnnxNode("Mul", [b + "total", b + "z"], [b + "kept"]),
+        OnnxNode("Add", [b + "through", b + "kept"], [b + "next"]),
+        OnnxNode("Identity", [b + "total"], [b + "out"]),
     )
     inputs = ((b + "dh", state), (b + "dy", state), (b + "slope", wide), (b + "z", state))
-    return Body(nodes, inputs, ((b + "next", state), (b + "gates", wide), (b + "out", state)))
+    return ScanBody(nodes, inputs, ((b + "next", state), (b + "gates", wide), (b + "out", state)))
 
 
 # -- LSTM ------------------------------------------------------------------------------------------------------------
 
 
 @rule_of_all("LSTM")
-def lstm(g: Graph, n: Node, outs: Adjoints, want: Want) -> Adjoints:
+def lstm(g: OnnxGraph, n: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
     """i, o, f = sigmoid; m = tanh; c = f c_previous + i m; h = o tanh(c)."""
     results = []
-    for d, p in enumerate(read(g, n, 4)):
-        c0 = pick(g, n.inputs[6], 0, d, (p.batch, p.hidden)) if has(n, 6) else g.scaled(p.h0, 0.0)
+    for d, p in enumerate(read_directions(g, n, 4)):
+        c0 = pick_direction(g, n.inputs[6], 0, d, (p.batch, p.hidden)) if has_input(n, 6) else g.scale(p.h0, 0.0)
         last = outs[2] if len(outs) > 2 else None
-        dc = pick(g, last, 0, d, (p.batch, p.hidden)) if last else g.scaled(c0, 0.0)
-        results.append(lstm_pass(g, p, c0, sequence_adjoint(g, outs, d, p), dc))
-    return collect(g, n, results)
+        dc = pick_direction(g, last, 0, d, (p.batch, p.hidden)) if last else g.scale(c0, 0.0)
+        results.append(differentiate_lstm(g, p, c0, add_sequence_adjoints(g, outs, d, p), dc))
+    return collect_directions(g, n, results)
 
 
-def lstm_pass(g: Graph, p: Pass, c0: str, dy: str, dc: str) -> Results:
+def differentiate_lstm(g: OnnxGraph, p: Direction, c0: str, dy: str, dc: str) -> Results:
+    """The adjoints of one direction of an LSTM; dc (B, H) is that of the last cell state."""
     one, size = g.scalar(1), p.hidden
-    pre = g.add(affine(g, p.x, p.w, p.bx), affine(g, p.previous, p.r, p.bh))
+    pre = g.add(apply_linear(g, p.x, p.w, p.bx), apply_linear(g, p.previous, p.r, p.bh))
     iof = g.unary("Sigmoid", g.slice(pre, 2, 0, 3 * size))
-    i, o, f = (gate(g, iof, k, size) for k in range(3))
-    m = g.unary("Tanh", gate(g, pre, 3, size))
+    i, o, f = (take_gate(g, iof, k, size) for k in range(3))
+    m = g.unary("Tanh", take_gate(g, pre, 3, size))
     written = g.mul(i, m)
-    _, before = scan(g, cell_body(g, p), [c0], [f, written], against=p.backwards)
+    _, before = run_scan(g, write_cell_body(g, p), [c0], [f, written], against=p.backwards)
     tanh_c = g.unary("Tanh", g.add(g.mul(before, f), written))
 
     def sigmoid_slope(v: str) -> str:
@@ -245,39 +264,42 @@ def lstm_pass(g: Graph, p: Pass, c0: str, dy: str, dc: str) -> Results:
     am = g.mul(i, g.sub(one, g.mul(m, m)))
     to_cell = g.mul(o, g.sub(one, g.mul(tanh_c, tanh_c)))
     slope = g.concat([ai, ao, af, am], 2)
-    start = g.scaled(p.h0, 0.0)
-    dh0, dc0, gates = scan(g, lstm_body(g, p), [start, dc], [dy, to_cell, slope, f], against=not p.backwards)
-    return (*weight_adjoints(g, p, gates, gates), dh0, dc0)
+    start = g.scale(p.h0, 0.0)
+    dh0, dc0, gates = run_scan(g, write_lstm_body(g, p), [start, dc], [dy, to_cell, slope, f], against=not p.backwards)
+    return (*write_weight_adjoints(g, p, gates, gates), dh0, dc0)
 
 
-def cell_body(g: Graph, p: Pass) -> Body:
-    """c -> f c + i m, and the c that the step started from."""
-    b = g.fresh("cell") + "."
+def write_cell_body(g: OnnxGraph, p: Direction) -> ScanBody:
+    """The step c -> f c + i m, which also gives the c that it started from."""
+    b = g.new_name("cell") + "."
     state = (p.batch, p.hidden)
     nodes = (
-        Node("Mul", [b + "c", b + "f"], [b + "kept"]),
-        Node("Add", [b + "kept", b + "written"], [b + "next"]),
-        Node("Identity", [b + "c"], [b + "before"]),
+        OnnxNode("Mul", [b + "c", b + "f"], [b + "kept"]),
+        OnnxNode("Add", [b + "kept", b + "written"], [b + "next"]),
+        OnnxNode("Identity", [b + "c"], [b + "before"]),
     )
     inputs = ((b + "c", state), (b + "f", state), (b + "written", state))
-    return Body(nodes, inputs, ((b + "next", state), (b + "before", state)))
+    return ScanBody(nodes, inputs, ((b + "next", state), (b + "before", state)))
 
 
-def lstm_body(g: Graph, p: Pass) -> Body:
-    """total = dh + dy; u = dc + total to_cell; gates = [u, total, u, u] slope; dh' = gates r; dc' = u f."""
-    b = g.fresh("lstm") + "."
+def write_lstm_body(g: OnnxGraph, p: Direction) -> ScanBody:
+    """The step (dh, dc) -> (dh', dc'), one step earlier.
+
+    total = dh + dy; u = dc + total to_cell; gates = [u, total, u, u] slope; dh' = gates r; dc' = u f.
+    """
+    b = g.new_name("lstm") + "."
     state, wide = (p.batch, p.hidden), (p.batch, 4 * p.hidden)
     nodes = (
-        Node("Add", [b + "dh", b + "dy"], [b + "total"]),
-        Node("Mul", [b + "total", b + "to_cell"], [b + "part"]),
-        Node("Add", [b + "dc", b + "part"], [b + "u"]),
-        Node("Concat", [b + "u", b + "total", b + "u", b + "u"], [b + "four"], {"axis": 1}),
-        Node("Mul", [b + "four", b + "slope"], [b + "gates"]),
-        Node("MatMul", [b + "gates", p.r], [b + "next"]),
-        Node("Mul", [b + "u", b + "f"], [b + "dc_next"]),
+        OnnxNode("Add", [b + "dh", b + "dy"], [b + "total"]),
+        OnnxNode("Mul", [b + "total", b + "to_cell"], [b + "part"]),
+        OnnxNode("Add", [b + "dc", b + "part"], [b + "u"]),
+        OnnxNode("Concat", [b + "u", b + "total", b + "u", b + "u"], [b + "four"], {"axis": 1}),
+        OnnxNode("Mul", [b + "four", b + "slope"], [b + "gates"]),
+        OnnxNode("MatMul", [b + "gates", p.r], [b + "next"]),
+        OnnxNode("Mul", [b + "u", b + "f"], [b + "dc_next"]),
     )
     inputs = (
         (b + "dh", state), (b + "dc", state), (b + "dy", state), (b + "to_cell", state), (b + "slope", wide),
         (b + "f", state),
     )  # fmt: skip
-    return Body(nodes, inputs, ((b + "next", state), (b + "dc_next", state), (b + "gates", wide)))
+    return ScanBody(nodes, inputs, ((b + "next", state), (b + "dc_next", state), (b + "gates", wide)))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from math import prod
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Graph, Node, Shape, static
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import Shape, as_numbers
 from models.rules.table import Adjoints, Want, rule
 
 
-def reduced_axes(g: Graph, n: Node) -> list[int]:
+def read_axes(g: OnnxGraph, n: OnnxNode) -> list[int]:
+    """The axes that a node reduces, as sorted non-negative numbers."""
     rank = g.rank(n.inputs[0])
     if len(n.inputs) > 1 and n.inputs[1]:
         if n.inputs[1] not in g.constants:
@@ -22,39 +25,40 @@ def reduced_axes(g: Graph, n: Node) -> list[int]:
     return sorted(int(a) % rank for a in axes)
 
 
-def kept(shape: Shape, axes: list[int]) -> Shape:
+def keep_axes(shape: Shape, axes: list[int]) -> Shape:
+    """The shape with reduced axes of size 1."""
     return tuple(1 if i in axes else d for i, d in enumerate(shape))
 
 
 @rule("ReduceSum")
-def reduce_sum(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def reduce_sum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     x = n.inputs[0]
-    return (g.expand_like(g.reshape(gy, kept(g.shape(x), reduced_axes(g, n))), x),)
+    return (g.expand_like(g.reshape(gy, keep_axes(g.shape(x), read_axes(g, n))), x),)
 
 
 @rule("ReduceMean")
-def reduce_mean(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    x, axes = n.inputs[0], reduced_axes(g, n)
+def reduce_mean(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    x, axes = n.inputs[0], read_axes(g, n)
     shape = g.shape(x)
-    count = prod(static([shape[a] for a in axes], "a mean", n.where))
-    return (g.expand_like(g.reshape(g.scaled(gy, 1 / count), kept(shape, axes)), x),)
+    count = prod(as_numbers([shape[a] for a in axes], "a mean", n.where))
+    return (g.expand_like(g.reshape(g.scale(gy, 1 / count), keep_axes(shape, axes)), x),)
 
 
 @rule("ReduceMax", "ReduceMin")
-def reduce_extremum(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """The gradient goes to where the extremum was; equal ones share it evenly, as torch's amax does."""
-    x, axes = n.inputs[0], reduced_axes(g, n)
-    shape = kept(g.shape(x), axes)
+def reduce_extremum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The gradient goes to the largest or smallest element; equal ones share it evenly, as in torch's amax."""
+    x, axes = n.inputs[0], read_axes(g, n)
+    shape = keep_axes(g.shape(x), axes)
     hits = g.compare("Equal", x, g.reshape(n.outputs[0], shape))
     share = g.div(g.reshape(gy, shape), g.sum(hits, axes, keep=True))
     return (g.mul(hits, share),)
 
 
 @rule("ReduceL2")
-def reduce_l2(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """x / |x|; 0 at the origin, as torch has it."""
-    x, axes = n.inputs[0], reduced_axes(g, n)
-    shape = kept(g.shape(x), axes)
+def reduce_l2(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The slope is x / |x|, and 0 at the origin, as in torch."""
+    x, axes = n.inputs[0], read_axes(g, n)
+    shape = keep_axes(g.shape(x), axes)
     norm = g.reshape(n.outputs[0], shape)
     zero = g.compare("Equal", norm, g.scalar(0))
     safe = g.div(g.sub(g.scalar(1), zero), g.add(norm, zero))
@@ -62,21 +66,21 @@ def reduce_l2(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
 
 
 @rule("ReduceSumSquare")
-def reduce_sum_square(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    x, axes = n.inputs[0], reduced_axes(g, n)
-    return (g.mul(g.scaled(x, 2), g.reshape(gy, kept(g.shape(x), axes))),)
+def reduce_sum_square(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    x, axes = n.inputs[0], read_axes(g, n)
+    return (g.mul(g.scale(x, 2), g.reshape(gy, keep_axes(g.shape(x), axes))),)
 
 
 @rule("Softmax")
-def softmax(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """y (gy - sum(gy y))."""
+def softmax(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The adjoint y (gy - sum(gy y))."""
     y, axis = n.outputs[0], n.attributes.get("axis", -1)
     t = g.mul(gy, y)
     return (g.sub(t, g.mul(y, g.sum(t, [axis], keep=True))),)
 
 
 @rule("LogSoftmax")
-def log_softmax(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """gy - softmax(x) sum(gy)."""
+def log_softmax(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The adjoint gy - softmax(x) sum(gy)."""
     y, axis = n.outputs[0], n.attributes.get("axis", -1)
     return (g.sub(gy, g.mul(g.unary("Exp", y), g.sum(gy, [axis], keep=True))),)

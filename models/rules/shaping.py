@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from models.ir.errors import UnsupportedPattern
-from models.ir.graph import Batch, Graph, Node
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import BatchDim, as_number
 from models.rules.table import Adjoints, Want, rule, rule_of_all
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshape(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def reshape(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.reshape(gy, g.shape(n.inputs[0])),)
 
 
 @rule("Transpose")
-def transpose(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def transpose(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     rank = g.rank(n.inputs[0])
     perm = n.attributes.get("perm") or list(range(rank))[::-1]
     return (g.transpose(gy, [int(p) for p in np.argsort(perm)]),)
 
 
 @rule("Concat")
-def concat(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def concat(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     axis = n.attributes["axis"] % g.rank(n.outputs[0])
     out, start = [], 0
     for x, w in zip(n.inputs, want, strict=True):
         size = g.shape(x)[axis]
-        if isinstance(size, Batch):
+        if isinstance(size, BatchDim):
             raise UnsupportedPattern("Concat along the batch axis", n.where)
         out.append(g.slice(gy, axis, start, start + size) if w else None)
         start += size
@@ -35,28 +39,28 @@ def concat(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
 
 
 @rule_of_all("Split")
-def split(g: Graph, n: Node, outs: Adjoints, want: Want) -> Adjoints:
+def split(g: OnnxGraph, n: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
     axis = n.attributes.get("axis", 0) % g.rank(n.inputs[0])
     parts = [gy or g.zeros(g.shape(o), like=o) for o, gy in zip(n.outputs, outs, strict=True)]
     return (g.concat(parts, axis),)
 
 
 @rule("Slice")
-def slice_(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """Zeros around what was cut out; with a step, zeros between too."""
+def cut_out(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The adjoint with zeros around, where a Slice has cut positions off; with a step, zeros between too."""
     x = n.inputs[0]
     shape = g.shape(x)
-    for axis, start, end, step in bounds(g, n):
+    for axis, start, end, step in read_bounds(g, n):
         size = shape[axis]
-        if isinstance(size, Batch):
+        if isinstance(size, BatchDim):
             raise UnsupportedPattern("Slice along the batch axis", n.where)
         index = range(*slice(start, end, step).indices(size))
         if len(index) != size or step != 1:
-            gy = placed(g, gy, axis, index, size)
+            gy = place(g, gy, axis, index, size)
     return (gy,)
 
 
-def bounds(g: Graph, n: Node) -> list[tuple[int, int, int, int]]:
+def read_bounds(g: OnnxGraph, n: OnnxNode) -> list[tuple[int, int, int, int]]:
     """(axis, start, end, step) of each axis that a Slice cuts."""
     if any(i and i not in g.constants for i in n.inputs[1:]):
         raise UnsupportedPattern("Slice with computed bounds", n.where)
@@ -68,12 +72,12 @@ def bounds(g: Graph, n: Node) -> list[tuple[int, int, int, int]]:
     return [(a % rank, s, e, t) for a, s, e, t in zip(axes, starts, ends, steps, strict=True)]
 
 
-def placed(g: Graph, v: str, axis: int, index: range, size: int) -> str:
+def place(g: OnnxGraph, v: str, axis: int, index: range, size: int) -> str:
     """`v` at the positions `index` of an axis of length `size`, zero elsewhere."""
     if index.step < 0:
-        v, index = g.flipped(v, [axis]), index[::-1]
+        v, index = g.flip(v, [axis]), index[::-1]
     if index.step > 1:
-        v = stretched(g, v, axis, index.step)
+        v = stretch(g, v, axis, index.step)
     used = (len(index) - 1) * index.step + 1
     rank = g.rank(v)
     before, after = [0] * rank, [0] * rank
@@ -81,10 +85,10 @@ def placed(g: Graph, v: str, axis: int, index: range, size: int) -> str:
     return g.pad(v, before, after)
 
 
-def stretched(g: Graph, v: str, axis: int, step: int) -> str:
-    """step - 1 zeros between neighbours along `axis`: a new axis, padded, merged, and the tail cut off."""
+def stretch(g: OnnxGraph, v: str, axis: int, step: int) -> str:
+    """Put step - 1 zeros between neighbours along `axis`: a new axis is padded and merged, and the tail cut off."""
     shape = g.shape(v)
-    length = shape[axis]
+    length = as_number(shape[axis])
     apart = g.reshape(v, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
     after = [0] * (len(shape) + 1)
     after[axis + 1] = step - 1
@@ -92,42 +96,53 @@ def stretched(g: Graph, v: str, axis: int, step: int) -> str:
     return g.slice(merged, axis, 0, (length - 1) * step + 1)
 
 
+# mode of Pad -> the same in numpy; applied to positions it says which one each padded position copies
+COPIES: dict[str, Callable[[np.ndarray, tuple[int, int]], np.ndarray]] = {
+    "edge": lambda x, sizes: np.pad(x, sizes, mode="edge"),
+    "reflect": lambda x, sizes: np.pad(x, sizes, mode="reflect"),
+    "wrap": lambda x, sizes: np.pad(x, sizes, mode="wrap"),
+}
+
+
 @rule("Pad")
-def pad(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """Zero padding: cut it off. Reflection and repetition: the copies are added to where they came from."""
+def pad(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The adjoint of padding: zeros are cut off, copies are added to the positions that they came from."""
     x = n.inputs[0]
     shape, rank = g.shape(x), g.rank(x)
     mode = n.attributes.get("mode", "constant")
-    before, after = pads(g, n, rank)
+    before, after = read_pads(g, n, rank)
     for axis in range(rank):
         if before[axis] or after[axis]:
-            if isinstance(shape[axis], Batch):
+            if isinstance(shape[axis], BatchDim):
                 raise UnsupportedPattern("Pad along the batch axis", n.where)
-            gy = unpadded(g, gy, axis, before[axis], after[axis], shape[axis], mode, n.where)
+            size = as_number(shape[axis])
+            gy = unpad(g, gy, axis, before[axis], after[axis], size, mode)
     return (gy,)
 
 
-def pads(g: Graph, n: Node, rank: int) -> tuple[list[int], list[int]]:
+def read_pads(g: OnnxGraph, n: OnnxNode, rank: int) -> tuple[list[int], list[int]]:
+    """The padding before and after each axis."""
     if n.inputs[1] not in g.constants or (len(n.inputs) > 3 and n.inputs[3]):
         raise UnsupportedPattern("Pad with computed sizes or axes", n.where)
     both = g.constants[n.inputs[1]].tolist()
     return both[:rank], both[rank:]
 
 
-def unpadded(g: Graph, gy: str, axis: int, before: int, after: int, size: int, mode: str, where: str) -> str:
+def unpad(g: OnnxGraph, gy: str, axis: int, before: int, after: int, size: int, mode: str) -> str:
+    """The adjoint before padding one axis of length `size`; negative padding had cut positions off."""
     if mode == "constant" or min(before, after) < 0:
         lo = max(before, 0)
         inner = g.slice(gy, axis, lo, lo + size + min(before, 0) + min(after, 0))
         cut = [[0] * g.rank(gy) for _ in range(2)]
         cut[0][axis], cut[1][axis] = max(-before, 0), max(-after, 0)
         return g.pad(inner, *cut)
-    source = np.pad(np.arange(size), (before, after), mode={"edge": "edge", "reflect": "reflect", "wrap": "wrap"}[mode])
+    source = COPIES[mode](np.arange(size), (before, after))
     matrix = np.zeros((before + size + after, size))
     matrix[np.arange(len(source)), source] = 1
-    return along(g, gy, axis, g.constant(matrix))
+    return multiply_along(g, gy, axis, g.constant(matrix))
 
 
-def along(g: Graph, v: str, axis: int, matrix: str) -> str:
+def multiply_along(g: OnnxGraph, v: str, axis: int, matrix: str) -> str:
     """Multiply `v` by a matrix along one axis."""
     rank = g.rank(v)
     order = [i for i in range(rank) if i != axis] + [axis]
@@ -136,18 +151,18 @@ def along(g: Graph, v: str, axis: int, matrix: str) -> str:
 
 
 @rule("Expand")
-def expand(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
+def expand(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.unbroadcast(gy, g.shape(n.inputs[0])),)
 
 
 @rule("Tile")
-def tile(g: Graph, n: Node, gy: str, want: Want) -> Adjoints:
-    """Whole copies along axes: sum over the copies."""
+def tile(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Tile repeats whole axes, so its adjoint is the sum over the copies."""
     if n.inputs[1] not in g.constants:
         raise UnsupportedPattern("Tile with computed repeats", n.where)
     shape = g.shape(n.inputs[0])
     repeats = g.constants[n.inputs[1]].tolist()
     apart = [d for r, s in zip(repeats, shape, strict=True) for d in (r, s)]
-    if any(r != 1 and isinstance(s, Batch) for r, s in zip(repeats, shape, strict=True)):
+    if any(r != 1 and isinstance(s, BatchDim) for r, s in zip(repeats, shape, strict=True)):
         raise UnsupportedPattern("Tile along the batch axis", n.where)
     return (g.reshape(g.sum(g.reshape(gy, apart), range(0, 2 * len(shape), 2)), shape),)

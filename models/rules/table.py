@@ -1,28 +1,33 @@
-"""How a rule enters the table.
+"""The table of gradient rules, and the decorators that enter a rule into it.
 
-A rule for an operator with one output is `f(g, node, gy, want) -> adjoints of the inputs`; `want[i]` says whether the
-adjoint of input i will be used. Results may be shorter than the inputs; None: not wanted or not differentiable.
+A rule for an operator with one output is `f(g, node, gy, want) -> adjoints of the inputs`, where gy is the adjoint of
+the output and `want[i]` says whether the adjoint of input i will be used. The result may be shorter than the inputs;
+None stands for an adjoint that is not wanted or does not exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from models.ir.graph import Graph, Node
+from models.ir.errors import UnsupportedPattern
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
 
 Adjoints = Sequence[str | None]
 Want = Sequence[bool]
-Rule = Callable[[Graph, Node, Adjoints, Want], Adjoints]
-Simple = Callable[[Graph, Node, str, Want], Adjoints]
+Rule = Callable[[OnnxGraph, OnnxNode, Adjoints, Want], Adjoints]
+RuleOfOne = Callable[[OnnxGraph, OnnxNode, str, Want], Adjoints]
 
 RULES: dict[str, Rule] = {}
 
 
-def rule(*operators: str) -> Callable[[Simple], Simple]:
+def rule(*operators: str) -> Callable[[RuleOfOne], RuleOfOne]:
     """Enter a rule for operators of which only the first output is differentiated."""
 
-    def enter(f: Simple) -> Simple:
-        def whole(g: Graph, node: Node, outs: Adjoints, want: Want) -> Adjoints:
+    def enter(f: RuleOfOne) -> RuleOfOne:
+        def whole(g: OnnxGraph, node: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
+            if outs[0] is None or any(outs[1:]):
+                raise UnsupportedPattern(f"{node.op}, of which more than the first output is read", node.where)
             return f(g, node, outs[0], want)
 
         RULES.update(dict.fromkeys(operators, whole))

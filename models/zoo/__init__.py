@@ -1,4 +1,4 @@
-"""Torch definitions of the models that papers and devices use. `ZOO[name]` says how to build and compile one."""
+"""Torch definitions of the models that papers and devices use; `ZOO[name]` says how to build and compile one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from models.zoo import dense, sequence, vision, wearable
 
 @dataclass(frozen=True)
 class Entry:
-    """How to build a model: its class, its input without batch, its number of classes, and options of its own.
+    """One model of the zoo, and how to build it.
 
-    `parameters`: how many it has, as published or counted by hand. `norm`: policy for batch normalisation.
-    `max_batch`: samples at once on a device; fewer where activations would need more memory than a small one has.
+    Attributes:
+        make: its class. input: shape of one sample. options: further arguments of the class.
+        parameters: their number, as published or counted by hand.
+        norm: as in Spec. max_batch: as in Spec; small where activations need more memory than a small device has.
     """
 
     make: Callable[..., nn.Module]

@@ -20,4 +20,5 @@ class MLP(nn.Module):
         self.head = nn.Linear(sizes[-1], classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x))
+        output: torch.Tensor = self.head(self.body(x))
+        return output

@@ -17,7 +17,8 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x)[0][:, -1])
+        output: torch.Tensor = self.head(self.body(x)[0][:, -1])
+        return output
 
 
 class Transformer(nn.Module):
@@ -33,4 +34,5 @@ class Transformer(nn.Module):
         self.head = nn.Linear(size, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(self.embed(x) + self.position).mean(1))
+        output: torch.Tensor = self.head(self.body(self.embed(x) + self.position).mean(1))
+        return output

@@ -13,7 +13,7 @@ Norm = Callable[[int], nn.Module]
 
 
 def group_norm(groups: int) -> Norm:
-    """At most `groups` groups."""
+    """GroupNorm with at most `groups` groups."""
     return lambda channels: nn.GroupNorm(min(groups, channels), channels)
 
 
@@ -33,11 +33,12 @@ class LeNet(nn.Module):
         self.head = nn.Sequential(*dense)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x))
+        output: torch.Tensor = self.head(self.body(x))
+        return output
 
 
 class Plain(nn.Module):
-    """3x3 convolutions that halve the image each, by their stride or by pooling after them, and one linear layer."""
+    """3x3 convolutions, each of which halves the image by its stride or by pooling, and one linear layer."""
 
     def __init__(
         self,
@@ -56,10 +57,11 @@ class Plain(nn.Module):
         self.head = nn.Linear(channels * prod(sides), classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x))
+        output: torch.Tensor = self.head(self.body(x))
+        return output
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Basic residual block; the shortcut is a 1x1 convolution where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
@@ -72,15 +74,16 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
-        return F.relu(y + self.shortcut(x))
+        output: torch.Tensor = F.relu(y + self.shortcut(x))
+        return output
 
 
 class ResNet(nn.Module):
     """CIFAR-shaped residual network.
 
     Args:
-        stem: channels of the first convolution. widths, blocks: of each stage. norm: a key of NORMS.
-        bias: of the last linear layer.
+        stem: channels of the first convolution. widths, blocks: channels and residual blocks of each stage.
+        norm: a key of NORMS. bias: True if the last linear layer has one.
     """
 
     def __init__(
@@ -99,13 +102,14 @@ class ResNet(nn.Module):
         layers = []
         for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
             for i in range(count):
-                layers.append(Block(channels, width, 2 if stage and i == 0 else 1, make))
+                layers.append(ResidualBlock(channels, width, 2 if stage and i == 0 else 1, make))
                 channels = width
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(channels, classes, bias=bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(F.adaptive_avg_pool2d(self.body(self.stem(x)), 1).flatten(1))
+        output: torch.Tensor = self.head(F.adaptive_avg_pool2d(self.body(self.stem(x)), 1).flatten(1))
+        return output
 
 
 class WideBlock(nn.Module):
@@ -120,7 +124,8 @@ class WideBlock(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a = F.relu(self.norm1(x))
         y = self.conv2(F.relu(self.norm2(self.conv1(a))))
-        return y + (x if self.shortcut is None else self.shortcut(a))
+        output: torch.Tensor = y + (x if self.shortcut is None else self.shortcut(a))
+        return output
 
 
 class WideResNet(nn.Module):
@@ -145,4 +150,5 @@ class WideResNet(nn.Module):
         self.head = nn.Linear(channels, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(F.adaptive_avg_pool2d(self.body(self.stem(x)), 1).flatten(1))
+        output: torch.Tensor = self.head(F.adaptive_avg_pool2d(self.body(self.stem(x)), 1).flatten(1))
+        return output

@@ -7,13 +7,13 @@ from torch import nn
 
 
 def conv_stage(inputs: int, outputs: int, kernel: int = 5, pool: int = 2) -> list[nn.Module]:
-    """Same-length convolution, GroupNorm, ReLU, pooling."""
+    """The layers of one stage: a convolution that keeps the length, GroupNorm, ReLU, pooling."""
     convolution = nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2)
     return [convolution, nn.GroupNorm(4, outputs), nn.ReLU(), nn.MaxPool1d(pool)]
 
 
 class Wrist(nn.Module):
-    """Activity from a 3-axis wrist accelerometer, 2 s at 32 Hz: 77,518 parameters."""
+    """Network for activities from a 3-axis wrist accelerometer, 2 s at 32 Hz: 77,518 parameters."""
 
     def __init__(self, input: tuple[int, ...] = (3, 64), classes: int = 14) -> None:
         super().__init__()
@@ -22,11 +22,12 @@ class Wrist(nn.Module):
         self.head = nn.Sequential(nn.Linear(64 * (samples // 4), 64), nn.ReLU(), nn.Linear(64, classes))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x))
+        output: torch.Tensor = self.head(self.body(x))
+        return output
 
 
 class Signal(nn.Module):
-    """One-channel ECG or EEG segments; 178 samples are 1 s of the Bonn recordings."""
+    """Network for one-channel ECG or EEG segments; 178 samples are 1 s of the Bonn recordings."""
 
     def __init__(self, input: tuple[int, ...] = (1, 178), classes: int = 5) -> None:
         super().__init__()
@@ -35,11 +36,12 @@ class Signal(nn.Module):
         self.head = nn.Linear(64 * (input[1] // 8), classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x))
+        output: torch.Tensor = self.head(self.body(x))
+        return output
 
 
 def separable(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
-    """Depthwise convolution along time, then a pointwise one across channels."""
+    """The layers of a depthwise convolution along time and a pointwise one across channels."""
     depthwise = nn.Conv1d(inputs, inputs, 7, stride, 3, groups=inputs, bias=False)
     pointwise = nn.Conv1d(inputs, outputs, 1, bias=False)
     return [depthwise, pointwise, nn.GroupNorm(8, outputs), nn.ReLU()]
@@ -56,4 +58,5 @@ class Separable(nn.Module):
         self.head = nn.Linear(128, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x))
+        output: torch.Tensor = self.head(self.body(x))
+        return output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_sdk.data.samples import Samples, Stored, samples_of, store
+from edge_sdk.data.samples import Samples, Stored, samples_of, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.service_files import DeviceFile
 from edge_sdk.nodes.settings import read_toml
@@ -21,7 +21,7 @@ def written(path, **arrays):
 def test_what_is_stored_is_read_again(tmp_path):
     train, held_out = Samples(X, ("a", "b", "a")), Samples(X[:1], ("b",))
     for one, other in zip(
-        samples_of(Stored(store(tmp_path / "d.npz", train, held_out))), (train, held_out), strict=True
+        samples_of(Stored(store_samples(tmp_path / "d.npz", train, held_out))), (train, held_out), strict=True
     ):
         assert (one.x == other.x).all() and one.labels == other.labels
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_sdk.data.traces import Windows, load_folder, split, windows
+from edge_sdk.data.traces import Windows, cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
 from tests.data.trace_making import runs, samples, trace_of
 
@@ -19,7 +19,7 @@ def cut(*lengths: tuple[int, int]) -> Windows:
     codes = runs(*lengths)
     steps = np.full(len(codes) - 1, 0.1)
     steps[np.cumsum([length for _, length in lengths])[:-1] - 1] = 9.0
-    return windows(trace_of(codes, steps.tolist()), WINDOW, STRIDE)
+    return cut_windows(trace_of(codes, steps.tolist()), WINDOW, STRIDE)
 
 
 def held(got: Windows) -> list[int]:
@@ -83,7 +83,7 @@ def test_the_share_is_checked(share: float) -> None:
 
 def test_every_recorded_device_has_both_parts(wrist: Path) -> None:
     for trace in load_folder(wrist):
-        whole = windows(trace)
+        whole = cut_windows(trace)
         train, test = split(whole)
         assert len(train) and 0.2 < len(test) / len(whole) < 0.5, trace.name
         assert not set(held(train)) & set(held(test)) and not test.note

@@ -19,7 +19,7 @@ from tests.methods import contract
 WRAPPED = {"plain": lambda m: m, "evaluated": lambda m: evaluated(m, every=3)}
 
 
-SMALL = dict(eta_l=0.05, eta_x=0.05, eta=0.05, batch=16, local_epochs=1, local_steps=2)
+SMALL = dict(eta_l=0.05, eta_x=0.05, eta=0.05, batch=16, local_epochs=1, local_steps=2, personal_slots="bias")
 
 
 def settings_of(method):

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from models.bundle.compile import example, vectors
+from models.bundle.compile import make_example, read_vectors
 from models.derive import targets
 from models.frontend.export import Forward, export_forward
 from models.gate.gate import DataInput, Truth, check_semantics
-from models.ir.layout import buffer_slots, parameter_slots
+from models.ir.layout import lay_out_buffers, lay_out_parameters
 
 
 class Net(nn.Module):
@@ -33,20 +33,20 @@ class Last(nn.Module):
         return out[0][:, -1]
 
 
-def semantic_error(net: nn.Module, shape: tuple[int, ...], below: int | None = None) -> float:
+def measure_error(net: nn.Module, shape: tuple[int, ...], below: int | None = None) -> float:
     """Worst float64 error over the gate's cases; raises what the compiler raises."""
-    return error_of(*exported(net, shape, below))
+    return measure_exported(*export_net(net, shape, below))
 
 
-def exported(net: nn.Module, shape: tuple[int, ...], below: int | None = None):
-    """What the compiler starts from; takes most of the time."""
+def export_net(net: nn.Module, shape: tuple[int, ...], below: int | None = None):
+    """The module, its input and its exported forward pass; the export takes most of the time."""
     net = net.eval()
     inputs = [DataInput("x", shape, below)]
-    return net, inputs, export_forward(net, parameter_slots(net), ["x"], [example(inputs[0])])
+    return net, inputs, export_forward(net, lay_out_parameters(net), ["x"], [make_example(inputs[0])])
 
 
-def error_of(net: nn.Module, inputs: list[DataInput], forward: Forward) -> float:
+def measure_exported(net: nn.Module, inputs: list[DataInput], forward: Forward) -> float:
     """Reverse mode on an exported module, and the float64 half of the gate."""
-    slots, buffers = parameter_slots(net), buffer_slots(net)
-    target = targets.loss_grad(targets.Source(forward, {"theta": slots}, buffers), "cross_entropy")
-    return check_semantics(target, slots, Truth(net, inputs, "cross_entropy"), vectors(net, slots, buffers), (-3,))
+    slots, buffers = lay_out_parameters(net), lay_out_buffers(net)
+    target = targets.write_loss_grad(targets.Source(forward, {"theta": slots}, buffers), "cross_entropy")
+    return check_semantics(target, slots, Truth(net, inputs, "cross_entropy"), read_vectors(net, slots, buffers), (-3,))

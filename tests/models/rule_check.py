@@ -9,21 +9,22 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from models.derive.reverse import gradient
+from models.derive.reverse import write_gradient
 from models.frontend.export import Forward
 from models.frontend.forward import read_forward
 from models.ir import reference
-from models.ir.graph import Batch
-from models.ir.proto import to_model
+from models.ir.proto import write_model
 
 STEP = 1e-5
 Shapes = Mapping[str, Sequence[int | str]]
 
 
-def forward_of(nodes: Sequence[onnx.NodeProto], inputs: Shapes, constants: Mapping[str, np.ndarray], output: str = "y"):
+def make_forward(
+    nodes: Sequence[onnx.NodeProto], inputs: Shapes, constants: Mapping[str, np.ndarray], output: str = "y"
+):
     """A forward graph; inputs whose shape begins with "B" are data, the others parameters."""
     infos = [helper.make_tensor_value_info(k, TensorProto.FLOAT, list(v)) for k, v in inputs.items()]
-    stored = [numpy_helper.from_array(single(v), k) for k, v in constants.items()]
+    stored = [numpy_helper.from_array(to_single(v), k) for k, v in constants.items()]
     out = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
     graph = helper.make_graph(list(nodes), "test", infos, [out], initializer=stored)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -34,7 +35,7 @@ def forward_of(nodes: Sequence[onnx.NodeProto], inputs: Shapes, constants: Mappi
     return Forward(model, data, examples, output)
 
 
-def single(v: np.ndarray) -> np.ndarray:
+def to_single(v: np.ndarray) -> np.ndarray:
     v = np.asarray(v)
     return v.astype(np.float32) if v.dtype == np.float64 else v
 
@@ -50,31 +51,31 @@ def check(
     output: str = "y",
 ) -> None:
     """The rules' gradient with respect to every input, along random directions, equals central differences."""
-    forward = forward_of(nodes, inputs, constants or {}, output)
+    forward = make_forward(nodes, inputs, constants or {}, output)
     g = read_forward(forward)
     rng = np.random.default_rng(len(nodes) + batch)
     draw = draw or (lambda r, shape: r.standard_normal(shape))
-    at = {k: np.asarray(draw(rng, sized(v, batch))) for k, v in inputs.items()}
-    f = to_model(g, [output], double=True)
+    at = {k: np.asarray(draw(rng, at_batch(v, batch))) for k, v in inputs.items()}
+    f = write_model(g, [output], double=True)
     y = reference.run(f, at)[output]
-    names = gradients(g, inputs, output)
+    names = append_gradients(g, inputs, output)
     cotangent = rng.standard_normal(y.shape)
-    got = reference.run(to_model(g, names, double=True), {**at, "cotangent": cotangent})
+    got = reference.run(write_model(g, names, double=True), {**at, "cotangent": cotangent})
     for (k, value), grad in zip(at.items(), got.values(), strict=True):
         assert grad.shape == value.shape, f"{k}: gradient of shape {grad.shape} for {value.shape}"
         for _ in range(3):
             v = rng.standard_normal(value.shape)
-            want = slope(f, at, k, v, cotangent, output)
+            want = measure_slope(f, at, k, v, cotangent, output)
             scale = max(1.0, abs(want), float(np.abs(grad * v).sum()))
             assert abs((grad * v).sum() - want) <= limit * scale, (
                 f"{k}: {(grad * v).sum()} by rule, {want} by differences"
             )
 
 
-def gradients(g, inputs: Shapes, output: str) -> list[str]:
+def append_gradients(g, inputs: Shapes, output: str) -> list[str]:
     """Append the backward pass; names of the adjoints, each under its input's name."""
     g.input("cotangent", g.shape(output))
-    adjoints = gradient(g, {output: "cotangent"}, list(inputs))
+    adjoints = write_gradient(g, {output: "cotangent"}, list(inputs))
     for k, v in adjoints.items():
         assert v is not None, f"no gradient for {k}"
         assert g.shape(v) == g.shape(k), f"{k}: declared {g.shape(v)}, expected {g.shape(k)}"
@@ -82,17 +83,17 @@ def gradients(g, inputs: Shapes, output: str) -> list[str]:
     return [f"grad.{k}" for k in adjoints]
 
 
-def slope(f: onnx.ModelProto, at, k: str, v: np.ndarray, cotangent: np.ndarray, output: str) -> float:
+def measure_slope(f: onnx.ModelProto, at, k: str, v: np.ndarray, cotangent: np.ndarray, output: str) -> float:
     ahead, behind = ({**at, k: at[k] + sign * STEP * v} for sign in (1, -1))
     return float(((reference.run(f, ahead)[output] - reference.run(f, behind)[output]) * cotangent).sum() / (2 * STEP))
 
 
-def sized(shape: Sequence[int | str], batch: int) -> tuple[int, ...]:
+def at_batch(shape: Sequence[int | str], batch: int) -> tuple[int, ...]:
     return tuple(batch if d == "B" else int(d) for d in shape)
 
 
-def node(op: str, inputs: Sequence[str], outputs: Sequence[str] = ("y",), **attributes) -> onnx.NodeProto:
+def make_node(op: str, inputs: Sequence[str], outputs: Sequence[str] = ("y",), **attributes) -> onnx.NodeProto:
     return helper.make_node(op, list(inputs), list(outputs), **attributes)
 
 
-__all__ = ["Batch", "check", "forward_of", "node"]
+__all__ = ["check", "make_forward", "make_node"]

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from models.derive import targets
-from models.ir.layout import parameter_slots
-from tests.models.module_check import exported, semantic_error
+from models.ir.layout import lay_out_parameters
+from tests.models.module_check import export_net, measure_error
 
 
 class Own(nn.Module):
@@ -49,12 +49,12 @@ class Plain(nn.Module):
 
 
 def source(net, shape):
-    net, _, forward = exported(net, shape)
-    return targets.Source(forward, {"theta": parameter_slots(net)})
+    net, _, forward = export_net(net, shape)
+    return targets.Source(forward, {"theta": lay_out_parameters(net)})
 
 
 def ranks(g):
-    """Of the weights: 3 head by head, 4 for all heads together."""
+    """The number of axes of the attention weights: 3 head by head, 4 for all heads together."""
     return {g.rank(n.outputs[0]) for n in g.nodes if n.op == "Softmax"}
 
 
@@ -71,13 +71,13 @@ CASES = {
 def test_gradients(name):
     torch.manual_seed(3)
     make, shape, rank = CASES[name]
-    assert ranks(source(make(), shape).begin()) == {rank}
-    assert semantic_error(make(), shape) <= 1e-6
+    assert ranks(source(make(), shape).copy_graph()) == {rank}
+    assert measure_error(make(), shape) <= 1e-6
 
 
 def test_what_somebody_else_reads_stays():
     made = source(Plain(), (5, 4))
-    other, value = made.returning("weights")
-    assert other.begin().rank(value) == 4
-    assert ranks(other.begin()) == {4}
-    assert ranks(made.begin()) == {3}
+    other, value = made.keep_layer("weights")
+    assert other.copy_graph().rank(value) == 4
+    assert ranks(other.copy_graph()) == {4}
+    assert ranks(made.copy_graph()) == {3}

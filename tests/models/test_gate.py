@@ -15,7 +15,7 @@ from models.ir.losses import LOSSES
 from models.ir.spec import Spec
 from models.passes import attention, batch_norm, rewrite
 from models.rules import RULES, normalise, pooling, recurrent, weight_gradient
-from tests.models.module_check import Last, Net, error_of, exported
+from tests.models.module_check import Last, Net, export_net, measure_exported
 
 
 def conv_net():
@@ -69,7 +69,7 @@ def scaled(factor: float, which: int = 0):
         def broken(g, n, outs, want):
             out = list(rule(g, n, outs, want))
             if which < len(out) and out[which]:
-                out[which] = g.scaled(out[which], factor)
+                out[which] = g.scale(out[which], factor)
             return out
 
         return broken
@@ -87,11 +87,11 @@ def softmax_without_mean(g, n, outs, want):
 
 
 def no_slopes(original):
-    return lambda g, gy, xhat, slopes, scale, rstd: original(g, gy, xhat, g.scaled(slopes, 0), scale, rstd)
+    return lambda g, gy, xhat, slopes, scale, rstd: original(g, gy, xhat, g.scale(slopes, 0), scale, rstd)
 
 
 def no_softmax_slopes(original):
-    return lambda g, gy, a: [g.scaled(s, 0) for s in original(g, gy, a)]
+    return lambda g, gy, a: [g.scale(s, 0) for s in original(g, gy, a)]
 
 
 def to_the_losers(original):
@@ -106,8 +106,8 @@ def group_norm_rstd(original):
 
 
 def first_tap_twice(original):
-    def broken(g, x, geo, out):
-        cols = original(g, x, geo, out)
+    def broken(g, x, window, out):
+        cols = original(g, x, window, out)
         taps = g.shape(cols)[2]
         return g.concat([g.slice(cols, 2, 0, 1), g.slice(cols, 2, 0, taps - 1)], 2)
 
@@ -125,7 +125,7 @@ def late_previous(original):
 def label_shift(original):
     def broken(g, output):
         loss, seed = original(g, output)
-        return loss, g.scaled(seed, 1.0001)
+        return loss, g.scale(seed, 1.0001)
 
     return broken
 
@@ -149,18 +149,24 @@ MUTATIONS: dict[str, tuple[str, Patch]] = {
     "softmax without its mean": ("softmax", rule("Softmax", lambda _: softmax_without_mean)),
     "mean without 1/n": ("mean", rule("ReduceMean", scaled(6.0))),
     "conv bias times 0.999": ("conv", rule("Conv", scaled(0.999, 2))),
-    "a convolution tap taken twice": ("conv", function(weight_gradient, "sliced_columns", first_tap_twice)),
-    "the pair's loser gets the gradient": ("conv", function(pooling, "chosen", pair_to_the_other)),
-    "the window's losers get the gradient": ("windows", function(pooling, "handed_out", to_the_losers)),
+    "a convolution tap taken twice": ("conv", function(weight_gradient, "write_sliced_columns", first_tap_twice)),
+    "the pair's loser gets the gradient": ("conv", function(pooling, "give_to_larger", pair_to_the_other)),
+    "the window's losers get the gradient": ("windows", function(pooling, "give_to_first", to_the_losers)),
     "max pool times 0.999": ("image", rule("MaxPool", scaled(0.999))),
-    "1/std off by 1e-4": ("conv", function(rewrite, "group_norm_adjoints", group_norm_rstd)),
-    "layer norm without the slope": ("layer norm", function(normalise, "layer_norm_adjoint", no_slopes)),
-    "attention without the softmax's mean": ("attention", function(attention, "softmax_slopes", no_softmax_slopes)),
-    "gru: state after the step for the one before": ("gru", function(recurrent, "before_each", late_previous)),
-    "lstm: state after the step for the one before": ("lstm", function(recurrent, "before_each", late_previous)),
+    "1/std off by 1e-4": ("conv", function(rewrite, "write_group_norm_adjoints", group_norm_rstd)),
+    "layer norm without the slope": ("layer norm", function(normalise, "write_layer_norm_adjoint", no_slopes)),
+    "attention without the softmax's mean": (
+        "attention",
+        function(attention, "write_softmax_slopes", no_softmax_slopes),
+    ),
+    "gru: state after the step for the one before": ("gru", function(recurrent, "list_previous", late_previous)),
+    "lstm: state after the step for the one before": ("lstm", function(recurrent, "list_previous", late_previous)),
     "gru input weights times 1.0001": ("gru", rule("GRU", scaled(1.0001, 1))),
     "lstm bias times 1.0001": ("lstm", rule("LSTM", scaled(1.0001, 3))),
-    "sums of adjoints keep the first": ("mean", lambda m: m.setattr("models.derive.reverse.total", lambda g, a: a[0])),
+    "sums of adjoints keep the first": (
+        "mean",
+        lambda m: m.setattr("models.derive.reverse.add_adjoints", lambda g, a: a[0]),
+    ),
     "loss gradient times 1.0001": (
         "mlp",
         lambda m: m.setitem(LOSSES, "cross_entropy", label_shift(LOSSES["cross_entropy"])),
@@ -172,7 +178,7 @@ MUTATIONS: dict[str, tuple[str, Patch]] = {
 def forward_of(name: str):
     make, shape = NETS[name]
     torch.manual_seed(4)
-    return exported(make(), shape)
+    return export_net(make(), shape)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -181,18 +187,18 @@ def test_a_broken_rule_is_caught(monkeypatch, name):
     ready = forward_of(net)
     patch(monkeypatch)
     with pytest.raises(ParityError, match="float64"):
-        error_of(*ready)
+        measure_exported(*ready)
 
 
 @pytest.mark.parametrize("name", NETS)
 def test_the_unbroken_rules_pass(name):
     """The exporter rounds some constants of attention to float32."""
-    assert error_of(*forward_of(name)) <= (1e-6 if name == "attention" else 1e-9)
+    assert measure_exported(*forward_of(name)) <= (1e-6 if name == "attention" else 1e-9)
 
 
 def test_broken_running_statistics_are_caught(monkeypatch):
     net = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(24, 3))
-    monkeypatch.setattr(batch_norm, "unbiased", lambda g, x, axes: g.scalar(1.0))
+    monkeypatch.setattr(batch_norm, "correct_bias", lambda g, x, axes: g.scalar(1.0))
     with pytest.raises(ParityError, match="running statistics"):
         compile_module(net.eval(), Spec("m", (2, 8), norm="batch"))
 

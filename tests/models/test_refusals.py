@@ -1,4 +1,4 @@
-"""What cannot be compiled is refused by name, with the place in the module and what to use instead."""
+"""Modules that cannot be compiled are refused by name, with the place in the module and advice."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from models.ir.errors import (
     UnsupportedPattern,
 )
 from models.ir.spec import Spec
-from tests.models.module_check import Net, semantic_error
+from tests.models.module_check import Net, measure_error
 
 
 def under_no_grad(h):
@@ -73,12 +73,12 @@ FUNCTIONS = {
 def test_functions(name):
     f, error, words = FUNCTIONS[name]
     with pytest.raises(error, match=words):
-        semantic_error(inner(f), (8,))
+        measure_error(inner(f), (8,))
 
 
 def test_a_straight_through_function_is_refused():
     with pytest.raises(CompileError):
-        semantic_error(Net(lambda h: Straight.apply(h) + h), (8,))
+        measure_error(Net(lambda h: Straight.apply(h) + h), (8,))
 
 
 MODULES = {
@@ -96,7 +96,7 @@ MODULES = {
 def test_modules(name):
     make, error, words = MODULES[name]
     with pytest.raises(error, match=words):
-        semantic_error(make(), (8,))
+        measure_error(make(), (8,))
 
 
 def test_a_module_in_training_mode():
@@ -106,20 +106,20 @@ def test_a_module_in_training_mode():
 
 def test_dropout_by_the_function_in_training_mode_is_refused_by_the_gate_or_before():
     with pytest.raises(CompileError):
-        semantic_error(inner(lambda h: F.dropout(h, 0.5, training=True)), (8,))
+        measure_error(inner(lambda h: F.dropout(h, 0.5, training=True)), (8,))
 
 
 def test_shared_parameters():
     net = Net(lambda h: h)
     net.c = net.a
     with pytest.raises(SharedParameter, match=r"a\.weight and c\.weight are one tensor"):
-        semantic_error(net, (8,))
+        measure_error(net, (8,))
 
 
 def test_a_pool_with_ceil_mode():
     net = nn.Sequential(nn.Conv1d(2, 4, 2), nn.MaxPool1d(2, ceil_mode=True), nn.Flatten(), nn.Linear(20, 3))
     with pytest.raises(UnsupportedPattern, match="1: MaxPool with ceil_mode; pad the input"):
-        semantic_error(net, (2, 10))
+        measure_error(net, (2, 10))
 
 
 def test_classes_that_the_module_does_not_return():

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from models.bundle.compile import compile_module, example
+from models.bundle.compile import compile_module, make_example
 from models.derive import targets
 from models.derive.targets import Source
-from models.frontend.export import export_forward, one_step_of_recurrences
+from models.frontend.export import export_forward, shorten_recurrences
 from models.gate.gate import DataInput
-from models.ir.layout import parameter_slots
-from models.ir.proto import needed
+from models.ir.layout import lay_out_parameters
+from models.ir.proto import select_needed
 from models.ir.spec import Spec
 
 
@@ -29,12 +29,12 @@ class NormFirst(nn.Module):
 
 def test_pieces_of_the_gradient_come_last_and_those_of_the_last_layer_at_the_end():
     net = NormFirst().eval()
-    slots = parameter_slots(net)
-    forward = export_forward(net, slots, ["x"], [example(DataInput("x", (4,)))])
-    target = targets.loss_grad(Source(forward, {"theta": slots}), "cross_entropy")
-    *_, joined, last = needed(target.graph, target.outputs)
+    slots = lay_out_parameters(net)
+    forward = export_forward(net, slots, ["x"], [make_example(DataInput("x", (4,)))])
+    target = targets.write_loss_grad(Source(forward, {"theta": slots}), "cross_entropy")
+    *_, joined, last = select_needed(target.graph, target.outputs)
     assert (joined.op, last.outputs) == ("Concat", ["grad"])
-    order = [o for n in needed(target.graph, target.outputs) for o in n.outputs]
+    order = [o for n in select_needed(target.graph, target.outputs) for o in n.outputs]
     places = {s.name.split(".")[0]: [] for s in slots}
     for slot, piece in zip(slots, joined.inputs, strict=True):
         places[slot.name.split(".")[0]].append(order.index(piece))
@@ -46,7 +46,7 @@ def test_pieces_of_the_gradient_come_last_and_those_of_the_last_layer_at_the_end
 
 def test_torch_walks_one_step_of_a_recurrence_and_is_itself_again_after():
     layer = torch._decomp.decompositions.one_layer_rnn
-    with one_step_of_recurrences():
+    with shorten_recurrences():
         assert torch._decomp.decompositions.one_layer_rnn is not layer
     assert torch._decomp.decompositions.one_layer_rnn is layer
 

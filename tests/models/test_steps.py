@@ -1,4 +1,4 @@
-"""How many samples go through a graph at once where the caller leaves it open."""
+"""The number of samples that go through a graph at once where the caller leaves it open."""
 
 import pytest
 from torch import nn
@@ -6,31 +6,32 @@ from torch import nn
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from models.bundle.compile import compile_module
-from models.ir.graph import Batch, Graph
+from models.ir.graph import OnnxGraph
+from models.ir.shapes import BatchDim
 from models.ir.spec import Spec
-from models.passes.steps import CACHED, FEWEST, FLOAT, MOST, largest_value, samples_at_once
+from models.passes.steps import CACHED, FEWEST, FLOAT, MOST, choose_max_batch, find_largest_value
 
 
-def graph(*sizes: int) -> Graph:
+def graph(*sizes: int) -> OnnxGraph:
     """Values of so many numbers per sample, one after the other, and one that does not depend on the batch."""
-    g = Graph()
-    v = g.input("x", (Batch(), 1))
+    g = OnnxGraph()
+    v = g.input("x", (BatchDim(), 1))
     for size in sizes:
-        v = g.op("Any", v, shape=(Batch(), size))
+        v = g.op("Any", v, shape=(BatchDim(), size))
     g.op("Any", v, shape=(10**9,))
     return g
 
 
 def test_the_largest_value_is_per_sample_and_of_the_batch():
-    assert largest_value(graph(3, 700, 20)) == 700 * FLOAT
+    assert find_largest_value(graph(3, 700, 20)) == 700 * FLOAT
     merged = graph(5)
-    merged.op("Other", "x", shape=(Batch(40), 30))  # batch and rows on one axis
-    assert largest_value(merged) == 1200 * FLOAT
+    merged.op("Other", "x", shape=(BatchDim(40), 30))  # batch and rows on one axis
+    assert find_largest_value(merged) == 1200 * FLOAT
 
 
 @pytest.mark.parametrize("size", [1, 1000, 5000, 16_384, 30_000, 10**7])
 def test_a_step_fits_and_twice_as_many_would_not(size):
-    most = samples_at_once(graph(size), parameters=0)
+    most = choose_max_batch(graph(size), parameters=0)
     assert most in (4, 8, 16, 32, 64)
     assert most * size * FLOAT <= CACHED or most == FEWEST
     assert 2 * most * size * FLOAT > CACHED or most == MOST
@@ -38,7 +39,7 @@ def test_a_step_fits_and_twice_as_many_would_not(size):
 
 def test_many_parameters_are_not_read_for_few_samples():
     size, parameters = 65_536, 7_500_000
-    most = samples_at_once(graph(size), parameters)
+    most = choose_max_batch(graph(size), parameters)
     assert most * size * FLOAT <= parameters * FLOAT / 2 < 2 * most * size * FLOAT
 
 

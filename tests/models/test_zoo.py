@@ -5,18 +5,18 @@ compiler.
 import pytest
 import torch
 
-from models.ir.layout import parameter_slots
+from models.ir.layout import lay_out_parameters
 from models.zoo import ZOO
 from models.zoo.split import SPLIT_ZOO
 from models.zoo.vision import Plain
-from tests.models.module_check import semantic_error
+from tests.models.module_check import measure_error
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_parameter_counts(name):
     with torch.device("meta"):
         net = ZOO[name].build()
-    slots = parameter_slots(net)
+    slots = lay_out_parameters(net)
     assert sum(s.size for s in slots) == ZOO[name].parameters
     assert slots[-1].offset + slots[-1].size == ZOO[name].parameters
 
@@ -59,4 +59,4 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_small_inputs_compile_and_agree_with_autograd(name):
     torch.manual_seed(0)
-    assert semantic_error(ZOO[name].build(SMALL[name], 3), SMALL[name]) <= 1e-6
+    assert measure_error(ZOO[name].build(SMALL[name], 3), SMALL[name]) <= 1e-6

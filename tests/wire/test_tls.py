@@ -12,7 +12,7 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.broker import Mosquitto, find_free_port
-from edge_sdk.tools.provision import certificate, provision
+from edge_sdk.tools.provision import make_certificate, provision
 from edge_sdk.wire import topics
 from edge_sdk.wire.mqtt import Connection, Tls, broker_at
 from tests.conftest import missing
@@ -100,7 +100,7 @@ def test_no_certificate_no_connection(site: Site) -> None:
 
 
 def test_an_expired_certificate_is_refused(site: Site) -> None:
-    certificate(site.files, "old", "a", days=-1)
+    make_certificate(site.files, "old", "a", days=-1)
     assert outcome(site.connection("a", site.tls("old"))) != "up"
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.contract.method import UP, Place, Role, Send, Step
+from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
 from edge_sdk.methods.shared import draw, gather, uploads
 from edge_sdk.methods.shared.gather import Tally
 
@@ -94,26 +94,26 @@ class MirrorHospital:
     forgotten: bool = False
 
 
-def hospital(question: type[CountedQuestion], size: Callable[[Place], int]) -> Role:
+def hospital(question: type[CountedQuestion], size: Callable[[NodeEnv], int]) -> Role:
     """The hospital of a method with such vectors; `size`: how many numbers an upload has."""
 
-    def start(env: Place) -> Step:
+    def start(env: NodeEnv) -> Step:
         return MirrorHospital(), []
 
-    def receive(env: Place, s: MirrorHospital, sender: str, message: object) -> Step:
+    def receive(env: NodeEnv, s: MirrorHospital, sender: str, message: object) -> Step:
         if sender == UP:
             return asked(env, s, gather.expected(sender, message, question))
         if isinstance(message, Unremembered):
             return replace(s, forgotten=True), []
         return replace(s, tally=uploads.gathered(env, s.tally, sender, message, size(env))), []
 
-    def close(env: Place, s: MirrorHospital) -> Step:
+    def close(env: NodeEnv, s: MirrorHospital) -> Step:
         return s, [Send(UP, Unremembered() if s.forgotten else uploads.answer(s.tally, env.theta0))]
 
     return Role(start, receive, close, MirrorHospital)
 
 
-def asked(env: Place, s: MirrorHospital, m: CountedQuestion) -> Step:
+def asked(env: NodeEnv, s: MirrorHospital, m: CountedQuestion) -> Step:
     """Passes a question on; to nobody, where this hospital cannot say what was counted."""
     account = recalled(s.account, env.me, m)
     if account is None:
@@ -162,7 +162,7 @@ class Ledger:
         return Ledger(era=self.era + 1)
 
 
-def noted(env: Place, ledger: Ledger, sender: str, message: object, size: int) -> Ledger:
+def noted(env: NodeEnv, ledger: Ledger, sender: str, message: object, size: int) -> Ledger:
     """The ledger after a hospital's answer.
 
     Raises:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import Place
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
@@ -31,7 +31,7 @@ class VectorSum(Sum):
     total: Values
 
 
-def gathered(env: Place, tally: Tally | None, sender: str, message: object, size: int) -> Tally | None:
+def gathered(env: NodeEnv, tally: Tally | None, sender: str, message: object, size: int) -> Tally | None:
     """The tally after a child's answer.
 
     Raises:

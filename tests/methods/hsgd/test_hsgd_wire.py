@@ -73,7 +73,7 @@ def test_the_ledger_is_what_crosses(pairs):
     settings = Settings(P=4, Q=2, alpha=0.5, copies="pair" if pairs else "group")
     _, trace = play(BIG, settings, 3, weather=Weather(repeat=0))
     traffic = costs.Traffic(Net.split, [(6, 3), (4, 2), (3, 2)], pairs=pairs)
-    listed = list(costs.ledger(traffic, [(4, 2)] * 3))
+    listed = list(costs.list_messages(traffic, [(4, 2)] * 3))
 
     def total(*rows):
         return sum(m.floats for m in listed if (m.sender, m.to, m.what) in rows)

@@ -1,4 +1,4 @@
-"""A compiled graph on this machine's onnxruntime, with the options that devices use."""
+"""Runs a compiled graph on this machine's onnxruntime, with the options that devices use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import onnx
 import onnxruntime as ort
 
 
-class Session:
-    """Call it with mappings of values; later ones win, float64 is rounded to float32."""
+class RunnableGraph:
+    """One graph, called with mappings of input names to values: later ones win, float64 is rounded to float32."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         options = ort.SessionOptions()
@@ -25,9 +25,10 @@ class Session:
         values: dict[str, np.ndarray] = {}
         for s in sources:
             values.update(s)
-        given = {n: as_single(values[n]) for n in self.inputs}
+        given = {n: to_single(values[n]) for n in self.inputs}
         return dict(zip(self.outputs, self.session.run(None, given), strict=True))
 
 
-def as_single(a: np.ndarray) -> np.ndarray:
+def to_single(a: np.ndarray) -> np.ndarray:
+    """Float64 as float32; everything else as it is."""
     return a.astype(np.float32) if a.dtype == np.float64 else a

@@ -1,0 +1,38 @@
+"""One node of a graph, and the graph inside a Scan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from models.ir.shapes import Shape
+
+
+@dataclass
+class OnnxNode:
+    """One operator at work: its inputs and outputs are names of values.
+
+    Attributes:
+        op: name of the operator, e.g. "Conv". domain: its operator set; "" is ONNX's own.
+        where: path of the torch module that it came from; "" if unknown.
+    """
+
+    op: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    domain: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class ScanBody:
+    """The graph inside a Scan, which may read values of the outer graph by name.
+
+    Attributes:
+        inputs, outputs: (name, shape) of each; the states first, then the sequences.
+    """
+
+    nodes: tuple[OnnxNode, ...]
+    inputs: tuple[tuple[str, Shape], ...]
+    outputs: tuple[tuple[str, Shape], ...]

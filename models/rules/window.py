@@ -1,0 +1,73 @@
+"""The window of a convolution or pooling: its size, and its steps over the input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from models.ir.errors import UnsupportedPattern
+from models.ir.graph import OnnxGraph
+from models.ir.nodes import OnnxNode
+from models.ir.shapes import BatchDim, as_numbers
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window and its steps: one entry per spatial axis.
+
+    Attributes:
+        kernel: taps. stride: positions between two outputs. before, after: padding. dilation: positions between taps.
+        group: groups of channels (convolutions only).
+    """
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    dilation: tuple[int, ...]
+    group: int = 1
+
+    @property
+    def pads(self) -> list[int]:
+        return [*self.before, *self.after]
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """Input positions between the first and the last tap."""
+        return tuple(d * (k - 1) for d, k in zip(self.dilation, self.kernel, strict=True))
+
+    @property
+    def dense(self) -> bool:
+        """True if the window stops at every position and its taps lie side by side."""
+        return all(s == 1 for s in self.stride) and all(d == 1 for d in self.dilation)
+
+
+def read_window(g: OnnxGraph, n: OnnxNode, kernel: tuple[int, ...]) -> Window:
+    """The window of a Conv or pooling node; automatic padding becomes numbers.
+
+    Raises:
+        UnsupportedPattern: it would move along the batch axis.
+    """
+    at, shape = n.attributes, g.shape(n.inputs[0])[2:]
+    nd = len(kernel)
+    if any(isinstance(d, BatchDim) for d in shape):
+        raise UnsupportedPattern(f"{n.op} along the batch axis", n.where)
+    spatial = as_numbers(shape)
+    stride, dilation = at.get("strides", [1] * nd), at.get("dilations", [1] * nd)
+    pads = at.get("pads") or [0] * (2 * nd)
+    auto = at.get("auto_pad", "NOTSET")
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        pads = resolve_same_pads(auto, spatial, kernel, stride, dilation)
+    return Window(kernel, tuple(stride), tuple(pads[:nd]), tuple(pads[nd:]), tuple(dilation), at.get("group", 1))
+
+
+def resolve_same_pads(
+    auto: str, spatial: tuple[int, ...], kernel: tuple[int, ...], stride: list[int], dilation: list[int]
+) -> list[int]:
+    """The padding that gives ceil(in / stride) outputs; an odd one goes after (SAME_UPPER) or before (SAME_LOWER)."""
+    need = [
+        max(0, (ceil(d / s) - 1) * s + (k - 1) * e + 1 - d)
+        for d, k, s, e in zip(spatial, kernel, stride, dilation, strict=True)
+    ]
+    less, more = [v // 2 for v in need], [v - v // 2 for v in need]
+    return less + more if auto == "SAME_UPPER" else more + less

@@ -1,0 +1,111 @@
+"""Gradient rules of convolutions and pooling against central differences in float64."""
+
+import numpy as np
+import pytest
+
+from tests.models.rule_check import check, make_node
+
+BATCHES = pytest.mark.parametrize("batch", [1, 3])
+
+CONVOLUTIONS_1D = [
+    # channels in, out, length, kernel, attributes
+    (2, 3, 8, 3, {}),
+    (2, 3, 8, 1, {}),
+    (2, 3, 9, 4, {"pads": [1, 2], "strides": [2]}),
+    (2, 3, 9, 3, {"pads": [2, 2], "dilations": [2]}),
+    (4, 6, 9, 3, {"group": 2, "pads": [1, 1]}),
+    (4, 4, 9, 3, {"group": 4, "pads": [1, 1]}),
+    (4, 4, 10, 5, {"group": 4, "pads": [2, 2], "strides": [2]}),
+    (4, 8, 9, 3, {"group": 4, "pads": [1, 1]}),
+    (2, 3, 10, 3, {"pads": [1, 1], "strides": [3], "dilations": [2]}),
+]
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "length", "kernel", "attributes"), CONVOLUTIONS_1D)
+def test_conv_1d(inputs, outputs, length, kernel, attributes):
+    weight = (outputs, inputs // attributes.get("group", 1), kernel)
+    shapes = {"x": ("B", inputs, length), "w": weight, "b": (outputs,)}
+    check([make_node("Conv", list(shapes), kernel_shape=[kernel], **attributes)], shapes)
+
+
+CONVOLUTIONS_2D = [
+    (2, 3, (5, 6), (3, 3), {"pads": [1, 1, 1, 1]}),
+    (2, 3, (5, 70), (3, 3), {"pads": [1, 1, 1, 1]}),
+    (16, 3, (6, 5), (3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    (16, 2, (6, 5), (2, 3), {}),
+    (2, 3, (6, 7), (3, 2), {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}),
+    (4, 6, (5, 5), (3, 3), {"group": 2, "pads": [1, 1, 1, 1]}),
+    (4, 4, (5, 5), (3, 3), {"group": 4, "pads": [1, 1, 1, 1]}),
+    (3, 2, (4, 4), (1, 1), {"strides": [2, 2]}),
+    (8, 2, (4, 5), (3, 3), {"pads": [1, 1, 1, 1]}),  # shifted, by masks
+    (8, 2, (17, 16), (3, 3), {"pads": [1, 1, 1, 1]}),  # shifted, by a one-hot Conv
+    (8, 8, (2, 2), (3, 3), {"pads": [1, 1, 1, 1]}),  # shifted, one product for the batch
+    (6, 3, (9, 8), (3, 3), {"dilations": [2, 1]}),  # by rows
+    (2, 3, (7, 8), (5, 5), {"pads": [2, 1, 0, 2]}),  # columns by slices and Gather
+    (3, 16, (6, 6), (3, 3), {"pads": [1, 1, 1, 1]}),  # columns times gy'
+]
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "size", "kernel", "attributes"), CONVOLUTIONS_2D)
+@BATCHES
+def test_conv_2d(inputs, outputs, size, kernel, attributes, batch):
+    weight = (outputs, inputs // attributes.get("group", 1), *kernel)
+    shapes = {"x": ("B", inputs, *size), "w": weight}
+    check([make_node("Conv", list(shapes), kernel_shape=list(kernel), **attributes)], shapes, batch=batch)
+
+
+def test_conv_3d():
+    shapes = {"x": ("B", 2, 3, 4, 3), "w": (3, 2, 2, 2, 2), "b": (3,)}
+    check([make_node("Conv", list(shapes), kernel_shape=[2, 2, 2], pads=[1, 0, 0, 0, 1, 0])], shapes)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"strides": [2], "output_padding": [1], "pads": [1, 1]},
+        {"strides": [3], "pads": [0, 1], "dilations": [2]},
+        {"group": 2, "strides": [2]},
+    ],
+)
+def test_conv_transpose(attributes):
+    group = attributes.get("group", 1)
+    shapes = {"x": ("B", 4, 5), "w": (4, 6 // group, 3), "b": (6,)}
+    check([make_node("ConvTranspose", list(shapes), kernel_shape=[3], **attributes)], shapes)
+
+
+@BATCHES
+@pytest.mark.parametrize(
+    ("size", "attributes"),
+    [
+        ((6, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ((7, 5), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ((7, 7), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((6, 6), {"kernel_shape": [3, 2], "strides": [1, 1], "dilations": [2, 1]}),
+    ],
+)
+def test_max_pool(size, attributes, batch):
+    check([make_node("MaxPool", ["x"], **attributes)], {"x": ("B", 2, *size)}, batch=batch)
+
+
+@pytest.mark.parametrize(
+    ("length", "attributes"),
+    [
+        (6, {"kernel_shape": [2], "strides": [2]}),
+        (7, {"kernel_shape": [3], "strides": [2]}),
+        (7, {"kernel_shape": [3], "strides": [1], "pads": [1, 1], "count_include_pad": 1}),
+    ],
+)
+def test_average_pool(length, attributes):
+    check([make_node("AveragePool", ["x"], **attributes)], {"x": ("B", 2, length)})
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_global_pool(op):
+    check([make_node(op, ["x"])], {"x": ("B", 2, 3, 4)})
+
+
+def test_resize():
+    scales = np.array([1, 1, 2, 3], np.float32)
+    at = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    check([make_node("Resize", ["x", "", "scales"], **at)], {"x": ("B", 2, 3, 2)}, {"scales": scales})
