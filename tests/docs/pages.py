@@ -70,9 +70,7 @@ def text_of(page: str) -> str:
 def blocks(page: str) -> list[Block]:
     """All blocks of a page, in order."""
     text = text_of(page)
-    return [
-        Block(page, 1 + text.count("\n", 0, found.start()), found[1], found[2]) for found in FENCE.finditer(text)
-    ]
+    return [Block(page, 1 + text.count("\n", 0, found.start()), found[1], found[2]) for found in FENCE.finditer(text)]
 
 
 def file_name(block: Block) -> str:

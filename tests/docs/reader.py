@@ -110,7 +110,9 @@ class Reader:
             self.stop(but="mosquitto")
         for command in commands:
             text = self.typed(command.text)
-            if is_service(command):
+            if text.startswith("mosquitto"):
+                self.start_broker(text)
+            elif is_service(command):
                 self.start(text)
             else:
                 self.wait()
@@ -141,8 +143,18 @@ class Reader:
                 stderr=subprocess.STDOUT,
             )
         self.running.append(Service(text, process, said))
-        if text.startswith("mosquitto"):
-            time.sleep(0.3)
+
+    def start_broker(self, text: str) -> None:
+        """A mosquitto that root starts becomes another user, who cannot read what root has written here."""
+        config = self.directory / text.split()[-1]
+        if os.geteuid() == 0:
+            config.write_text(config.read_text() + "user root\n")
+        port = int(re.findall(r"^listener (\d+)", config.read_text(), re.MULTILINE)[0])
+        self.start(text)
+        until = time.monotonic() + PATIENCE
+        while not is_listening(port):
+            assert time.monotonic() < until, self.running[-1].said.read_text()
+            time.sleep(0.05)
 
     # -- services
 
@@ -177,6 +189,11 @@ class Reader:
         for service in self.running:
             service.process.kill()
             service.process.wait()
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def is_service(command: Command) -> bool:

@@ -75,6 +75,7 @@ def start(program: str, arguments: list[str]) -> None:
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     elif "argparse" in (ROOT / arguments[0]).read_text():  # without a parser it would begin to work
         sys.argv[:] = arguments
+        sys.path.insert(0, str((ROOT / arguments[0]).parent))
         runpy.run_path(str(ROOT / arguments[0]), run_name="__main__")
 
 

@@ -70,17 +70,12 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     with Mosquitto() if find_mosquitto() else EmbeddedBroker() as broker:
         ports = {"1883": broker.url.rpartition(":")[2], "8883": str(free_port()), "9100": str(free_port())}
         one = Reader(tmp_path, {**{rf"\b{old}\b": new for old, new in ports.items()}, **SHORTER})
-        try:
-            yield one
-            one.stop()
-        finally:
-            one.leave()
+        yield one
+        one.leave()
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_from_top_to_bottom(page: str, reader: Reader) -> None:
-    if page == "README.md":
-        beside_the_application(reader)
     for block in blocks(page):
         assert block.kind in KINDS, f"{block}: kind {block.kind!r}, there are {KINDS}"
         if missing := programs_missing(block):
@@ -89,6 +84,7 @@ def test_a_page_from_top_to_bottom(page: str, reader: Reader) -> None:
             follow(block, reader)
         except AssertionError as error:
             raise AssertionError(f"{block}: {error}") from error
+    reader.stop()
 
 
 def follow(block: Block, reader: Reader) -> None:
@@ -101,6 +97,8 @@ def follow(block: Block, reader: Reader) -> None:
     elif block.kind == "python":
         before = "".join(code for text, code in BESIDE.items() if text in block.text)
         after = "".join(code for text, code in AFTERWARDS.items() if text in block.text)
+        if "device.start()" in block.text:
+            start_beside(reader)
         reader.run_python(before + block.text + after)
     elif block.kind == "text":
         looks_alike(block, reader)
@@ -119,7 +117,7 @@ def programs_missing(block: Block) -> str:
     return next((word for word in needed if word not in ours and shutil.which(word) is None), "")
 
 
-def beside_the_application(reader: Reader) -> None:
+def start_beside(reader: Reader) -> None:
     """The application of the README takes the place of the second device of docs/operate.md."""
     reader.run("cp models/shipped/wrist.bundle . && auscult traces synth traces --devices 2 --minutes 2")
     for block in blocks("docs/operate.md"):
