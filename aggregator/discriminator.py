@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.methods.fedal.discriminator import Kernels, Mask, Widths
+from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels, Mask, Widths
 from edge_sdk.methods.fedal.distillation import Floats, Labels
 
 
@@ -56,6 +56,6 @@ def feedback(
     return payoff.detach().cpu().numpy(), g.cpu().numpy(), right.cpu().numpy()
 
 
-def kernels(device: str) -> Kernels:
+def kernels(device: str) -> DiscriminatorKernels:
     """The discriminator's kernels on the device "cpu" or "cuda"."""
-    return Kernels(partial(ascent, device), partial(feedback, device))
+    return DiscriminatorKernels(partial(ascent, device), partial(feedback, device))

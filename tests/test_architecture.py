@@ -16,7 +16,7 @@ DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
     "paho": {"edge_sdk.wire.mqtt"},
     "onnxruntime": {"edge_sdk.model.onnx_session"},
-    "sqlite3": {"edge_sdk.delivery.store"},
+    "sqlite3": {"edge_sdk.delivery.database"},
 }
 WORKSTATION = {"amqtt": "edge_sdk.replay.broker", "tomli_w": "edge_sdk.replay.toml_files"}
 """Packages beside the budget, and the one module that may import each of them, when it is asked for."""
@@ -49,6 +49,7 @@ METHODS_STDLIB = {
     "itertools",
     "functools",
     "enum",
+    "statistics",
 }
 IMPURE = {
     "time",

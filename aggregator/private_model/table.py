@@ -18,8 +18,9 @@ from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.augfl import method as augfl
-from edge_sdk.methods.augfl.settings import largest_curvature
+from edge_sdk.methods.augfl import settings as augfl_settings
+from edge_sdk.methods.augfl import theory as augfl_theory
+from edge_sdk.methods.augfl.theory import largest_curvature
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.assembly import method_of, settings_of
 from edge_sdk.nodes.private_table import Private
@@ -112,9 +113,9 @@ def warnings_of(run: Run, sizes: Mapping[str, int], regulariser: Regulariser | N
     """Warnings of the method; AugFL's step must also suit the curvature of the regulariser, which only this node
     knows."""
     settings = settings_of(run)
-    if regulariser is None or not isinstance(settings, augfl.Settings):
+    if regulariser is None or not isinstance(settings, augfl_settings.Settings):
         return method_of(run).warnings(settings, sizes)
-    return augfl.warnings(settings, sizes, pull=curvature(regulariser, theta0))
+    return augfl_theory.warnings(settings, sizes, pull=curvature(regulariser, theta0))
 
 
 def curvature(regulariser: Regulariser, theta0: Vector) -> float:

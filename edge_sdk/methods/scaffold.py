@@ -17,9 +17,9 @@ is silent: in (i), g_i(x) is over all samples of the device; c_i includes the gr
 is part of f_i here. The paper tunes eta_l and has eta_g = 1, option (ii) and c_i = 0 at the start.
 
 Leaves the device: y_i - x and c_i+ - c_i, summed by its hospital, and scores as sums. With option (ii) the second
-follows from the first and what everybody knows, with (i) it is a gradient at x. Both hops carry two vectors each way,
-twice what FedAvg sends. Kind of upload: mirrored. c stays the mean of all c_i only if c_i moves exactly when its
-upload was counted: shared/mirror.py keeps it so.
+follows from the first, c and K; with (i) it is a gradient at x. Both hops carry two vectors each way, twice what FedAvg
+sends. c_i is not sent, but a hospital that keeps its devices' uploads can add it up. Kind of upload: mirrored. c stays
+the mean of all c_i only if c_i moves exactly when its upload was counted: shared/mirror.py keeps it so.
 When few answer: S is those that were counted; c_i of the others stay. Nobody: the same x and c, with a new draw.
 A lost disk: its c_i cannot be had again, so a new era begins, in which c and all c_i are zero; x stays.
 """
@@ -96,7 +96,7 @@ def local_update(env: Env, round: int, x: Vector, c: Vector, c_i: Vector) -> tup
     """
     s, y = env.settings, x.copy()
     steps = list(batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs))
-    loss = descend(gradient(env), y, iter(steps), s.eta(round), damp=s.weight_decay, pull=c_i - c)
+    loss = descend(gradient(env, round, TRAINING), y, iter(steps), s.eta(round), damp=s.weight_decay, pull=c_i - c)
     return y, len(steps), loss
 
 
@@ -104,7 +104,7 @@ def control_variate(env: Env, round: int, x: Vector, y: Vector, steps: int, c: V
     """Line 12: c_i+."""
     s = env.settings
     if s.control == "gradient":
-        return gradient(env)(x, None)[1] + s.weight_decay * x
+        return gradient(env, round, TRAINING)(x, None)[1] + s.weight_decay * x
     return c_i - c + (x - y) / (steps * s.eta(round))
 
 

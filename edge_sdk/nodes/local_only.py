@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.fedal.method import alone
+from edge_sdk.methods.fedal.device import train_alone
 from edge_sdk.methods.fedal.settings import Env
-from edge_sdk.methods.fedbcd import method as fedbcd
+from edge_sdk.methods.fedbcd import equations as fedbcd_equations
+from edge_sdk.methods.fedbcd import settings as fedbcd_settings
 from edge_sdk.methods.shared.local import Training, batches, descend, gradient
 
 ALONE = 9
@@ -28,25 +29,27 @@ def local_only(env: NodeEnv, told: Told = lambda rounds: None) -> Vector:
         theta, (n,), after rounds x local_epochs epochs.
     """
     if isinstance(env, Env):
-        return alone(env, told)
-    if isinstance(env, fedbcd.Env):
+        return train_alone(env, told)
+    if isinstance(env, fedbcd_settings.Env):
         return unpulled(env, told)
     settings = env.settings if isinstance(env.settings, Training) else Training()
     theta = env.theta0.copy()
-    assert env.grad_fn is not None
     for round in range(env.rounds):
         steps = batches(env.random(round, ALONE), env.samples, settings.batch, settings.local_epochs)
-        descend(env.grad_fn, theta, steps, settings.eta(round), damp=settings.weight_decay)
+        descend(gradient(env, round, ALONE), theta, steps, settings.eta(round), damp=settings.weight_decay)
         told(round + 1)
     return theta
 
 
-def unpulled(env: fedbcd.Env, told: Told) -> Vector:
+def unpulled(env: fedbcd_settings.Env, told: Told) -> Vector:
     """Eq. (4) of FedBCD on g_i alone, round after round, with the same draws of K and of batches."""
-    start = fedbcd.common_start(env)
+    start = fedbcd_equations.common_start(env)
     x, before = start, start
     for round in range(env.rounds):
-        steps = fedbcd.minibatches(env, env.settings, round, fedbcd.local_steps(env, env.settings, round))
-        x, before, _ = fedbcd.edge_update(gradient(env), env.settings, x, before, steps)
+        steps = fedbcd_equations.draw_minibatches(
+            env, env.settings, round, fedbcd_equations.draw_local_steps(env, env.settings, round)
+        )
+        at = gradient(env, round, fedbcd_equations.BATCHES)
+        x, before, _ = fedbcd_equations.edge_update(at, env.settings, x, before, steps)
         told(round + 1)
     return x
