@@ -174,8 +174,9 @@ def route(start: Box, end: Box, others: list[Box], taken: list[list[Point]]) -> 
     raise ValueError(f"no way for an arrow from {start.name} to {end.name}: change their columns")
 
 
-def arrow(way: list[Point], label: str) -> str:
-    (x, y), (before_x, before_y) = way[-1], way[-2]
+def arrow(way: list[Point], labels: list[str]) -> str:
+    """A line with a head, and beside the head the only modules that it leads to."""
+    (x, y), (before_x, _) = way[-1], way[-2]
     down = before_x == x
     tip = f"{x},{y} {x - 4.5},{y - 9} {x + 4.5},{y - 9}"
     if not down:
@@ -184,9 +185,10 @@ def arrow(way: list[Point], label: str) -> str:
     points = [*way[:-1], (x, y - 7) if down else (x + (7 if before_x > x else -7), y)]
     line = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
     found = f'<polyline class="arrow" points="{line}"/><polygon class="head" points="{tip}"/>'
-    if label:
-        at = (x + 8, (before_y + y) / 2 + 4) if down else (x + 12, y - 8)
-        found += words(*at, label, "note")
+    if labels and down:
+        found += words(x + 8, y - 14, ", ".join(labels), "note")
+    elif labels:
+        found += words(x + 12, y - 8, labels[0], "note") + words(x + 12, y + 16, ", ".join(labels[1:]), "note")
     return found
 
 
@@ -212,7 +214,7 @@ def arrows(rooms: dict[str, Any], made: dict[str, Box], legend: Box) -> Iterator
             rest = [legend, *(box for box in made.values() if box.name not in (name, other))]
             way = route(made[name], made[other], rest, taken)
             taken.append(way)
-            yield arrow(way, ", ".join(targets(rooms, name)[other]))
+            yield arrow(way, targets(rooms, name)[other])
 
 
 NOTES = (
@@ -234,13 +236,22 @@ def legend(families: dict[str, str], place: Box) -> Iterator[str]:
         yield words(x + 26, top, meaning, "note")
 
 
+def listed(imports: list[str]) -> str:
+    """What a package may import, its parts behind the name of their own package."""
+    parts: dict[str, list[str]] = {}
+    for name in imports:
+        package, _, part = name.partition(".")
+        parts.setdefault(package, []).extend([part] if part else [])
+    return "; ".join(f"of {name} {', '.join(some)}" if some else name for name, some in parts.items()) or "no other"
+
+
 def packages(table: dict[str, Any], top: float) -> tuple[list[str], float]:
     """The packages of the repository in one row; and where it ends."""
     width = (WIDTH - 2 * MARGIN - GAP * (len(table) - 1)) / len(table)
     boxes = []
     for i, (name, package) in enumerate(table.items()):
         left = MARGIN + i * (width + GAP)
-        also = wrapped("imports " + (", ".join(package["imports"]) or "none of the others"), width, 5.8)
+        also = wrapped("imports " + listed(package["imports"]), width, 5.8)
         boxes.append(Box(name, "package", wrapped(package["reason"], width), also, left, left + width, top))
     bottom = top + max(box.height for box in boxes)
     for box in boxes:

@@ -14,9 +14,10 @@ import numpy as np
 from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes.assembly import method_of
 from edge_sdk.nodes.device import Device
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
-from edge_sdk.nodes.local_only import local_only
+from edge_sdk.nodes.local_only import train_alone
 from edge_sdk.nodes.service_files import DeviceFile
 from hardware.probe import cpu_seconds, peak_memory_mb
 
@@ -87,7 +88,8 @@ class DeviceService:
         assert device.current is not None
         env = replace(device.env(device.current, cancellable=False), me=device.name)
         assert env.score is not None
-        sums = env.score(local_only(env, ProgressNote(self.file.directory / ALONE, env.rounds)))
+        note = ProgressNote(self.file.directory / ALONE, env.rounds)
+        sums = env.score(train_alone(method_of(device.current), env, note))
         return sums["correct"] / sums["samples"]
 
 

@@ -74,4 +74,4 @@ def add_scores(parts: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     for scores in parts.values():
         for name, value in scores.items():
             found[name] = gather.plus(found.get(name, (0, 0)), gather.split_number(value))
-    return {name: gather.number(found[name]) for name in sorted(found)}
+    return {name: gather.bounded(gather.number(found[name])) for name in sorted(found)}

@@ -10,6 +10,7 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Inputs
 from edge_sdk.contract.method import UP, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedal.distillation import Floats, Logits, Stack
@@ -22,7 +23,7 @@ from edge_sdk.methods.fedal.equations import (
 )
 from edge_sdk.methods.fedal.memory import Memory, empty, optimiser, remembered
 from edge_sdk.methods.fedal.messages import LOGITS, MODEL, Average, Feedback, Local, Outputs, Settled, Share, Shown
-from edge_sdk.methods.fedal.settings import START, Env, Inputs
+from edge_sdk.methods.fedal.settings import START, Env
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.reports import judge

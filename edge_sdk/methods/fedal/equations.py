@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Inputs, Rows
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal import distillation
 from edge_sdk.methods.fedal.distillation import Floats
 from edge_sdk.methods.fedal.messages import Feedback
-from edge_sdk.methods.fedal.settings import LOCAL, PUBLIC, Env, Inputs, Rows, Settings
+from edge_sdk.methods.fedal.settings import LOCAL, PUBLIC, Env, Settings
 from edge_sdk.methods.shared.local import steady_gradient
 
 

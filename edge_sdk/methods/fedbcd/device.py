@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -93,3 +94,14 @@ def train(env: OfflineEnv, s: DeviceState) -> DeviceState:
 def models(env: Env, s: DeviceState | None, m: FedbcdModel) -> dict[str, Vector]:
     z = lowrank.unpack(env.layout, m.model)
     return {"global": z} if s is None else {"global": z, "personal": s.x}
+
+
+def alone(env: Env, told: Callable[[int], None]) -> Vector:
+    """Eq. (4) on g_i alone, without the penalty, round after round, with the same draws of K and of batches."""
+    start = common_start(env)
+    x, before = start, start
+    for round in range(env.rounds):
+        steps = draw_minibatches(env, env.settings, round, draw_local_steps(env, env.settings, round))
+        x, before, _ = edge_update(gradient(env, round, BATCHES), env.settings, x, before, steps)
+        told(round + 1)
+    return x

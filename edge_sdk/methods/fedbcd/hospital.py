@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import ClassVar
 
+import numpy as np
+
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedbcd.equations import cloud_step, common_start
@@ -18,6 +21,9 @@ from edge_sdk.methods.fedbcd.sums import add_all, add_unheard, keeps_latest
 from edge_sdk.methods.shared import consensus, draw, gather
 from edge_sdk.methods.shared.consensus import Pieces, Ready
 from edge_sdk.methods.shared.gather import Sum, Tally
+from edge_sdk.methods.shared.guard import norm
+
+ROUNDING = 1e-5  # of float32: gamma_i x_i is divided by gamma_i again
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,23 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     gamma = env.settings.weight(sender)
     if m.count != 1 or not isclose(m.weight, gamma, rel_tol=1e-9):
         raise PeerError(f"{sender} sent a sum of {m.count} devices with weight {m.weight}, expected 1 with {gamma}")
+    check_feasible(env, sender, m.total / gamma)
     return replace(s, news={**s.news, sender: m}), []
+
+
+def check_feasible(env: Env, sender: str, x: Vector) -> None:
+    """Raises PeerError if x_i is outside the feasible set X, in which each step of a device ends."""
+    found, limit = distance(env.settings.feasible, x), env.settings.bound * (1 + ROUNDING)
+    if found > limit:
+        kind = env.settings.feasible
+        raise PeerError(f"{sender} sent a model that reaches {found:.3g}, the {kind} ends at {env.settings.bound:g}")
+
+
+def distance(feasible: str, x: Vector) -> float:
+    """How far x reaches in the norm of the set: the largest parameter of a box, the Euclidean norm of a ball."""
+    if feasible == "box":
+        return float(np.abs(x).max(initial=0.0))
+    return norm(x) if feasible == "ball" else 0.0
 
 
 def hospital_close(env: Env, s: HospitalState) -> Step:

@@ -10,14 +10,14 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Send, Step
+from edge_sdk.contract.method import OUT, UP, Send, Step
 from edge_sdk.methods.fedslr.equations import local_fusion, local_phase, update_auxiliary
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
 from edge_sdk.methods.fedslr.uploads import Past, recall
 from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.reports import training_scores
+from edge_sdk.methods.shared.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.reports import Diverged, training_scores
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,22 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         return s, [Send(UP, Forgotten())]
     gamma, w = choose_gamma(s, past), lowrank.unpack(env.layout, m.model)
     w_local, loss = local_phase(env, m.round, w, gamma)
+    p, told = healed(m.round, local_fusion(env, m.round, w, s.p))
+    if has_diverged(w_local):
+        return DeviceState(gamma, p, gamma, past), [*told, Send(UP, Nobody())]
     tried = update_auxiliary(gamma, w, w_local, env.settings.eta_g)
     upload = Sum(w_local, 1.0, 1, training_scores(env, loss, {"global": w, "personal": w + s.p}))
-    p = local_fusion(env, m.round, w, s.p)
-    return DeviceState(gamma, p, tried, replace(past, round=m.round)), [Send(UP, upload)]
+    return DeviceState(gamma, p, tried, replace(past, round=m.round)), [*told, Send(UP, upload)]
+
+
+def healed(round: int, p: Vector) -> tuple[Vector, list[Send]]:
+    """The personal component or, where it has diverged, zero, which the application is told.
+
+    Nothing else would ever make it finite again: each phase begins where the one before has ended.
+    """
+    if not has_diverged(p):
+        return p, []
+    return np.zeros_like(p), [Send(OUT, Diverged(round, "the personal component diverged; it begins at zero again"))]
 
 
 def choose_gamma(s: DeviceState, past: Past) -> Vector:

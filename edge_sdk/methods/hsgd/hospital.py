@@ -17,6 +17,7 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Rows
 from edge_sdk.contract.method import ME, UP, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd import compression
@@ -42,7 +43,7 @@ from edge_sdk.methods.hsgd.messages import (
     open_matrix,
 )
 from edge_sdk.methods.hsgd.plan import NOISE, square
-from edge_sdk.methods.hsgd.settings import Env, Plan, Rows, require
+from edge_sdk.methods.hsgd.settings import Env, Plan, require
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
 

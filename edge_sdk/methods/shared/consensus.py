@@ -32,6 +32,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared import gather, mixing
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.scores import check_scores
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -85,8 +86,7 @@ class Ready:
             raise ValueError(f"{self.count} devices answered, it is 0 or more")
         if self.model is not None and not (np.abs(self.model) <= gather.LARGEST).all():
             raise ValueError(f"a model with a number that is not finite or above {gather.LARGEST:.0f}")
-        if bad := [name for name, value in self.scores.items() if not abs(value) <= gather.LARGEST]:
-            raise ValueError(f"score {bad[0]!r} = {self.scores[bad[0]]} is not finite or above {gather.LARGEST:.0f}")
+        check_scores(self.scores)
 
 
 def check_round(round: int, step: float) -> None:
