@@ -12,6 +12,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any
 from unittest import mock
 
+from edge_sdk.cli import main, split_arguments
 from edge_sdk.methods import METHODS
 from edge_sdk.nodes.settings import assigned, from_mapping
 from tests.docs.pages import ROOT
@@ -26,12 +27,14 @@ class Parsed(Exception):
 
 @contextmanager
 def only_parsing(program: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Every parser stops the program once it has read its options, unless another one reads the rest of them."""
+    """The last parser stops the program once it has read its options: some commands of auscult have two."""
     parse = argparse.ArgumentParser.parse_args
+    left = 2 if program == "auscult" and split_arguments(list(arguments))[1] else 1
 
     def stop(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> argparse.Namespace:
-        options = parse(self, args, namespace)
-        if getattr(options, "rest", None):
+        nonlocal left
+        options, left = parse(self, args, namespace), left - 1
+        if left:
             return options
         raise Parsed(options)
 
@@ -67,8 +70,6 @@ def options_of(program: str, arguments: Sequence[str]) -> argparse.Namespace:
 
 def start(program: str, arguments: list[str]) -> None:
     if program == "auscult":
-        from edge_sdk.cli import main
-
         main(arguments)
     elif arguments[0] == "-m":
         sys.argv[:] = arguments[1:]
