@@ -13,10 +13,12 @@ devices with different data do not drift apart.
     16-17    x <- x + eta_g mean, c <- c + |S|/N mean           aggregate
 
 y_i is sent for y_i - x: the aggregator has x, and a node that looks at the lengths of uploads can compare models, while
-differences may well be of any length. K is a device's own number of mini-batches in its local epochs, and means are
-not weighted, as printed. Where the paper is silent: in (i), g_i(x) is over all samples of the device; c_i includes
-the gradient of weight_decay/2 ||y||^2, which is part of f_i here. The paper tunes eta_l and has eta_g = 1, option
-(ii) and c_i = 0 at the start.
+differences may well be of any length. Means are not weighted, as printed. K is the same for all devices, as printed,
+however many samples they have: where it follows from the samples (local_steps = 0), a device with hundreds of steps
+in a round is carried far away by the c of those that make few, and on recorded traces that does not converge.
+Where the paper is silent: in (i), g_i(x) is over all samples of the device; c_i includes the gradient of
+weight_decay/2 ||y||^2, which is part of f_i here. The paper tunes eta_l and has eta_g = 1, option (ii) and c_i = 0 at
+the start; its K is that of its epochs on equal shares of the data.
 
 Leaves the device: y_i and c_i+ - c_i, summed by its hospital, and scores as sums. With option (ii) the second
 follows from the first, c and K; with (i) it is a gradient at x. Both hops carry two vectors each way, twice what FedAvg
@@ -29,6 +31,7 @@ A lost disk: its c_i cannot be had again, so a new era begins, in which c and al
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
@@ -38,7 +41,16 @@ from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unch
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, mirror, uploads
 from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.local import Training, above_zero, batches, descend, gradient, one_of
+from edge_sdk.methods.shared.local import (
+    Indices,
+    Training,
+    above_zero,
+    batches,
+    descend,
+    gradient,
+    one_of,
+    zero_or_more,
+)
 from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
 from edge_sdk.methods.shared.reports import progress, training_scores
 from edge_sdk.methods.shared.uploads import VectorSum
@@ -52,20 +64,24 @@ class Settings(Training):
 
     Attributes:
         eta_g: global step size.
+        local_steps: K, mini-batches of each device per round, over as many passes as that takes; 0: as many as
+            local_epochs passes have, which differs from device to device.
         control: how c_i is made anew: "steps" is the paper's option (ii), "gradient" its option (i), which costs a
             device one more pass over its samples.
     """
 
     eta_l: float = 0.05
     eta_g: float = 1.0
+    local_steps: int = 50
     control: str = "steps"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         above_zero(self, "eta_g")
         one_of(self, ("steps", "gradient"), "control")
-        if not self.local_epochs:
-            raise UsageError("local_epochs = 0: without a step there is no control variate; 1 or more")
+        zero_or_more(self, "local_steps")
+        if not self.local_steps and not self.local_epochs:
+            raise UsageError("local_steps = local_epochs = 0: without a step there is no control variate; 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +113,16 @@ def local_update(env: Env, round: int, x: Vector, c: Vector, c_i: Vector) -> tup
         y_i, the number K of its steps, and the mean loss of the batches.
     """
     s, y = env.settings, x.copy()
-    steps = list(batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs))
+    steps = mini_batches(env, round)
     loss = descend(gradient(env), y, iter(steps), s.eta(round), damp=s.weight_decay, pull=c_i - c)
     return y, len(steps), loss
+
+
+def mini_batches(env: Env, round: int) -> list[Indices]:
+    """The K mini-batches of a device in a round, shuffled anew in each pass; at least one sample is needed."""
+    s, k = env.settings, env.settings.local_steps
+    passes = batches(env.random(round, TRAINING), env.samples, s.batch, k or s.local_epochs)
+    return list(islice(passes, k or None))
 
 
 def control_variate(env: Env, round: int, x: Vector, y: Vector, steps: int, c: Vector, c_i: Vector) -> Vector:
