@@ -114,7 +114,7 @@ def local_update(env: Env, round: int, x: Vector, c: Vector, c_i: Vector) -> tup
     """
     s, y = env.settings, x.copy()
     steps = mini_batches(env, round)
-    loss = descend(gradient(env), y, iter(steps), s.eta(round), damp=s.weight_decay, pull=c_i - c)
+    loss = descend(gradient(env, round, TRAINING), y, iter(steps), s.eta(round), damp=s.weight_decay, pull=c_i - c)
     return y, len(steps), loss
 
 
@@ -129,7 +129,7 @@ def control_variate(env: Env, round: int, x: Vector, y: Vector, steps: int, c: V
     """Line 12: c_i+."""
     s = env.settings
     if s.control == "gradient":
-        return gradient(env)(x, None)[1] + s.weight_decay * x
+        return gradient(env, round, TRAINING)(x, None)[1] + s.weight_decay * x
     return c_i - c + (x - y) / (steps * s.eta(round))
 
 

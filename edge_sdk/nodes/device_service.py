@@ -14,9 +14,10 @@ import numpy as np
 from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes.assembly import method_of
 from edge_sdk.nodes.device import Device
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
-from edge_sdk.nodes.local_only import local_only
+from edge_sdk.nodes.local_only import train_alone
 from edge_sdk.nodes.service_files import DeviceFile
 from hardware.probe import cpu_seconds, peak_memory_mb
 
@@ -34,7 +35,7 @@ class DeviceService:
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        train, held_out = samples_of(self.file.data)
+        samples = samples_of(self.file.data)
         self.device = Device(
             self.file.name,
             hospital=self.file.hospital,
@@ -45,7 +46,7 @@ class DeviceService:
             public=self.file.public,
             wire=self.file.wire,
         )
-        self.device.train_on(train, held_out)
+        self.device.train_on(samples.train, samples.held_out, samples.validation)
         if self.file.local_only and isinstance(self.device.model, SplitModel):
             raise UsageError(
                 f"local_only = true: {self.device.model.name} is a split model, which no device runs alone"
@@ -65,7 +66,7 @@ class DeviceService:
         device = self.device
         assert device.train is not None and device.held_out is not None
         found = compute_accuracies(device.kept.scores)
-        if self.file.local_only and len(device.held_out):
+        if self.file.local_only and len(device.held_out) and "local" not in found:
             found["local"] = self.measure_alone()
         return {
             "device": device.name,
@@ -87,7 +88,8 @@ class DeviceService:
         assert device.current is not None
         env = replace(device.env(device.current, cancellable=False), me=device.name)
         assert env.score is not None
-        sums = env.score(local_only(env, ProgressNote(self.file.directory / ALONE, env.rounds)))
+        note = ProgressNote(self.file.directory / ALONE, env.rounds)
+        sums = env.score(train_alone(method_of(device.current), env, note))
         return sums["correct"] / sums["samples"]
 
 
