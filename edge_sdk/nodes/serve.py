@@ -151,7 +151,7 @@ class DeviceService:
             public=self.file.public,
             wire=self.file.wire,
         )
-        self.device.train_on(samples.train, samples.held_out)
+        self.device.train_on(samples.train, samples.held_out, samples.validation)
         if self.file.local_only and isinstance(self.device.model, SplitModel):
             raise UsageError(
                 f"local_only = true: {self.device.model.name} is a split model, which no device runs alone"
