@@ -21,7 +21,7 @@ class Cutting:
     """The way in which traces become samples, as the command line says it.
 
     Attributes:
-        label, window, stride, gap, held_out, validation: as in `edge_sdk.data.samples.Cut`.
+        label, window, stride, gap, held_out, validation, labelled: as in `edge_sdk.data.samples.Cut`.
         public: windows whose inputs, without labels, all devices know. They are of persons who are no devices. 0: none.
         reserved: traces, the last ones by name, of persons who are no devices either: the aggregator's own. 0: none.
     """
@@ -32,6 +32,7 @@ class Cutting:
     gap: float = 0.5
     held_out: float = 0.2
     validation: float = 0.2
+    labelled: float = 0.0
     public: int = 0
     reserved: int = 0
 
