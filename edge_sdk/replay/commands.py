@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from edge_sdk.replay.plan import Replay
 
-TRACE_OPTIONS = ("held_out", "validation", "label", "window", "stride", "gap")
+TRACE_OPTIONS = ("held_out", "validation", "labelled", "label", "window", "stride", "gap")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
 
 
@@ -31,6 +31,10 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--insecure", action="store_true", help="plain text may leave this machine, to that broker")
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
+    words = "after the last round every device settles on the final model; may be repeated with settings of that"
+    command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
+    words = "change windows at random while devices train: rotation (rad), scale, noise, shift"
+    command.add_argument("--augment", action="append", default=[], metavar="KEY=VALUE", help=words)
     model = (
         "compiled model, or a name of the zoo (models/) that is compiled for these data; default: the one that fits; "
     )
@@ -53,6 +57,7 @@ def add_data_options(command: argparse.ArgumentParser) -> None:
     known = "inputs that all devices know, of nobody's own (1000, or 256 windows of traces, for methods that need some)"
     command.add_argument("--public", type=int, help=known)
     traces = command.add_argument_group("a folder of traces")
+    traces.add_argument("--labelled", type=float, help="seconds of each class that have labels (0: all)")
     traces.add_argument("--label", help="name of the label column (activity)")
     traces.add_argument("--window", type=int, help="samples (64)")
     traces.add_argument("--stride", type=int, help="samples (32)")
@@ -100,6 +105,8 @@ def read_job(options: argparse.Namespace) -> Replay:
         local_only=not options.no_local_only,
         bundle=tuple(options.bundle),
         settings=assigned(options.set),
+        settle={} if options.settle is None else {"optimiser": "adam", **assigned(filter(None, options.settle))},
+        augment=assigned(options.augment),
         private=None if options.private is None else read_toml(options.private, Private),
     )
 
