@@ -38,6 +38,7 @@ class Replay:
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
         settings: of the method, where they differ from its defaults.
         private: what the aggregator keeps to itself; its samples go to no device.
+        confusion: the result has the confusion matrix of each device and model.
     """
 
     data: str | Path
@@ -54,6 +55,7 @@ class Replay:
     bundle: tuple[Path, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     private: Private | None = None
+    confusion: bool = False
 
     def __post_init__(self) -> None:
         if self.hospitals < 1:
