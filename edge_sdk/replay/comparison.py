@@ -97,9 +97,8 @@ def comparison_table(found: Mapping[str, Any]) -> str:
     """The comparison as text."""
     wide = max(len(run["name"]) for run in found["runs"])
     names = " ".join(f"{key.replace('_', ' ').replace('accuracy', 'acc.'):>14}" for key in METRICS)
-    lines = [
-        f"{'run':{wide}}  {'method':14} {'seeds':>5}  {'model':26} {names} {'MB':>8}   against local, points [95 %], devices worse by > 1 point"
-    ]
+    compared = "against local, points [95 %], devices worse by > 1 point"
+    lines = [f"{'run':{wide}}  {'method':14} {'seeds':>5}  {'model':26} {names} {'MB':>8}   {compared}"]
     for run in found["runs"]:
         total = sum(run["bytes"].values()) / 1e6
         for model, metrics in run["models"].items():
