@@ -9,6 +9,7 @@ runs), result.py (what came out).
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,12 +25,15 @@ from edge_sdk.replay.result import collect_result
 from edge_sdk.replay.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
 
 
-def replay(job: Replay, progress: Callable[[Line], None], say: Say) -> dict[str, Any]:
+def replay(
+    job: Replay, progress: Callable[[Line], None], say: Say, stopping: threading.Event | None = None
+) -> dict[str, Any]:
     """Runs it all.
 
     Args:
         progress: called with each line of the aggregator's metrics, as it comes.
         say: called with a sentence about what is going on.
+        stopping: set by somebody else, it ends the replay with a ProcessError.
 
     Returns:
         What `--json` prints; also in DIR/result.json.
@@ -38,6 +42,7 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Say) -> dict[str,
         UsageError: something named cannot be used. ProcessError: a process has failed.
     """
     began = time.monotonic()
+    say(f"reading {job.data}")
     cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), is_split(job))
     say(cohort.summary)
     for note in cohort.notes:
@@ -52,8 +57,9 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Say) -> dict[str,
         if url == "embedded":
             url = stack.enter_context(EmbeddedBroker()).url
             say(f"embedded broker at {url}")
-        nodes = stack.enter_context(NodeProcesses(job.out / "logs"))
+        nodes = stack.enter_context(NodeProcesses(job.out / "logs", stopping or threading.Event()))
         start_nodes(job, run, cohort, files, url, nodes)
+        say(f"{len(nodes.running)} processes are starting; the first round ends when all devices have answered")
         lines = follow_run(job.out, nodes, progress, say)
         if job.local_only and not is_split(job):
             say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")

@@ -40,6 +40,7 @@ class Replay:
         settle: settings of the settling phase; empty: there is none.
         augment: how devices change windows while they train; empty: not at all.
         private: what the aggregator keeps to itself; its samples go to no device.
+        confusion: the result has the confusion matrix of each device and model.
     """
 
     data: str | Path
@@ -58,6 +59,7 @@ class Replay:
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)
     private: Private | None = None
+    confusion: bool = False
 
     def __post_init__(self) -> None:
         if self.hospitals < 1:

@@ -7,17 +7,17 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edge_sdk.methods.shared.reports import sums_on_test
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.replay.watch import Line
-
-NAMES = {"personal": "personalised"}
-"""Name of a model among the nodes -> its name in the result."""
 
 
 def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str, seconds: float) -> dict[str, Any]:
     """Everything that the nodes have written, as one object; the aggregator's files are copied into DIR."""
-    devices = [json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices)]
+    written = [json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices)]
+    devices = score_devices(written, cohort.classes)
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in cohort.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
     files = copy_files(job)
@@ -27,9 +27,12 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "seed": job.seed,
         "hospitals": len(cohort.tree),
         "data": {"name": str(job.data), "generated": cohort.generated, **job.options},
+        "classes": list(cohort.classes),
         "accuracy": mean_accuracies(devices),
-        "auc": rename_models(find_areas(lines)),
-        "devices": [{**d, "accuracy": rename_models(d["accuracy"])} for d in devices],
+        "validation_accuracy": mean_accuracies([{"accuracy": d["validation_accuracy"]} for d in devices]),
+        "auc": find_areas(lines),
+        "statistics": summarise(devices, job.seed),
+        "devices": devices if job.confusion else [without(d, "confusion") for d in devices],
         "bytes": sum_bytes(devices, hospitals),
         "seconds": round(seconds, 1),
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
@@ -49,22 +52,23 @@ def copy_files(job: Replay) -> list[str]:
     return files
 
 
-def rename_models(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values under the models' names in the result."""
-    return {NAMES.get(key, key): value for key, value in values.items()}
+def without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """All values but one."""
+    return {k: v for k, v in values.items() if k != key}
 
 
 def mean_accuracies(devices: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """Model -> unweighted mean over the devices that have such a model."""
     kinds = sorted({key for d in devices for key in d["accuracy"]})
-    found = {k: mean([d["accuracy"][k] for d in devices if k in d["accuracy"]]) for k in kinds}
-    return rename_models(found)
+    return {k: mean([d["accuracy"][k] for d in devices if k in d["accuracy"]]) for k in kinds}
 
 
 def find_areas(lines: Sequence[Line]) -> dict[str, float]:
-    """Area under the ROC curve of each model over the held-out samples of all devices, where it is defined."""
+    """Area under the ROC curve of each model over the test samples of all devices, where it is defined."""
     last: Line = next((line for line in reversed(lines) if line.get("final")), {})
-    return dict(last.get("auc", {}))
+    found = last.get("auc", {})
+    areas = sums_on_test(found) or found
+    return {NAMES.get(name, name): area for name, area in areas.items()}
 
 
 def mean(values: Sequence[float]) -> float | None:
