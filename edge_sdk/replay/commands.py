@@ -38,6 +38,8 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
     words = "change windows at random while devices train: rotation (rad), scale, noise, shift"
     command.add_argument("--augment", action="append", default=[], metavar="KEY=VALUE", help=words)
+    words = "devices that take no part in training and join when the run is over: names with commas between them"
+    command.add_argument("--newcomers", metavar="NAMES", help=words)
     model = (
         "compiled model, or a name of the zoo (models/) that is compiled for these data; default: the one that fits; "
     )
@@ -136,6 +138,7 @@ def read_job(options: argparse.Namespace) -> Replay:
         settings=assigned(options.set),
         settle={} if options.settle is None else {"optimiser": "adam", **assigned(filter(None, options.settle))},
         augment=assigned(options.augment),
+        newcomers=tuple(filter(None, (options.newcomers or "").split(","))),
         confusion=options.confusion,
         private=None if options.private is None else read_toml(options.private, Private),
     )

@@ -10,8 +10,8 @@ from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.report_statistics import METRICS, TITLES, difference_columns, spread_columns
-from edge_sdk.replay.scores import FLEET, LOCAL, MAJORITY
-from edge_sdk.replay.seeds import device_means, members, paired, summarise_seeds
+from edge_sdk.replay.scores import FLEET, LOCAL, MAJORITY, members
+from edge_sdk.replay.seeds import device_means, paired, summarise_seeds
 from edge_sdk.replay.statistics import compare
 
 SHARED = (MAJORITY, LOCAL, FLEET)
@@ -62,7 +62,6 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
         difference of accuracies to the first run, over the devices that both have.
     """
     summaries = [(run, run.summary) for run in runs]
-    least = 2 if group == "two_classes" else 1
     return {
         "group": group,
         "runs": [
@@ -76,13 +75,13 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
             }
             for run, s in summaries
         ],
-        "differences": {run.name: run_differences(run, runs[0], least) for run in runs[1:]},
+        "differences": {run.name: run_differences(run, runs[0], group) for run in runs[1:]},
     }
 
 
-def run_differences(run: FinishedRun, first: FinishedRun, least: int) -> dict[str, Any]:
+def run_differences(run: FinishedRun, first: FinishedRun, group: str) -> dict[str, Any]:
     """Model -> paired difference of accuracies between two runs."""
-    ours, theirs = ([members(r, least) for r in one.results] for one in (run, first))
+    ours, theirs = ([members(r["devices"], group) for r in one.results] for one in (run, first))
     names = {name for devices in ours for d in devices for name in d["metrics"]}
     found = {}
     for name in sorted(names - {*SHARED}):

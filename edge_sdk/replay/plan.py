@@ -39,6 +39,7 @@ class Replay:
         settings: of the method, where they differ from its defaults.
         settle: settings of the settling phase; empty: there is none.
         augment: how devices change windows while they train; empty: not at all.
+        newcomers: devices that take no part in training, and join when the run is over.
         private: what the aggregator keeps to itself; its samples go to no device.
         confusion: the result has the confusion matrix of each device and model.
     """
@@ -58,6 +59,7 @@ class Replay:
     settings: Mapping[str, Any] = field(default_factory=dict)
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)
+    newcomers: tuple[str, ...] = ()
     private: Private | None = None
     confusion: bool = False
 
@@ -92,9 +94,27 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
     augmentation_of(run).check(cohort.shapes.get("x", ()))
     if family_of(run).public:
         check_count(run, settings, 0 if cohort.public is None else len(cohort.public))
+    check_newcomers(job, cohort, run)
     if job.private is not None and not takes_private(method_of(run).env):
         raise UsageError(f"--private: the aggregator of {job.method} has no use for a pretrained model")
     return run
+
+
+def check_newcomers(job: Replay, cohort: Cohort, run: Run) -> None:
+    """Raises UsageError if a newcomer is no device, a hospital would train with nobody, or the method has no model for
+    newcomers."""
+    if job.newcomers and method_of(run).kernels != "plain":
+        raise UsageError(f"--newcomers: method {job.method} has no global model that a newcomer could begin with")
+    if strange := [name for name in job.newcomers if name not in cohort.devices]:
+        raise UsageError(f"--newcomers {strange[0]}: is no device; there are: {', '.join(sorted(cohort.devices))}")
+    for hospital, devices in members_of(job, cohort).items():
+        if not devices:
+            raise UsageError(f"--newcomers: all devices of {hospital} are; name fewer, or fewer --hospitals")
+
+
+def members_of(job: Replay, cohort: Cohort) -> dict[str, tuple[str, ...]]:
+    """Hospital -> its devices that take part in training."""
+    return {h: tuple(d for d in devices if d not in job.newcomers) for h, devices in cohort.tree.items()}
 
 
 def is_split(job: Replay) -> bool:

@@ -11,7 +11,7 @@ Group = Mapping[str, Any]
 
 TITLES = {MAJORITY: "majority class", LOCAL: "local", FLEET: "local, one choice for all"}
 """Model -> what it is called where its name does not say it."""
-PHRASES = dict(zip(GROUPS, ("all {} devices", "{} devices with two classes or more"), strict=True))
+PHRASES = dict(zip(GROUPS, ("all {} devices", "{} devices with two classes or more", "{} newcomers"), strict=True))
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy")
 WIDTH = 14
 COLUMNS = " ".join(f"{name:>{WIDTH}}" for name in ("accuracy", "macro-F1", "balanced"))
@@ -21,11 +21,11 @@ HEAD = f"{COLUMNS}   {'against local, points [95 %]':<30}{'> 1 point worse':>15}
 def statistics_table(statistics: Mapping[str, Group]) -> str:
     """Metrics on test samples, means over devices, and the paired differences to training alone.
 
-    A group with the same devices as the one before is left out.
+    Devices with two classes or more are left out where that is all of them.
     """
-    sizes = [group["devices"] for group in statistics.values()]
-    groups = [item for i, item in enumerate(statistics.items()) if sizes[i] not in sizes[:i]]
-    return "\n\n".join(group_table(name, group) for name, group in groups)
+    sizes = {name: group["devices"] for name, group in statistics.items()}
+    groups = {n: group for n, group in statistics.items() if n != "two_classes" or sizes[n] != sizes.get("all")}
+    return "\n\n".join(group_table(name, group) for name, group in groups.items())
 
 
 def group_table(name: str, group: Group) -> str:

@@ -17,7 +17,9 @@ from edge_sdk.replay.watch import Line
 def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str, seconds: float) -> dict[str, Any]:
     """Everything that the nodes have written, as one object; the aggregator's files are copied into DIR."""
     written = [json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices)]
+    written = [d | {"newcomer": d["device"] in job.newcomers} for d in written]
     devices = score_devices(written, cohort.classes)
+    fleet = [d for d in devices if not d["newcomer"]]
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in cohort.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
     files = copy_files(job)
@@ -28,8 +30,8 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "hospitals": len(cohort.tree),
         "data": {"name": str(job.data), "generated": cohort.generated, **job.options},
         "classes": list(cohort.classes),
-        "accuracy": mean_accuracies(devices),
-        "validation_accuracy": mean_accuracies([{"accuracy": d["validation_accuracy"]} for d in devices]),
+        "accuracy": mean_accuracies(fleet),
+        "validation_accuracy": mean_accuracies([{"accuracy": d["validation_accuracy"]} for d in fleet]),
         "auc": find_areas(lines),
         "statistics": summarise(devices, job.seed),
         "devices": devices if job.confusion else [without(d, "confusion") for d in devices],
@@ -39,6 +41,8 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "density": mean([d["density"] for d in devices if d["density"] is not None]),
         "model": {"file": str(job.out / "model.npz") if "model.npz" in files else "", **top["model"]},
         "settings": dict(job.settings),
+        "settle": dict(job.settle),
+        "augment": dict(job.augment),
         "broker": "embedded" if job.broker == "embedded" else url,
         "curve": list(lines),
     }

@@ -18,8 +18,9 @@ from edge_sdk.replay.statistics import compare, majority_confusion, measure, rec
 NAMES = {"personal": "personalised"}
 """Name of a model among the nodes -> its name in the result."""
 LOCAL, FLEET, MAJORITY = "local", "local_fleet", "majority"
-GROUPS = {"all": 1, "two_classes": 2}
-"""Group of devices -> how many classes its devices have at least in training."""
+NEWCOMERS = "newcomers"
+GROUPS = {"all": 1, "two_classes": 2, NEWCOMERS: 1}
+"""Group of devices -> how many classes its devices have at least in training. Newcomers are in no other group."""
 
 Device = Mapping[str, Any]
 """What one device has written at the end; see `nodes.serve.DeviceService.result`."""
@@ -110,15 +111,20 @@ def summarise(devices: Sequence[Device], seed: int = 0) -> dict[str, Any]:
         seed: of the bootstrap.
     """
     found = {}
-    for group, least in GROUPS.items():
-        members = [d for d in devices if d["classes"] >= least and d["metrics"]]
-        if members:
+    for group in GROUPS:
+        if some := members(devices, group):
             found[group] = {
-                "devices": len(members),
-                "models": {name: mean_metrics(members, name) for name in list_models(members)},
-                **{f"against_{other}": differences(members, other, seed) for other in (LOCAL, FLEET)},
+                "devices": len(some),
+                "models": {name: mean_metrics(some, name) for name in list_models(some)},
+                **{f"against_{other}": differences(some, other, seed) for other in (LOCAL, FLEET)},
             }
     return found
+
+
+def members(devices: Iterable[Device], group: str) -> list[Device]:
+    """The devices of a group that have metrics."""
+    new = group == NEWCOMERS
+    return [d for d in devices if d.get("newcomer", False) == new and d["classes"] >= GROUPS[group] and d["metrics"]]
 
 
 def list_models(devices: Iterable[Device]) -> list[str]:

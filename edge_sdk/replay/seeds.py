@@ -11,7 +11,7 @@ from typing import Any
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.job import replay
 from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.scores import FLEET, GROUPS, LOCAL, MAJORITY, list_models, mean_metrics
+from edge_sdk.replay.scores import FLEET, GROUPS, LOCAL, MAJORITY, list_models, mean_metrics, members
 from edge_sdk.replay.statistics import compare, spread
 from edge_sdk.replay.watch import Line, Say
 from hardware.probe import read_machine
@@ -81,8 +81,8 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
         "seconds": round(sum(r["seconds"] for r in results) / len(results), 1),
         "statistics": {
             group: found
-            for group, least in GROUPS.items()
-            if (found := summarise_group([members(r, least) for r in results], first["seed"]))
+            for group in GROUPS
+            if (found := summarise_group([members(r["devices"], group) for r in results], first["seed"]))
         },
     }
 
@@ -91,11 +91,6 @@ def describe_spread(values: Sequence[float]) -> dict[str, float]:
     """Mean and standard deviation over seeds."""
     mean, sd = spread(values)
     return {"mean": mean, "sd": sd}
-
-
-def members(result: Result, least: int) -> list[Mapping[str, Any]]:
-    """The devices of one result that have so many classes at least."""
-    return [d for d in result["devices"] if d["classes"] >= least and d["metrics"]]
 
 
 def summarise_group(runs: Sequence[Sequence[Mapping[str, Any]]], seed: int) -> dict[str, Any]:
