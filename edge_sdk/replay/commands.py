@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from edge_sdk.replay.plan import Replay
 
-TRACE_OPTIONS = ("held_out", "validation", "label", "window", "stride", "gap")
+TRACE_OPTIONS = ("held_out", "validation", "labelled", "label", "window", "stride", "gap")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
 
 
@@ -34,6 +34,10 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--insecure", action="store_true", help="plain text may leave this machine, to that broker")
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
+    words = "after the last round every device settles on the final model; may be repeated with settings of that"
+    command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
+    words = "change windows at random while devices train: rotation (rad), scale, noise, shift"
+    command.add_argument("--augment", action="append", default=[], metavar="KEY=VALUE", help=words)
     model = (
         "compiled model, or a name of the zoo (models/) that is compiled for these data; default: the one that fits; "
     )
@@ -57,6 +61,7 @@ def add_data_options(command: argparse.ArgumentParser) -> None:
     known = "inputs that all devices know, of nobody's own (1000, or 256 windows of traces, for methods that need some)"
     command.add_argument("--public", type=int, help=known)
     traces = command.add_argument_group("a folder of traces")
+    traces.add_argument("--labelled", type=float, help="seconds of each class that have labels (0: all)")
     traces.add_argument("--label", help="name of the label column (activity)")
     traces.add_argument("--window", type=int, help="samples (64)")
     traces.add_argument("--stride", type=int, help="samples (32)")
@@ -129,6 +134,8 @@ def read_job(options: argparse.Namespace) -> Replay:
         local_only=not options.no_local_only,
         bundle=tuple(options.bundle),
         settings=assigned(options.set),
+        settle={} if options.settle is None else {"optimiser": "adam", **assigned(filter(None, options.settle))},
+        augment=assigned(options.augment),
         confusion=options.confusion,
         private=None if options.private is None else read_toml(options.private, Private),
     )
@@ -198,7 +205,7 @@ def do_compare(options: argparse.Namespace) -> None:
 
 # Traces ---------------------------------------------------------------------------------------------------------
 def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
-    """Adds `auscult traces synth`."""
+    """Adds `auscult traces synth` and `auscult traces watch`."""
     kinds = commands.add_parser("traces", help="make traces").add_subparsers(metavar="what", required=True)
     words = "generate plausible wrist-accelerometer traces, one CSV for each person"
     synth = kinds.add_parser("synth", help=words, description=words, parents=parents)
@@ -208,6 +215,12 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     synth.add_argument("--minutes", type=float, default=13.0, help="for each person, in the mean")
     synth.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
     synth.set_defaults(do=do_synth)
+    words = "write the smartwatch recordings of physiotherapy exercises in package seglearn, one CSV for each wrist"
+    watch = kinds.add_parser("watch", help=words, description=words, parents=parents)
+    watch.add_argument("directory", type=Path)
+    watch.add_argument("--source", type=Path, metavar="FILE", help="watch_dataset.npy, if the package is not installed")
+    watch.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
+    watch.set_defaults(do=do_watch)
 
 
 def do_synth(options: argparse.Namespace) -> None:
@@ -221,6 +234,20 @@ def do_synth(options: argparse.Namespace) -> None:
         minutes=options.minutes,
         overwrite=options.overwrite,
     )
+    print_traces(made)
+    print(f"{len(made)} generated traces in {options.directory}")
+
+
+def do_watch(options: argparse.Namespace) -> None:
+    """Writes the smartwatch recordings, and prints one line for each wrist."""
+    from edge_sdk.replay.smartwatch import write_watch_traces
+
+    made = write_watch_traces(options.directory, options.source, overwrite=options.overwrite)
+    print_traces(made)
+    print(f"{len(made)} recorded traces in {options.directory}")
+
+
+def print_traces(made: Sequence[Any]) -> None:
+    """One line for each trace."""
     for one in made:
         print(f"{one.device}  {one.seconds / 60:5.1f} min  {one.samples:>6} samples  {len(one.activities)} activities")
-    print(f"{len(made)} generated traces in {options.directory}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.assembly import family_of, method_of, settings_of
+from edge_sdk.nodes.assembly import augmentation_of, family_of, method_of, settings_of
 from edge_sdk.nodes.kernels.outputs import check_count
 from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
@@ -37,6 +37,8 @@ class Replay:
         local_only: devices also train alone, after the run.
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
         settings: of the method, where they differ from its defaults.
+        settle: settings of the settling phase; empty: there is none.
+        augment: how devices change windows while they train; empty: not at all.
         private: what the aggregator keeps to itself; its samples go to no device.
         confusion: the result has the confusion matrix of each device and model.
     """
@@ -54,6 +56,8 @@ class Replay:
     local_only: bool = True
     bundle: tuple[Path, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    settle: Mapping[str, Any] = field(default_factory=dict)
+    augment: Mapping[str, Any] = field(default_factory=dict)
     private: Private | None = None
     confusion: bool = False
 
@@ -81,8 +85,11 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
         seed=job.seed,
         classes=cohort.classes,
         evaluate_every=job.evaluate_every,
+        settle=job.settle,
+        augment=job.augment,
     )
     settings = settings_of(run)
+    augmentation_of(run).check(cohort.shapes.get("x", ()))
     if family_of(run).public:
         check_count(run, settings, 0 if cohort.public is None else len(cohort.public))
     if job.private is not None and not takes_private(method_of(run).env):

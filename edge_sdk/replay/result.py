@@ -39,6 +39,8 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "density": mean([d["density"] for d in devices if d["density"] is not None]),
         "model": {"file": str(job.out / "model.npz") if "model.npz" in files else "", **top["model"]},
         "settings": dict(job.settings),
+        "settle": dict(job.settle),
+        "augment": dict(job.augment),
         "broker": "embedded" if job.broker == "embedded" else url,
         "curve": list(lines),
     }
