@@ -82,17 +82,25 @@ def judge_alone(device: Device, run: Run, told: Told) -> list[dict[str, Any]]:
     return [
         trial
         for number, optimiser in enumerate(OPTIMISERS)
-        for trial in judge_optimiser(env, device.model, own, optimiser, number, validation, test, told)
+        for trial in judge_optimiser(env, run, device.model, own, optimiser, number, validation, test, told)
     ]
 
 
 def judge_optimiser(
-    env: NodeEnv, model: Model, own: Codes, optimiser: str, number: int, validation: Judge, test: Judge, told: Told
+    env: NodeEnv,
+    run: Run,
+    model: Model,
+    own: Codes,
+    optimiser: str,
+    number: int,
+    validation: Judge,
+    test: Judge,
+    told: Told,
 ) -> list[dict[str, Any]]:
     """Judges one training alone after each number of steps. `number`: of trainings before it."""
-    steps, found = step_grid(env), []
+    steps, found = step_grid(env, run), []
     models = train_alone(
-        env, optimiser, steps, lambda done: told(number * steps[-1] + done, len(OPTIMISERS) * steps[-1])
+        env, run, optimiser, steps, lambda done: told(number * steps[-1] + done, len(OPTIMISERS) * steps[-1])
     )
     for done, theta in zip(steps, models, strict=True):
         right = validation.correct(predict_own(model, theta, validation.x, own))

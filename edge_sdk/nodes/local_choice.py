@@ -16,7 +16,10 @@ from typing import Any
 from edge_sdk.algebra.optim import SGD, Adam
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.run import Run
+from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.local import Indices, batches, gradient
+from edge_sdk.nodes.settings import from_mapping
 
 ALONE = 15
 """Purpose of the random streams: apart from those of the methods."""
@@ -26,28 +29,33 @@ FEWEST, LEAST = 25, 400
 """Steps of the first candidate; steps that the last one has at least."""
 PHASES = ("local_epochs", "personal_epochs", "settle_epochs")
 """Settings that say how many epochs a device makes, the last one once, the others in each round."""
-
-
 OPTIMISERS = ("adam", "sgd")
 """In the order in which equally good ones are preferred."""
 
 
-def step_grid(env: NodeEnv) -> list[int]:
+def step_grid(env: NodeEnv, run: Run) -> list[int]:
     """Numbers of steps after which the model is judged, each twice the one before, and the largest: 25, 50, ..."""
-    most, grid, steps = count_most_steps(env), list[int](), FEWEST
+    most, grid, steps = count_most_steps(env, run), list[int](), FEWEST
     while steps < most:
         grid.append(steps)
         steps *= 2
     return [*grid, most]
 
 
-def count_most_steps(env: NodeEnv) -> int:
-    """As many steps as the device makes in the longest phase of the run, a final settling phase added; or LEAST."""
+def count_most_steps(env: NodeEnv, run: Run) -> int:
+    """As many steps as the device makes in the longest phase of the run, with those in which it settles; or LEAST."""
     batch = batch_of(env.settings)
     per_epoch = ceil(env.samples / batch) if batch else 1
     local, personal, settle = (int(getattr(env.settings, key, 0) or 0) for key in PHASES)
     epochs = env.rounds * max(local, personal, 1) + settle
-    return max(LEAST, epochs * per_epoch)
+    settling = settling_of(run)
+    more = 0 if settling is None else max(*settling.steps, *settling.local_steps)
+    return max(LEAST, epochs * per_epoch + more)
+
+
+def settling_of(run: Run) -> Settling | None:
+    """Settings of the run's settling phase; None: it has none."""
+    return from_mapping(Settling, run.settle, "run.settle") if run.settle else None
 
 
 def batch_of(settings: Any) -> int:
@@ -55,14 +63,19 @@ def batch_of(settings: Any) -> int:
     return int(getattr(settings, "batch", 20))
 
 
-def train_alone(env: NodeEnv, optimiser: str, steps: list[int], told: Callable[[int], None]) -> Iterator[Vector]:
+def train_alone(
+    env: NodeEnv, run: Run, optimiser: str, steps: list[int], told: Callable[[int], None]
+) -> Iterator[Vector]:
     """Trains alone, and yields the model, a new array each time, after each of so many steps, ascending.
 
     Args:
+        optimiser: one of OPTIMISERS. Adam has the step size with which the run settles, where it does.
         told: called after each step with the number of those that are done.
     """
     theta, drawn = env.theta0.copy(), draw_batches(env)
-    tool = Adam(ADAM_RATE) if optimiser == "adam" else SGD(sgd_rate(env.settings))
+    settling = settling_of(run)
+    adam_rate = ADAM_RATE if settling is None else settling.rate
+    tool = Adam(adam_rate) if optimiser == "adam" else SGD(sgd_rate(env.settings))
     slope, done = gradient(env, env.rounds, ALONE), 0
     for wanted in steps:
         while done < wanted:

@@ -48,15 +48,14 @@ def replay_seeds(
         return found
 
     with ThreadPoolExecutor(min(count, read_machine().cores)) as pool:
+        running = [pool.submit(run, seed) for seed in seeds]
         try:
-            running = [pool.submit(run, seed) for seed in seeds]
-            wait(running, return_when=FIRST_EXCEPTION)
+            over, _ = wait(running, return_when=FIRST_EXCEPTION)
+            for future in over:
+                future.result()  # raises what one of them has failed with, before the others fail by being ended
         finally:
-            stopping.set()  # where one has failed or we are interrupted, the others end; else all have ended already
+            stopping.set()
             pool.shutdown(cancel_futures=True)
-    failed = next((f for f in running if f.done() and not f.cancelled() and f.exception() is not None), None)
-    if failed is not None:
-        failed.result()
     results = [future.result() for future in running]
     return {**summarise_seeds(results), "runs": results}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_sdk.contract.run import checked_name
-from edge_sdk.data.samples import check_shares
+from edge_sdk.data.samples import check_shares, labelled_part
 from edge_sdk.data.traces import Trace, cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
@@ -76,7 +76,8 @@ def skip_short(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, ..
     long, reasons = list[Trace](), list[str]()
     for trace in traces:
         try:
-            split(cut_windows(trace, window=how.window, stride=how.stride, gap=how.gap), held_out=how.held_out)
+            cuts = cut_windows(trace, window=how.window, stride=how.stride, gap=how.gap)
+            labelled_part(split(cuts, held_out=how.held_out)[0], round(how.labelled * trace.rate_hz))
             long.append(trace)
         except UsageError as error:
             reasons.append(f"warning: skipped {error}")
