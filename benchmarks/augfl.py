@@ -28,12 +28,12 @@ import numpy as np
 import torch
 
 from aggregator.private_model.pretrain import Pretraining, pretrain
-from aggregator.private_model.table import given, regulariser_of
+from aggregator.private_model.table import give_regulariser, regulariser_of
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Loopback, Weather
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import Method
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.augfl.method import Settings as AugFL
+from edge_sdk.methods.augfl.settings import Settings as AugFL
 from edge_sdk.methods.fedavg import Settings as FedAvg
 from edge_sdk.methods.perfedavg import Settings as PerFedAvg
 from edge_sdk.methods.shared import meta
@@ -47,7 +47,7 @@ from models.ir.spec import Spec
 from models.zoo import ZOO
 
 DEVICES, TRAINING, HOSPITALS = 50, 40, 4
-CALM = Weather(repeat=0.0)
+CALM = NetworkFaults(repeat=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ def trained(
     """Accuracies on the devices that did not train."""
     method, settings, weight = job
     pull = regulariser_of(replace(private, weight=weight), model.bundle, seed, "cpu")
-    tree, envs = envs_of(method, settings, model, data, rounds, seed, given(method.env, pull))
+    tree, envs = envs_of(method, settings, model, data, rounds, seed, give_regulariser(method.env, pull))
     net = Loopback(method, tree, envs, {}, seed, CALM)
     net.run()
     theta = lowrank.unpack(model.layout, net.nodes["aggregator"].record.state.model)

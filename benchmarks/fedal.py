@@ -37,10 +37,11 @@ from torch import nn
 
 from aggregator.kernels import kernels_for
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import ROOT, Loopback, Weather
+from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.methods.fedal import distillation
-from edge_sdk.methods.fedal.method import FEDAL, alone
+from edge_sdk.methods.fedal.device import alone
+from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import FEDMD, Env, Settings
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedavg import Env as AverageEnv
@@ -57,7 +58,7 @@ from models.zoo.dense import MLP
 from models.zoo.vision import LeNet
 
 FIGURES = {"gap": "gap", "payoff": "U", "caught": "caught", "together": "together", "sure": "sure"}
-CALM = Weather(repeat=0, delay=(0, 0))
+CALM = NetworkFaults(repeat=0, delay=(0, 0))
 SHAPE, CLASSES, PUBLIC = (1, 28, 28), 10, 1000
 HOSPITALS, DEVICES = 2, 5  # of each
 
@@ -146,7 +147,7 @@ def distilled(data: Data, models: Sequence[Model], settings: Mapping[str, Any], 
     net = played(FEDAL, envs)
     reached = [accuracy(of[d], net.nodes[d].record.state.theta, data.test) for d in data.devices]
     arrays, width = 1 + (s.kd > 0) + (s.al > 0), s.width(CLASSES)
-    last = [m for who, m in net.trace.told if who == ROOT and isinstance(m, Progress)][-1]
+    last = [m for who, m in net.transcript.told if who == ROOT and isinstance(m, Progress)][-1]
     game = {k: last.sums[k] / last.sums["exchanged"] for k in ("gap", "payoff", "caught") if k in last.sums}
     thetas = {d: net.nodes[d].record.state.theta for d in data.devices}
     return reached, arrays * iterations * s.public_batch * width * 4, {**game, **together(of, thetas, data.test)}

@@ -39,7 +39,7 @@ import numpy as np
 from benchmarks import latency
 from benchmarks.latency import Delays, Hospitals
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import ROOT, Loopback, Weather
+from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.methods import METHODS
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.local_only import local_only
@@ -138,7 +138,13 @@ class Watched(Loopback):
         super().commit(name, done, now)
         if name != ROOT:
             return
-        for record in (self.trace.crossed, self.trace.states, self.trace.closed, self.trace.asked, self.trace.ran):
+        for record in (
+            self.transcript.crossed,
+            self.transcript.states,
+            self.transcript.closed,
+            self.transcript.asked,
+            self.transcript.ran,
+        ):
             record.clear()
         round = done.node.record.state.round
         if round and round % self.every == 0 and (not self.curve or self.curve[-1].round < round):
@@ -174,8 +180,8 @@ def played(model: Model, data: Data, scheme: Scheme, seed: int, rounds: int, tar
     for d, (x, y) in data.parts.items():
         envs[d] = method.env(**common, grad_fn=model.grad_fn(x, y), samples=len(x))
     delays = Delays(TREE, Hospitals(accepted=TAKING_PART), seed)
-    weather = Weather(repeat=0.0, delay=(0.0, 0.0), slow=delays)
-    network = Watched(method, TREE, envs, method.policies(settings, sizes, inf, inf, 0), seed, weather)
+    faults = NetworkFaults(repeat=0.0, delay=(0.0, 0.0), slow=delays)
+    network = Watched(method, TREE, envs, method.policies(settings, sizes, inf, inf, 0), seed, faults)
     network.begin(model, data, 10 if scheme.ready else 5, target)
     with contextlib.suppress(Enough):
         network.run()

@@ -32,9 +32,10 @@ import numpy as np
 
 from benchmarks import costs
 from edge_sdk.algebra import classification
-from edge_sdk.contract.loopback import ROOT, Loopback, Weather
+from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.methods.hsgd import compression
-from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Settings
 from edge_sdk.methods.shared.draw import round_half_up
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.kernels import split as parties
@@ -45,7 +46,7 @@ BUNDLE = Path(__file__).parents[1] / "models" / "shipped" / "split-esr.bundle"
 TARGETS = (0.8, 0.9)
 ALPHA = 0.02
 COMPUTING, COMPUTING_PAIRS = 0.064, 0.1  # seconds of an iteration, in the paper's table IV
-CALM = Weather(repeat=0, delay=(0, 0))
+CALM = NetworkFaults(repeat=0, delay=(0, 0))
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,13 @@ class Watched(Loopback):
         super().commit(name, done, now)
         if name != ROOT:
             return
-        for record in (self.trace.crossed, self.trace.states, self.trace.closed, self.trace.asked, self.trace.ran):
+        for record in (
+            self.transcript.crossed,
+            self.transcript.states,
+            self.transcript.closed,
+            self.transcript.asked,
+            self.transcript.ran,
+        ):
             record.clear()
         state = done.node.record.state
         if state.t > (self.curve[-1][0] if self.curve else 0):
@@ -140,7 +147,7 @@ def curve(model: SplitModel, data: Data, scheme: Scheme, options: argparse.Names
     tree = tree_of(data, scheme.pooled)
     envs = envs_of(model, data, tree, settings, seed, options.rounds)
     names = {h: [name for name, _ in devices] for h, devices in tree.items()}
-    network = Watched(HSGD, names, envs, seed=seed, weather=CALM)
+    network = Watched(HSGD, names, envs, seed=seed, faults=CALM)
     network.begin(model, data.test)
     with contextlib.suppress(Enough):
         network.run()

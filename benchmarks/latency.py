@@ -159,7 +159,7 @@ def find_time(ends: Sequence[float] | Times, values: Sequence[float], target: fl
 
 
 class Delays(Mapping[tuple[str, int], float]):
-    """Answer times of devices for a run over the loopback (`Weather.slow`): its virtual clock is the simulated time.
+    """Answer times of devices for a run over the loopback (`NetworkFaults.slow`), in its virtual time.
 
     At each question of a hospital its devices arrive anew; those asked are the first to arrive, and start to work then.
     Hospitals themselves answer at once.

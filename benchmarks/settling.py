@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from edge_sdk.algebra.ensemble import log_probabilities, pooled, smoothed
-from edge_sdk.contract.loopback import ROOT, Loopback, Weather
+from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import UP, Method, NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.data.traces import Windows, cut_windows, load_folder, split
@@ -47,7 +47,7 @@ from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Models
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.assembly import augmentation_of, method_of, place, settings_of
+from edge_sdk.nodes.assembly import augmentation_of, make_env, method_of, settings_of
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 from edge_sdk.nodes.settings import assigned
@@ -194,8 +194,14 @@ class Counting(Loopback):
     def commit(self, name: str, done: Any, now: float) -> None:
         super().commit(name, done, now)
         if self.codec is not None:
-            self.sizes += sum(self.size(m) for _, _, m in self.trace.crossed)
-        for record in (self.trace.crossed, self.trace.states, self.trace.closed, self.trace.asked, self.trace.ran):
+            self.sizes += sum(self.size(m) for _, _, m in self.transcript.crossed)
+        for record in (
+            self.transcript.crossed,
+            self.transcript.states,
+            self.transcript.closed,
+            self.transcript.asked,
+            self.transcript.ran,
+        ):
             record.clear()
 
     def size(self, message: Any) -> int:
@@ -215,7 +221,7 @@ def env_of(job: Job, holder: Holder) -> NodeEnv:
         validation=(holder.validation.x, holder.validation.y),
         augment=augmentation_of(job.run),
     )
-    return place(job.run, job.model.layout, job.model.theta0, **plain.for_device(parts))
+    return make_env(job.run, job.model.layout, job.model.theta0, **plain.for_device(parts))
 
 
 def run(job: Job) -> Outcome:
@@ -224,11 +230,11 @@ def run(job: Job) -> Outcome:
     names = [h.name for h in job.fleet]
     tree = {f"h{k}": tuple(names[k::HOSPITALS]) for k in range(min(HOSPITALS, len(names)))}
     common = (job.run, job.model.layout, job.model.theta0)
-    envs = {ROOT: place(*common, sizes={h: len(d) for h, d in tree.items()})}
-    envs |= {h: place(*common, sizes=dict.fromkeys(d, 1)) for h, d in tree.items()}
+    envs = {ROOT: make_env(*common, sizes={h: len(d) for h, d in tree.items()})}
+    envs |= {h: make_env(*common, sizes=dict.fromkeys(d, 1)) for h, d in tree.items()}
     envs |= {h.name: env_of(job, h) for h in job.fleet}
     policies = method.policies(envs[ROOT].settings, envs[ROOT].sizes, 1e9, 1e8, 0)
-    net = Counting(method, tree, envs, policies, weather=Weather(repeat=0.0))
+    net = Counting(method, tree, envs, policies, faults=NetworkFaults(repeat=0.0))
     net.codec = Codec(method.messages, layout=job.model.layout)
     trace = net.run()
     told = {name: m for name, m in trace.told if isinstance(m, Models)}
@@ -345,7 +351,6 @@ def jobs(options: argparse.Namespace) -> dict[str, list[Job]]:
             every = wrist(options.folder, 1.0, seed)
             fleet = [h for h in every if h.name not in fold]
             new = [replace(h, train=one_recording(h.train, seed)) for h in every if h.name in fold]
-            new = [replace(h, validation=h.validation) for h in new]
             job = Job(run_of(options, model, names, seed), model, fleet, new)
             found.setdefault(f"wrist, newcomers with one recording per class, {options.method}", []).append(job)
     return found

@@ -17,7 +17,7 @@ DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
     "paho": {"edge_sdk.wire.mqtt"},
     "onnxruntime": {"edge_sdk.model.onnx_session"},
-    "sqlite3": {"edge_sdk.delivery.store"},
+    "sqlite3": {"edge_sdk.delivery.database"},
 }
 WORKSTATION = {"amqtt": "edge_sdk.replay.broker", "tomli_w": "edge_sdk.replay.toml_files"}
 """Packages beside the budget, and the one module that may import each of them, when it is asked for."""
@@ -40,7 +40,7 @@ ROOMS = {
     "live": "delivery wire contract atomic",
     "nodes": f"{BELOW_NODES} atomic",
     "replay": "nodes model data wire.options contract methods.shared.reports",
-    "tools": "model wire.mqtt contract",
+    "tools": "model wire.addresses wire.mqtt contract",
 }
 """Room of edge_sdk -> the rooms, or modules of one, that it may import. Everybody may import `errors`."""
 PURE = (

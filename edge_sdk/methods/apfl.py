@@ -35,7 +35,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
-from edge_sdk.methods.fedavg import Global
+from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.methods.shared.local import batches, gradient
@@ -129,7 +129,7 @@ def device_start(env: Env) -> Step:
 
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
-    m: Global = gather.expected(sender, message, Global)
+    m: FedavgModel = gather.expected(sender, message, FedavgModel)
     if env.samples == 0:
         return s, [Send(UP, Nobody())]
     w = lowrank.unpack(env.layout, m.model)
@@ -140,7 +140,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
-def models(env: Env, s: DeviceState | None, m: Global) -> dict[str, Vector]:
+def models(env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]:
     w = lowrank.unpack(env.layout, m.model)
     return {"global": w} if s is None else {"global": w, "personal": s.personal(w)}
 

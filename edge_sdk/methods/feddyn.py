@@ -16,8 +16,9 @@ is some epochs of SGD, and g_k = h = 0 at the start. Means are not weighted, as 
 the paper tries (0.1, 0.01, 0.001), which is right for tens of rounds; step size 0.1 with five epochs there, 0.05 and
 two here. FedSLR without its penalties and its second phase is this method with alpha = 1 / eta_g (that is a test).
 
-Leaves the device: theta_k, summed by its hospital, and scores as sums. Never: g_k. Kind of upload: mirrored. h stays
-the mean of all g_k only if g_k moves exactly when its upload was counted: shared/mirror.py keeps it so.
+Leaves the device: theta_k, summed by its hospital, and scores as sums. g_k is not sent, but a hospital that keeps its
+devices' uploads can add it up. Kind of upload: mirrored. h stays the mean of all g_k only if g_k moves exactly when its
+upload was counted: shared/mirror.py keeps it so.
 When few answer: P_t is those that were counted; g_k of the others stay. Nobody: the same theta, with a new draw.
 A lost disk: its g_k cannot be had again, so a new era begins, in which h and all g_k are zero; theta stays.
 """

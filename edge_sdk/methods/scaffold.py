@@ -17,9 +17,9 @@ is silent: in (i), g_i(x) is over all samples of the device; c_i includes the gr
 is part of f_i here. The paper tunes eta_l and has eta_g = 1, option (ii) and c_i = 0 at the start.
 
 Leaves the device: y_i - x and c_i+ - c_i, summed by its hospital, and scores as sums. With option (ii) the second
-follows from the first and what everybody knows, with (i) it is a gradient at x. Both hops carry two vectors each way,
-twice what FedAvg sends. Kind of upload: mirrored. c stays the mean of all c_i only if c_i moves exactly when its
-upload was counted: shared/mirror.py keeps it so.
+follows from the first, c and K; with (i) it is a gradient at x. Both hops carry two vectors each way, twice what FedAvg
+sends. c_i is not sent, but a hospital that keeps its devices' uploads can add it up. Kind of upload: mirrored. c stays
+the mean of all c_i only if c_i moves exactly when its upload was counted: shared/mirror.py keeps it so.
 When few answer: S is those that were counted; c_i of the others stay. Nobody: the same x and c, with a new draw.
 A lost disk: its c_i cannot be had again, so a new era begins, in which c and all c_i are zero; x stays.
 """

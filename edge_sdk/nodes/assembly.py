@@ -70,7 +70,7 @@ def family_of(run: Run) -> Family:
     return FAMILIES[method_of(run).kernels]
 
 
-def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> NodeEnv:
+def make_env(run: Run, layout: Layout, theta0: Vector, **given: Any) -> NodeEnv:
     """The env of one node. `given`: what only this node has (data, sizes, kernels)."""
     method = method_of(run)
     augmentation_of(run)  # for what is wrong with it, on every tier
@@ -98,13 +98,13 @@ def check_identity(run: Run, name: str, sha256: str, classes: int, tier: str) ->
         raise UsageError(f"run {run.id} has {len(run.classes)} classes, this {tier} has {name} with {classes}")
 
 
-def assembly(run: Run, tier: str, env: NodeEnv, deadline: float = inf, quorum: int = 0) -> Assembly:
-    """All that a runtime needs to play its part in `run`.
+def make_assembly(run: Run, tier: str, env: NodeEnv, deadline: float = inf, quorum: int = 0) -> Assembly:
+    """The parts from which a runtime makes a node of `run`.
 
     Args:
         tier: "device", "hospital" or "aggregator".
-        deadline: of the aggregator's rounds.
-        quorum: answers without which a round does not end, where the method does not ask for more.
+        deadline: seconds after which the aggregator's rounds end.
+        quorum: least number of answers of a round; the method may ask for more.
     """
     method = method_of(run)
     role: Role = getattr(method, tier)
@@ -116,7 +116,7 @@ def assembly(run: Run, tier: str, env: NodeEnv, deadline: float = inf, quorum: i
 
 
 def record_codec(role: Role, messages: Iterable[type], layout: Layout) -> Codec:
-    """For what a node saves. A diverged run must still be saved, so values need not be finite."""
+    """The codec of what a node saves. A diverged run must still be saved, so values need not be finite."""
     states = [role.state] if isinstance(role.state, type) else []
     roots = dict.fromkeys([Record, *states, *messages, *TOLD])
     return Codec(roots, layout=layout, finite=False)

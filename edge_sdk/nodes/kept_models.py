@@ -1,4 +1,4 @@
-"""What a device keeps of a run that is over: its models and its own scores, in a file that outlives the process."""
+"""What a device keeps of a run: its models and its own scores, in a file that outlives the process."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file
 
-SCORES = "scores.json"  # no model has this name: names of models are words
+SCORES = "scores.json"  # an array of bytes beside those of the models; no model's name has a dot
 
 
 @dataclass(frozen=True)
-class Keepsake:
-    """Attributes:
-    models: e.g. "global" and "personal", each (n,).
-    scores: sums over the own held-out samples, at the end.
-    finished: the run is over.
-    ensemble: how the personal model predicts; None: alone, and any class.
+class KeptModels:
+    """The models of one run on one device.
+
+    Attributes:
+        models: e.g. "global" and "personal", each (n,); empty until the run has ended here.
+        scores: sums over the own held-out samples, as `reports.judge` names them.
+        finished: the run is over.
+        ensemble: how the personal model predicts; None: alone, and any class.
     """
 
     models: Mapping[str, Vector] = field(default_factory=dict)
@@ -32,8 +34,8 @@ class Keepsake:
     ensemble: Ensemble | None = None
 
 
-def save(path: Path, kept: Keepsake) -> None:
-    """In one piece: a reader finds the old file or the new one."""
+def save(path: Path, kept: KeptModels) -> None:
+    """Replace the file in one piece: a reader finds the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     told = json.dumps({"scores": dict(kept.scores), "finished": kept.finished, **ensemble_note(kept.ensemble)})
     with replace_file(path) as file:
@@ -41,16 +43,16 @@ def save(path: Path, kept: Keepsake) -> None:
         np.savez(file, **arrays)
 
 
-def load(path: Path) -> Keepsake:
-    """An empty one if there is no file."""
+def load(path: Path) -> KeptModels:
+    """The content of the file; without a file, no models and no scores."""
     if not path.exists():
-        return Keepsake()
+        return KeptModels()
     with np.load(path, allow_pickle=False) as arrays:
         told = json.loads(arrays[SCORES].tobytes())
         models = {name: arrays[name] for name in arrays.files if name != SCORES}
     note = told.get("ensemble")
     ensemble = None if note is None else Ensemble(note["weight"], tuple(note["classes"]))
-    return Keepsake(models, told["scores"], told["finished"], ensemble)
+    return KeptModels(models, told["scores"], told["finished"], ensemble)
 
 
 def ensemble_note(ensemble: Ensemble | None) -> dict[str, Any]:

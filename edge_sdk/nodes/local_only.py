@@ -6,17 +6,18 @@ from collections.abc import Callable
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.fedal.method import alone
+from edge_sdk.methods.fedal.device import alone
 from edge_sdk.methods.fedal.settings import Env
-from edge_sdk.methods.fedbcd import method as fedbcd
+from edge_sdk.methods.fedbcd import equations as fedbcd_equations
+from edge_sdk.methods.fedbcd import settings as fedbcd_settings
 from edge_sdk.methods.shared.local import Training, batches, descend, gradient
 
 ALONE = 9
-"""Purpose of the random stream: apart from those of the methods."""
+"""Purpose of the random stream; the methods use smaller numbers."""
 
 
 Told = Callable[[int], None]
-"""Called with the number of rounds that are done."""
+"""A function that is called with the number of rounds that are done."""
 
 
 def local_only(env: NodeEnv, told: Told = lambda rounds: None) -> Vector:
@@ -29,7 +30,7 @@ def local_only(env: NodeEnv, told: Told = lambda rounds: None) -> Vector:
     """
     if isinstance(env, Env):
         return alone(env, told)
-    if isinstance(env, fedbcd.Env):
+    if isinstance(env, fedbcd_settings.Env):
         return unpulled(env, told)
     settings = env.settings if isinstance(env.settings, Training) else Training()
     theta = env.theta0.copy()
@@ -40,12 +41,15 @@ def local_only(env: NodeEnv, told: Told = lambda rounds: None) -> Vector:
     return theta
 
 
-def unpulled(env: fedbcd.Env, told: Told) -> Vector:
+def unpulled(env: fedbcd_settings.Env, told: Told) -> Vector:
     """Eq. (4) of FedBCD on g_i alone, round after round, with the same draws of K and of batches."""
-    start = fedbcd.common_start(env)
+    start = fedbcd_equations.common_start(env)
     x, before = start, start
     for round in range(env.rounds):
-        steps = fedbcd.minibatches(env, env.settings, round, fedbcd.local_steps(env, env.settings, round))
-        x, before, _ = fedbcd.edge_update(gradient(env, round, fedbcd.BATCHES), env.settings, x, before, steps)
+        steps = fedbcd_equations.minibatches(
+            env, env.settings, round, fedbcd_equations.local_steps(env, env.settings, round)
+        )
+        slope = gradient(env, round, fedbcd_equations.BATCHES)
+        x, before, _ = fedbcd_equations.edge_update(slope, env.settings, x, before, steps)
         told(round + 1)
     return x

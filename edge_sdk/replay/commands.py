@@ -96,7 +96,7 @@ def do_replay(options: argparse.Namespace) -> None:
 
 def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> None:
     """Runs a replay with several seeds, writes their files and one about all of them, and prints a table."""
-    from edge_sdk.nodes.serve import write_json
+    from edge_sdk.nodes.ledgers import write_json
     from edge_sdk.replay import report, report_statistics
     from edge_sdk.replay.seeds import replay_seeds
 
@@ -163,7 +163,7 @@ class RoundPrinter:
 
 def write_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Writes result.json and report.html into DIR."""
-    from edge_sdk.nodes.serve import write_json
+    from edge_sdk.nodes.ledgers import write_json
     from edge_sdk.replay import report_html
 
     write_json(job.out / "result.json", result)

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from secrets import token_hex
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.wire.mqtt import Connection, broker_at
+from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.mqtt import Connection
 
 BODY = bytes(40_000)
 PATIENCE = 10.0

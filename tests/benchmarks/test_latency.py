@@ -8,9 +8,10 @@ import pytest
 from benchmarks import latency
 from benchmarks.latency import Hospitals, make_schedule
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.loopback import Loopback, Weather
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.fedbcd.method import FEDBCD, Settings, policies
+from edge_sdk.methods.fedbcd.method import FEDBCD, policies
+from edge_sdk.methods.fedbcd.settings import Settings
 from edge_sdk.methods.shared.reports import Progress
 
 ROUNDS = 12_000
@@ -155,10 +156,10 @@ def played(cloud, ready, rounds=120):
         score = lambda x, i=i: {"samples": 1, "loss": float(x[0] - i / 4) ** 2}  # noqa: E731
         grad = lambda x, _, i=i: (0.0, x - i / 4)  # noqa: E731
         envs |= {d: FEDBCD.env(**common, grad_fn=grad, samples=1, score=score) for d in devices}
-    weather = Weather(repeat=0.0, delay=(0.0, 0.0), slow=latency.Delays(TREE, SMALL))
-    trace = Loopback(FEDBCD, TREE, envs, policies(settings, sizes, inf, inf), 0, weather).run()
-    told = [m for _, m in trace.told if isinstance(m, Progress)]
-    return [c.time for c in trace.closed["aggregator"]], [-m.sums["personal_loss"] / m.devices for m in told]
+    faults = NetworkFaults(repeat=0.0, delay=(0.0, 0.0), slow=latency.Delays(TREE, SMALL))
+    transcript = Loopback(FEDBCD, TREE, envs, policies(settings, sizes, inf, inf), 0, faults).run()
+    told = [m for _, m in transcript.told if isinstance(m, Progress)]
+    return [c.time for c in transcript.closed["aggregator"]], [-m.sums["personal_loss"] / m.devices for m in told]
 
 
 def test_a_run_takes_the_time_that_its_clock_says_and_sync_is_last():

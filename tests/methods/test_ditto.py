@@ -28,6 +28,7 @@ from tests.methods.problems import (
     state,
     told,
 )
+from tests.methods.spy import read_from_wires
 
 BASIC = Settings(eta_l=0.1, decay=0.9, weight_decay=1e-2, batch=16, local_epochs=2, personal_epochs=3, nearness=0.7)
 
@@ -96,10 +97,8 @@ def test_v_is_judged_beside_w_and_never_crosses_a_wire():
     (report,) = told(trace, Report)
     assert report.sums["personal_correct"] > report.sums["global_correct"]
     assert "personal_accuracy" in told(trace, Progress)[0].sums
-    private = {state(net, d).v.tobytes() for d in DEVICES}
-    for _, _, m in trace.crossed:
-        vectors = [m.total] if isinstance(m, fedavg.Sum) else [m.model.values] if isinstance(m, fedavg.Global) else []
-        assert not private & {v.tobytes() for v in vectors}
+    assert read_from_wires(trace, [s.inner.v for d in DEVICES for s in trace.states[d] if s.inner.v is not None]) == 0
+    assert read_from_wires(trace, [3 * model(net)]) == 1  # as it should see
     for d in DEVICES:
         (models,) = told(trace, Models, d)
         assert models.models["personal"].tobytes() == state(net, d).v.tobytes()

@@ -29,6 +29,7 @@ from tests.methods.problems import (
     state,
     told,
 )
+from tests.methods.spy import read_from_wires
 
 BASIC = Settings(eta_l=0.05, decay=0.9, weight_decay=1e-2, batch=16, local_epochs=2, eta_w=0.1, window=3, most_epochs=9)
 
@@ -131,6 +132,11 @@ def test_where_own_and_global_model_agree_there_is_nothing_to_learn():
     env = replace(envs_of(FEDALA, BASIC, 1)["d0"], me="d0")
     W = np.full(20, 0.3)
     assert fedala.learned_weights(env, 0, THETA0, THETA0, W, first=True) is W
+
+
+def test_the_learned_weights_never_cross_a_wire():
+    _, trace = play(FEDALA, BASIC, 6)
+    assert read_from_wires(trace, [s.weights for d in DEVICES for s in trace.states[d][1:]]) == 0
 
 
 def test_the_first_round_is_fedavg():

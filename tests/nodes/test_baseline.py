@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.methods import fedavg
-from edge_sdk.methods.fedbcd import method as fedbcd
+from edge_sdk.methods.fedbcd import settings as fedbcd_settings
 from edge_sdk.nodes.local_only import local_only
 
 TARGET = np.array([1.0, -0.5])
@@ -20,8 +20,8 @@ def pulled_to(theta, _):
 
 @pytest.mark.parametrize("env", [
     fedavg.Env(settings=fedavg.Settings(eta_l=0.1, decay=1.0, weight_decay=0.0)),
-    fedbcd.Env(settings=fedbcd.Settings(eta_x=0.05, gamma=7.0)),
-    fedbcd.OfflineEnv(settings=fedbcd.OfflineSettings(eta_x=0.05)),
+    fedbcd_settings.Env(settings=fedbcd_settings.Settings(eta_x=0.05, gamma=7.0)),
+    fedbcd_settings.OfflineEnv(settings=fedbcd_settings.OfflineSettings(eta_x=0.05)),
 ], ids=["fedavg", "fedbcd", "fedbcd-i"])  # fmt: skip
 def test_alone_is_the_own_optimum_whatever_the_penalty(env):
 
@@ -34,8 +34,8 @@ def test_alone_is_the_own_optimum_whatever_the_penalty(env):
 
 
 def test_fedbcd_alone_makes_the_steps_of_fedbcd_without_penalty():
-    settings = fedbcd.Settings(eta_x=0.05, zeta=0.5, local_steps=3, draw_steps=False, bound=0.6)
-    env = fedbcd.Env(me="d", rounds=2, theta0=np.zeros(2), grad_fn=pulled_to, samples=9, settings=settings)
+    settings = fedbcd_settings.Settings(eta_x=0.05, zeta=0.5, local_steps=3, draw_steps=False, bound=0.6)
+    env = fedbcd_settings.Env(me="d", rounds=2, theta0=np.zeros(2), grad_fn=pulled_to, samples=9, settings=settings)
     x = before = np.zeros(2)
     for _ in range(6):
         ahead = x + 0.5 * (x - before)

@@ -19,7 +19,7 @@ from edge_sdk.methods.shared.local import gradient, steady_gradient
 from edge_sdk.methods.shared.reports import Event, Models
 from edge_sdk.model.model import Model
 from edge_sdk.nodes import kept_models
-from edge_sdk.nodes.assembly import augmentation_of, method_of, place
+from edge_sdk.nodes.assembly import augmentation_of, make_env, method_of
 from edge_sdk.nodes.device import Device
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
@@ -46,7 +46,7 @@ def parts(model: Model, run: Run, **more) -> DeviceParts:
 
 
 def env_of(model: Model, run: Run, **more):
-    env = place(run, model.layout, model.theta0, **plain.for_device(parts(model, run, **more)))
+    env = make_env(run, model.layout, model.theta0, **plain.for_device(parts(model, run, **more)))
     return replace(env, me="d")
 
 
@@ -167,9 +167,9 @@ def test_what_is_kept_outlives_the_process(device, model):
     device.current = run_of(model)
     kept = {"global": model.theta0, "personal": model.theta0, "local": model.theta0}
     device.told(7, Models(3, kept, Ensemble(0.5, (1, 4))))
-    assert kept_models.load(device.keepsake_path(device.current)).ensemble == Ensemble(0.5, (1, 4))
+    assert kept_models.load(device.kept_path(device.current)).ensemble == Ensemble(0.5, (1, 4))
     device.told(8, Models(3, kept))
-    assert kept_models.load(device.keepsake_path(device.current)).ensemble is None
+    assert kept_models.load(device.kept_path(device.current)).ensemble is None
 
 
 def test_the_parts_of_a_device_have_the_bundles_shape(device):

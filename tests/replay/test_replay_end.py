@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.nodes.serve import ALONE, Noted
+from edge_sdk.nodes.device_service import ALONE, ProgressNote
 from edge_sdk.replay import watch
 from edge_sdk.replay.processes import NodeProcesses, ProcessError
 
@@ -35,7 +35,7 @@ class Script:
         for second, (device, rounds) in self.notes.items():
             if before < second <= self.now:
                 (self.directory / device).mkdir(exist_ok=True)
-                Noted(self.directory / device / ALONE)(rounds, 4)
+                ProgressNote(self.directory / device / ALONE)(rounds, 4)
 
     def check(self) -> None:
         pass
@@ -66,7 +66,7 @@ def test_who_does_nothing_any_more_is_named(tmp_path, monkeypatch):
 
 
 def test_a_disk_that_takes_no_note_ends_no_training(tmp_path, caplog):
-    noted = Noted(tmp_path / "gone" / ALONE)
+    noted = ProgressNote(tmp_path / "gone" / ALONE)
     noted(1, 4)
     assert "1 of 4 rounds are done, which could not be noted" in caplog.text
 

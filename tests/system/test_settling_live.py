@@ -50,7 +50,7 @@ def write(nodes: Nodes, url: str) -> None:
         nodes.table({"name": hospital, "aggregator": "cloud", "broker": url, "devices": devices})
 
 
-def play(nodes: Nodes, url: str, deaths: Mapping[str, list[str]]) -> tuple[Choice, dict[str, kept_models.Keepsake]]:
+def play(nodes: Nodes, url: str, deaths: Mapping[str, list[str]]) -> tuple[Choice, dict[str, kept_models.KeptModels]]:
     """What the fleet chose, and what each device has kept."""
     from aggregator.server import Aggregator
 

@@ -89,7 +89,7 @@ class Coarse:
         refuse_unless_finite(self.step)
 
 
-Parcel = Dense | Sparse | Coarse
+PackedMatrix = Dense | Sparse | Coarse
 
 
 def refuse_unless_finite(x: Floats) -> None:
@@ -100,7 +100,7 @@ def refuse_unless_finite(x: Floats) -> None:
 # Packing --------------------------------------------------------------------------------------------------------
 def pack(
     x: Floats, keep: float = 1.0, levels: int = 0, columns: Floats | None = None, parts: tuple[int, ...] = ()
-) -> Parcel:
+) -> PackedMatrix:
     """A matrix for the wire.
 
     Args:
@@ -144,7 +144,7 @@ def quantised(x: Floats, levels: int) -> Coarse:
     return Coarse(codes.clip(0, levels - 1).astype(np.uint8), low, step)
 
 
-def unpack(p: Parcel) -> Floats:
+def unpack(p: PackedMatrix) -> Floats:
     """The matrix that a parcel stands for; what was not kept is zero."""
     if isinstance(p, Dense):
         return p.values
@@ -161,7 +161,7 @@ def bits(p: Sparse) -> npt.NDArray[np.bool_]:
     return np.unpackbits(p.mask, axis=1, count=p.columns).astype(bool)
 
 
-def shape(p: Parcel) -> tuple[int, int]:
+def shape(p: PackedMatrix) -> tuple[int, int]:
     """Of the matrix."""
     if isinstance(p, Sparse):
         return len(p.values), p.columns
@@ -180,7 +180,7 @@ def ratio(x: Floats, keep: float = PAPER_KEEP, levels: int = 0) -> float:
     return true_bits(pack(x, keep, levels)) / true_bits(Dense(x))
 
 
-def true_bits(p: Parcel) -> int:
+def true_bits(p: PackedMatrix) -> int:
     """What a parcel takes: numbers, and their places as indices or mask, whichever is shorter. A code is a byte."""
     rows, columns = shape(p)
     if isinstance(p, Dense):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,11 +20,11 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import ME, UP, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd import compression
-from edge_sdk.methods.hsgd.compression import Floats, Matrix, Parcel
-from edge_sdk.methods.hsgd.messages import Embed, Embedding, Global, OwnSteps, Train, Trained, opened, sized
+from edge_sdk.methods.hsgd.compression import Floats, Matrix, PackedMatrix
+from edge_sdk.methods.hsgd.equations import MEASURE, Added, added, hospital_steps, magnitudes, mean, minibatch, sample
+from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, OwnSteps, Train, Trained, opened, sized
 from edge_sdk.methods.hsgd.plan import NOISE, square
 from edge_sdk.methods.hsgd.settings import Env, Plan, Rows, given
-from edge_sdk.methods.hsgd.steps import MEASURE, Added, added, hospital_steps, magnitudes, mean, minibatch, sample
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
 
@@ -53,7 +54,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Hospital:
+class HospitalState:
     """Attributes:
     theta_2: of the group.
     copies: [theta_0; theta_1]: of the group under GROUP; in JFL one for each device.
@@ -66,6 +67,8 @@ class Hospital:
     noise: pretraining: second moments of the stochastic gradients in theta_0 and theta_1.
     weights: of the columns of zeta_1, one for each copy.
     """
+
+    written_as: ClassVar[str] = "Hospital"
 
     theta_2: Values
     copies: Mapping[str, Values]
@@ -87,14 +90,14 @@ def hospital_start(env: Env) -> Step:
     return group_model(env, env.theta0), []
 
 
-def group_model(env: Env, theta: Vector) -> Hospital:
+def group_model(env: Env, theta: Vector) -> HospitalState:
     own = env.split.s0 + env.split.s1
-    return Hospital(theta[own:], {GROUP: theta[:own]})
+    return HospitalState(theta[own:], {GROUP: theta[:own]})
 
 
-def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
+def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     if sender == UP:
-        m: Global = gather.expected(sender, message, Global)
+        m: HsgdModel = gather.expected(sender, message, HsgdModel)
         fresh = replace(group_model(env, m.theta), round=m.round, t=m.t, plan=m.plan, measure=m.measure)
         return begin_exchange(env, replace(fresh, until=m.t + m.plan.P, weights=s.weights))
     if sender == ME:
@@ -105,12 +108,12 @@ def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Ste
     return replace(s, now=with_embedding(env, s, sender, gather.expected(sender, message, Embedding))), []
 
 
-def with_embedding(env: Env, s: Hospital, sender: str, m: Embedding) -> Interval:
+def with_embedding(env: Env, s: HospitalState, sender: str, m: Embedding) -> Interval:
     zeta_2 = opened(m.zeta_2, len(rows_of(env, s, sender)), env.split.d2, "zeta_2")
     return replace(s.now, zeta_2={**s.now.zeta_2, sender: zeta_2})
 
 
-def with_model(env: Env, s: Hospital, sender: str, m: Trained) -> Interval:
+def with_model(env: Env, s: HospitalState, sender: str, m: Trained) -> Interval:
     now = replace(s.now, heard=tuple(sorted({*s.now.heard, sender})))
     if m.device is None:
         return now
@@ -121,7 +124,7 @@ def with_model(env: Env, s: Hospital, sender: str, m: Trained) -> Interval:
     return replace(now, squares={**now.squares, sender: square((s.theta_2 - theta_2) / s.plan.eta)})
 
 
-def rows_of(env: Env, s: Hospital, device: str) -> Rows:
+def rows_of(env: Env, s: HospitalState, device: str) -> Rows:
     """The rows of a device's mini-batch in the hospital's data."""
     if device not in env.rows:
         raise PeerError(f"{device} is no patient's device here")
@@ -129,16 +132,16 @@ def rows_of(env: Env, s: Hospital, device: str) -> Rows:
     return rows[minibatch(env, s.round, s.interval, device, len(rows))]
 
 
-def members(s: Hospital, copy: str) -> list[str]:
+def members(s: HospitalState, copy: str) -> list[str]:
     """The devices of this interval that share a copy of theta_0 and theta_1."""
     return sorted(s.now.zeta_2) if copy == GROUP else [copy]
 
 
-def hospital_close(env: Env, s: Hospital) -> Step:
+def hospital_close(env: Env, s: HospitalState) -> Step:
     return end_interval(env, s) if s.now.training else begin_interval(env, s)
 
 
-def begin_exchange(env: Env, s: Hospital) -> Step:
+def begin_exchange(env: Env, s: HospitalState) -> Step:
     """t^lambda_0: theta_2 to the devices that are drawn. In JFL they are drawn once, and keep theirs for the round."""
     s, among = replace(s, now=Interval()), patients(env) if GROUP in s.copies else tuple(sorted(s.copies))
     drawn = among if s.measure or GROUP not in s.copies else sample(env, among, s.round, s.interval)
@@ -151,7 +154,7 @@ def patients(env: Env) -> tuple[str, ...]:
     return tuple(d for d in env.here if len(env.rows.get(d, ())))
 
 
-def begin_interval(env: Env, s: Hospital) -> Step:
+def begin_interval(env: Env, s: HospitalState) -> Step:
     """Those whose zeta_2 has come are the mini-batch. With none, the group rests for this interval."""
     s = replace(s, now=replace(s.now, training=True))
     if env.settings.copies == "pair" and not s.measure:
@@ -163,7 +166,7 @@ def begin_interval(env: Env, s: Hospital) -> Step:
     return replace(s, seen=tuple(sorted({*s.seen, *s.now.zeta_2}))), [*asks, Send(ME, OwnSteps())]
 
 
-def questions(env: Env, s: Hospital, copy: str) -> list[tuple[str, Train]]:
+def questions(env: Env, s: HospitalState, copy: str) -> list[tuple[str, Train]]:
     """To the devices of one copy: theta_0, and to each its own rows of zeta_1."""
     theta_0, theta_1 = own_blocks(env, s, copy)
     back = GROUP in s.copies or s.t + s.plan.Q >= s.until
@@ -176,17 +179,17 @@ def questions(env: Env, s: Hospital, copy: str) -> list[tuple[str, Train]]:
     return list(zip(devices, made, strict=True))
 
 
-def packed_theta_0(env: Env, theta_0: Vector) -> Parcel:
+def packed_theta_0(env: Env, theta_0: Vector) -> PackedMatrix:
     """theta_0 as one row, compressed tensor by tensor."""
     parts = tuple(slot.size for slot in env.layout.slots if slot.offset < env.split.s0)
     return compression.pack(theta_0[None], env.settings.keep, env.settings.levels, parts=parts)
 
 
-def own_blocks(env: Env, s: Hospital, copy: str) -> tuple[Vector, Vector]:
+def own_blocks(env: Env, s: HospitalState, copy: str) -> tuple[Vector, Vector]:
     return s.copies[copy][: env.split.s0], s.copies[copy][env.split.s0 :]
 
 
-def own_steps(env: Env, s: Hospital) -> Hospital:
+def own_steps(env: Env, s: HospitalState) -> HospitalState:
     """(5) and (6) for each copy."""
     copies, weights, loss, noise = dict(s.copies), dict(s.weights), 0.0, s.noise
     for copy in s.copies:
@@ -203,7 +206,7 @@ def own_steps(env: Env, s: Hospital) -> Hospital:
     return replace(s, loss=s.loss + loss / max(len(copies), 1), losses=s.losses + 1)
 
 
-def moments(env: Env, s: Hospital, own: tuple[Vector, Vector], zeta_2: Floats, rows: Rows) -> tuple[float, float]:
+def moments(env: Env, s: HospitalState, own: tuple[Vector, Vector], zeta_2: Floats, rows: Rows) -> tuple[float, float]:
     """E ||g_{i,m}||^2 over draws of A_m, from one draw: ||g_i(A) - g_i||^2 + ||g_i||^2, i = 0, 1."""
     gradient, devices = given(env.grad_hospital, env, "grad_hospital"), tuple(members(s, GROUP))
     drawn = sample(env, devices, s.round, s.interval, MEASURE)
@@ -213,7 +216,7 @@ def moments(env: Env, s: Hospital, own: tuple[Vector, Vector], zeta_2: Floats, r
     return a, b
 
 
-def end_interval(env: Env, s: Hospital) -> Step:
+def end_interval(env: Env, s: HospitalState) -> Step:
     """Eq. (1) over those who returned; then the next exchange, or the group's model to the aggregator."""
     if s.now.zeta_2 and not s.now.moved:
         s = own_steps(env, s)  # the deadline came before its own turn
@@ -227,7 +230,7 @@ def end_interval(env: Env, s: Hospital) -> Step:
     return replace(s, now=Interval()), [Send(UP, group_sum(env, s))]
 
 
-def group_sum(env: Env, s: Hospital) -> Sum | Nobody:
+def group_sum(env: Env, s: HospitalState) -> Sum | Nobody:
     """K_m theta_m."""
     seen = s.seen if GROUP in s.copies else tuple(s.copies)
     if not seen or not s.copies:
@@ -238,7 +241,7 @@ def group_sum(env: Env, s: Hospital) -> Sum | Nobody:
     return Sum(theta.dtype.type(weight) * theta, weight, len(seen), scores)
 
 
-def mean_copy(env: Env, s: Hospital) -> Vector:
+def mean_copy(env: Env, s: HospitalState) -> Vector:
     """[theta_0; theta_1] of the group; in JFL the mean over those that train together with a device."""
     if GROUP in s.copies:
         return s.copies[GROUP]
@@ -248,7 +251,7 @@ def mean_copy(env: Env, s: Hospital) -> Vector:
     return np.asarray(total / sum(sizes.values()), s.theta_2.dtype)
 
 
-def measures(env: Env, s: Hospital, weight: float) -> dict[str, float]:
+def measures(env: Env, s: HospitalState, weight: float) -> dict[str, float]:
     """What the aggregator needs of a group to estimate f0 and delta: F_m, and E ||g_i||^2."""
     batch = {d: len(rows) for d, rows in sorted(env.rows.items()) if d in s.now.squares}
     second = sum(n * s.now.squares[d] for d, n in batch.items()) / max(sum(batch.values()), 1)

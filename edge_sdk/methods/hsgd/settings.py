@@ -14,7 +14,7 @@ from edge_sdk.contract.method import NodeEnv, barriers
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import compression
-from edge_sdk.methods.hsgd.compression import Floats, Parcel
+from edge_sdk.methods.hsgd.compression import Floats, PackedMatrix
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
 
 STRATEGIES = ("relation", "size", "rate")
@@ -119,7 +119,7 @@ class Settings:
         """The step size of an iteration."""
         return plan.eta * 0.5 ** (t // self.halve_every) if self.halve_every else plan.eta
 
-    def packed(self, x: Floats, columns: Floats | None = None, first: bool = False) -> Parcel:
+    def packed(self, x: Floats, columns: Floats | None = None, first: bool = False) -> PackedMatrix:
         """The rows of an embedding, for the wire."""
         return compression.pack(x, 1.0 if first else self.keep, self.levels, columns)
 

@@ -21,6 +21,7 @@ from typing import Any, get_type_hints
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.methods.shared.gather import LARGEST, Exact, expected, number, plus, split_number
+from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, judge_answer
 from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_test
 
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
@@ -91,6 +92,7 @@ class Watched:
         sums: scores so far.
         heard: whose.
         shown: hospital: the final model, for those of its devices that are not heard.
+        guard: hospital, aggregator: what it has seen of its children's uploads.
     """
 
     inner: Any
@@ -100,6 +102,7 @@ class Watched:
     sums: Mapping[str, Exact] = field(default_factory=dict)
     heard: tuple[str, ...] = ()
     shown: Any = None
+    guard: Guard = field(default_factory=Guard)
 
 
 @cache
@@ -143,6 +146,15 @@ def wrapped(inner: Role, receive: Any, close: Any) -> Role:
         return kind(state), sends
 
     return Role(start, receive, close, kind)
+
+
+def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
+    """A child's answer for the method itself, if it is within bounds."""
+    guard, why = judge_answer(env, s.guard, sender, message)
+    s = replace(s, guard=guard)
+    if why:
+        return s, [Send(OUT, Refused(sender, why))]
+    return inside(inner, env, s, sender, message)
 
 
 def inside(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
@@ -192,9 +204,11 @@ def hospital(method: Method) -> Role:
         if sender == UP and isinstance(m, Finished):
             heard, shown = (s.heard, s.shown) if s.final else ((), m.shown)
             return replace(s, evaluating=False), last_words(env, heard, m.round, shown)
-        if sender not in (UP, ME) and s.evaluating:
-            return noted(s, sender, m), []
-        return inside(inner, env, replace(s, evaluating=s.evaluating and sender != UP), sender, m)
+        if sender == UP:
+            return inside(inner, env, replace(s, evaluating=False, guard=begin_round(s.guard)), sender, m)
+        if sender == ME:
+            return inside(inner, env, s, sender, m)
+        return (noted(s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
 
     def close(env: NodeEnv, s: Watched) -> Step:
         if s.evaluating:
@@ -216,10 +230,13 @@ def aggregator(method: Method, every: int) -> Role:
     inner = method.aggregator
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
-        return (noted(s, sender, m), []) if s.evaluating and sender != ME else inside(inner, env, s, sender, m)
+        if sender == ME:
+            return inside(inner, env, s, sender, m)
+        return (noted(s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
 
     def close(env: NodeEnv, s: Watched) -> Step:
         state, sends = inner.close(env, s.inner)
+        s = replace(s, guard=begin_round(s.guard))
         if s.evaluating:
             return resumed(env, replace(s, inner=state, evaluating=False), asking(sends), method)
         round = s.round + 1 if method.rounds_over is None else method.rounds_over(state)

@@ -48,6 +48,11 @@ class PartEnv(NodeEnv):
 
     @property
     def parts(self) -> Parts:
+        """Which slots are shared, and which stay.
+
+        Raises:
+            UsageError: this model has no such slots.
+        """
         return parts.parts(self.layout, self.settings.personal_slots)
 
 
@@ -126,7 +131,7 @@ def device(phase: Phase) -> Role:
 
 
 def initial(env: PartEnv) -> Vector:
-    """The personal slots as a run begins with them; of nobody's training."""
+    """The personal slots (n - k,) of the model that the run begins with."""
     return parts.taken(env.theta0, env.parts.personal)
 
 
@@ -141,6 +146,7 @@ def whole(env: PartEnv, m: SharedPart, own: Vector) -> Vector:
 
 
 def upload(env: PartEnv, theta: Vector, scores: Mapping[str, float]) -> VectorSum:
+    """The shared slots of a trained model, weighted for the mean."""
     weight = float(env.samples) if env.settings.weighting == "samples" else 1.0
     return VectorSum(weight * parts.taken(theta, env.parts.shared), weight, 1, scores)
 

@@ -179,7 +179,7 @@ def for_aggregator(parts: AggregatorParts) -> Fields:
 
 
 def split_model(model: Model | None) -> SplitModel:
-    """The same, once `check` has found its bundle to be split."""
+    """The model as a split one, which `check` has found it to be."""
     assert isinstance(model, SplitModel)
     return model
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.ensemble import log_probabilities, pooled
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
@@ -122,8 +122,8 @@ def test_a_device_that_nobody_heard_settles_with_the_last_words():
     """Its counts and its last evaluation come too late; the last words reach it, with the model and the choice."""
     plain_net, _ = run(FEDAVG, policies=HASTY)
     evaluation = plain_net.nodes["d3"].record.above - 1
-    slow = Weather(slow={("d3", evaluation - 1): 60.0, ("d3", evaluation): 90.0})
-    _, trace = run(FEDAVG, policies=HASTY, weather=slow)
+    slow = NetworkFaults(slow={("d3", evaluation - 1): 60.0, ("d3", evaluation): 90.0})
+    _, trace = run(FEDAVG, policies=HASTY, faults=slow)
     (choice,) = told(trace, Choice)
     assert choice.devices == 5
     words = [m for _, to, m in trace.crossed if to == "d3" and isinstance(m, Finished)]
@@ -165,8 +165,8 @@ def test_a_method_without_personal_models_has_none_to_start_from():
 
 
 def test_if_nobody_answers_the_run_ends_all_the_same():
-    everybody = Weather(away={d: [(0.0, inf)] for d in DEVICES})
-    _, trace = run(FEDAVG, weather=everybody, policies=HASTY)
+    everybody = NetworkFaults(away={d: [(0.0, inf)] for d in DEVICES})
+    _, trace = run(FEDAVG, faults=everybody, policies=HASTY)
     (choice,) = told(trace, Choice)
     assert choice.samples == choice.devices == 0
     assert told(trace, Finished) == [Finished(ROUNDS)]

@@ -1,4 +1,4 @@
-"""HSGD's equations: the draws, the steps of both sides, and the average over a group."""
+"""Equations (1) and (5) to (7) of HSGD as functions of arrays, and the draws of devices and mini-batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from edge_sdk.methods.shared.draw import round_half_up
 BATCH, MEASURE = 1, 2  # purposes of randomness
 
 
-# Draws ----------------------------------------------------------------------------------------------------------
 def minibatch(env: Env, round: int, interval: int, device: str, samples: int) -> Rows:
     """Which of a device's samples make up its part of xi_m: the same for the device and for its hospital."""
     if env.settings.batch == 0 or samples <= env.settings.batch:
@@ -36,7 +35,6 @@ def sample(env: Env, among: tuple[str, ...], *seed: int) -> tuple[str, ...]:
     return pick(among, count, env.seed, *seed, crc32(env.me.encode()))
 
 
-# Steps ----------------------------------------------------------------------------------------------------------
 def hospital_steps(
     env: Env, t: int, plan: Plan, own: tuple[Vector, Vector], zeta_2: Floats, rows: Rows
 ) -> tuple[float, Vector, Vector, Vector]:
@@ -79,7 +77,7 @@ def magnitudes(env: Env, gradient: Vector) -> Vector | None:
     return np.abs(gradient[env.bias])
 
 
-# Eq. (1) --------------------------------------------------------------------------------------------------------
+# Eq. (1) ----------------------------------------------------------------------------------------------------------
 Integers = Annotated[npt.NDArray[np.int64], Tensor(("?",), "int64")]
 
 

@@ -1,0 +1,30 @@
+"""Messages of a method with companions beside it: one of each of the two methods in one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edge_sdk.algebra.arrays import Values
+from edge_sdk.algebra.lowrank import Packed
+
+
+@dataclass(frozen=True)
+class Both:
+    """Between hospital and aggregator, either way: a message of each method; None: of this one there is none."""
+
+    shared: Any = None
+    outputs: Any = None
+
+
+@dataclass(frozen=True)
+class SharedModel:
+    """The global model for evaluation, without a claim about the receiver's layout: companions have another one."""
+
+    round: int
+    ranks: tuple[int, ...]
+    values: Values
+
+    @property
+    def model(self) -> Packed:
+        return Packed(self.ranks, self.values)
