@@ -16,7 +16,7 @@ from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.shared.evaluation import Evaluate, Scores, evaluated
 from edge_sdk.methods.shared.reports import Report, mean_accuracies, sums_on_test
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.assembly import place
+from edge_sdk.nodes.assembly import make_env
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 
@@ -36,7 +36,7 @@ def env_of(model: Model, validation, held_out):
         run=run, settings=None, whose="device d", model=model, x=X[:4], y=np.zeros(4, np.int64),
         validation=validation, held_out=held_out,
     )  # fmt: skip
-    return replace(place(run, model.layout, model.theta0, **plain.for_device(parts)), me="d")
+    return replace(make_env(run, model.layout, model.theta0, **plain.for_device(parts)), me="d")
 
 
 def labelled(model: Model, rows: slice, right: int):
@@ -48,7 +48,7 @@ def labelled(model: Model, rows: slice, right: int):
 def scores(model: Model, env, final: bool) -> dict[str, float]:
     """What a device answers to an evaluation of its initial model."""
     role = evaluated(FEDAVG).device
-    shown = fedavg.Global(lowrank.pack(model.layout, model.theta0, {}), 1, 0)
+    shown = fedavg.FedavgModel(lowrank.pack(model.layout, model.theta0, {}), 1, 0)
     state, _ = role.start(env)
     _, sends = role.receive(env, state, UP, Evaluate(1, final, shown))
     (told,) = [send.message for send in sends if send.to == UP]
