@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -137,6 +138,7 @@ def read_job(options: argparse.Namespace) -> Replay:
         settle={} if options.settle is None else {"optimiser": "adam", **assigned(filter(None, options.settle))},
         augment=assigned(options.augment),
         confusion=options.confusion,
+        command=shlex.join(["auscult", *options.given]),
         private=None if options.private is None else read_toml(options.private, Private),
     )
 

@@ -41,6 +41,7 @@ class Replay:
         augment: how devices change windows while they train; empty: not at all.
         private: what the aggregator keeps to itself; its samples go to no device.
         confusion: the result has the confusion matrix of each device and model.
+        command: the command line, for the report; "": it was not started from one.
     """
 
     data: str | Path
@@ -60,6 +61,7 @@ class Replay:
     augment: Mapping[str, Any] = field(default_factory=dict)
     private: Private | None = None
     confusion: bool = False
+    command: str = ""
 
     def __post_init__(self) -> None:
         if self.hospitals < 1:
