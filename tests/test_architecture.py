@@ -39,7 +39,7 @@ ROOMS = {
     "delivery": "contract wire.frames wire.topics atomic",
     "live": "delivery wire contract atomic",
     "nodes": f"{BELOW_NODES} atomic",
-    "replay": "nodes model data wire.options contract methods.shared.reports",
+    "replay": "nodes model data wire.options contract methods.shared.reports version",
     "tools": "model wire.addresses wire.mqtt contract",
 }
 """Room of edge_sdk -> the rooms, or modules of one, that it may import. Everybody may import `errors`."""
@@ -147,7 +147,7 @@ def table() -> str:
 
 def test_every_module_is_in_a_room() -> None:
     at_the_root = {module for module, _ in modules("edge_sdk") if not room_of(module)}
-    assert at_the_root == {"edge_sdk", "edge_sdk.atomic", "edge_sdk.cli", "edge_sdk.errors"}
+    assert at_the_root == {"edge_sdk", "edge_sdk.atomic", "edge_sdk.cli", "edge_sdk.errors", "edge_sdk.version"}
 
 
 @pytest.mark.parametrize("room", ROOMS)

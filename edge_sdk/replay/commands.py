@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,8 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--broker", default="embedded", help="embedded (default), or mqtt://host[:port]")
     command.add_argument("--insecure", action="store_true", help="plain text may leave this machine, to that broker")
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
+    again = "go on with the replay that was interrupted in --out; all else as it was begun"
+    command.add_argument("--resume", action="store_true", help=again)
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
     words = "after the last round every device settles on the final model; may be repeated with settings of that"
     command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
@@ -140,6 +143,8 @@ def read_job(options: argparse.Namespace) -> Replay:
         augment=assigned(options.augment),
         newcomers=tuple(filter(None, (options.newcomers or "").split(","))),
         confusion=options.confusion,
+        resume=options.resume,
+        command=shlex.join(["auscult", *options.given]),
         private=None if options.private is None else read_toml(options.private, Private),
     )
 
@@ -155,6 +160,7 @@ class RoundPrinter:
 
         if "sums" not in line:
             return
+        self.began = min(self.began, line["time"])  # of a replay that goes on, the first lines are from before
         if not self.has_header:
             print(report.HEADER, file=self.file)
             self.has_header = True

@@ -22,6 +22,7 @@ from edge_sdk.replay.node_files import copy_bundles, prepare_files, start_newcom
 from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.result import collect_result
+from edge_sdk.replay.resume import note_job, read_finished
 from edge_sdk.replay.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
 
 
@@ -41,6 +42,9 @@ def replay(
     Raises:
         UsageError: something named cannot be used. ProcessError: a process has failed.
     """
+    if job.resume and (finished := read_finished(job.out)):
+        say(f"{job.out}: this replay is over")
+        return finished
     began = time.monotonic()
     say(f"reading {job.data}")
     cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), is_split(job))
@@ -51,7 +55,9 @@ def replay(
     several = bool(family_of(run).own_bundles)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, several)
     job.out.mkdir(parents=True, exist_ok=True)
-    files = prepare_files(job, run, cohort, copy_bundles(bundles, job.out))
+    copies = copy_bundles(bundles, job.out)
+    note_job(job, run, copies)
+    files = prepare_files(job, run, cohort, copies)
     with contextlib.ExitStack() as stack:
         url = job.broker
         if url == "embedded":

@@ -27,7 +27,8 @@ class Replay:
 
     Attributes:
         data: a folder of traces, or NAME[:PATH] of a data set.
-        out: directory for everything that is written; new or empty.
+        out: directory for everything that is written; new or empty, unless the replay is to go on.
+        resume: go on with the replay that was begun in `out`.
         hospitals: how many; no more than there are devices.
         method: a key of METHODS.
         broker: "embedded", or the URL of one.
@@ -42,6 +43,7 @@ class Replay:
         newcomers: devices that take no part in training, and join when the run is over.
         private: what the aggregator keeps to itself; its samples go to no device.
         confusion: the result has the confusion matrix of each device and model.
+        command: the command line, for the report; "": it was not started from one.
     """
 
     data: str | Path
@@ -62,12 +64,14 @@ class Replay:
     newcomers: tuple[str, ...] = ()
     private: Private | None = None
     confusion: bool = False
+    command: str = ""
+    resume: bool = False
 
     def __post_init__(self) -> None:
         if self.hospitals < 1:
             raise UsageError(f"--hospitals {self.hospitals}: at least 1")
-        if self.out.exists() and any(self.out.iterdir()):
-            raise UsageError(f"--out {self.out}: is not empty; name another directory, or remove it")
+        if not self.resume and self.out.exists() and any(self.out.iterdir()):
+            raise UsageError(f"--out {self.out}: is not empty; name another directory, remove it, or --resume")
 
 
 def plan_run(job: Replay, cohort: Cohort) -> Run:

@@ -40,7 +40,7 @@ class NodeProcesses:
         # One thread for each process: many share this machine, and sums must not depend on how a library splits them.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         environment[WITH_PARENT] = str(os.getpid())
-        with (self.logs / f"{name}.log").open("wb") as log:
+        with (self.logs / f"{name}.log").open("ab") as log:
             command = [sys.executable, "-m", "edge_sdk.cli", *map(str, arguments)]
             self.running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from edge_sdk.methods.shared.reports import sums_on_test
+from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.replay.watch import Line
+from edge_sdk.version import find_version
 
 
 def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str, seconds: float) -> dict[str, Any]:
     """Everything that the nodes have written, as one object; the aggregator's files are copied into DIR."""
-    written = [json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices)]
+    written = [
+        json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices, key=natural)
+    ]
     written = [d | {"newcomer": d["device"] in job.newcomers} for d in written]
     devices = score_devices(written, cohort.classes)
     fleet = [d for d in devices if not d["newcomer"]]
@@ -43,8 +49,24 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "settings": dict(job.settings),
         "settle": dict(job.settle),
         "augment": dict(job.augment),
+        "made": describe_origin(job),
         "broker": "embedded" if job.broker == "embedded" else url,
         "curve": list(lines),
+    }
+
+
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """Sorts m2 before m10: by its letters as text, by its digits as numbers."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def describe_origin(job: Replay) -> dict[str, Any]:
+    """When and from what the result was made: "date", "version", "command", and the hashes of the "bundles"."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": find_version(),
+        "command": job.command,
+        "bundles": [read_bundle(path).sha256 for path in sorted(job.out.glob("model*.bundle"))],
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.job import replay
 from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.resume import NOTE
 from edge_sdk.replay.scores import FLEET, GROUPS, LOCAL, MAJORITY, list_models, mean_metrics, members
 from edge_sdk.replay.statistics import compare, spread
 from edge_sdk.replay.watch import Line, Say
@@ -42,7 +43,8 @@ def replay_seeds(
     seeds, stopping = range(job.seed, job.seed + count), threading.Event()
 
     def run(seed: int) -> dict[str, Any]:
-        own = replace(job, seed=seed, out=job.out / f"seed-{seed}")
+        out = job.out / f"seed-{seed}"
+        own = replace(job, seed=seed, out=out, resume=job.resume and (out / NOTE).is_file())
         found = replay(own, lambda line: progress(seed, line), lambda text: say(f"seed {seed}: {text}"), stopping)
         done(own, found)
         return found

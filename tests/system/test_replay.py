@@ -196,3 +196,24 @@ def test_mistakes_are_told_before_anything_starts(traces: Path, tmp_path: Path, 
     done = auscult("replay", traces, "--out", tmp_path / "out", *arguments, code=2)
     assert said in done.stderr
     assert not (tmp_path / "out" / "logs").exists()
+
+
+def test_a_replay_that_was_killed_goes_on_to_the_same_model(traces: Path, tmp_path: Path) -> None:
+    """kill -9 after the first round: nodes end with their parent, and --resume plays what is left."""
+    fixed = [traces, "--hospitals", 2, "--rounds", 6, "--seed", 5, "--no-local-only"]
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "edge_sdk.cli", "replay", *map(str, fixed), "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        for line in killed.stdout:
+            if line.split()[:2] == ["1", "4"]:
+                killed.kill()
+    assert not (out / "result.json").exists()
+    changed = auscult("replay", *fixed, "--out", out, "--resume", "--set", "eta_l=0.01", code=2)
+    assert "begun with settings = {}" in changed.stderr
+    found = json.loads(auscult("replay", *fixed, "--out", out, "--resume", "--json").stdout)
+    assert [line["round"] for line in found["curve"] if line["kind"] == "round"] == [1, 2, 3, 4, 5, 6]
+    whole = json.loads(auscult("replay", *fixed, "--out", tmp_path / "whole", "--json").stdout)
+    with np.load(found["model"]["file"]) as a, np.load(whole["model"]["file"]) as b:
+        assert all(a[name].tobytes() == b[name].tobytes() for name in a.files)
+    assert json.loads(auscult("replay", *fixed, "--out", out, "--resume", "--json").stdout) == found
