@@ -149,7 +149,8 @@ class Aggregator:
 
     def count_sent(self) -> int | None:
         """The number of numbers in the newest model as it travels; None where it does not travel packed."""
-        packed = getattr(self.show(), "model", None)
+        shown = self.show()
+        packed = getattr(getattr(shown, "shown", shown), "model", None)  # settling wraps it in a message of its own
         return lowrank.floats(self.bundle.layout, packed.ranks) if isinstance(packed, Packed) else None
 
     def read_state(self) -> Any:

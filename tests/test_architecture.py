@@ -37,7 +37,7 @@ The aggregator is a node and builds itself as devices and hospitals do, of whole
 runtime and its options only. `pretrain` is no service but a workstation's tool: it takes its samples from the data sets
 that a replay deals to devices, so that both are sure to have different ones.
 """
-BELOW_NODES = "algebra data contract model methods.METHODS methods.shared wire delivery live"
+BELOW_NODES = "algebra data contract model methods.METHODS methods.settling methods.shared wire delivery live"
 ROOMS = {
     "algebra": "",
     "data": "",
@@ -75,6 +75,7 @@ METHODS_STDLIB = {
     "itertools",
     "functools",
     "enum",
+    "statistics",
 }
 IMPURE = {
     "time",

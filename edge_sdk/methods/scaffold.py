@@ -96,7 +96,7 @@ def local_update(env: Env, round: int, x: Vector, c: Vector, c_i: Vector) -> tup
     """
     s, y = env.settings, x.copy()
     steps = list(batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs))
-    loss = descend(gradient(env), y, iter(steps), s.eta(round), damp=s.weight_decay, pull=c_i - c)
+    loss = descend(gradient(env, round, TRAINING), y, iter(steps), s.eta(round), damp=s.weight_decay, pull=c_i - c)
     return y, len(steps), loss
 
 
@@ -104,7 +104,7 @@ def control_variate(env: Env, round: int, x: Vector, y: Vector, steps: int, c: V
     """Line 12: c_i+."""
     s = env.settings
     if s.control == "gradient":
-        return gradient(env)(x, None)[1] + s.weight_decay * x
+        return gradient(env, round, TRAINING)(x, None)[1] + s.weight_decay * x
     return c_i - c + (x - y) / (steps * s.eta(round))
 
 

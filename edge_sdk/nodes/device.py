@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.algebra.ensemble import log_probabilities, pooled, smoothed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
@@ -30,9 +31,9 @@ from edge_sdk.methods.shared.reports import COMPANION, Diverged, Models
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models
-from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, settings_of
+from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_assembly, make_env, settings_of
 from edge_sdk.nodes.kernels import split
-from edge_sdk.nodes.kernels.family import DeviceParts
+from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes
 from edge_sdk.wire.options import DEFAULTS, Wire
 
@@ -76,6 +77,7 @@ class Device:
         self.model: Model = split.load_model(bundle, threads)
         self.train: Samples | None = None
         self.held_out: Samples | None = None
+        self.validation: Samples | None = None
         self.directory = Path(directory)
         self.public = None if public is None else read_public(public)
         self.current: Run | None = None
@@ -96,19 +98,22 @@ class Device:
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
 
-    def train_on(self, samples: Samples, held_out: Samples | None = None) -> None:
+    def train_on(self, samples: Samples, held_out: Samples | None = None, validation: Samples | None = None) -> None:
         """Set the samples to learn from and, apart from them, those to judge the models by.
+
+        Args:
+            validation: apart from both, those on which a run that settles makes its choices.
 
         Raises:
             UsageError: their shape is not that of the bundle's input, or the device is running.
         """
         if self.running.locked():
             raise UsageError(f"device {self.name} is running: stop() it before train_on()")
-        for part in (samples, held_out):
+        for part in (samples, held_out, validation):
             wanted = split.own_shape(self.model, split.DEVICE)
             if part is not None and (shape := part.x.shape[1:]) != wanted:
                 raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
-        self.train, self.held_out = samples, held_out
+        self.train, self.held_out, self.validation = samples, held_out, validation
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Take part until `stop`, or until `until()` says so.
@@ -149,12 +154,15 @@ class Device:
             self.thread.join()
             self.thread = None
 
-    def predict(self, x: npt.NDArray[np.float32], which: str | None = None) -> list[str] | npt.NDArray[np.int64]:
+    def predict(
+        self, x: npt.NDArray[np.float32], which: str | None = None, smooth: int = 1
+    ) -> list[str] | npt.NDArray[np.int64]:
         """Classes of inputs, from the bundle's initial model until a run has ended here.
 
         Args:
             x: float32 (N, ...), of the bundle's input shape.
             which: "personal", "global", or another model of the run; None: the first of PREFERRED that it has made.
+            smooth: of windows of one recording, in time order: decide by the mean of the last so many.
 
         Returns:
             The run's names of the classes or, where no run has told them, indices (N,) of the bundle's outputs. Outputs
@@ -163,13 +171,26 @@ class Device:
         Raises:
             UsageError: there is no such model, or the bundle is one that no device runs alone.
         """
+        codes = smoothed(self.log_probabilities(x, which), smooth).argmax(1)
+        classes = self.current.classes if self.current else ()
+        return [classes[code] for code in codes] if classes else np.asarray(codes, np.int64)
+
+    def log_probabilities(self, x: npt.NDArray[np.float32], which: str | None = None) -> npt.NDArray[np.floating]:
+        """What a model says of float32 (N, ...) inputs, (N, classes); the personal one as the fleet has chosen."""
         if isinstance(self.model, SplitModel):
             raise UsageError(f"device {self.name}: {self.model.name} is a split model, which no device runs alone")
-        outputs = self.model.predict(self.parameters(which), x)
+        theta = self.parameters(which)
         if self.current is None:
-            return np.asarray(outputs.argmax(1), np.int64)
-        classes = self.current.classes
-        return [classes[code] for code in outputs[:, : len(classes)].argmax(1)]
+            return log_probabilities(self.model.predict(theta, x))
+        name, ensemble = self.name_of(which), self.kept.ensemble
+        outputs = self.model.predict(theta, x)[:, : len(self.current.classes)]
+        if ensemble is None or name not in ("personal", "local"):
+            return log_probabilities(outputs)
+        found = log_probabilities(outputs, ensemble.classes)
+        if name == "local" or ensemble.weight == 0:
+            return found
+        alone = self.model.predict(self.kept.models["local"], x)[:, : len(self.current.classes)]
+        return pooled(found, log_probabilities(alone, ensemble.classes), ensemble.weight)
 
     def parameters(self, which: str | None) -> Vector:
         """theta (n,) of one of the models; `which` as for `predict`."""
@@ -178,10 +199,14 @@ class Device:
             raise UsageError(f"which = {which!r}: expected one of {', '.join(dict.fromkeys(known))}")
         if not models or self.current is None:
             return self.model.theta0
-        name = which or next(name for name in PREFERRED if name in models)
+        name = self.name_of(which)
         if name not in models:
             raise UsageError(f"which = {name!r}: run {self.current.id} has made only {', '.join(sorted(models))}")
         return models[name]
+
+    def name_of(self, which: str | None) -> str:
+        """The model that `which` means here: itself, or the first of PREFERRED that the run has made."""
+        return which or next((name for name in PREFERRED if name in self.kept.models), "global")
 
     def assemble(self, run: Run) -> Assembly:
         """This device's part in a run: role, env and codecs."""
@@ -211,10 +236,15 @@ class Device:
             model=self.model,
             x=self.train.x,
             y=self.codes(self.train, run),
-            held_out=None if self.held_out is None else (self.held_out.x, self.codes(self.held_out, run)),
+            held_out=self.coded(self.held_out, run),
+            validation=self.coded(self.validation, run),
+            augment=augmentation_of(run),
             public=self.public,
             cancel=self.runtime.cancelled if cancellable else None,
         )
+
+    def coded(self, samples: Samples | None, run: Run) -> tuple[Array, Array] | None:
+        return None if samples is None else (samples.x, self.codes(samples, run))
 
     def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
         return class_codes(samples.labels, run.classes, f"device {self.name}")
@@ -242,8 +272,9 @@ class Device:
 
     def keep(self, message: Models | Finished) -> None:
         over = isinstance(message, Finished)
-        models = message.models if isinstance(message, Models) else self.kept.models
-        self.kept = replace(self.kept, models=models, finished=over)
+        if isinstance(message, Models):
+            self.kept = replace(self.kept, models=message.models, ensemble=message.ensemble)
+        self.kept = replace(self.kept, finished=over)
         if self.current is not None:
             kept_models.save(self.kept_path(self.current), self.kept)
 

@@ -35,7 +35,7 @@ class DeviceService:
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        train, held_out = samples_of(self.file.data)
+        samples = samples_of(self.file.data)
         self.device = Device(
             self.file.name,
             hospital=self.file.hospital,
@@ -46,7 +46,7 @@ class DeviceService:
             public=self.file.public,
             wire=self.file.wire,
         )
-        self.device.train_on(train, held_out)
+        self.device.train_on(samples.train, samples.held_out, samples.validation)
         if self.file.local_only and isinstance(self.device.model, SplitModel):
             raise UsageError(
                 f"local_only = true: {self.device.model.name} is a split model, which no device runs alone"
@@ -66,7 +66,7 @@ class DeviceService:
         device = self.device
         assert device.train is not None and device.held_out is not None
         found = compute_accuracies(device.kept.scores)
-        if self.file.local_only and len(device.held_out):
+        if self.file.local_only and len(device.held_out) and "local" not in found:
             found["local"] = self.measure_alone()
         return {
             "device": device.name,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Method, NodeEnv
-from edge_sdk.methods.shared.local import Training, batches, descend
+from edge_sdk.methods.shared.local import Training, batches, descend, gradient
 
 ALONE = 9
 """Purpose of the random stream; the methods use smaller numbers."""
@@ -28,9 +28,8 @@ def train_alone(method: Method, env: NodeEnv, told: Callable[[int], None] = lamb
         return method.alone(env, told)
     settings = env.settings if isinstance(env.settings, Training) else Training()
     theta = env.theta0.copy()
-    assert env.grad_fn is not None
     for round in range(env.rounds):
         steps = batches(env.random(round, ALONE), env.samples, settings.batch, settings.local_epochs)
-        descend(env.grad_fn, theta, steps, settings.eta(round), damp=settings.weight_decay)
+        descend(gradient(env, round, ALONE), theta, steps, settings.eta(round), damp=settings.weight_decay)
         told(round + 1)
     return theta

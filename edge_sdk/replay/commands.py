@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from edge_sdk.replay.plan import Replay
 
-TRACE_OPTIONS = ("held_out", "label", "window", "stride", "gap")
+TRACE_OPTIONS = ("held_out", "validation", "label", "window", "stride", "gap")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
 
 
@@ -47,7 +47,9 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 
 def add_data_options(command: argparse.ArgumentParser) -> None:
     """Adds the options of the data. Those not given are left to `traces.Cutting` or `datasets.Dealing` in cohorts/."""
-    command.add_argument("--held-out", type=float, help="share kept for judging (0.3 of traces, 0.2 of data sets)")
+    command.add_argument("--held-out", type=float, help="share kept for judging, once, at the end (0.2)")
+    chosen = "share on which choices are made and rounds are judged; 0: rounds are judged on what is held out (0.2)"
+    command.add_argument("--validation", type=float, help=chosen)
     known = "inputs that all devices know, of nobody's own (1000, or 256 windows of traces, for methods that need some)"
     command.add_argument("--public", type=int, help=known)
     traces = command.add_argument_group("a folder of traces")
@@ -140,7 +142,7 @@ def print_result(job: Replay, result: Mapping[str, Any]) -> None:
 
 # Traces ---------------------------------------------------------------------------------------------------------
 def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
-    """Adds `auscult traces synth`."""
+    """Adds `auscult traces synth` and `auscult traces watch`."""
     kinds = commands.add_parser("traces", help="make traces").add_subparsers(metavar="what", required=True)
     words = "generate plausible wrist-accelerometer traces, one CSV for each person"
     synth = kinds.add_parser("synth", help=words, description=words, parents=parents)
@@ -150,6 +152,12 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     synth.add_argument("--minutes", type=float, default=13.0, help="for each person, in the mean")
     synth.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
     synth.set_defaults(do=do_synth)
+    words = "write the smartwatch recordings of physiotherapy exercises in package seglearn, one CSV for each wrist"
+    watch = kinds.add_parser("watch", help=words, description=words, parents=parents)
+    watch.add_argument("directory", type=Path)
+    watch.add_argument("--source", type=Path, metavar="FILE", help="watch_dataset.npy, if the package is not installed")
+    watch.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
+    watch.set_defaults(do=do_watch)
 
 
 def do_synth(options: argparse.Namespace) -> None:
@@ -163,6 +171,20 @@ def do_synth(options: argparse.Namespace) -> None:
         minutes=options.minutes,
         overwrite=options.overwrite,
     )
+    print_traces(made)
+    print(f"{len(made)} generated traces in {options.directory}")
+
+
+def do_watch(options: argparse.Namespace) -> None:
+    """Writes the smartwatch recordings, and prints one line for each wrist."""
+    from edge_sdk.replay.smartwatch import write_watch_traces
+
+    made = write_watch_traces(options.directory, options.source, overwrite=options.overwrite)
+    print_traces(made)
+    print(f"{len(made)} recorded traces in {options.directory}")
+
+
+def print_traces(made: Sequence[Any]) -> None:
+    """One line for each trace."""
     for one in made:
         print(f"{one.device}  {one.seconds / 60:5.1f} min  {one.samples:>6} samples  {len(one.activities)} activities")
-    print(f"{len(made)} generated traces in {options.directory}")

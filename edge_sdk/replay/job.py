@@ -40,6 +40,8 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Say) -> dict[str,
     began = time.monotonic()
     cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), is_split(job))
     say(cohort.summary)
+    for note in cohort.notes:
+        say(note)
     run = plan_run(job, cohort)
     several = bool(family_of(run).own_bundles)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, several)

@@ -77,7 +77,7 @@ def test_agrees_with_the_algorithm_as_printed(change, seed):
 @pytest.mark.parametrize("picked", [0.5, 1.0])
 def test_lost_messages_only_shrink_the_set(seed, picked):
     settings = replace(BASIC, participation=picked)
-    net, trace = play(FEDDYN, settings, 40, weather=LOSSY, policies=HASTY, seed=seed)
+    net, trace = play(FEDDYN, settings, 40, faults=LOSSY, policies=HASTY, seed=seed)
     assert sum(map(len, devices_counted(trace))) < 40 * 6 * picked * 0.9
     assert max(errors(net, trace, settings)) < 1e-11
 
@@ -97,7 +97,7 @@ def test_without_the_acknowledgement_the_mean_is_lost():
         return feddyn.device_receive(env, s, sender, replace(m, counted={env.me: s.account.round}))
 
     method = replace(FEDDYN, device=replace(FEDDYN.device, receive=believing))
-    net, _ = play(method, STEADY, 60, weather=LOSSY, policies=HASTY)
+    net, _ = play(method, STEADY, 60, faults=LOSSY, policies=HASTY)
     mean = sum(state(net, d).tried for d in DEVICES) / 6
     assert np.abs(state(net, "aggregator").gradient - mean).max() > 1e-3
 
@@ -110,7 +110,7 @@ def test_it_converges_to_the_minimiser_of_the_mean_loss():
         assert np.abs(state(net, d).tried - PROBLEMS[d](theta)[1]).max() < 1e-7  # what the paper calls it
 
 
-@pytest.mark.parametrize("lost", [{}, {"weather": LOSSY, "policies": HASTY, "seed": 2}], ids=["quiet", "lossy"])
+@pytest.mark.parametrize("lost", [{}, {"faults": LOSSY, "policies": HASTY, "seed": 2}], ids=["quiet", "lossy"])
 def test_it_is_fedslr_without_penalties_and_second_phase(lost):
     """Two independent ways to keep the mean consistent where answers are lost, and one result."""
     shared = {k: getattr(BASIC, k) for k in ("eta_l", "decay", "weight_decay", "batch", "local_epochs")}

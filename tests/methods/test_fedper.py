@@ -45,7 +45,7 @@ def test_agrees_with_the_algorithm_as_printed(change, head):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_messages_only_shrink_the_set(seed):
-    net, trace = play(FEDPER, BASIC, 30, weather=LOSSY, policies=HASTY, seed=seed)
+    net, trace = play(FEDPER, BASIC, 30, faults=LOSSY, policies=HASTY, seed=seed)
     assert sum(map(len, devices_counted(trace))) < 30 * 6 * 0.9
     assert error(net, trace, BASIC, mask("linear"), phase(BASIC)) < 1e-12
 

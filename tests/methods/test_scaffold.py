@@ -81,7 +81,7 @@ def test_agrees_with_the_algorithm_as_printed(change, seed):
 @pytest.mark.parametrize("picked", [0.5, 1.0])
 def test_lost_messages_only_shrink_the_set(seed, picked):
     settings = replace(BASIC, participation=picked)
-    net, trace = play(SCAFFOLD, settings, 40, weather=LOSSY, policies=HASTY, seed=seed)
+    net, trace = play(SCAFFOLD, settings, 40, faults=LOSSY, policies=HASTY, seed=seed)
     S = devices_counted(trace)
     assert len(S) == 40 and sum(map(len, S)) < 40 * 6 * picked * 0.9
     assert max(errors(net, trace, settings)) < 1e-11
@@ -104,7 +104,7 @@ def test_without_the_acknowledgement_the_mean_is_lost():
         return scaffold.device_receive(env, s, sender, replace(m, counted={env.me: s.account.round}))
 
     method = replace(SCAFFOLD, device=replace(SCAFFOLD.device, receive=believing))
-    net, _ = play(method, STEADY, 60, weather=LOSSY, policies=HASTY)
+    net, _ = play(method, STEADY, 60, faults=LOSSY, policies=HASTY)
     mean = sum(state(net, d).tried for d in DEVICES) / 6
     assert np.abs(state(net, "aggregator").control - mean).max() > 1e-3
 

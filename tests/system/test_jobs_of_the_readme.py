@@ -74,7 +74,8 @@ def test_embedding_the_sdk(folder: Path, broker: str, capsys: pytest.CaptureFixt
     write_files(folder, broker, **{'["synth-01", "synth-02"]': '["synth-01", "watch-7"]'})
     others = [start("aggregator", "cloud.toml"), start("hospital", "--once", "north.toml")]
     others.append(start("device", "--once", "synth-01.toml"))
-    train, held_out = samples_of(Cut(Path("traces/synth-02.csv")))
+    samples = samples_of(Cut(Path("traces/synth-02.csv")))
+    train, held_out = samples.train, samples.held_out
     given = {"x": train.x, "labels": train.labels, "x_held": held_out.x, "labels_held": held_out.labels}
     embed = next(code for code in CODE if "from edge_sdk import Device" in code)
     exec(embed.replace(BROKER, broker), given)

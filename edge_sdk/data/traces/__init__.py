@@ -3,7 +3,7 @@
 from edge_sdk.data.traces.clock import ReplayClock, select_arrived
 from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.read import Trace, read_trace
-from edge_sdk.data.traces.split import split
+from edge_sdk.data.traces.split import split, split_off_validation
 from edge_sdk.data.traces.windows import Windows, cut_windows, find_recordings
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "read_trace",
     "select_arrived",
     "split",
+    "split_off_validation",
 ]

@@ -8,7 +8,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.augfl.messages import AugflModel
 from edge_sdk.methods.augfl.settings import NONE, SAMPLES, Env
 from edge_sdk.methods.shared import meta
-from edge_sdk.methods.shared.local import gradient
+from edge_sdk.methods.shared.local import steady_gradient
 
 
 def primal(theta: Vector, y: Vector, g: Vector, weight: float, rho: float) -> Vector:
@@ -33,4 +33,4 @@ def meta_gradient(env: Env, theta: Vector, round: int, weight: float) -> tuple[f
     if weight == 0:
         return None, np.zeros_like(theta)
     support, query = meta.support_and_query(env, env.settings.support)
-    return meta.meta_gradient(gradient(env), env.settings, theta, support, query, round, env.hessian)
+    return meta.meta_gradient(steady_gradient(env, round), env.settings, theta, support, query, round, env.hessian)

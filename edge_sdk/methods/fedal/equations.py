@@ -13,7 +13,7 @@ from edge_sdk.methods.fedal import distillation
 from edge_sdk.methods.fedal.distillation import Floats
 from edge_sdk.methods.fedal.messages import Feedback
 from edge_sdk.methods.fedal.settings import LOCAL, PUBLIC, Env, Settings
-from edge_sdk.methods.shared.local import gradient as loss_gradient
+from edge_sdk.methods.shared.local import steady_gradient
 
 
 def given(value: Any, env: Env, name: str) -> Any:
@@ -44,7 +44,7 @@ def local_gradient(env: Env, theta: Vector, start: Vector | None, rows: Rows) ->
         start: theta^{t,0}, whose outputs are not to be forgotten; None: there is no such term.
     """
     if start is None:
-        return loss_gradient(env)(theta, rows)
+        return steady_gradient(env, 0)(theta, rows)  # the rows differ from step to step, and decide
     s, inputs = env.settings, given(env.private, env, "private inputs")
     f = inputs.logits(theta, rows)
     loss, cotangent = distillation.cross_entropy(given(env.labels, env, "labels")[rows], f)

@@ -22,7 +22,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.methods.shared.gather import LARGEST, Exact, bounded, expected, number, plus, split_number
 from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, judge_answer
-from edge_sdk.methods.shared.reports import Models, Progress, Report, judge
+from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_test
 
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
 
@@ -169,8 +169,12 @@ def device(method: Method) -> Role:
     def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         models = method.models(env, s.inner, expected(UP, shown, kind))
         env = replace(env, score=env.judge or env.score if method.scorer is None else method.scorer(env, shown))
-        scores = Scores(round, judge(env, models))
-        return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models))] * final
+        ensemble = None if method.predicts is None else method.predicts(env, shown)
+        judged_by = env.held_out if env.test is None else env.validation
+        known = {} if ensemble is None else ensemble_sums(judged_by, models, ensemble)
+        sums = judge(env, models, known) | (judge_test(env, models, ensemble) if final else {})
+        scores = Scores(round, sums)
+        return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models, ensemble))] * final
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if isinstance(m, Evaluate):
