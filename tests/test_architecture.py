@@ -75,6 +75,7 @@ METHODS_STDLIB = {
     "itertools",
     "functools",
     "enum",
+    "re",
     "statistics",
 }
 IMPURE = {

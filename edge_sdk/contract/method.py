@@ -199,9 +199,9 @@ class Method:
     forward: Callable[[Any, Any, str], Any] | None = None
     scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
     rounds_over: Callable[[Any], int] | None = None
+    predicts: Callable[[Any, Any], Ensemble | None] | None = None
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
-    predicts: Callable[[Any, Any], Ensemble | None] | None = None
 
 
 def unchanged(env: Any, state: Any) -> Step:

@@ -15,8 +15,11 @@ from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import ID, Run
 from edge_sdk.delivery.store import Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.wire.codec.bodies import Fault
+from edge_sdk.wire.codec.codec import unpack
 from edge_sdk.wire.frames import Buffer
 
+LARGEST_RUN = 2**20  # bytes of a run's description
 PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
 
 
@@ -38,14 +41,15 @@ def decode_run(data: Buffer) -> Run:
     Raises:
         PeerError: it is none.
     """
+    if len(data) > LARGEST_RUN:
+        raise PeerError(f"run: {len(data)} bytes, at most {LARGEST_RUN}")
     try:
-        fields = msgpack.unpackb(data)
+        fields = unpack(memoryview(data))
         if type(fields) is not dict:
             raise PeerError(f"run is {type(fields).__name__}, expected a table")
         known = {f.name for f in dataclasses.fields(Run)}
-        fields = {name: value for name, value in fields.items() if name in known}
-        return Run(**fields | {"classes": tuple(fields.get("classes", ()))})
-    except (UsageError, TypeError, ValueError, msgpack.UnpackException, RecursionError) as e:
+        return Run(**{name: value for name, value in fields.items() if name in known})
+    except (UsageError, TypeError, Fault) as e:
         raise PeerError(f"run: {e}") from None
 
 

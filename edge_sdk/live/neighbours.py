@@ -40,6 +40,9 @@ class Neighbours:
                 self.mark_unreachable(birth.src)
                 self.update_here()
             return
+        if presence.comes_by_turns(birth):
+            membership.counters.count(f"name_twice.{birth.src}")
+            self.log.warning("%s: %s comes by turns from two disks: two nodes use this name", self.name, birth.src)
         run = session.run.id if session else ""
         child, before = presence.note_birth(birth, run)
         if child.refusal and (before is None or before.refusal != child.refusal):

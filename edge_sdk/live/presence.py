@@ -27,15 +27,20 @@ class Child:
     refusal: str = ""
 
 
+DISKS = 4  # of one child that are remembered
+
+
 class Presence:
     """Latest births of the children, and latest hello of the parent.
 
     Attributes:
         expected: children who may come.
+        disks: child -> epochs of its latest disks, each once, the present one last.
     """
 
     def __init__(self, children: Sequence[str]):
         self.expected = frozenset(children)
+        self.disks: dict[str, tuple[int, ...]] = {}
         self.children: dict[str, Child] = {}
         self.parent: Hello | None = None
 
@@ -46,6 +51,14 @@ class Presence:
         before = self.children.get(birth.src)
         self.children[birth.src] = child
         return child, before
+
+    def comes_by_turns(self, birth: Birth) -> bool:
+        """A child is back with a disk that another one had replaced: two nodes use one name."""
+        if not birth.epoch or birth.gone:
+            return False
+        before = self.disks.get(birth.src, ())
+        self.disks[birth.src] = (*(epoch for epoch in before if epoch != birth.epoch), birth.epoch)[-DISKS:]
+        return birth.epoch in before[:-1]
 
     def note_death(self, birth: Birth) -> bool:
         """Note a will or a goodbye; False if it is of an older connection than the child's latest."""

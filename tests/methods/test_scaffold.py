@@ -58,9 +58,9 @@ def as_printed(problems, x, s, S):
     return x, c, own
 
 
-def errors(net, trace, settings):
+def errors(net, transcript, settings):
     """Largest differences of x and c to the printed algorithm, and of c to the mean of the c_i that count."""
-    x, c, own = as_printed(PROBLEMS, THETA0, settings, counted_by_era(trace))
+    x, c, own = as_printed(PROBLEMS, THETA0, settings, counted_by_era(transcript))
     s = state(net, "aggregator")
     mean = sum(own.values()) / len(own)
     return np.abs(s.model - x).max(), np.abs(s.control - c).max(), np.abs(s.control - mean).max()
@@ -71,29 +71,29 @@ def errors(net, trace, settings):
 @pytest.mark.parametrize("change", [{}, {"control": "gradient"}, {"batch": 0}, {"participation": 0.5}], ids=str)
 def test_agrees_with_the_algorithm_as_printed(change, seed):
     settings = replace(BASIC, **change)
-    net, trace = play(SCAFFOLD, settings, 25, seed=seed)
-    S = devices_counted(trace)
+    net, transcript = play(SCAFFOLD, settings, 25, seed=seed)
+    S = devices_counted(transcript)
     assert len(S) == 25 and all(len(s) == (3 if "participation" in change else 6) for s in S)
-    assert max(errors(net, trace, settings)) < 1e-11
+    assert max(errors(net, transcript, settings)) < 1e-11
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("picked", [0.5, 1.0])
 def test_lost_messages_only_shrink_the_set(seed, picked):
     settings = replace(BASIC, participation=picked)
-    net, trace = play(SCAFFOLD, settings, 40, faults=LOSSY, policies=HASTY, seed=seed)
-    S = devices_counted(trace)
+    net, transcript = play(SCAFFOLD, settings, 40, faults=LOSSY, policies=HASTY, seed=seed)
+    S = devices_counted(transcript)
     assert len(S) == 40 and sum(map(len, S)) < 40 * 6 * picked * 0.9
-    assert max(errors(net, trace, settings)) < 1e-11
+    assert max(errors(net, transcript, settings)) < 1e-11
 
 
 @pytest.mark.parametrize("node", ["d1", "h0"])
 @pytest.mark.parametrize("at", [1, 7])
 def test_a_lost_disk_begins_an_era_and_leaves_no_trace_in_the_mean(node, at):
-    net, trace = play(replacing_a_disk(SCAFFOLD, node, at), BASIC, 20)
+    net, transcript = play(replacing_a_disk(SCAFFOLD, node, at), BASIC, 20)
     assert state(net, "aggregator").ledger.era == 1
-    assert counted_by_era(trace).index(None) == at
-    assert max(errors(net, trace, BASIC)) < 1e-11
+    assert counted_by_era(transcript).index(None) == at
+    assert max(errors(net, transcript, BASIC)) < 1e-11
     assert state(net, "d3").account == Account(1, 19, 18)
 
 
@@ -155,12 +155,14 @@ def test_in_float32_the_mean_stays_within_rounding():
 
 # What crosses ---------------------------------------------------------------------------------------------------
 def test_two_vectors_each_way_and_a_control_variate_is_not_sent_itself():
-    _, trace = play(SCAFFOLD, BASIC, 6)
-    uploads = [m.total for _, _, m in trace.crossed if isinstance(m, VectorSum)]
+    _, transcript = play(SCAFFOLD, BASIC, 6)
+    uploads = [m.total for _, _, m in transcript.crossed if isinstance(m, VectorSum)]
     assert uploads and {len(v) for v in uploads} == {2 * LAYOUT.size}
-    halves = [(a, b, part) for a, b, m in trace.crossed if isinstance(m, VectorSum) for part in np.split(m.total, 2)]
-    late = [s.tried for d in DEVICES for s in trace.states[d][1:]]  # the first one is its own difference to zero
-    assert len(late) == 30 and read_from_wires(replace(trace, crossed=halves), late) == 0
+    halves = [
+        (a, b, part) for a, b, m in transcript.crossed if isinstance(m, VectorSum) for part in np.split(m.total, 2)
+    ]
+    late = [s.tried for d in DEVICES for s in transcript.states[d][1:]]  # the first one is its own difference to zero
+    assert len(late) == 30 and read_from_wires(replace(transcript, crossed=halves), late) == 0
 
 
 def test_an_upload_of_another_length_is_refused():
@@ -177,8 +179,8 @@ def first_question():
 def test_a_device_without_samples_is_not_in_the_mean():
     envs = envs_of(SCAFFOLD, BASIC, 3)
     envs["d4"] = replace(envs["d4"], samples=0)
-    net, trace = play(SCAFFOLD, BASIC, 3, envs=envs)
-    assert [p.devices for p in told(trace, Progress)] == [5, 5, 5]
+    net, transcript = play(SCAFFOLD, BASIC, 3, envs=envs)
+    assert [p.devices for p in told(transcript, Progress)] == [5, 5, 5]
     assert not state(net, "d4").tried.any()
 
 

@@ -13,6 +13,7 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.methods.shared.gather import LARGEST
 from edge_sdk.methods.shared.guard import Measure, norm
+from edge_sdk.methods.shared.scores import check_scores
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Upload:
     scores: Mapping[str, float] = field(default_factory=dict)
 
     def check(self, layout: Layout) -> None:
-        checked(self.scores, self.theta, self.y, self.u)
+        check_numbers(self.scores, self.theta, self.y, self.u)
         if self.samples < 1:
             raise ValueError(f"{self.samples} samples, it is 1 or more")
 
@@ -109,7 +110,7 @@ class Sums:
     scores: Mapping[str, float] = field(default_factory=dict)
 
     def check(self, layout: Layout) -> None:
-        checked(self.scores, self.u, self.y)
+        check_numbers(self.scores, self.u, self.y)
         if not 0 < self.weight <= LARGEST or not 1 <= self.count <= self.known or self.samples < 1:
             raise ValueError(f"{self.count} of {self.known} devices, weight {self.weight}, {self.samples} samples")
         if self.u is None and self.y is None:
@@ -123,11 +124,10 @@ class Sums:
         return Measure(norm(vector) / self.known, self.samples / self.known, longer=30.0)
 
 
-def checked(scores: Mapping[str, float], *vectors: Vector | None) -> None:
+def check_numbers(scores: Mapping[str, float], *vectors: Vector | None) -> None:
     if has_diverged(*vectors):
         raise ValueError(f"a number that is not finite or above {LARGEST:.0f}: the sender's training diverged")
-    if bad := [name for name, value in scores.items() if not abs(value) <= LARGEST]:
-        raise ValueError(f"score {bad[0]!r} = {scores[bad[0]]} is not finite or above {LARGEST:.0f}")
+    check_scores(scores)
 
 
 def has_diverged(*vectors: Vector | None, share: float = 1.0) -> bool:

@@ -106,13 +106,13 @@ class OwnSteps:
     """A hospital to itself: your devices are at work, now do your own steps."""
 
 
-def sized(x: Vector, size: int, name: str) -> Vector:
+def check_size(x: Vector, size: int, name: str) -> Vector:
     if x.size != size:
         raise PeerError(f"{name} of {x.size} numbers, expected {size}")
     return x
 
 
-def opened(p: PackedMatrix, rows: int, columns: int, name: str) -> Floats:
+def open_matrix(p: PackedMatrix, rows: int, columns: int, name: str) -> Floats:
     """The matrix in a parcel.
 
     Raises:

@@ -157,7 +157,7 @@ class Env(NodeEnv):
     score_held_out: Callable[[Vector, Floats, Vector], Mapping[str, float]] | None = None
 
 
-def given(kernel: Any, env: Env, name: str) -> Any:
+def require(kernel: Any, env: Env, name: str) -> Any:
     if kernel is None:
         raise UsageError(f"{env.me} was given no {name}, so it cannot train")
     return kernel

@@ -23,6 +23,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.guard import Measure, norm
+from edge_sdk.methods.shared.scores import check_scores
 
 HIGH, LOW = 20, 70
 LARGEST = 2.0**32
@@ -55,8 +56,7 @@ class Sum:
             raise ValueError(f"a number that is not finite or above {LARGEST:.0f}: the sender's training diverged")
         if not 0 < self.weight <= LARGEST or self.count < 1:
             raise ValueError(f"a sum of {self.count} devices with weight {self.weight}, both are above 0")
-        if bad := [name for name, value in self.scores.items() if not abs(value) <= LARGEST]:
-            raise ValueError(f"score {bad[0]!r} = {self.scores[bad[0]]} is not finite or above {LARGEST:.0f}")
+        check_scores(self.scores, self.count)
 
     def measure(self) -> Measure:
         """The length of the mean contribution, and a device's mean weight."""

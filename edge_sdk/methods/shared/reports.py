@@ -23,12 +23,12 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, Labelled, NodeEnv, Send
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Tally
+from edge_sdk.methods.shared.scores import TEST as TEST
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
 
-TEST = "test_"  # before the names of sums on test samples, where the others are on validation samples
 NO_SUMS: Mapping[str, Mapping[str, float]] = {}
 
 
