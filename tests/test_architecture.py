@@ -50,6 +50,7 @@ METHODS_STDLIB = {
     "itertools",
     "functools",
     "enum",
+    "re",
     "statistics",
 }
 IMPURE = {
