@@ -39,7 +39,7 @@ class Calls:
         latest: number of the parent's latest question, whether worked on or not.
         busy: calls that were begun and whose outcome has not been seen.
         void: calls among these whose outcome is to change nothing.
-        pause: no start and no close is tried before, by time.time().
+        pause: no start and no close is tried before, by time.monotonic().
         stopping: calls in progress are to be given up.
         unusable: why this node cannot go on in this run; "" if it can.
         done_files: files of messages that were worked on; the caller removes them after the commit.
@@ -112,7 +112,7 @@ class Calls:
             return "excuse"
         if self.jobs and record.started:
             return "arrive"
-        if time.time() < max(self.pause, record.below.deadline if record.started else 0.0):
+        if time.monotonic() < max(self.pause, record.below.deadline if record.started else 0.0):
             return None
         return "tick" if record.started else "start"
 
@@ -124,14 +124,14 @@ class Calls:
         if node.here != here or node.env.me != self.name:
             node = changed(node, here=here, env=replace(node.env, me=self.name, here=here))
         waiting = {"arrive": self.jobs, "excuse": self.excuses}.get(verb)
-        return Task(verb, node, time.time(), waiting[0] if waiting else None)
+        return Task(verb, node, time.monotonic(), waiting[0] if waiting else None)
 
     def until_tick(self, record: Record) -> float:
         """Seconds until a call is due although no message has come."""
         if self.busy:
             return inf
         deadline = record.below.deadline if record.started else 0.0
-        return max(deadline, self.pause) - time.time()
+        return max(deadline, self.pause) - time.monotonic()
 
     # -- calls in progress
 
@@ -209,7 +209,7 @@ class Calls:
         task = outcome.task
         job = task.job or Job(self.name, task.node.record.below.number, False, task.verb.encode())
         if task.job is None:
-            self.pause = time.time() + PAUSE
+            self.pause = time.monotonic() + PAUSE
         self.store.quarantine(job, outcome.failed)
         self.counters.count(f"quarantined.{job.sender}")
         self.log.error("%s: %s of %s failed and is set aside:\n%s", self.name, task.verb, job.sender, outcome.failed)

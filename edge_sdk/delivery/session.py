@@ -28,6 +28,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk.contract import node as nodes
+from edge_sdk.contract import round as rounds
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.calls import Calls
@@ -98,15 +99,15 @@ class Session:
     def load_node(self, last: Mapping[str, nodes.Envelope]) -> nodes.Node:
         """The node as it was saved, or a new one. `last`: peer -> the latest message to it, without its body."""
         fresh = nodes.new(
-            self.name, self.assembly.role, self.assembly.env, self.parent, self.assembly.policy, time.time()
+            self.name, self.assembly.role, self.assembly.env, self.parent, self.assembly.policy, time.monotonic()
         )
         saved = self.store.load_record()
         if saved is None:
             return fresh
         read = decode_saved(self.assembly.records, saved, f"{self.store.path}: the record")
         record: nodes.Record = changed(read, last=last)
-        policy = changed(record.below, policy=self.assembly.policy)  # the settings may have changed since
-        return changed(fresh, record=changed(record, below=policy))
+        below = rounds.resume(record.below, self.assembly.policy, time.monotonic())
+        return changed(fresh, record=changed(record, below=below))
 
     # -- what the network brings
 

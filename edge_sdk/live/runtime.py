@@ -35,6 +35,7 @@ from edge_sdk.live.membership import GRACE, Membership
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.publisher import Publisher
+from edge_sdk.live.waiting_log import WaitingLog
 from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
@@ -112,6 +113,7 @@ class Runtime:
         self.log = log or logging.getLogger("auscult.node")
         self.counters = Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
+        self.waiting_log = WaitingLog(name, self.log)
         self.keepalive, self.largest_chunk = keepalive, largest_chunk
         self.stopping = False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
@@ -176,7 +178,8 @@ class Runtime:
 
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). May be called from any thread."""
-        return read_gauges(self.session, self.all_links, len(self.here))
+        found = read_gauges(self.session, self.all_links, len(self.here))
+        return found | {"waiting_seconds": self.waiting_log.seconds(time.monotonic())}
 
     # -- from any thread
 
@@ -225,6 +228,7 @@ class Runtime:
         self.membership.take_up_pending(now)
         self.save_session(now)
         self.publish_due(now)
+        self.waiting_log.look(self.session, self.presence, now)
         if now >= self.counter_log.due:
             self.counter_log.write(now)
 
