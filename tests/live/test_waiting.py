@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edge_sdk.contract.round import Policy
+from edge_sdk.live.runtime import Runtime
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Progress
 from edge_sdk.replay.broker import LocalBroker
+from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
 from tests.delivery.method_nodes import nodes_of, run_of
@@ -109,3 +113,45 @@ def test_the_end_is_heard_at_every_start(tmp_path: Path, quick: LocalBroker) -> 
             eventually(lambda told=told: any(isinstance(m, Finished) for _, m in told))  # type: ignore[misc]
     assert [m.devices for _, m in heard[0] if isinstance(m, Progress)] == [len(DEVICES)] * 2
     assert heard[1] == heard[2] == heard[0][-1:]
+
+
+def test_a_deadline_may_be_set_while_a_run_stands_still(tmp_path: Path, quick: LocalBroker) -> None:
+    """The aggregator's settings say it, and it reaches the hospital, which waits for a device that is gone."""
+    net = Net(tmp_path, quick.url)
+
+    def hospital() -> Runtime:
+        made = net.hospital("h", "a", "b", wait_for=1)
+        sizes = {"a": 1, "b": 1}
+        made.membership.assemble = lambda run: roles.assembly(
+            roles.HOSPITAL, run, Policy(deadline=run.deadline), sizes=sizes
+        )
+        return made
+
+    def aggregator(deadline: float) -> Runtime:
+        made = net.aggregator("h")
+        made.run_given = replace(made.run_given, deadline=deadline)
+        return made
+
+    with playing(hospital(), net.device("a", "h")):
+        with playing(aggregator(inf)):
+            with playing(net.device("b", "h")):
+                eventually(lambda: net.rounds >= 2)
+            eventually(lambda: net.rounds >= 3 or net.told)
+            reached = net.rounds
+            time.sleep(0.7)
+            assert net.rounds <= reached + 1, "b is gone, and is waited for"
+            reached = net.rounds
+        with playing(aggregator(0.3)):
+            eventually(lambda: net.rounds >= reached + 3)
+    assert net.told[0][1].devices == 2 and net.told[-1][1].devices == 1
+
+
+def test_other_settings_under_one_name_are_refused_by_a_child(tmp_path: Path, quick: LocalBroker) -> None:
+    """Before, it played on with those of the old run, against a parent with others."""
+    net, other, device = Net(tmp_path, quick.url), Net(tmp_path / "other", quick.url), None
+    with playing(device := net.device("a", "agg")):
+        with playing(net.aggregator("a")):
+            eventually(lambda: net.rounds >= 2)
+        with playing(parent := other.aggregator("a", rounds=7)):
+            eventually(lambda: parent.presence.refusals)
+    assert "was begun in" in device.refusal and "other settings" in device.refusal
