@@ -31,6 +31,7 @@ from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.live.dispatcher import Dispatcher
 from edge_sdk.live.gauges import CounterLog, read_gauges
+from edge_sdk.live.log_guard import guard_log
 from edge_sdk.live.membership import GRACE, Membership
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.presence import Presence
@@ -110,7 +111,7 @@ class Runtime:
         self.directory, self.durability = Path(directory), durability
         self.run_given, self.told = run, told
         self.habits = Habits(worker, len(children) if wait_for is None else wait_for, settle, rto, outbox_bytes)
-        self.log = log or logging.getLogger("auscult.node")
+        self.log = guard_log(log or logging.getLogger("auscult.node"))
         self.counters = Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
         self.waiting_log = WaitingLog(name, self.log)
@@ -260,6 +261,9 @@ class Runtime:
             for topic, payload in connection.read() if connection.ready else ():
                 self.dispatcher.take_payload(topic, payload)
                 news = True
+            if connection.retained:
+                self.counters.count("refused.retained.?", connection.retained)
+                connection.retained = 0
             connection.check_health(now)
         if link.poll(now):
             self.neighbours.handle_lost_link(link)
