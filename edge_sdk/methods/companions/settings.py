@@ -28,10 +28,12 @@ FOREVER = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Attributes:
-    shared: of the method with the global model.
-    outputs: of FedAL. Parameters are not averaged here.
-    into: weight of what the companions pull on the global model; 0: they learn from it, it does not learn from them.
+    """Hyper-parameters of a method with companions beside it.
+
+    Attributes:
+        shared: of the method with the global model.
+        outputs: of FedAL. Parameters are not averaged here.
+        into: weight of the companions' pull on the global model; 0: they learn from it, it does not learn from them.
     """
 
     shared: fedslr_settings.Settings = field(default_factory=fedslr_settings.Settings)
