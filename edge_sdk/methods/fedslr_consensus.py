@@ -10,8 +10,8 @@ mean of proximal points is not the proximal point of the mean. The two agree for
 step of the aggregator's own (`cloud_step`) makes the common model low-rank again.
 
 Each hospital is FedSLR's aggregator (fedslr/aggregator.py) for its own devices: it has a low-rank model and a mean of
-gamma, and makes the proximal step. The aggregator mixes the models of the first B hospitals that are ready (consensus.py), and may
-make a forward-backward step of its own on the mean,
+gamma, and makes the proximal step. The aggregator mixes the models of the first B hospitals that are ready
+(consensus.py), and may make a forward-backward step of its own on the mean,
 
     w = prox_{cloud_step * lam ||.||_*}(mean - cloud_step * grad R(mean)),
 

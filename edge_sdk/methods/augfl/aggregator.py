@@ -34,7 +34,7 @@ class AggregatorState:
         counting: the census is on.
         samples: hospital -> how many samples its training devices have.
         news: hospital -> its sums in the round that is on.
-        held: hospital -> what counts of it.
+        held: hospital -> its latest contribution.
     """
 
     written_as: ClassVar[str] = "Aggregator"

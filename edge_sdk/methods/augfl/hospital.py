@@ -27,7 +27,7 @@ class HospitalState:
         asked: the question that is on; None: the census.
         samples: device -> how many it has.
         news: device -> its upload in the round that is on.
-        held: device -> what counts of it.
+        held: device -> its latest contribution.
         answered: the round of this hospital's latest sums.
     """
 

@@ -37,6 +37,6 @@ class FedslrModel:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """Up, in place of an upload: what this node remembers is not what the aggregator's mean of gamma was made of."""
+    """Up, in place of an upload: this node has lost its memory, so its gamma_i is not the one in the aggregator's mean."""
 
     voids_round: ClassVar[bool] = True
