@@ -31,6 +31,7 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.reports import Event, Report
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
@@ -139,6 +140,8 @@ class Aggregator:
             self.log.info("%s: %s", self.name, message.to_sentence())
         if isinstance(message, (Report, Finished)):
             self.save_model()
+        if isinstance(message, Refused):
+            self.log.warning("%s: an answer of %s was not counted: %s", self.name, message.sender, message.reason)
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):
@@ -146,7 +149,8 @@ class Aggregator:
 
     def count_sent(self) -> int | None:
         """The number of numbers in the newest model as it travels; None where it does not travel packed."""
-        packed = getattr(self.show(), "model", None)
+        shown = self.show()
+        packed = getattr(getattr(shown, "shown", shown), "model", None)  # settling wraps it in a message of its own
         return lowrank.floats(self.bundle.layout, packed.ranks) if isinstance(packed, Packed) else None
 
     def read_state(self) -> Any:

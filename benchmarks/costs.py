@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edge_sdk.contract.kernels import Split
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd.compression import PAPER_KEEP
-from edge_sdk.methods.hsgd.settings import Split
 
 BYTES = 4
 """Size of a number."""
 
 
 @dataclass(frozen=True)
-class Message:
+class HopMessage:
     """One transfer over one hop, for a whole group.
 
     Attributes:
@@ -59,7 +59,7 @@ class Traffic:
     everybody: bool = False
 
 
-def list_messages(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> Iterator[Message]:
+def list_messages(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> Iterator[HopMessage]:
     """Lists all messages of a run.
 
     Args:
@@ -79,40 +79,40 @@ def list_messages(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> Iterat
         t += P
 
 
-def send_model(traffic: Traffic, m: int, t: int) -> Iterator[Message]:
+def send_model(traffic: Traffic, m: int, t: int) -> Iterator[HopMessage]:
     """The messages that bring the global model down."""
     s = traffic.split
-    yield Message(t, m, "cloud", "hospital", "theta_0, theta_1", s.s0 + s.s1)
-    yield Message(t, m, "cloud", "edge", "theta_2", s.s2)
+    yield HopMessage(t, m, "cloud", "hospital", "theta_0, theta_1", s.s0 + s.s1)
+    yield HopMessage(t, m, "cloud", "edge", "theta_2", s.s2)
 
 
-def list_exchange(traffic: Traffic, m: int, t: int, first: bool) -> Iterator[Message]:
+def list_exchange(traffic: Traffic, m: int, t: int, first: bool) -> Iterator[HopMessage]:
     """The messages of one exchange: theta_2 down to the new A_m, zeta_2 up, theta_0 and zeta_1 down."""
     s, (everybody, n), ratio = traffic.split, traffic.groups[m], traffic.ratio
     copies = n if traffic.pairs else 1
     if first or not traffic.pairs:
-        yield Message(t, m, "edge", "device", "theta_2", (everybody if traffic.everybody else n) * s.s2)
-    yield Message(t, m, "edge", "hospital", "A_m", n)
-    yield Message(t, m, "device", "edge", "zeta_2", ratio * n * s.d2, counted=True)
-    yield Message(t, m, "edge", "hospital", "Z2", ratio * n * s.d2)
-    yield Message(t, m, "hospital", "edge", "theta_0, Z1", ratio * (copies * s.s0 + n * s.d1), counted=True)
-    yield Message(t, m, "edge", "device", "theta_0, zeta_1", ratio * n * (s.s0 + s.d1))
+        yield HopMessage(t, m, "edge", "device", "theta_2", (everybody if traffic.everybody else n) * s.s2)
+    yield HopMessage(t, m, "edge", "hospital", "A_m", n)
+    yield HopMessage(t, m, "device", "edge", "zeta_2", ratio * n * s.d2, counted=True)
+    yield HopMessage(t, m, "edge", "hospital", "Z2", ratio * n * s.d2)
+    yield HopMessage(t, m, "hospital", "edge", "theta_0, Z1", ratio * (copies * s.s0 + n * s.d1), counted=True)
+    yield HopMessage(t, m, "edge", "device", "theta_0, zeta_1", ratio * n * (s.s0 + s.d1))
 
 
-def local_average(traffic: Traffic, m: int, t: int) -> Message:
+def local_average(traffic: Traffic, m: int, t: int) -> HopMessage:
     """The message that brings theta_2 of A_m to the edge, where it is averaged."""
-    return Message(t, m, "device", "edge", "theta_2", traffic.groups[m][1] * traffic.split.s2, counted=True)
+    return HopMessage(t, m, "device", "edge", "theta_2", traffic.groups[m][1] * traffic.split.s2, counted=True)
 
 
-def collect_models(traffic: Traffic, m: int, t: int) -> Iterator[Message]:
+def collect_models(traffic: Traffic, m: int, t: int) -> Iterator[HopMessage]:
     """The messages that bring the group's model up; in JFL one model for each device of A_m."""
     s, copies = traffic.split, traffic.groups[m][1] if traffic.pairs else 1
-    yield Message(t, m, "hospital", "cloud", "theta_1", copies * s.s1, counted=True)
-    yield Message(t, m, "hospital", "cloud", "theta_0", copies * s.s0)
-    yield Message(t, m, "edge", "cloud", "theta_2", copies * s.s2)
+    yield HopMessage(t, m, "hospital", "cloud", "theta_1", copies * s.s1, counted=True)
+    yield HopMessage(t, m, "hospital", "cloud", "theta_0", copies * s.s0)
+    yield HopMessage(t, m, "edge", "cloud", "theta_2", copies * s.s2)
 
 
-def count_floats(messages: Iterable[Message], counted: bool = False) -> float:
+def count_floats(messages: Iterable[HopMessage], counted: bool = False) -> float:
     """Adds up the numbers that messages carry; with `counted` only those that the paper counts."""
     return sum(m.floats for m in messages if m.counted or not counted)
 

@@ -18,8 +18,6 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.run import Run
 from edge_sdk.data.npz import read_npz
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.augfl import settings as augfl_settings
-from edge_sdk.methods.augfl import theory as augfl_theory
 from edge_sdk.methods.augfl.theory import largest_curvature
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.assembly import method_of, settings_of
@@ -102,12 +100,11 @@ def give_regulariser(env: type, regulariser: Regulariser | None) -> dict[str, An
 
 
 def warnings_of(run: Run, sizes: Mapping[str, int], regulariser: Regulariser | None, theta0: Vector) -> Sequence[str]:
-    """Warnings of the method; AugFL's step must also suit the curvature of the regulariser, which only this node
-    knows."""
-    settings = settings_of(run)
-    if regulariser is None or not isinstance(settings, augfl_settings.Settings):
-        return method_of(run).warnings(settings, sizes)
-    return augfl_theory.warnings(settings, sizes, pull=curvature(regulariser, theta0))
+    """Warnings of the method, which may depend on the curvature of the regulariser; only this node knows it."""
+    method, settings = method_of(run), settings_of(run)
+    if regulariser is None or method.private_warnings is None:
+        return method.warnings(settings, sizes)
+    return method.private_warnings(settings, sizes, curvature(regulariser, theta0))
 
 
 def curvature(regulariser: Regulariser, theta0: Vector) -> float:

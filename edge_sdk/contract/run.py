@@ -30,6 +30,8 @@ class Run:
         seed: of everything random.
         bundle: sha256 (hex) of the bundle that every device must have, unless the method's models differ.
         public: sha256 (hex) of the file of public inputs that every device must have; "": there are none.
+        settle: settings of the settling phase after the last round, see `methods.settling`; empty: there is none.
+        augment: how devices change their windows while they train, see `data.augment`; empty: not at all.
         classes: label names in the order of the model's outputs.
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         deadline: seconds after which a hospital goes on without the devices that have not answered.
@@ -45,6 +47,8 @@ class Run:
     evaluate_every: int = 0
     deadline: float = inf
     public: str = ""
+    settle: Mapping[str, Any] = field(default_factory=dict)
+    augment: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check types too: a run may come from a peer."""

@@ -23,9 +23,14 @@ LARGEST_RUN = 2**20  # bytes of a run's description
 PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
 
 
+LATER = ("settle", "augment")
+"""Fields of a run that older versions do not write; left out while they say nothing, so that bytes stay equal."""
+
+
 def encode_run(run: Run) -> bytes:
     """A run's description as bytes, as it is saved and as it goes down with a hello."""
     fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
+    fields = {name: value for name, value in fields.items() if value or name not in LATER}
     packed: bytes = msgpack.packb(fields)
     return packed
 

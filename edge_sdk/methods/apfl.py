@@ -95,7 +95,8 @@ def mixed_update(
     Returns:
         w_i, v_i, alpha_i, and the mean loss of w_i on the batches (None where there was no batch).
     """
-    s, eta, grad_fn, losses = env.settings, env.settings.eta(round), gradient(env), list[float]()
+    s, eta, losses = env.settings, env.settings.eta(round), list[float]()
+    grad_fn = gradient(env, round, fedavg.TRAINING)
     for batch in batches(env.random(round, fedavg.TRAINING), env.samples, s.batch, s.local_epochs):
         loss, g = grad_fn(w, batch)
         _, g_mixture = grad_fn(mixture(alpha, v, w), batch)

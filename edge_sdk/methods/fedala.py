@@ -102,7 +102,7 @@ def learned_weights(env: Env, round: int, w: Vector, theta: Vector, weights: Vec
     way = parts.taken(w, where) - parts.taken(theta, where)
     if not way.any():
         return weights
-    along = parts.along(gradient(env), w, where)
+    along = parts.along(gradient(env, round, AGGREGATION), w, where)
     rows = random.permutation(env.samples)[: max(1, int(s.share * env.samples))]
     means: list[float] = []
     while len(means) < (s.most_epochs if first else 1) and not settled(means, s):

@@ -122,10 +122,11 @@ def client_update(env: Env, round: int, w: Vector, epochs: int, purpose: int) ->
         epochs = int(random.integers(1, epochs + 1))
     steps = batches(random, env.samples, s.batch, epochs)
     pull, damp = s.proximal * w if s.proximal else None, s.weight_decay + s.proximal
+    slope = gradient(env, round, purpose)
     if s.momentum:
-        return v, accelerate(gradient(env), v, steps, s.eta(round), s.momentum, damp=damp, pull=pull)
+        return v, accelerate(slope, v, steps, s.eta(round), s.momentum, damp=damp, pull=pull)
     shrink = local_prox(s.local_penalty, env.layout, v, s.lam * s.eta(round))
-    loss = descend(gradient(env), v, steps, s.eta(round), damp=damp, pull=pull, prox=shrink)
+    loss = descend(slope, v, steps, s.eta(round), damp=damp, pull=pull, prox=shrink)
     return v, loss
 
 

@@ -80,7 +80,7 @@ def local_update(env: Env, round: int, theta: Vector, g: Vector) -> tuple[Vector
     s, v = env.settings, theta.copy()
     steps = batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs)
     damp, pull = s.weight_decay + s.alpha, g + s.alpha * theta
-    return v, descend(gradient(env), v, steps, s.eta(round), damp=damp, pull=pull)
+    return v, descend(gradient(env, round, TRAINING), v, steps, s.eta(round), damp=damp, pull=pull)
 
 
 def local_gradient(g: Vector, theta: Vector, theta_k: Vector, alpha: float) -> Vector:

@@ -97,7 +97,7 @@ def take(env: Env, s: Center, mixed: Packed | None, round: int, step: float) -> 
 
 def ask(env: Env, s: Center) -> list[Send]:
     """One message for all that are drawn."""
-    chosen = tuple(str(send.to) for send in fedslr_aggregator.questions(env, s) if isinstance(send.to, str))
+    chosen = tuple(str(send.to) for send in fedslr_aggregator.ask_hospitals(env, s) if isinstance(send.to, str))
     counted = {device: round for device, round in s.counted.items() if device in chosen}
     return [Send(chosen, FedslrModel(s.model, s.round, 1, counted, s.era))]
 

@@ -29,7 +29,7 @@ from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import AggregatorState, FedavgModel, HospitalState
 from edge_sdk.methods.shared import gather, meta
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import Gradient, gradient
+from edge_sdk.methods.shared.local import Gradient, steady_gradient
 from edge_sdk.methods.shared.meta import HessianProduct, Meta
 
 
@@ -70,7 +70,7 @@ class DeviceState:
 
 def meta_fn(env: Env, round: int) -> Gradient:
     """(theta, indices or None) -> (F_i, G_i)."""
-    grad_fn, s = gradient(env), env.settings
+    grad_fn, s = steady_gradient(env, round), env.settings
     support, query = meta.support_and_query(env, s.support)
 
     def at(theta: Vector, indices: Any = None) -> tuple[float, Vector]:
@@ -86,7 +86,8 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     m: FedavgModel = gather.expected(sender, message, FedavgModel)
     if env.samples < 2:
         return s, [Send(UP, Nobody())]
-    _, sends = fedavg.device_receive(replace(env, grad_fn=meta_fn(env, m.round)), fedavg.DeviceState(), sender, m)
+    inner = replace(env, grad_fn=meta_fn(env, m.round), augmented=None)  # which is in meta_fn already
+    _, sends = fedavg.device_receive(inner, fedavg.DeviceState(), sender, m)
     return DeviceState(m.round), sends
 
 

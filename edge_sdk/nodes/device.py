@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.algebra.ensemble import log_probabilities, pooled, smoothed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
@@ -26,16 +27,18 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished, Scores
-from edge_sdk.methods.shared.reports import COMPANION, Models
+from edge_sdk.methods.shared.reports import COMPANION, Diverged, Models
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models
-from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, settings_of
+from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_assembly, make_env, settings_of
 from edge_sdk.nodes.kernels import split
-from edge_sdk.nodes.kernels.family import DeviceParts
+from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes
 from edge_sdk.wire.options import DEFAULTS, Wire
 
+ENSEMBLE = ("personal", "local")
+"""Models that predict as a run which settles has chosen."""
 PREFERRED = ("personal", COMPANION, "global")
 """Models by which a device predicts, if it may choose: the one that has seen most of its own samples first."""
 
@@ -76,6 +79,7 @@ class Device:
         self.model: Model = split.load_model(bundle, threads)
         self.train: Samples | None = None
         self.held_out: Samples | None = None
+        self.validation: Samples | None = None
         self.directory = Path(directory)
         self.public = None if public is None else read_public(public)
         self.current: Run | None = None
@@ -96,19 +100,22 @@ class Device:
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
 
-    def train_on(self, samples: Samples, held_out: Samples | None = None) -> None:
+    def train_on(self, samples: Samples, held_out: Samples | None = None, validation: Samples | None = None) -> None:
         """Set the samples to learn from and, apart from them, those to judge the models by.
+
+        Args:
+            validation: apart from both: rounds are judged on them, and a run that settles makes its choices on them.
 
         Raises:
             UsageError: their shape is not that of the bundle's input, or the device is running.
         """
         if self.running.locked():
             raise UsageError(f"device {self.name} is running: stop() it before train_on()")
-        for part in (samples, held_out):
+        for part in (samples, held_out, validation):
             wanted = split.own_shape(self.model, split.DEVICE)
             if part is not None and (shape := part.x.shape[1:]) != wanted:
                 raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
-        self.train, self.held_out = samples, held_out
+        self.train, self.held_out, self.validation = samples, held_out, validation
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Take part until `stop`, or until `until()` says so.
@@ -149,12 +156,15 @@ class Device:
             self.thread.join()
             self.thread = None
 
-    def predict(self, x: npt.NDArray[np.float32], which: str | None = None) -> list[str] | npt.NDArray[np.int64]:
+    def predict(
+        self, x: npt.NDArray[np.float32], which: str | None = None, smooth: int = 1
+    ) -> list[str] | npt.NDArray[np.int64]:
         """Classes of inputs, from the bundle's initial model until a run has ended here.
 
         Args:
             x: float32 (N, ...), of the bundle's input shape.
             which: "personal", "global", or another model of the run; None: the first of PREFERRED that it has made.
+            smooth: for windows of one recording, in time order: decide by the mean over the last so many.
 
         Returns:
             The run's names of the classes or, where no run has told them, indices (N,) of the bundle's outputs. Outputs
@@ -163,25 +173,43 @@ class Device:
         Raises:
             UsageError: there is no such model, or the bundle is one that no device runs alone.
         """
+        codes = smoothed(self.log_probabilities(x, which), smooth).argmax(1)
+        if self.current is None:
+            return np.asarray(codes, np.int64)
+        return [self.current.classes[code] for code in codes]
+
+    def log_probabilities(self, x: npt.NDArray[np.float32], which: str | None = None) -> npt.NDArray[np.floating]:
+        """Log-probabilities of the classes, (N, classes), by the same models and with the same errors as `predict`.
+
+        After a run that settles, the personal model is what the fleet has chosen: it may take in the local model, and
+        classes that this device has never had a label of get -inf.
+        """
         if isinstance(self.model, SplitModel):
             raise UsageError(f"device {self.name}: {self.model.name} is a split model, which no device runs alone")
-        outputs = self.model.predict(self.parameters(which), x)
-        if self.current is None:
-            return np.asarray(outputs.argmax(1), np.int64)
-        classes = self.current.classes
-        return [classes[code] for code in outputs[:, : len(classes)].argmax(1)]
+        name, theta = self.find_model(which)
+        found = self.kept.ensemble if name in ENSEMBLE else None
+        classes = () if found is None else found.classes
+        own = log_probabilities(self.outputs(theta, x), classes)
+        if found is None or name == "local" or found.weight == 0:
+            return own
+        return pooled(own, log_probabilities(self.outputs(self.kept.models["local"], x), classes), found.weight)
 
-    def parameters(self, which: str | None) -> Vector:
-        """theta (n,) of one of the models; `which` as for `predict`."""
+    def outputs(self, theta: Vector, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The model's outputs for which the run has a name, (N, classes)."""
+        found = self.model.predict(theta, x)
+        return found if self.current is None else found[:, : len(self.current.classes)]
+
+    def find_model(self, which: str | None) -> tuple[str, Vector]:
+        """Name and theta (n,) of one of the models; `which` as for `predict`; "" for the bundle's initial one."""
         models, known = self.kept.models, ("personal", "global", *self.kept.models)
         if which is not None and which not in known:
             raise UsageError(f"which = {which!r}: expected one of {', '.join(dict.fromkeys(known))}")
         if not models or self.current is None:
-            return self.model.theta0
+            return "", self.model.theta0
         name = which or next(name for name in PREFERRED if name in models)
         if name not in models:
             raise UsageError(f"which = {name!r}: run {self.current.id} has made only {', '.join(sorted(models))}")
-        return models[name]
+        return name, models[name]
 
     def assemble(self, run: Run) -> Assembly:
         """This device's part in a run: role, env and codecs."""
@@ -211,10 +239,15 @@ class Device:
             model=self.model,
             x=self.train.x,
             y=self.codes(self.train, run),
-            held_out=None if self.held_out is None else (self.held_out.x, self.codes(self.held_out, run)),
+            held_out=self.coded(self.held_out, run),
+            validation=self.coded(self.validation, run),
+            augment=augmentation_of(run),
             public=self.public,
             cancel=self.runtime.cancelled if cancellable else None,
         )
+
+    def coded(self, samples: Samples | None, run: Run) -> tuple[Array, Array] | None:
+        return None if samples is None else (samples.x, self.codes(samples, run))
 
     def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
         return class_codes(samples.labels, run.classes, f"device {self.name}")
@@ -230,6 +263,8 @@ class Device:
             self.log.info(
                 "%s: judged the models of round %d: %s", self.name, message.round, describe_scores(message.sums)
             )
+        if isinstance(message, Diverged):
+            self.log.warning("%s: round %d: %s", self.name, message.round, message.what)
         if isinstance(message, (Models, Finished)):
             self.keep(message)
         if self.on_event is not None:
@@ -240,8 +275,9 @@ class Device:
 
     def keep(self, message: Models | Finished) -> None:
         over = isinstance(message, Finished)
-        models = message.models if isinstance(message, Models) else self.kept.models
-        self.kept = replace(self.kept, models=models, finished=over)
+        if isinstance(message, Models):
+            self.kept = replace(self.kept, models=message.models, ensemble=message.ensemble)
+        self.kept = replace(self.kept, finished=over)
         if self.current is not None:
             kept_models.save(self.kept_path(self.current), self.kept)
 

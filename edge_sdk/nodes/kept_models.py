@@ -8,12 +8,13 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file
 
@@ -29,17 +30,19 @@ class KeptModels:
         models: e.g. "global" and "personal", each (n,); empty until the run has ended here.
         scores: sums over the own held-out samples, as `reports.judge` names them.
         finished: the run is over.
+        ensemble: how the personal model predicts; None: alone, and any class.
     """
 
     models: Mapping[str, Vector] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     finished: bool = False
+    ensemble: Ensemble | None = None
 
 
 def save(path: Path, kept: KeptModels) -> None:
     """Replace the file in one piece: a reader finds the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = json.dumps({"scores": dict(kept.scores), "finished": kept.finished})
+    told = json.dumps({"scores": dict(kept.scores), "finished": kept.finished, **ensemble_note(kept.ensemble)})
     with replace_file(path) as file:
         arrays: dict[str, Any] = {**kept.models, SCORES: np.frombuffer(told.encode(), np.uint8)}
         np.savez(file, **arrays)
@@ -65,4 +68,11 @@ def read(path: Path) -> KeptModels:
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         told = json.loads(arrays[SCORES].tobytes())
         models = {name: arrays[name] for name in arrays.files if name != SCORES}
-    return KeptModels(models, told["scores"], told["finished"])
+    note = told.get("ensemble")
+    ensemble = None if note is None else Ensemble(note["weight"], tuple(note["classes"]))
+    return KeptModels(models, told["scores"], told["finished"], ensemble)
+
+
+def ensemble_note(ensemble: Ensemble | None) -> dict[str, Any]:
+    """The entry of a kept file for an ensemble; none where there is no ensemble."""
+    return {} if ensemble is None else {"ensemble": asdict(ensemble)}

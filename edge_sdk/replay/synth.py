@@ -63,12 +63,12 @@ def write_traces(
             raise UsageError(f"{name} = {value}; a number from 1 is needed")
     if seed < 0:
         raise UsageError(f"seed = {seed}; a whole number, 0 or more, is needed")
-    folder = _open_folder(Path(directory), overwrite)
+    folder = open_folder(Path(directory), overwrite)
     (folder / MARK).write_text(f"These traces were generated, not recorded: {devices} devices, seed {seed}.\n")
     return tuple(_write_trace(folder / f"synth-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
 
 
-def _open_folder(folder: Path, overwrite: bool) -> Path:
+def open_folder(folder: Path, overwrite: bool) -> Path:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: not a directory; traces are written into one")
     folder.mkdir(parents=True, exist_ok=True)

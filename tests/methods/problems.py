@@ -8,7 +8,7 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.loopback import Loopback, NetworkFaults, Transcript
-from edge_sdk.contract.method import Method, NodeEnv
+from edge_sdk.contract.method import Labelled, Method, NodeEnv
 from edge_sdk.contract.round import Policy
 from edge_sdk.methods.shared.evaluation import Watched
 from tests.methods.fedal import logit_problems
@@ -43,6 +43,11 @@ class LeastSquares:
         correct = int((np.abs(self.a @ theta - self.b) < 1).sum())
         return {"samples": len(self.b), "correct": correct, "loss": self(theta)[0] * len(self.b)}
 
+    def labelled(self, every):
+        """Every so many of its rows with a sign to guess: class 1 where b is above zero."""
+        a, b = self.a[::every], self.b[::every]
+        return Labelled((b > 0).astype(np.int64), lambda theta: np.stack([np.zeros(len(b)), a @ theta], 1))
+
 
 def least_squares(seed=0, n=LAYOUT.size, rows=60):
     """Device -> its problem; all of different sizes, none a multiple of a batch."""
@@ -61,7 +66,8 @@ def envs_of(method: Method, settings, rounds: int, dtype=np.float64, **given) ->
     envs = {"aggregator": method.env(**common, sizes=SIZES)}
     envs |= {h: method.env(**common, sizes=dict.fromkeys(devices, 1)) for h, devices in TREE.items()}
     for d, problem in PROBLEMS.items():
-        envs[d] = method.env(**common, grad_fn=problem, samples=len(problem.b), score=problem.score)
+        own = dict(validation=problem.labelled(3), held_out=problem.labelled(2), own_classes=(0, 1))
+        envs[d] = method.env(**common, grad_fn=problem, samples=len(problem.b), score=problem.score, **own)
     if hasattr(method.env, "companions"):
         return logit_problems.with_companions(envs)
     if hasattr(method.env, "public"):

@@ -75,7 +75,7 @@ def one_close(settings, smooth_grad=None):
 
 
 PLAIN = fedal_settings.Env(seed=SEED, settings=OUTPUTS, public=Net((2,)).inputs(PUBLIC))
-ROWS = fedal_equations.public_rows(PLAIN, 0, 0)
+ROWS = fedal_equations.draw_public_rows(PLAIN, 0, 0)
 
 
 def logits_of_w(w):
@@ -216,4 +216,4 @@ def test_a_hospital_of_companions_only_is_refused():
 
 def test_a_model_of_another_layout_is_no_model():
     with pytest.raises(PeerError, match="model of round 3"):
-        companions_device.checked(LAYOUT, SharedModel(3, (1, 1), np.zeros(5)))
+        companions_device.check_model(LAYOUT, SharedModel(3, (1, 1), np.zeros(5)))

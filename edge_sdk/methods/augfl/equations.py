@@ -8,15 +8,15 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.augfl.messages import AugflModel
 from edge_sdk.methods.augfl.settings import NONE, SAMPLES, Env
 from edge_sdk.methods.shared import meta
-from edge_sdk.methods.shared.local import gradient
+from edge_sdk.methods.shared.local import steady_gradient
 
 
-def primal(theta: Vector, y: Vector, g: Vector, weight: float, rho: float) -> Vector:
+def primal_step(theta: Vector, y: Vector, g: Vector, weight: float, rho: float) -> Vector:
     """Eq. (11): theta_i = argmin <y + w G, theta_i - theta> + rho / 2 ||theta_i - theta||^2, with the old dual."""
     return theta - (y + weight * g) / rho
 
 
-def dual(theta: Vector, y: Vector, theta_i: Vector, rho: float) -> Vector:
+def dual_step(theta: Vector, y: Vector, theta_i: Vector, rho: float) -> Vector:
     """Eq. (12), with the new primal."""
     return y + rho * (theta_i - theta)
 
@@ -33,4 +33,4 @@ def meta_gradient(env: Env, theta: Vector, round: int, weight: float) -> tuple[f
     if weight == 0:
         return None, np.zeros_like(theta)
     support, query = meta.support_and_query(env, env.settings.support)
-    return meta.meta_gradient(gradient(env), env.settings, theta, support, query, round, env.hessian)
+    return meta.meta_gradient(steady_gradient(env, round), env.settings, theta, support, query, round, env.hessian)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -9,7 +10,15 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Send, Step
-from edge_sdk.methods.fedbcd.equations import ABLE, common_start, edge_update, local_steps, minibatches, pull
+from edge_sdk.methods.fedbcd.equations import (
+    ABLE,
+    BATCHES,
+    common_start,
+    draw_local_steps,
+    draw_minibatches,
+    edge_update,
+    pull,
+)
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import Env, OfflineEnv
 from edge_sdk.methods.shared import gather
@@ -49,8 +58,8 @@ def device_start(env: Env) -> Step:
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
     m: FedbcdModel = gather.expected(sender, message, FedbcdModel)
     h, z, gamma = env.settings, lowrank.unpack(env.layout, m.model), env.settings.weight(env.me)
-    steps = minibatches(env, h, m.round, local_steps(env, h, m.round))
-    x, before, loss = edge_update(gradient(env), h, s.x, s.before, steps, z, gamma)
+    steps = draw_minibatches(env, h, m.round, draw_local_steps(env, h, m.round))
+    x, before, loss = edge_update(gradient(env, m.round, BATCHES), h, s.x, s.before, steps, z, gamma)
     scores = training_scores(env, loss, {"global": z, "personal": s.x})
     return DeviceState(x, before), [Send(UP, Sum(gamma * x, gamma, 1, scores))]
 
@@ -76,12 +85,23 @@ def offline_device_close(env: OfflineEnv, s: DeviceState) -> Step:
 
 def train(env: OfflineEnv, s: DeviceState) -> DeviceState:
     """Algorithm 2: eq. (4) without the penalty."""
-    steps = local_steps(env, env.settings, s.trainings)
-    drawn = minibatches(env, env.settings, s.trainings, steps)
-    x, before, loss = edge_update(gradient(env), env.settings, s.x, s.before, drawn)
+    steps = draw_local_steps(env, env.settings, s.trainings)
+    drawn = draw_minibatches(env, env.settings, s.trainings, steps)
+    x, before, loss = edge_update(gradient(env, s.trainings, BATCHES), env.settings, s.x, s.before, drawn)
     return DeviceState(x, before, s.offline + 1, s.trainings + 1, steps, loss, s.ticks)
 
 
 def models(env: Env, s: DeviceState | None, m: FedbcdModel) -> dict[str, Vector]:
     z = lowrank.unpack(env.layout, m.model)
     return {"global": z} if s is None else {"global": z, "personal": s.x}
+
+
+def alone(env: Env, told: Callable[[int], None]) -> Vector:
+    """Eq. (4) on g_i alone, without the penalty, round after round, with the same draws of K and of batches."""
+    start = common_start(env)
+    x, before = start, start
+    for round in range(env.rounds):
+        steps = draw_minibatches(env, env.settings, round, draw_local_steps(env, env.settings, round))
+        x, before, _ = edge_update(gradient(env, round, BATCHES), env.settings, x, before, steps)
+        told(round + 1)
+    return x

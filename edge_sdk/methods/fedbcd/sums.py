@@ -10,17 +10,17 @@ from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Sum, Tally
 
 
-def remembers(env: Env) -> bool:
+def keeps_latest(env: Env) -> bool:
     return not isinstance(env.settings, OfflineSettings)
 
 
-def added(tally: Tally | None, parts: Mapping[str, Sum]) -> Tally | None:
+def add_all(tally: Tally | None, parts: Mapping[str, Sum]) -> Tally | None:
     for name in sorted(parts):
         tally = gather.add(tally, name, parts[name])
     return tally
 
 
-def with_start(env: Env, heard: Sum | None, weight: float, count: int) -> Sum | None:
+def add_unheard(env: Env, heard: Sum | None, weight: float, count: int) -> Sum | None:
     """A sum over `count` devices, of which some, with that weight, stand where all began."""
     if weight <= 0:
         return heard

@@ -20,7 +20,7 @@ def local_phase(env: Env, round: int, w: Vector, gamma: Vector) -> tuple[Vector,
     s, v = env.settings, w.copy()
     steps = batches(env.random(round, PHASE_I), env.samples, s.batch, s.local_epochs)
     damp, pull = s.weight_decay + 1 / s.eta_g, gamma + w / s.eta_g
-    return v, descend(gradient(env), v, steps, s.eta(round), damp=damp, pull=pull)
+    return v, descend(gradient(env, round, PHASE_I), v, steps, s.eta(round), damp=damp, pull=pull)
 
 
 def update_auxiliary(gamma: Vector, w: Vector, w_local: Vector, eta_g: float, share: float = 1.0) -> Vector:
@@ -35,7 +35,7 @@ def local_fusion(env: Env, round: int, w: Vector, p: Vector, epochs: int | None 
     steps = batches(env.random(round, PHASE_II), env.samples, s.batch, epochs)
     shrink = local_prox(s.personal_penalty, env.layout, p, s.mu * s.eta(round))
     damp = s.weight_decay if s.personal_weight_decay else 0.0
-    descend(gradient(env), p, steps, s.eta(round), damp=damp, base=w, prox=shrink)
+    descend(gradient(env, round, PHASE_II), p, steps, s.eta(round), damp=damp, base=w, prox=shrink)
     return p
 
 

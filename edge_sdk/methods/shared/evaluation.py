@@ -21,9 +21,9 @@ from typing import Any, ClassVar, get_type_hints
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.gather import Exact, expected, number, plus, split_number
+from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plus, split_number
 from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, judge_answer
-from edge_sdk.methods.shared.reports import Models, Progress, Report, judge
+from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_test
 from edge_sdk.methods.shared.scores import check_scores
 
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
@@ -132,7 +132,7 @@ def noted(env: NodeEnv, s: Watched, sender: str, message: Any) -> Watched:
 
 
 def sums_of(s: Watched) -> dict[str, float]:
-    return {name: number(value) for name, value in s.sums.items()}
+    return {name: bounded(number(value)) for name, value in s.sums.items()}
 
 
 # Roles ----------------------------------------------------------------------------------------------------------
@@ -180,8 +180,12 @@ def device(method: Method) -> Role:
     def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         models = method.models(env, s.inner, expected(UP, shown, kind))
         env = replace(env, score=env.judge or env.score if method.scorer is None else method.scorer(env, shown))
-        scores = Scores(round, judge(env, models))
-        return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models))] * final
+        ensemble = None if method.predicts is None else method.predicts(env, shown)
+        judged_by = env.held_out if env.test is None else env.validation
+        known = {} if ensemble is None else ensemble_sums(judged_by, models, ensemble)
+        sums = judge(env, models, known) | (judge_test(env, models, ensemble) if final else {})
+        scores = Scores(round, sums)
+        return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models, ensemble))] * final
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if isinstance(m, Evaluate):

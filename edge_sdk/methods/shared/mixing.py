@@ -42,7 +42,7 @@ def ring(names: Sequence[str]) -> list[Edge]:
     return list(zip(around, around[1:] + around[:1], strict=True))
 
 
-def edges_of(text: str) -> list[Edge]:
+def parse_edges(text: str) -> list[Edge]:
     """Pairs from "north~south, south~west".
 
     Raises:
@@ -55,9 +55,9 @@ def edges_of(text: str) -> list[Edge]:
     return [(a, b) for a, b in pairs]
 
 
-def named(graph: str) -> set[str]:
+def list_names(graph: str) -> set[str]:
     """The hospitals that the text of a graph names."""
-    return set() if graph in GRAPHS else {name for edge in edges_of(graph) for name in edge}
+    return set() if graph in GRAPHS else {name for edge in parse_edges(graph) for name in edge}
 
 
 def matrix(graph: str, names: Sequence[str], members: Sequence[str]) -> Matrix:
@@ -70,10 +70,10 @@ def matrix(graph: str, names: Sequence[str], members: Sequence[str]) -> Matrix:
         return complete(members)
     if graph == "identity":
         return np.eye(len(members))
-    return metropolis(members, ring(names) if graph == "ring" else edges_of(graph))
+    return metropolis(members, ring(names) if graph == "ring" else parse_edges(graph))
 
 
-def checked(a: Matrix) -> Matrix:
+def check_matrix(a: Matrix) -> Matrix:
     """The same matrix.
 
     Raises:

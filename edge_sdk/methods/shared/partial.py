@@ -94,7 +94,7 @@ def descended(
     Returns:
         theta (n,), and the mean loss of the batches (None where there was no batch).
     """
-    s, after, grad_fn = env.settings, theta.copy(), gradient(env)
+    s, after, grad_fn = env.settings, theta.copy(), gradient(env, round, purpose)
     v = after if where is None else parts.taken(theta, where)
     at = grad_fn if where is None else parts.along(grad_fn, theta, where)
     steps = batches(env.random(round, purpose), env.samples, s.batch, epochs)

@@ -14,7 +14,10 @@ from math import isfinite
 from edge_sdk.algebra.classification import BINS, MOST_CLASSES
 
 LARGEST = 2.0**32
-MODELS = ("global", "personal", "unseen", "companion")
+MODELS = ("global", "personal", "unseen", "companion", "local")
+TEST = (
+    "test_"  # before a score of the last evaluation that is on test samples, where the others are on validation samples
+)
 METRICS = ("correct", "accuracy", "loss", "samples", "devices")
 STAGES = ("started", "trained", "settled")  # of FedAL, around which it measures what is forgotten
 
@@ -28,7 +31,7 @@ OTHERS = {
 }
 NAMES = SIGNED | OTHERS | {f"{model}_{metric}" for model in MODELS for metric in METRICS}
 HISTOGRAM = re.compile(rf"({'|'.join(MODELS)})_auc:(\d{{1,4}}):[01]:(\d{{1,4}})")
-MOST = len(NAMES) + len(MODELS) * MOST_CLASSES * 2 * BINS
+MOST = 2 * (len(NAMES) + len(MODELS) * MOST_CLASSES * 2 * BINS)
 SLACK = 1e-6  # relative: sums of fractions are rounded
 
 
@@ -43,15 +46,21 @@ def check_scores(scores: Mapping[str, float], count: float = LARGEST) -> None:
     """
     if len(scores) > MOST:
         raise ValueError(f"{len(scores)} scores, there are at most {MOST}")
-    for name, value in scores.items():
-        if name not in NAMES:
-            check_histogram(name)
-        if not (isfinite(value) and abs(value) <= LARGEST):
-            raise ValueError(f"score {name!r} = {value} is not finite or above {LARGEST:.0f}")
-        if value < 0 and name not in SIGNED:
-            raise ValueError(f"score {name!r} = {value} is below 0")
-        if value > (most := most_of(name, scores, count)) + SLACK * (1 + most):
-            raise ValueError(f"score {name!r} = {value:g}, of these devices and samples it is at most {most:g}")
+    apart = {name.removeprefix(TEST): value for name, value in scores.items() if name.startswith(TEST)}
+    for part in (apart, {name: value for name, value in scores.items() if not name.startswith(TEST)}):
+        for name, value in part.items():
+            check_score(name, value, part, count)
+
+
+def check_score(name: str, value: float, scores: Mapping[str, float], count: float) -> None:
+    if name not in NAMES:
+        check_histogram(name)
+    if not (isfinite(value) and abs(value) <= LARGEST):
+        raise ValueError(f"score {name!r} = {value} is not finite or above {LARGEST:.0f}")
+    if value < 0 and name not in SIGNED:
+        raise ValueError(f"score {name!r} = {value} is below 0")
+    if value > (most := most_of(name, scores, count)) + SLACK * (1 + most):
+        raise ValueError(f"score {name!r} = {value:g}, of these devices and samples it is at most {most:g}")
 
 
 def check_histogram(name: str) -> None:

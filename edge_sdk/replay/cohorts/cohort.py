@@ -32,6 +32,7 @@ class Cohort:
         generated: not measured on anybody.
         tables: writes the data files into a directory, and returns the [data] tables that name them.
         public: float32 (P, ...), inputs that all devices know; None: there are none.
+        notes: what a person should know of how these devices were chosen, a sentence each.
     """
 
     summary: str
@@ -42,6 +43,7 @@ class Cohort:
     generated: bool
     tables: Callable[[Path, Wanted], Tables]
     public: Floats | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def devices(self) -> tuple[str, ...]:

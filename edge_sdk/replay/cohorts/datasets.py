@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edge_sdk.data.patients import Patients, store_patients
-from edge_sdk.data.samples import label_samples, store_samples
+from edge_sdk.data.samples import check_shares, label_samples, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, Tables, Wanted
@@ -29,6 +30,8 @@ class Dealing:
         judge: "own": each device is judged on test samples of its own label mix; "global": each on all of them.
         tests: most of the test samples that a device is judged on; 0: all.
         held_out: share of the samples that is kept for judging, where the data set does not say itself what is.
+        validation: share of the samples on which choices are made, apart from both; 0: there are none. Divided samples
+            have none.
         public: training samples that nobody gets: all devices know their inputs, and no labels. 0: none.
         reserved: the first training samples, which nobody gets either: the aggregator's own. 0: none.
     """
@@ -39,6 +42,7 @@ class Dealing:
     judge: str = "own"
     tests: int = 0
     held_out: float = 0.2
+    validation: float = 0.2
     public: int = 0
     reserved: int = 0
 
@@ -49,16 +53,24 @@ class Dealing:
             raise UsageError(f"--samples {self.samples} --tests {self.tests}: how many at most, or 0 for all")
         if self.public < 0:
             raise UsageError(f"--public {self.public}: how many, or 0 for none")
+        check_shares(self.validation, self.held_out)
         if self.judge not in ("own", "global"):
             raise UsageError(f"--judge {self.judge}: own or global")
 
 
 @dataclass(frozen=True)
-class Share:
-    """Rows of the table that a device trains on, and is judged on."""
+class DeviceRows:
+    """Rows of the table that a device has.
+
+    Attributes:
+        train: rows that it trains on.
+        held_out: rows that it is judged by.
+        validation: rows that choices are made on.
+    """
 
     train: Rows
     held_out: Rows
+    validation: Rows
 
 
 def cohort_of_dataset(spec: str, hospitals: int, seed: int, how: Dealing, splits: bool = False) -> Cohort:
@@ -70,11 +82,15 @@ def cohort_of_dataset(spec: str, hospitals: int, seed: int, how: Dealing, splits
     own = datasets.reserve_rows(table, how.reserved)
     train, test = np.setdiff1d(train, own), np.setdiff1d(test, own)
     common, train = set_apart(train, how.public, seed)
-    shares = deal_shares(table, train, test, hospitals, seed, how)
+    validation = train[:0]
+    has_validation = how.validation > 0 and not splits
+    if has_validation:
+        train, validation = datasets.hold_out_of(table, train, how.validation / (1 - how.held_out), seed)
+    shares = deal_shares(table, train, test, validation, hospitals, seed, how)
     tree = {hospital: tuple(devices) for hospital, devices in shares.items()}
 
     def tables(directory: Path, wanted: Wanted) -> Tables:
-        return write_samples(directory, lambda node: reshape_samples(held, wanted(node)), table, shares)
+        return write_samples(directory, lambda node: reshape_samples(held, wanted(node)), table, shares, has_validation)
 
     summary = f"{sum(map(len, tree.values()))} devices in {len(tree)} hospitals, {describe_shares(shares)}"
     shapes = {key: x.shape[1:] for key, x in held.items()}
@@ -108,22 +124,26 @@ def name_inputs(table: Table, splits: bool) -> dict[str, Floats]:
 
 
 def deal_shares(
-    table: Table, train: Rows, test: Rows, hospitals: int, seed: int, how: Dealing
-) -> dict[str, dict[str, Share]]:
+    table: Table, train: Rows, test: Rows, validation: Rows, hospitals: int, seed: int, how: Dealing
+) -> dict[str, dict[str, DeviceRows]]:
     """Deals the samples out: hospital -> device -> its share; the same for the same seed."""
-    majority = DATASETS[table.name].majority
-    y = table.y[train]
+    majority, y, own = DATASETS[table.name].majority, table.y[train], how.judge == "own"
     dealt = datasets.deal_rows(y, how.deal, hospitals, how.devices, majority, seed)
     flat = [rows for devices in dealt for rows in devices]
-    own = how.judge == "own"
     judged = datasets.match_tests(y, table.y[test], flat, seed) if own else [np.arange(len(test))] * len(flat)
-    found: dict[str, dict[str, Share]] = {}
+    chosen = datasets.match_tests(y, table.y[validation], flat, seed)
+    found: dict[str, dict[str, DeviceRows]] = {}
     for i, (mine, tests) in enumerate(zip(flat, judged, strict=True)):
         hospital, device = divmod(i, how.devices)
-        some = datasets.draw_some(mine, how.samples, seed, i), datasets.draw_some(tests, how.tests, seed, i * own, 1)
-        found.setdefault(f"hospital-{hospital + 1}", {})[name_device(hospital, device, how.devices)] = Share(
-            train[some[0]], test[some[1]]
+        trained, tested = (
+            datasets.draw_some(mine, how.samples, seed, i),
+            datasets.draw_some(tests, how.tests, seed, i * own, 1),
         )
+        # With few samples to train on (--samples) there are also few to choose by: labels are what is scarce.
+        most = ceil(how.samples * how.validation / (1 - how.held_out - how.validation))
+        picked = datasets.draw_some(chosen[i], most, seed, i, 2)
+        rows = DeviceRows(train[trained], test[tested], validation[picked])
+        found.setdefault(f"hospital-{hospital + 1}", {})[name_device(hospital, device, how.devices)] = rows
     return found
 
 
@@ -132,7 +152,7 @@ def name_device(hospital: int, device: int, devices: int) -> str:
     return f"h{hospital + 1}-{device + 1:0{len(str(devices))}}"
 
 
-def describe_shares(shares: Mapping[str, Mapping[str, Share]]) -> str:
+def describe_shares(shares: Mapping[str, Mapping[str, DeviceRows]]) -> str:
     """How many samples devices have, in words."""
     every = [share for devices in shares.values() for share in devices.values()]
     trained, judged = ([len(getattr(p, key)) for p in every] for key in ("train", "held_out"))
@@ -148,7 +168,8 @@ def write_samples(
     directory: Path,
     held_by: Callable[[str], Mapping[str, Floats]],
     table: Table,
-    shares: Mapping[str, Mapping[str, Share]],
+    shares: Mapping[str, Mapping[str, DeviceRows]],
+    has_validation: bool,
 ) -> dict[str, dict[str, Any]]:
     """Writes a file for each holder of data: a device's samples, and a hospital's features of them where it has some.
 
@@ -161,10 +182,9 @@ def write_samples(
             held = held_by(device)
             x = held.get("x.device", held.get("x"))
             assert x is not None
-            train, judged = (
-                label_samples(x[rows], table.y[rows], table.classes) for rows in (share.train, share.held_out)
-            )
-            found[device] = {"samples": store_samples(directory / f"{device}.npz", train, judged).resolve()}
+            parts = (share.train, share.held_out, share.validation)[: 3 if has_validation else 2]
+            samples = (label_samples(x[rows], table.y[rows], table.classes) for rows in parts)
+            found[device] = {"samples": store_samples(directory / f"{device}.npz", *samples).resolve()}
         held = held_by(hospital)
         if "x.hospital" in held:
             patients = gather_patients(held["x.hospital"], table, devices)
@@ -172,7 +192,7 @@ def write_samples(
     return found
 
 
-def gather_patients(x: Floats, table: Table, devices: Mapping[str, Share]) -> Patients:
+def gather_patients(x: Floats, table: Table, devices: Mapping[str, DeviceRows]) -> Patients:
     """Gathers what a hospital holds of its devices' samples, in the order of the devices' own files."""
     train = np.concatenate([share.train for share in devices.values()])
     judged = np.concatenate([share.held_out for share in devices.values()])

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from edge_sdk.contract.run import checked_name
-from edge_sdk.data.traces import Trace, cut_windows, load_folder
+from edge_sdk.data.samples import check_shares, labelled_part
+from edge_sdk.data.traces import Trace, cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
 from edge_sdk.replay.datasets.table import Floats
@@ -20,7 +21,7 @@ class Cutting:
     """The way in which traces become samples, as the command line says it.
 
     Attributes:
-        label, window, stride, gap, held_out: as in `edge_sdk.data.samples.Cut`.
+        label, window, stride, gap, held_out, validation, labelled: as in `edge_sdk.data.samples.Cut`.
         public: windows whose inputs, without labels, all devices know. They are of persons who are no devices. 0: none.
         reserved: traces, the last ones by name, of persons who are no devices either: the aggregator's own. 0: none.
     """
@@ -29,28 +30,60 @@ class Cutting:
     window: int = 64
     stride: int = 32
     gap: float = 0.5
-    held_out: float = 0.3
+    held_out: float = 0.2
+    validation: float = 0.2
+    labelled: float = 0.0
     public: int = 0
     reserved: int = 0
 
     def __post_init__(self) -> None:
+        check_shares(self.validation, self.held_out)
         if self.public < 0:
             raise UsageError(f"--public {self.public}: how many, or 0 for none")
 
 
 def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> Cohort:
-    """Forms a cohort with one device for each trace, but for those whose windows are public or reserved."""
-    traces, public = take_public(drop_reserved(load_folder(folder, label=how.label), how.reserved), seed, how)
+    """Forms a cohort with one device for each trace, but for those that are too short, public or reserved.
+
+    Raises:
+        UsageError: a trace cannot be read, or none is left for a device.
+    """
+    every, skipped = skip_short(drop_reserved(load_folder(folder, label=how.label), how.reserved), how)
+    traces, public = take_public(every, seed, how)
     names = [checked_name(t.name, "device name (from the file's)") for t in traces]
     tree = {f"hospital-{h + 1}": tuple(sorted(names)[h::hospitals]) for h in range(min(hospitals, len(names)))}
     first = traces[0]
-    kinds = f"{len(first.classes)} classes, {first.rate_hz:.0f} Hz"
-    summary = f"{len(traces)} devices in {len(tree)} hospitals, {kinds}"
-    shapes = {"x": (len(first.channels), how.window)}
-    generated = (folder / MARK).is_file()  # these traces say so of themselves
+    lent = [f"{t.name} lends its windows as public inputs, and is no device" for t in every if t.name not in names]
     return Cohort(
-        summary, tree, first.classes, shapes, False, generated, lambda *_: trace_tables(folder, traces, how), public
+        summary=f"{len(traces)} devices in {len(tree)} hospitals, {len(first.classes)} classes, {first.rate_hz:.0f} Hz",
+        tree=tree,
+        classes=first.classes,
+        shapes={"x": (len(first.channels), how.window)},
+        reshape=False,
+        generated=(folder / MARK).is_file(),  # the generator leaves that file beside its traces
+        tables=lambda *_: trace_tables(folder, traces, how),
+        public=public,
+        notes=(*skipped, *lent),
     )
+
+
+def skip_short(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, ...], list[str]]:
+    """Leaves out traces that are too short for a training and a test part; returns the others, and the reasons.
+
+    Raises:
+        UsageError: all are too short.
+    """
+    long, reasons = list[Trace](), list[str]()
+    for trace in traces:
+        try:
+            cuts = cut_windows(trace, window=how.window, stride=how.stride, gap=how.gap)
+            labelled_part(split(cuts, held_out=how.held_out)[0], round(how.labelled * trace.rate_hz))
+            long.append(trace)
+        except UsageError as error:
+            reasons.append(f"warning: skipped {error}")
+    if not long:
+        raise UsageError(reasons[0].removeprefix("warning: skipped "))
+    return tuple(long), reasons
 
 
 def drop_reserved(traces: tuple[Trace, ...], reserved: int) -> tuple[Trace, ...]:

@@ -78,13 +78,26 @@ def hold_out(table: Table, share: float = 0.2, seed: int = 0, by: str = "source"
         return np.flatnonzero(~table.test), np.flatnonzero(table.test)
     if by not in ("source", "sample") or not 0 < share < 1:
         raise UsageError(f"held out: a share of {share} by {by!r}; it is between 0 and 1, by source or by sample")
-    unit, random = table.source if by == "source" else np.arange(len(table)), np.random.default_rng([seed, 1])
-    test = np.zeros(len(table), bool)
+    unit = table.source if by == "source" else np.arange(len(table))
+    return choose_units(table, np.arange(len(table)), unit, share, np.random.default_rng([seed, 1]))
+
+
+def hold_out_of(table: Table, rows: Rows, share: float, seed: int = 0) -> tuple[Rows, Rows]:
+    """Divides some rows again, by whole recordings: rows that remain, and the same share of each class."""
+    return choose_units(table, rows, table.source, share, np.random.default_rng([seed, 12]))
+
+
+def choose_units(
+    table: Table, rows: Rows, unit: Labels, share: float, random: np.random.Generator
+) -> tuple[Rows, Rows]:
+    """Rows that remain, and those of a share of each class's units, which are drawn."""
+    y, unit = table.y[rows], unit[rows]
+    test = np.zeros(len(rows), bool)
     for c in range(len(table.classes)):
-        units = np.unique(unit[table.y == c])
+        units = np.unique(unit[y == c])
         chosen = random.permutation(units)[: round(share * len(units))]
-        test |= np.isin(unit, chosen) & (table.y == c)
-    return np.flatnonzero(~test), np.flatnonzero(test)
+        test |= np.isin(unit, chosen) & (y == c)
+    return rows[~test], rows[test]
 
 
 def reserve_rows(table: Table, count: int) -> Rows:

@@ -179,7 +179,7 @@ def test_second_moments_are_unbiased_over_the_draws(monkeypatch):
     found, exact = [], []
     for pair in combinations(data["h0"], 2):
         monkeypatch.setattr(hsgd_hospital, "sample", lambda env, among, *seed, pair=pair: pair)
-        found.append(hsgd_hospital.moments(env, s, (w, a), stacked, np.arange(4)))
+        found.append(hsgd_hospital.measure_moments(env, s, (w, a), stacked, np.arange(4)))
         some = [d in pair for d in data["h0"]]
         exact.append([(g**2).sum() for g in NET.hospital(w, a, stacked[some], whole[some])[1:]])
     assert np.allclose(np.mean(found, 0), np.mean(exact, 0))
