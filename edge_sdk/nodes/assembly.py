@@ -51,7 +51,7 @@ def augmentation_of(run: Run) -> Augment:
         UsageError: a wrong setting, or a method whose devices do not train on gradients of their own loss alone.
     """
     how = from_mapping(Augment, run.augment, "run.augment")
-    if how.changes and METHODS[run.method].kernels != "plain":
+    if how.changes and not family_of(run).augments:
         raise UsageError(f"run.augment: method {run.method} trains on outputs or parts of models, not on windows alone")
     return how
 
