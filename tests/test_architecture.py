@@ -38,7 +38,7 @@ PURE = (
     "wire.codec",
     "wire.frames",
     "wire.topics",
-    "replay.charts",
+    "replay.reports.charts",
 )
 METHODS_STDLIB = {
     "__future__",
