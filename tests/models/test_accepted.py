@@ -39,7 +39,7 @@ class Cancelled(nn.Module):
 
 def test_constants_are_as_exact_as_torchs():
     torch.manual_seed(0)
-    assert measure_error(Scores(), (6, 8)) <= 1e-9
+    assert measure_error(Scores(), (6, 8)) <= 1e-8  # 3e-7 with the number rounded to float32
 
 
 @pytest.mark.parametrize(
