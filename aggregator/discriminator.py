@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.methods.fedal.discriminator import Kernels, Mask, Widths
+from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels, Mask, Widths
 from edge_sdk.methods.fedal.distillation import Floats, Labels
 
 
@@ -29,7 +29,7 @@ def payoffs(
 def tensors(
     device: str, w: Vector, f: Floats, who: Labels, there: Mask
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """All of them where the work is done, in the element type of w."""
+    """The arrays as tensors on the device "cpu" or "cuda"; floats have the element type of w."""
     of_w = torch.tensor(w, device=device)
     rest = torch.tensor(who.astype(np.int64), device=device), torch.tensor(there, device=device)
     return of_w, torch.tensor(f.astype(w.dtype), device=device), *rest
@@ -56,6 +56,6 @@ def feedback(
     return payoff.detach().cpu().numpy(), g.cpu().numpy(), right.cpu().numpy()
 
 
-def kernels(device: str) -> Kernels:
-    """On "cpu" or "cuda"."""
-    return Kernels(partial(ascent, device), partial(feedback, device))
+def kernels(device: str) -> DiscriminatorKernels:
+    """The discriminator's kernels on the device "cpu" or "cuda"."""
+    return DiscriminatorKernels(partial(ascent, device), partial(feedback, device))

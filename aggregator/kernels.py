@@ -20,7 +20,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def processor(device: str) -> str:
-    """The word for torch: "cpu" or "cuda"; "auto" is a GPU where there is one.
+    """The name of a processor for torch, "cpu" or "cuda"; "auto" is a GPU where there is one.
 
     Raises:
         UsageError: another word, or a GPU is asked for and there is none.
@@ -41,10 +41,10 @@ def svt(x: Vector, threshold: float, device: str = "auto") -> Svd:
 
 
 def kernels_for(env: type, device: str = "auto") -> dict[str, Any]:
-    """The kernels that an env type has room for, by field name.
+    """The kernels that an env has fields for: {"svt": ..., "discriminator": ...} or less.
 
     Raises:
-        UsageError: that device is not here.
+        UsageError: there is no such device, or it is not in this machine.
     """
     where = processor(device)
     there = {"svt": partial(svt, device=where), "discriminator": discriminator.kernels(where)}

@@ -16,7 +16,8 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.serve import counted, serve, traffic, write_json
+from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
+from edge_sdk.nodes.serve import serve
 from edge_sdk.nodes.service_files import AggregatorFile
 from edge_sdk.nodes.settings import read_toml
 from hardware.probe import peak_memory_mb
@@ -38,11 +39,11 @@ def serve_aggregator(path: Path, once: bool) -> None:
     began = time.monotonic()
 
     def note() -> None:
-        write_json(file.directory / "ledger.json", ledger(aggregator))
+        write_json(file.directory / "ledger.json", list_traffic(aggregator))
 
     serve([aggregator], once=True, meanwhile=note, ports=[file.wire.metrics_port])
     if aggregator.finished.is_set():
-        write_json(file.directory / "result.json", result(aggregator, time.monotonic() - began))
+        write_json(file.directory / "result.json", make_result(aggregator, time.monotonic() - began))
 
 
 def aggregator_of(file: AggregatorFile) -> Aggregator:
@@ -69,24 +70,24 @@ def aggregator_of(file: AggregatorFile) -> Aggregator:
     )
 
 
-def ledger(aggregator: Aggregator) -> dict[str, Any]:
+def list_traffic(aggregator: Aggregator) -> dict[str, Any]:
     """What has crossed the aggregator's lines so far."""
-    down = {hospital: traffic(aggregator.runtime.counters, hospital) for hospital in aggregator.hospitals}
-    return {"aggregator": aggregator.name, "down": down, **counted(aggregator.runtime)}
+    down = {hospital: count_bytes(aggregator.runtime.counters, hospital) for hospital in aggregator.hospitals}
+    return {"aggregator": aggregator.name, "down": down, **list_counters(aggregator.runtime)}
 
 
-def result(aggregator: Aggregator, seconds: float) -> dict[str, Any]:
+def make_result(aggregator: Aggregator, seconds: float) -> dict[str, Any]:
     """What the aggregator can tell at the end of a run."""
     return {
         "run": aggregator.job.id,
         "seconds": round(seconds, 2),
         "peak_memory_mb": round(peak_memory_mb(), 1),
         "counters": dict(aggregator.runtime.counters.totals()),
-        "model": described_model(aggregator),
+        "model": describe_model(aggregator),
     }
 
 
-def described_model(aggregator: Aggregator) -> dict[str, Any]:
+def describe_model(aggregator: Aggregator) -> dict[str, Any]:
     """Size of the final model, and the rank of each layer that has a matrix form. Devices may have their own: 0."""
     if aggregator.global_model() is None:
         return {"parameters": 0, "parameters_sent": 0, "ranks": {}, "full_ranks": {}}

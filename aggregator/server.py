@@ -21,7 +21,7 @@ import numpy as np
 
 from aggregator.kernels import kernels_for, processor
 from aggregator.metrics import Metrics
-from aggregator.private_model.table import given, regulariser_of, warnings_of
+from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
@@ -31,9 +31,10 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.reports import Event, Report
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.assembly import assembly, check_bundle, family_of, method_of, place
+from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import DEFAULTS, Wire
@@ -49,7 +50,7 @@ class Aggregator:
         directory: where it keeps its state and writes its results.
         run: the training job.
         hospitals: name -> number of its devices (M, the number of all devices, is their sum).
-        companions: name -> how many of these take part with outputs only, in a run that has such.
+        companions: name -> how many of these take part with outputs only, in a run of the companions family.
         public: file of the public inputs, for such a run.
         deadline: seconds after which a round ends with the hospitals that have answered.
         quorum: hospitals without which a round does not end.
@@ -92,7 +93,7 @@ class Aggregator:
         parts = AggregatorParts(
             run=run, bundle=self.bundle, hospitals=self.hospitals, companions=companions or {}, public=public
         )
-        self.own = {**given(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
+        self.own = {**give_regulariser(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
         start = self.assemble(run)
         start.role.start(start.env)  # pure: what it finds wrong with the settings is said now
         for warning in warnings_of(run, self.hospitals, regulariser, self.bundle.theta0):
@@ -107,7 +108,7 @@ class Aggregator:
             broker=broker,
             run=run,
             assemble=self.assemble,
-            told=self.told,
+            told=self.receive_event,
             wait_for=wait_for,
             log=self.log,
             **wire.options(broker),
@@ -121,44 +122,53 @@ class Aggregator:
         self.runtime.stop()
 
     def assemble(self, run: Run) -> Assembly:
+        """This aggregator's part in a run: role, env and codecs."""
         check_bundle(run, self.bundle, "aggregator")
         parts = {**kernels_for(method_of(run).env, self.device), **self.own}
-        self.place: NodeEnv = place(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **parts)
-        return assembly(run, "aggregator", self.place, self.deadline, self.quorum)
+        self.own_env: NodeEnv = make_env(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **parts)
+        return make_assembly(run, "aggregator", self.own_env, self.deadline, self.quorum)
 
-    def told(self, number: int, message: Any) -> None:
-        """A round, an evaluation or the end: into the metrics, once."""
+    def receive_event(self, number: int, message: Any) -> None:
+        """Write an event into the metrics, save the model where there is a new one, and pass the event on.
+
+        The runtime calls this after its commit, and again if the process dies before it notes that it has; `Metrics`
+        drops the repetition.
+        """
         if isinstance(message, Event):
-            more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.sent()}
+            more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.count_sent()}
             self.metrics.add(number, {**message.to_metrics(), **more})
             self.log.info("%s: %s", self.name, message.to_sentence())
         if isinstance(message, (Report, Finished)):
             self.save_model()
+        if isinstance(message, Refused):
+            self.log.warning("%s: an answer of %s was not counted: %s", self.name, message.sender, message.reason)
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):
             self.finished.set()
 
-    def sent(self) -> int | None:
-        """How many numbers the newest model is as it travels; None where it does not travel packed."""
-        packed = getattr(self.shown(), "model", None)
+    def count_sent(self) -> int | None:
+        """The number of numbers in the newest model as it travels; None where it does not travel packed."""
+        shown = self.show()
+        packed = getattr(getattr(shown, "shown", shown), "model", None)  # settling wraps it in a message of its own
         return lowrank.floats(self.bundle.layout, packed.ranks) if isinstance(packed, Packed) else None
 
-    def node_state(self) -> Any:
+    def read_state(self) -> Any:
+        """The role's state at this moment."""
         assert self.runtime.node is not None  # told is called within a run
         return self.runtime.node.record.state
 
-    def shown(self) -> Any:
+    def show(self) -> Any:
         """The newest global model, as the method shows it."""
-        return method_of(self.job).show(self.place, self.node_state())
+        return method_of(self.job).show(self.own_env, self.read_state())
 
     def global_model(self) -> Vector | None:
         """theta (n,) of what was shown last; None where every device has a model of its own."""
-        return method_of(self.job).models(self.place, None, self.newest).get("global")
+        return method_of(self.job).models(self.own_env, None, self.newest).get("global")
 
     def save_model(self) -> None:
-        """The newest global model, in place of the one before; nothing where there is none."""
-        layout, self.newest = self.bundle.layout, self.shown()
+        """Write the newest global model in place of the one before; nothing, where there is none."""
+        layout, self.newest = self.bundle.layout, self.show()
         theta = self.global_model()
         if theta is None:
             return
@@ -168,6 +178,7 @@ class Aggregator:
 
 
 def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
+    """The hospitals, once each has a name that may be used and at least one device."""
     if not hospitals:
         raise UsageError("hospitals: none named; expected at least one, as name = number of its devices")
     for name, devices in hospitals.items():

@@ -28,12 +28,12 @@ import numpy as np
 import torch
 
 from aggregator.private_model.pretrain import Pretraining, pretrain
-from aggregator.private_model.table import given, regulariser_of
+from aggregator.private_model.table import give_regulariser, regulariser_of
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Loopback, Weather
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import Method
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.augfl.method import Settings as AugFL
+from edge_sdk.methods.augfl.settings import Settings as AugFL
 from edge_sdk.methods.fedavg import Settings as FedAvg
 from edge_sdk.methods.perfedavg import Settings as PerFedAvg
 from edge_sdk.methods.shared import meta
@@ -47,12 +47,12 @@ from models.ir.spec import Spec
 from models.zoo import ZOO
 
 DEVICES, TRAINING, HOSPITALS = 50, 40, 4
-CALM = Weather(repeat=0.0)
+CALM = NetworkFaults(repeat=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What depends on the data.
+    """The sizes and rates that differ between data sets.
 
     Attributes:
         server: how many samples are the aggregator's.
@@ -78,7 +78,7 @@ class Setup:
 
     @property
     def step(self) -> float:
-        """Of the global model: that of AugFL, so that only the method differs."""
+        """Step size of the global model of Per-FedAvg: AugFL's, so that only the method differs."""
         return 1 / (TRAINING * self.rho)
 
 
@@ -115,8 +115,12 @@ SETUPS = {
 
 @dataclass(frozen=True)
 class Data:
-    """Attributes: device -> its samples; classes. others, truth: the same of test samples of its classes, for those
-    devices that do not train."""
+    """The samples of all devices.
+
+    Attributes:
+        x, y: device -> its samples, and their classes.
+        others, truth: device -> test samples of its classes, and their classes; of those devices that do not train.
+    """
 
     x: Mapping[str, np.ndarray]
     y: Mapping[str, np.ndarray]
@@ -147,7 +151,7 @@ Job = tuple[Method, Any, float]
 
 
 def jobs(setup: Setup, samples: int) -> dict[str, Job]:
-    """What is compared; all of it at the largest M, the main ones at each."""
+    """The methods that are compared: all of them at the largest M, the main ones at each."""
     mini_batches = FedAvg(eta_l=setup.rate, decay=1.0, weight_decay=0.0, batch=10, local_epochs=1)
     per = PerFedAvg(alpha=setup.alpha, eta_l=setup.step)
     aug = AugFL(alpha=setup.alpha, rho=setup.rho, upload="u")
@@ -189,7 +193,7 @@ def trained(
     """Accuracies on the devices that did not train."""
     method, settings, weight = job
     pull = regulariser_of(replace(private, weight=weight), model.bundle, seed, "cpu")
-    tree, envs = envs_of(method, settings, model, data, rounds, seed, given(method.env, pull))
+    tree, envs = envs_of(method, settings, model, data, rounds, seed, give_regulariser(method.env, pull))
     net = Loopback(method, tree, envs, {}, seed, CALM)
     net.run()
     theta = lowrank.unpack(model.layout, net.nodes["aggregator"].record.state.model)
@@ -213,7 +217,13 @@ def judged(theta: np.ndarray, model: Model, data: Data, envs: Mapping[str, Any],
 
 @dataclass(frozen=True)
 class Prepared:
-    """What does not depend on M. Attributes: rows: for devices. test: for nobody. accuracy: of the private model."""
+    """What is the same for each M.
+
+    Attributes:
+        rows: of the table, for devices.
+        test: rows that nobody trains on.
+        accuracy: of the private model.
+    """
 
     table: datasets.Table
     rows: np.ndarray
@@ -225,8 +235,8 @@ class Prepared:
 
 def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
     table = datasets.load(spec)
-    train, test = datasets.held_out(table, seed=seed)
-    table = datasets.standardised(table, train, datasets.DATASETS[table.name].together)
+    train, test = datasets.hold_out(table, seed=seed)
+    table = datasets.standardise(table, train, datasets.DATASETS[table.name].together)
     shape = tuple(int(d) for d in table.x.shape[1:])
     shape, classes = (int(np.prod(shape)),) if setup.flat else shape, len(table.classes)
     torch.manual_seed(seed)
@@ -242,7 +252,7 @@ def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
         Pretraining(data=spec, out=directory, rows=setup.server, seed=seed, device="cpu", **more), lambda text: None
     )
     private = replace(read_toml(directory / "private.toml", Private), every="batch", options={"tau": setup.tau})
-    rows = np.setdiff1d(train, datasets.reserved(table, setup.server))
+    rows = np.setdiff1d(train, datasets.reserve_rows(table, setup.server))
     return Prepared(table, rows, test, Model(directory / "small.bundle"), private, found["accuracy"])
 
 
@@ -283,7 +293,7 @@ def main() -> None:
 
 
 def missing(found: Found, setup: Setup, samples: int, seed: int, only: Sequence[str] | None) -> dict[str, Job]:
-    """What is wanted and has not been run."""
+    """The wanted methods that have not been run yet."""
     done = found.setdefault(f"M = {samples}", {})
     wanted = {name: job for name, job in jobs(setup, samples).items() if only is None or name in only}
     return {name: job for name, job in wanted.items() if str(seed) not in done.get(name, {})}
@@ -308,7 +318,7 @@ def one_seed(
 
 
 def before(file: Path | None, setup: Setup) -> Found:
-    """What an interrupted run has left behind."""
+    """Reads the figures of an interrupted run."""
     if file is None or not file.is_file():
         return {}
     kept = json.loads(file.read_text())

@@ -1,7 +1,7 @@
-"""What HSGD and its baselines send and how long that takes: every message of a run, the paper's formula, its clock.
+"""The traffic of HSGD and its baselines and the time it takes: every message of a run, the paper's formula, its clock.
 
-The paper's cost (19) counts four of the hops between sensor and cloud, and of some only a part. `ledger` lists all of
-them with a mark on those that the paper counts; restricted to these it equals the formula (a test holds that).
+The paper's cost (19) counts four of the hops between sensor and cloud, and of some only a part. `list_messages` lists
+all of them and marks those that the paper counts; a test checks that the sum of these is the paper's formula.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edge_sdk.contract.kernels import Split
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd.compression import PAPER_KEEP
-from edge_sdk.methods.hsgd.settings import Split
 
 BYTES = 4
-"""Of a number."""
+"""Size of a number."""
 
 
 @dataclass(frozen=True)
-class Message:
-    """What crosses one hop at one time, for a whole group.
+class HopMessage:
+    """One transfer over one hop, for a whole group.
 
     Attributes:
         t: iteration.
@@ -42,7 +42,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a run sends per event.
+    """The sizes that decide what a run sends.
 
     Attributes:
         split: sizes of the model.
@@ -59,56 +59,61 @@ class Traffic:
     everybody: bool = False
 
 
-def ledger(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> Iterator[Message]:
-    """All messages of a run with these (P, Q), one pair for each global round."""
+def list_messages(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> Iterator[HopMessage]:
+    """Lists all messages of a run.
+
+    Args:
+        rounds: (P, Q) of each global round.
+    """
     t = 0
     for P, Q in rounds:
         if Q < 1 or P % Q:
             raise UsageError(f"P = {P}, Q = {Q}: P is a multiple of Q")
         for m in range(len(traffic.groups)):
-            yield from downward(traffic, m, t)
+            yield from send_model(traffic, m, t)
             for s in range(t, t + P, Q):
-                yield from exchange(traffic, m, s, first=s == t)
+                yield from list_exchange(traffic, m, s, first=s == t)
                 if not traffic.pairs or s + Q == t + P:
                     yield local_average(traffic, m, s + Q)
-            yield from upward(traffic, m, t + P)
+            yield from collect_models(traffic, m, t + P)
         t += P
 
 
-def downward(traffic: Traffic, m: int, t: int) -> Iterator[Message]:
-    """The global model."""
+def send_model(traffic: Traffic, m: int, t: int) -> Iterator[HopMessage]:
+    """The messages that bring the global model down."""
     s = traffic.split
-    yield Message(t, m, "cloud", "hospital", "theta_0, theta_1", s.s0 + s.s1)
-    yield Message(t, m, "cloud", "edge", "theta_2", s.s2)
+    yield HopMessage(t, m, "cloud", "hospital", "theta_0, theta_1", s.s0 + s.s1)
+    yield HopMessage(t, m, "cloud", "edge", "theta_2", s.s2)
 
 
-def exchange(traffic: Traffic, m: int, t: int, first: bool) -> Iterator[Message]:
-    """theta_2 down to the new A_m, zeta_2 up, theta_0 and zeta_1 down."""
+def list_exchange(traffic: Traffic, m: int, t: int, first: bool) -> Iterator[HopMessage]:
+    """The messages of one exchange: theta_2 down to the new A_m, zeta_2 up, theta_0 and zeta_1 down."""
     s, (everybody, n), ratio = traffic.split, traffic.groups[m], traffic.ratio
     copies = n if traffic.pairs else 1
     if first or not traffic.pairs:
-        yield Message(t, m, "edge", "device", "theta_2", (everybody if traffic.everybody else n) * s.s2)
-    yield Message(t, m, "edge", "hospital", "A_m", n)
-    yield Message(t, m, "device", "edge", "zeta_2", ratio * n * s.d2, counted=True)
-    yield Message(t, m, "edge", "hospital", "Z2", ratio * n * s.d2)
-    yield Message(t, m, "hospital", "edge", "theta_0, Z1", ratio * (copies * s.s0 + n * s.d1), counted=True)
-    yield Message(t, m, "edge", "device", "theta_0, zeta_1", ratio * n * (s.s0 + s.d1))
+        yield HopMessage(t, m, "edge", "device", "theta_2", (everybody if traffic.everybody else n) * s.s2)
+    yield HopMessage(t, m, "edge", "hospital", "A_m", n)
+    yield HopMessage(t, m, "device", "edge", "zeta_2", ratio * n * s.d2, counted=True)
+    yield HopMessage(t, m, "edge", "hospital", "Z2", ratio * n * s.d2)
+    yield HopMessage(t, m, "hospital", "edge", "theta_0, Z1", ratio * (copies * s.s0 + n * s.d1), counted=True)
+    yield HopMessage(t, m, "edge", "device", "theta_0, zeta_1", ratio * n * (s.s0 + s.d1))
 
 
-def local_average(traffic: Traffic, m: int, t: int) -> Message:
-    return Message(t, m, "device", "edge", "theta_2", traffic.groups[m][1] * traffic.split.s2, counted=True)
+def local_average(traffic: Traffic, m: int, t: int) -> HopMessage:
+    """The message that brings theta_2 of A_m to the edge, where it is averaged."""
+    return HopMessage(t, m, "device", "edge", "theta_2", traffic.groups[m][1] * traffic.split.s2, counted=True)
 
 
-def upward(traffic: Traffic, m: int, t: int) -> Iterator[Message]:
-    """The group's model; in JFL one for each device of A_m."""
+def collect_models(traffic: Traffic, m: int, t: int) -> Iterator[HopMessage]:
+    """The messages that bring the group's model up; in JFL one model for each device of A_m."""
     s, copies = traffic.split, traffic.groups[m][1] if traffic.pairs else 1
-    yield Message(t, m, "hospital", "cloud", "theta_1", copies * s.s1, counted=True)
-    yield Message(t, m, "hospital", "cloud", "theta_0", copies * s.s0)
-    yield Message(t, m, "edge", "cloud", "theta_2", copies * s.s2)
+    yield HopMessage(t, m, "hospital", "cloud", "theta_1", copies * s.s1, counted=True)
+    yield HopMessage(t, m, "hospital", "cloud", "theta_0", copies * s.s0)
+    yield HopMessage(t, m, "edge", "cloud", "theta_2", copies * s.s2)
 
 
-def floats(messages: Iterable[Message], counted: bool = False) -> float:
-    """`counted`: only what the paper counts."""
+def count_floats(messages: Iterable[HopMessage], counted: bool = False) -> float:
+    """Adds up the numbers that messages carry; with `counted` only those that the paper counts."""
     return sum(m.floats for m in messages if m.counted or not counted)
 
 
@@ -128,8 +133,8 @@ def pooled_floats(split: Split, n: int, Q: int, T: int, raw: float = 0.0, ratio:
     return raw + T / Q * (n * split.s2 + ratio * (split.s0 + n * split.d1 + n * split.d2))
 
 
-def compressed(traffic: Traffic, ratio: float = PAPER_KEEP) -> Traffic:
-    """The same with compression, as C-HSGD has it."""
+def compress(traffic: Traffic, ratio: float = PAPER_KEEP) -> Traffic:
+    """The same traffic with compression, as C-HSGD has it."""
     return Traffic(traffic.split, traffic.groups, ratio, traffic.pairs, traffic.everybody)
 
 
@@ -154,8 +159,8 @@ class Times:
     t_e: float
 
 
-def times(split: Split, n: int, links: Links = Links(), ratio: float = 1.0) -> Times:
-    """How long each kind of transfer takes in a group of which `n` devices take part; groups are parallel."""
+def estimate_times(split: Split, n: int, links: Links = Links(), ratio: float = 1.0) -> Times:
+    """Seconds of each kind of transfer in a group of which `n` devices take part; groups are parallel."""
     s, each = split, 1 if links.parallel else n
     up, down, sent, got = (
         8 * BYTES / r for r in (links.mobile_up, links.mobile_down, links.fixed_up, links.fixed_down)
@@ -167,15 +172,15 @@ def times(split: Split, n: int, links: Links = Links(), ratio: float = 1.0) -> T
     return Times(largest * (sent + got), t_l, t_e)
 
 
-def round_seconds(t: Times, P: int, Q: int, t_c: float) -> float:
-    """Of one global round: t_g + (P / Q) (t_l + t_e) + P t_c, where t_c is the computing time of an iteration."""
+def estimate_round(t: Times, P: int, Q: int, t_c: float) -> float:
+    """Seconds of one global round: t_g + (P / Q) (t_l + t_e) + P t_c, with t_c the computing time of an iteration."""
     return t.t_g + P / Q * (t.t_l + t.t_e) + P * t_c
 
 
 # To a target ----------------------------------------------------------------------------------------------------
-def to_target(
+def find_target(
     curve: Sequence[Mapping[str, Any]], key: str, target: float, falling: bool = False
 ) -> Mapping[str, Any] | None:
-    """The first point of a curve (iterations, cost, seconds and metrics of each) that has reached a target, or None."""
+    """Finds the first point of a curve (iterations, cost, seconds and metrics) that has reached a target, or None."""
     reached: Callable[[float], bool] = (lambda v: v <= target) if falling else (lambda v: v >= target)
     return next((point for point in curve if point.get(key) is not None and reached(point[key])), None)

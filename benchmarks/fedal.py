@@ -37,10 +37,11 @@ from torch import nn
 
 from aggregator.kernels import kernels_for
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import ROOT, Loopback, Weather
+from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.methods.fedal import distillation
-from edge_sdk.methods.fedal.method import FEDAL, alone
+from edge_sdk.methods.fedal.device import train_alone
+from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import FEDMD, Env, Settings
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedavg import Env as AverageEnv
@@ -50,14 +51,14 @@ from edge_sdk.model.model import Model
 from edge_sdk.nodes.kernels import outputs
 from edge_sdk.nodes.settings import from_mapping, parse_assignment
 from edge_sdk.replay import datasets
-from edge_sdk.replay.cohort import apart
+from edge_sdk.replay.cohorts.datasets import set_apart
 from models.bundle.compile import compile_module
 from models.ir.spec import Spec
 from models.zoo.dense import MLP
 from models.zoo.vision import LeNet
 
 FIGURES = {"gap": "gap", "payoff": "U", "caught": "caught", "together": "together", "sure": "sure"}
-CALM = Weather(repeat=0, delay=(0, 0))
+CALM = NetworkFaults(repeat=0, delay=(0, 0))
 SHAPE, CLASSES, PUBLIC = (1, 28, 28), 10, 1000
 HOSPITALS, DEVICES = 2, 5  # of each
 
@@ -110,16 +111,16 @@ class Data:
 
 def read(path: Path, alpha: float, seed: int, samples: int, tests: int, public: int) -> Data:
     table = datasets.load(f"mnist:{path}")
-    train, test = datasets.held_out(table, seed=seed)
-    table = datasets.standardised(table, train, together=True)
+    train, test = datasets.hold_out(table, seed=seed)
+    table = datasets.standardise(table, train, together=True)
     x, y = table.x.reshape(-1, *SHAPE), table.y
-    common, train = apart(train, public, seed)
-    shares = datasets.shares(y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
+    common, train = set_apart(train, public, seed)
+    shares = datasets.deal_rows(y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
     own = {}
     for i, share in enumerate(rows for devices in shares for rows in devices):
-        rows = train[datasets.some(share, samples, seed, i)]
+        rows = train[datasets.draw_some(share, samples, seed, i)]
         own[f"d{i}"] = (x[rows], y[rows])
-    rows = test[datasets.some(np.arange(len(test)), tests, seed, 99)]
+    rows = test[datasets.draw_some(np.arange(len(test)), tests, seed, 99)]
     return Data(own, x[common], (x[rows], y[rows]))
 
 
@@ -146,14 +147,14 @@ def distilled(data: Data, models: Sequence[Model], settings: Mapping[str, Any], 
     net = played(FEDAL, envs)
     reached = [accuracy(of[d], net.nodes[d].record.state.theta, data.test) for d in data.devices]
     arrays, width = 1 + (s.kd > 0) + (s.al > 0), s.width(CLASSES)
-    last = [m for who, m in net.trace.told if who == ROOT and isinstance(m, Progress)][-1]
+    last = [m for who, m in net.transcript.told if who == ROOT and isinstance(m, Progress)][-1]
     game = {k: last.sums[k] / last.sums["exchanged"] for k in ("gap", "payoff", "caught") if k in last.sums}
     thetas = {d: net.nodes[d].record.state.theta for d in data.devices}
     return reached, arrays * iterations * s.public_batch * width * 4, {**game, **together(of, thetas, data.test)}
 
 
 def together(of: Mapping[str, Model], thetas: Mapping[str, Any], test: tuple[Any, Any]) -> dict[str, float]:
-    """What the devices know as one."""
+    """Accuracy of all devices' models together, and how sure they are: the mean probability of the true label."""
     x, y = test
     logits = np.stack([of[d].predict(theta, x) for d, theta in thetas.items()])
     sure = distillation.softmax(logits).mean(0)[np.arange(len(y)), y]
@@ -178,7 +179,7 @@ def envs_of(
 def by_oneself(data: Data, models: Sequence[Model], iterations: int, seed: int) -> Any:
     s = Settings(start="own")
     envs, of = envs_of(data, models, s, iterations // s.tau, seed)
-    return [accuracy(of[d], alone(with_name(envs[d], d)), data.test) for d in data.devices], 0, {}
+    return [accuracy(of[d], train_alone(with_name(envs[d], d)), data.test) for d in data.devices], 0, {}
 
 
 def with_name(env: Env, name: str) -> Env:

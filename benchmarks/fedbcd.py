@@ -39,12 +39,12 @@ import numpy as np
 from benchmarks import latency
 from benchmarks.latency import Delays, Hospitals
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import ROOT, Loopback, Weather
+from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.methods import METHODS
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.local_only import local_only
+from edge_sdk.nodes.local_only import train_alone
 from edge_sdk.replay import datasets
-from edge_sdk.replay.bundles import compiled
+from edge_sdk.replay.bundles import compile_network
 
 HOSPITALS, DEVICES, TAKING_PART, TESTS = 10, 10, 3, 1000
 LONGER = 12  # first-B may take so many times the rounds of sync: each is shorter, and fewer hospitals work in it
@@ -53,7 +53,12 @@ OFFLINE = 10.0  # seconds after which a device that nobody has called trains by 
 
 @dataclass(frozen=True)
 class Scheme:
-    """Attributes: method, settings: of a run file. ready: B; 0: synchronous."""
+    """A method with its settings.
+
+    Attributes:
+        method, settings: as a run has them.
+        ready: B, hospitals that end a round; 0: synchronous.
+    """
 
     method: str
     settings: Mapping[str, Any]
@@ -78,7 +83,13 @@ SCHEMES = {
 
 @dataclass(frozen=True)
 class Data:
-    """Attributes: parts: device -> (x, y) to train on. x, y: test images. labels: device -> those that it holds."""
+    """The images of all devices.
+
+    Attributes:
+        parts: device -> (x, y) to train on.
+        x, y: test images and their labels.
+        labels: device -> the labels that it holds.
+    """
 
     parts: Mapping[str, tuple[Any, Any]]
     x: Any
@@ -92,10 +103,10 @@ NAMES = [d for devices in TREE.values() for d in devices]
 
 def dealt(path: Path, diversity: int, samples: int, seed: int) -> Data:
     table = datasets.load(f"mnist:{path}")
-    train, test = datasets.held_out(table)
-    shares = datasets.shares(table.y[train], f"classes={diversity}", HOSPITALS, DEVICES, 0.0, seed)
-    flat = [train[datasets.some(rows, samples, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
-    tests = datasets.some(test, TESTS, seed)
+    train, test = datasets.hold_out(table)
+    shares = datasets.deal_rows(table.y[train], f"classes={diversity}", HOSPITALS, DEVICES, 0.0, seed)
+    flat = [train[datasets.draw_some(rows, samples, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
+    tests = datasets.draw_some(test, TESTS, seed)
     parts = {d: (table.x[rows].reshape(len(rows), -1), table.y[rows]) for d, rows in zip(NAMES, flat, strict=True)}
     labels = {d: np.unique(y) for d, (_, y) in parts.items()}
     return Data(parts, table.x[tests].reshape(len(tests), -1), table.y[tests], labels)
@@ -127,7 +138,13 @@ class Watched(Loopback):
         super().commit(name, done, now)
         if name != ROOT:
             return
-        for record in (self.trace.crossed, self.trace.states, self.trace.closed, self.trace.asked, self.trace.ran):
+        for record in (
+            self.transcript.crossed,
+            self.transcript.states,
+            self.transcript.closed,
+            self.transcript.asked,
+            self.transcript.ran,
+        ):
             record.clear()
         round = done.node.record.state.round
         if round and round % self.every == 0 and (not self.curve or self.curve[-1].round < round):
@@ -163,8 +180,8 @@ def played(model: Model, data: Data, scheme: Scheme, seed: int, rounds: int, tar
     for d, (x, y) in data.parts.items():
         envs[d] = method.env(**common, grad_fn=model.grad_fn(x, y), samples=len(x))
     delays = Delays(TREE, Hospitals(accepted=TAKING_PART), seed)
-    weather = Weather(repeat=0.0, delay=(0.0, 0.0), slow=delays)
-    network = Watched(method, TREE, envs, method.policies(settings, sizes, inf, inf, 0), seed, weather)
+    faults = NetworkFaults(repeat=0.0, delay=(0.0, 0.0), slow=delays)
+    network = Watched(method, TREE, envs, method.policies(settings, sizes, inf, inf, 0), seed, faults)
     network.begin(model, data, 10 if scheme.ready else 5, target)
     with contextlib.suppress(Enough):
         network.run()
@@ -172,7 +189,7 @@ def played(model: Model, data: Data, scheme: Scheme, seed: int, rounds: int, tar
 
 
 def alone(model: Model, data: Data, seed: int, rounds: int) -> list[Point]:
-    """What devices reach by themselves. (Epochs are drawn from 1 to 5, and 3 devices of 10 are asked.)"""
+    """The curve of devices that train by themselves, in as many rounds as a device takes part in: 3 of 10 are asked."""
     method, took_part = METHODS["fedavg"], rounds * TAKING_PART // DEVICES
     settings = method.settings(
         eta_l=SCHEMES["FedAvg"].settings["eta_l"], decay=1.0, weight_decay=0.0, batch=32, local_epochs=3
@@ -182,14 +199,14 @@ def alone(model: Model, data: Data, seed: int, rounds: int) -> list[Point]:
     for d, (x, y) in data.parts.items():
         env = method.env(me=d, settings=settings, grad_fn=model.grad_fn(x, y), samples=len(x), **common)
         mine = np.isin(data.y, data.labels[d])
-        guessed = model.predict(local_only(env), data.x[mine]).argmax(1)
+        guessed = model.predict(train_alone(method, env), data.x[mine]).argmax(1)
         own.append(float((guessed == data.y[mine]).mean()))
     return [Point(took_part, nan, float(np.mean(own)), nan)]
 
 
 # Table ----------------------------------------------------------------------------------------------------------
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    bundle = compiled("mlp", ["--input", "784", "--classes", "10"], 0, lambda text: print(text, file=sys.stderr))
+    bundle = compile_network("mlp", ["--input", "784", "--classes", "10"], 0, lambda text: print(text, file=sys.stderr))
     model, rows = Model(bundle), []
     for diversity in options.diversity:
         for seed in range(options.seeds):
@@ -249,7 +266,7 @@ def main() -> None:
     rows = measure(options)
     print(table(rows))
     print(f"\nMean round by clock, of {HOSPITALS} hospitals with {TAKING_PART} devices each, where B are waited for")
-    print(latency.text(latency.table(Hospitals(accepted=TAKING_PART), (1, 2, 3, 5, 7, 10))))
+    print(latency.format_table(latency.make_table(Hospitals(accepted=TAKING_PART), (1, 2, 3, 5, 7, 10))))
     if options.json:
         options.json.write_text(json.dumps({"options": vars(options), "runs": rows}, default=str, indent=1))
 

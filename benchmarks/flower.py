@@ -27,7 +27,7 @@ logging.getLogger("flwr").setLevel(logging.CRITICAL)
 WARM_UP = 20
 
 
-class Child(flwr.client.NumPyClient):
+class FlowerChild(flwr.client.NumPyClient):
     def fit(self, parameters, config):  # type: ignore[no-untyped-def]
         return [parameters[0] + np.float32(0.01)], 1, {}
 
@@ -45,7 +45,7 @@ class Timed(flwr.server.strategy.FedAvg):
 def child(address: str) -> None:
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, 2)
-    flwr.client.start_client(server_address=address, client=Child().to_client())
+    flwr.client.start_client(server_address=address, client=FlowerChild().to_client())
 
 
 def main() -> None:

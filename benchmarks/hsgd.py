@@ -32,9 +32,10 @@ import numpy as np
 
 from benchmarks import costs
 from edge_sdk.algebra import classification
-from edge_sdk.contract.loopback import ROOT, Loopback, Weather
+from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.methods.hsgd import compression
-from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Settings
 from edge_sdk.methods.shared.draw import round_half_up
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.kernels import split as parties
@@ -45,12 +46,17 @@ BUNDLE = Path(__file__).parents[1] / "models" / "shipped" / "split-esr.bundle"
 TARGETS = (0.8, 0.9)
 ALPHA = 0.02
 COMPUTING, COMPUTING_PAIRS = 0.064, 0.1  # seconds of an iteration, in the paper's table IV
-CALM = Weather(repeat=0, delay=(0, 0))
+CALM = NetworkFaults(repeat=0, delay=(0, 0))
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """Attributes: settings: that differ from HSGD's. pooled: all patients in one group, after moving their data."""
+    """HSGD or one of its baselines.
+
+    Attributes:
+        settings: where they differ from HSGD's.
+        pooled: all patients are in one group, after their data have been moved there.
+    """
 
     settings: Mapping[str, Any]
     pooled: bool = False
@@ -77,9 +83,9 @@ class Data:
 
 
 def read(path: Path, seed: int) -> Data:
-    train, test = datasets.prepared(f"esr:{path}", 0.2, seed, by="sample")
+    train, test = datasets.prepare(f"esr:{path}", 0.2, seed, by="sample")
     known = DATASETS["esr"]
-    return Data(train, datasets.mixed(train.y, known.groups, known.majority, seed), test)
+    return Data(train, datasets.deal_mixed(train.y, known.groups, known.majority, seed), test)
 
 
 # The run --------------------------------------------------------------------------------------------------------
@@ -119,7 +125,13 @@ class Watched(Loopback):
         super().commit(name, done, now)
         if name != ROOT:
             return
-        for record in (self.trace.crossed, self.trace.states, self.trace.closed, self.trace.asked, self.trace.ran):
+        for record in (
+            self.transcript.crossed,
+            self.transcript.states,
+            self.transcript.closed,
+            self.transcript.asked,
+            self.transcript.ran,
+        ):
             record.clear()
         state = done.node.record.state
         if state.t > (self.curve[-1][0] if self.curve else 0):
@@ -135,7 +147,7 @@ def curve(model: SplitModel, data: Data, scheme: Scheme, options: argparse.Names
     tree = tree_of(data, scheme.pooled)
     envs = envs_of(model, data, tree, settings, seed, options.rounds)
     names = {h: [name for name, _ in devices] for h, devices in tree.items()}
-    network = Watched(HSGD, names, envs, seed=seed, weather=CALM)
+    network = Watched(HSGD, names, envs, seed=seed, faults=CALM)
     network.begin(model, data.test)
     with contextlib.suppress(Enough):
         network.run()
@@ -144,7 +156,7 @@ def curve(model: SplitModel, data: Data, scheme: Scheme, options: argparse.Names
 
 # What it has sent -----------------------------------------------------------------------------------------------
 def megabytes(model: SplitModel, data: Data, scheme: Scheme, T: int) -> dict[str, float]:
-    """Of one group until iteration T, by the paper's formula and over all hops."""
+    """Megabytes of one group until iteration T, by the paper's formula and over all hops."""
     split, groups, patients = parties.split_of(model), len(data.groups), sum(len(rows) for rows in data.groups)
     sizes = (
         [(patients, taking_part(patients))] if scheme.pooled else [(len(r), taking_part(len(r))) for r in data.groups]
@@ -159,7 +171,7 @@ def megabytes(model: SplitModel, data: Data, scheme: Scheme, T: int) -> dict[str
         counted = costs.pooled_floats(split, sizes[0][1], Q, T, raw, paper.ratio)
     else:
         counted = costs.paper_floats(paper, P, Q, T)
-    every = raw + costs.floats(costs.ledger(true, [(P, Q)] * (T // P)))
+    every = raw + costs.count_floats(costs.list_messages(true, [(P, Q)] * (T // P)))
     return {"paper": counted * costs.BYTES / groups / 1e6, "all hops": every * costs.BYTES / groups / 1e6}
 
 
@@ -169,16 +181,16 @@ def seconds(model: SplitModel, data: Data, scheme: Scheme, T: int) -> float:
     P, Q, links = scheme.settings.get("P", 1), scheme.settings.get("Q", 1), costs.Links()
     ratio = true_ratio(split) if "keep" in scheme.settings else 1.0
     if scheme.pooled:
-        t = costs.times(split, taking_part(patients), links, ratio)
+        t = costs.estimate_times(split, taking_part(patients), links, ratio)
         raw = 8 * costs.BYTES * data.train.x1.size / len(data.groups) / links.fixed_up
         return raw + T / Q * (t.t_l + t.t_e) + T * COMPUTING
     n = taking_part(patients // len(data.groups))
-    t = costs.times(split, n, links, ratio)
+    t = costs.estimate_times(split, n, links, ratio)
     if scheme.settings.get("copies") != "pair":
-        return T / P * costs.round_seconds(t, P, Q, COMPUTING)
+        return T / P * costs.estimate_round(t, P, Q, COMPUTING)
     copies = 8 * costs.BYTES * (n - 1) * split.s0 / links.fixed_up
     t = costs.Times(n * t.t_g, t.t_l, t.t_e + copies)
-    return T / P * costs.round_seconds(t, P, Q, COMPUTING_PAIRS)
+    return T / P * costs.estimate_round(t, P, Q, COMPUTING_PAIRS)
 
 
 def taking_part(patients: int) -> int:

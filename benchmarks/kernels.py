@@ -24,7 +24,7 @@ import numpy as np
 import onnxruntime as ort
 
 from edge_sdk.model.model import Model
-from edge_sdk.tools.step_cost import zeros
+from edge_sdk.tools.step_cost import make_zeros
 
 CONVOLUTIONS = ("Conv", "FusedConv", "ConvTranspose")
 PRODUCTS = ("Gemm", "FusedGemm", "MatMul", "FusedMatMul")
@@ -47,7 +47,7 @@ def profile(model: Model, graph: str, batch: int, folder: Path) -> list[Event]:
     for _ in range(RUNS):
         for step in model.batches(np.arange(batch)):
             x = rng.standard_normal((len(step), *model.input_shape)).astype(np.float32)
-            feeds = {**zeros(model, len(step)), "x": x, "buffers": model.buffers0}
+            feeds = {**make_zeros(model, len(step)), "x": x, "buffers": model.buffers0}
             session.run(None, {n: feeds[n] for n in names})
     events = json.loads(Path(session.end_profiling()).read_text())
     return [e for e in events if e.get("cat") == "Node" and e["name"].endswith("_kernel_time")]

@@ -40,18 +40,18 @@ class Nothing:
 
 
 @dataclass(frozen=True)
-class Body:
+class LargeBody:
     view: memoryview
 
 
 class Through:
     """A codec that passes the bytes on as they lie in their file."""
 
-    def encode(self, message: Body) -> Any:
+    def encode(self, message: LargeBody) -> Any:
         return message.view
 
-    def decode(self, data: memoryview) -> Body:
-        return Body(data)
+    def decode(self, data: memoryview) -> LargeBody:
+        return LargeBody(data)
 
 
 def digest(view: memoryview) -> bytes:
@@ -88,12 +88,12 @@ def transfer(base: Path, url: str, megabytes: int) -> dict[str, Any]:
         for _ in range(megabytes):
             file.write(os.urandom(MEGABYTE))
 
-    def arrived(env: NodeEnv, state: Nothing, sender: str, message: Body) -> Any:
+    def arrived(env: NodeEnv, state: Nothing, sender: str, message: LargeBody) -> Any:
         back.append(digest(message.view))
         came.set()
         return state, []
 
-    parent = Role(lambda env: (Nothing(), [Send(DOWN, Body(mapped(source)))]), arrived, unchanged, Nothing)
+    parent = Role(lambda env: (Nothing(), [Send(DOWN, LargeBody(mapped(source)))]), arrived, unchanged, Nothing)
     child = Role(lambda env: (Nothing(), []), lambda e, s, sender, m: (s, [Send(UP, m)]), unchanged, Nothing)
     run, records = Run(id="large", method="none"), Codec((Record, Nothing))
     parts = {n: Assembly(r, NodeEnv(), Policy(), Through(), records) for n, r in (("parent", parent), ("child", child))}

@@ -1,4 +1,4 @@
-"""How long rounds take when hospitals wait for each other, and when they do not: a simulator and the theory.
+"""The length of rounds when hospitals wait for each other, and when they do not: a simulator and the theory.
 
 The model is that of FedBCD's experiments (Wu et al., sections 3.3 and 4): a device of a hospital asks for work after an
 exponential time; the hospital accepts the first |Q|; each takes K times an exponential time to train; the hospital is
@@ -65,8 +65,8 @@ class Hospitals:
             raise UsageError(f"computing = {self.computing!r}: one of {', '.join(COMPUTING)}")
 
 
-def device_times(random: np.random.Generator, h: Hospitals, rounds: int) -> Times:
-    """(rounds, N, |Q|): when each accepted device, in order of arrival, has answered; from the opening of the phase."""
+def draw_device_times(random: np.random.Generator, h: Hospitals, rounds: int) -> Times:
+    """Draws (rounds, N, |Q|): when each accepted device, in order of arrival, has answered since the phase opened."""
     arrivals = random.exponential(h.arrival, (rounds, h.hospitals, h.devices))
     accepted = np.sort(arrivals, axis=2)[:, :, : h.accepted]
     if h.computing == "pull-only":
@@ -77,16 +77,16 @@ def device_times(random: np.random.Generator, h: Hospitals, rounds: int) -> Time
     return accepted + random.gamma(steps, h.processing)
 
 
-def hospital_times(random: np.random.Generator, h: Hospitals, rounds: int) -> Times:
-    """tau, (rounds, N): until a hospital is ready."""
-    times: Times = device_times(random, h, rounds).max(2)
+def draw_hospital_times(random: np.random.Generator, h: Hospitals, rounds: int) -> Times:
+    """Draws tau, (rounds, N): the time until a hospital is ready."""
+    times: Times = draw_device_times(random, h, rounds).max(2)
     return times
 
 
 # Clocks ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Schedule:
-    """What a clock makes of drawn times.
+    """The rounds that a clock makes of drawn times.
 
     Attributes:
         ends: (rounds,), when each round is over.
@@ -101,8 +101,8 @@ class Schedule:
         return float(self.ends[-1]) / len(self.ends)
 
 
-def schedule(clock: str, tau: Times, ready: int) -> Schedule:
-    """The rounds of a clock.
+def make_schedule(clock: str, tau: Times, ready: int) -> Schedule:
+    """Makes the rounds of a clock.
 
     Args:
         clock: one of CLOCKS.
@@ -121,11 +121,15 @@ def schedule(clock: str, tau: Times, ready: int) -> Schedule:
     if clock == "restart":
         lengths = np.partition(tau, ready - 1, axis=1)[:, ready - 1]
         return Schedule(np.cumsum(lengths), tau <= lengths[:, None])
-    return carried(tau, ready, alone=clock == "rigorous")
+    return carry_work(tau, ready, alone=clock == "rigorous")
 
 
-def carried(tau: Times, ready: int, alone: bool) -> Schedule:
-    """Work is kept. alone: who is late starts its next phase by itself when it is ready; otherwise it joins, late."""
+def carry_work(tau: Times, ready: int, alone: bool) -> Schedule:
+    """Makes rounds in which late hospitals keep their work, and join when they are ready.
+
+    Args:
+        alone: a late hospital begins its next phase by itself; otherwise it begins with the next round.
+    """
     ends, members = np.empty(len(tau)), np.empty(tau.shape, bool)
     done = tau[0].copy()
     for t in range(len(tau)):
@@ -137,8 +141,8 @@ def carried(tau: Times, ready: int, alone: bool) -> Schedule:
     return Schedule(ends, members)
 
 
-def against_time(ends: Sequence[float] | Times, values: Sequence[float], at: Sequence[float] | Times) -> Times:
-    """What had been reached at some times: the value of the last round that was over; NaN before the first.
+def read_at(ends: Sequence[float] | Times, values: Sequence[float], at: Sequence[float] | Times) -> Times:
+    """Reads a curve at some times: the value of the last round that was over; NaN before the first.
 
     Args:
         ends: when each round was over, ascending.
@@ -148,14 +152,14 @@ def against_time(ends: Sequence[float] | Times, values: Sequence[float], at: Seq
     return np.concatenate([[np.nan], np.asarray(values, np.float64)])[index]
 
 
-def time_to(ends: Sequence[float] | Times, values: Sequence[float], target: float) -> float:
-    """When a value was first reached; inf if never."""
+def find_time(ends: Sequence[float] | Times, values: Sequence[float], target: float) -> float:
+    """Time at which a value was first reached; inf: never."""
     reached = np.flatnonzero(np.asarray(values) >= target)
     return float(ends[reached[0]]) if len(reached) else inf
 
 
 class Delays(Mapping[tuple[str, int], float]):
-    """Answer times of devices for a run over the loopback (`Weather.slow`): its virtual clock is the simulated time.
+    """Answer times of devices for a run over the loopback (`NetworkFaults.slow`), in its virtual time.
 
     At each question of a hospital its devices arrive anew; those asked are the first to arrive, and start to work then.
     Hospitals themselves answer at once.
@@ -182,7 +186,7 @@ class Delays(Mapping[tuple[str, int], float]):
         count = len(self.tree[hospital])
         one = replace(self.times, hospitals=1, devices=count, accepted=count)
         random = np.random.default_rng([self.seed, sorted(self.tree).index(hospital), question])
-        return [float(t) for t in device_times(random, one, 1)[0, 0]]
+        return [float(t) for t in draw_device_times(random, one, 1)[0, 0]]
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return iter(())
@@ -251,24 +255,24 @@ class Row:
     estimate: float
 
 
-def table(h: Hospitals, readies: Sequence[int], rounds: int = 20_000, seed: int = 0) -> list[Row]:
-    """Simulation beside theory, for some B."""
-    tau = hospital_times(np.random.default_rng(seed), h, rounds)
-    sync = schedule("sync", tau, h.hospitals).mean_round
+def make_table(h: Hospitals, readies: Sequence[int], rounds: int = 20_000, seed: int = 0) -> list[Row]:
+    """Simulates some B, and sets the theory beside them."""
+    tau = draw_hospital_times(np.random.default_rng(seed), h, rounds)
+    sync = make_schedule("sync", tau, h.hospitals).mean_round
 
     def quantile(share: float) -> float:
         return float(np.quantile(tau, share))
 
     def row(ready: int) -> Row:
-        lengths: dict[str, Any] = {c: schedule(c, tau, ready).mean_round for c in CLOCKS[1:]}
+        lengths: dict[str, Any] = {c: make_schedule(c, tau, ready).mean_round for c in CLOCKS[1:]}
         estimate = quantile_ratio(quantile, ready, h.hospitals) if ready < h.hospitals else 1.0
         return Row(ready, **lengths, ratio=lengths["restart"] / sync, estimate=estimate)
 
     return [row(ready) for ready in readies]
 
 
-def text(rows: Sequence[Row]) -> str:
-    """The table, for people."""
+def format_table(rows: Sequence[Row]) -> str:
+    """Formats the table, for people."""
     head = f"{'B':>3} {'restart':>9} {'fifo':>9} {'rigorous':>9} {'ratio':>7} {'eq. (8)':>8}"
     lines = [
         f"{r.ready:>3} {r.restart:>9.2f} {r.fifo:>9.2f} {r.rigorous:>9.2f} {r.ratio:>7.3f} {r.estimate:>8.3f}"

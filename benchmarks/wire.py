@@ -42,8 +42,8 @@ from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto
+from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.codec.codec import Codec
-from edge_sdk.wire.mqtt import broker_at
 
 WARM_UP = 20  # rounds that are not counted
 LAST = 10**9

@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edge_sdk.algebra.optim import SGD as SGD
+    from edge_sdk.algebra.optim import Adam as Adam
     from edge_sdk.contract.run import Run as Run
     from edge_sdk.data.patients import Patients as Patients
     from edge_sdk.data.samples import Samples as Samples
@@ -17,10 +19,13 @@ if TYPE_CHECKING:
     from edge_sdk.errors import UsageError as UsageError
     from edge_sdk.methods import METHODS as METHODS
     from edge_sdk.model.model import Model as Model
+    from edge_sdk.model.split_model import SplitModel as SplitModel
     from edge_sdk.nodes.device import Device as Device
     from edge_sdk.nodes.hospital import Hospital as Hospital
+    from edge_sdk.wire.options import Wire as Wire
 
 HOMES = {
+    "Adam": "algebra.optim",
     "AuscultError": "errors",
     "Device": "nodes.device",
     "Hospital": "nodes.hospital",
@@ -29,12 +34,17 @@ HOMES = {
     "Patients": "data.patients",
     "PeerError": "errors",
     "Run": "contract.run",
+    "SGD": "algebra.optim",
     "Samples": "data.samples",
+    "SplitModel": "model.split_model",
     "UsageError": "errors",
+    "Wire": "wire.options",
 }
 
 __all__ = [
     "METHODS",
+    "SGD",
+    "Adam",
     "AuscultError",
     "Device",
     "Hospital",
@@ -43,7 +53,9 @@ __all__ = [
     "PeerError",
     "Run",
     "Samples",
+    "SplitModel",
     "UsageError",
+    "Wire",
 ]
 
 

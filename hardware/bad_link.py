@@ -1,4 +1,4 @@
-"""A bad link: a TCP proxy with a seed, for tests and for one's own trials. Needs no privileges.
+"""A bad link: a TCP proxy whose faults follow a seed, for tests and for trials. It needs no privileges.
 
 with Proxy("127.0.0.1", 1883, rate=20_000, latency=0.1, cut=3_000_000, seed=1) as proxy:
     ... connect to proxy.port ...
@@ -22,15 +22,16 @@ PIECE = 16384  # bytes
 
 
 @dataclass
-class Weather:
-    """What the link does. May be changed while it runs.
+class LinkFaults:
+    """Faults of the link. They may be changed while it runs.
 
     Attributes:
-        rate: bytes per second in each direction; 0: as many as come.
-        latency: seconds one way; `jitter`: up to so many more.
+        rate: bytes per second in each direction; 0: no limit.
+        latency: seconds that bytes take one way.
+        jitter: seconds that they may take longer, at most.
         cut: bytes of a connection, both ways together, after which it is reset; 0: never. Varies by a third.
         hole: bytes after which nothing gets through any more, without a reset: a half-open link; 0: never.
-        corrupt: share of the pieces in which one byte is another.
+        corrupt: share of the pieces in which one byte is changed.
     """
 
     rate: float = 0
@@ -43,7 +44,7 @@ class Weather:
 
 @dataclass
 class Passed:
-    """What has gone through, in bytes, and what was done to it."""
+    """Bytes that have gone through, and faults that they have met."""
 
     up: int = 0
     down: int = 0
@@ -54,7 +55,7 @@ class Passed:
 
 
 @dataclass
-class Wire:
+class ProxiedConnection:
     """One connection through the proxy."""
 
     cut: float
@@ -64,11 +65,11 @@ class Wire:
 
 
 class Proxy:
-    """Listens on a free port of this machine and passes on to a broker, on a thread of its own."""
+    """Listens on a free port of this machine and passes bytes on to a broker, on a thread of its own."""
 
-    def __init__(self, host: str, port: int, *, seed: int = 0, listen: int = 0, **weather: Any):
+    def __init__(self, host: str, port: int, *, seed: int = 0, listen: int = 0, **faults: Any):
         self.host, self.target, self.listen = host, port, listen
-        self.weather, self.passed, self.dice = Weather(**weather), Passed(), random.Random(seed)
+        self.faults, self.passed, self.dice = LinkFaults(**faults), Passed(), random.Random(seed)
         self.port = 0
         self.started = threading.Event()
 
@@ -110,11 +111,11 @@ class Proxy:
             each.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             each.transport.set_write_buffer_limits(65536)
         vary = self.dice.uniform(2 / 3, 4 / 3)
-        wire = Wire(self.weather.cut * vary, self.weather.hole * vary)
-        pipes = [self.pipe(wire, reader, there[1], "up"), self.pipe(wire, there[0], writer, "down")]
+        connection = ProxiedConnection(self.faults.cut * vary, self.faults.hole * vary)
+        pipes = [self.pipe(connection, reader, there[1], "up"), self.pipe(connection, there[0], writer, "down")]
         running = [asyncio.ensure_future(pipe) for pipe in pipes]
         try:
-            await wire.dead.wait()
+            await connection.dead.wait()
         finally:
             for task in running:
                 task.cancel()
@@ -122,32 +123,38 @@ class Proxy:
             writer.transport.abort()
             there[1].transport.abort()
 
-    async def pipe(self, wire: Wire, source: asyncio.StreamReader, to: asyncio.StreamWriter, way: str) -> None:
-        """One direction: bytes wait for their turn in a queue as long as the link is slow."""
+    async def pipe(
+        self, connection: ProxiedConnection, source: asyncio.StreamReader, to: asyncio.StreamWriter, way: str
+    ) -> None:
+        """Carry one direction of a connection: bytes wait in a queue as long as the link makes them."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(64)
-        sender = asyncio.ensure_future(self.deliver(wire, queue, to, way))
+        sender = asyncio.ensure_future(self.deliver(connection, queue, to, way))
         free = self.loop.time()
         try:
             while data := await source.read(PIECE):
                 free = max(free, self.loop.time() - 0.05)
-                if self.weather.rate:
-                    free += len(data) / self.weather.rate
+                if self.faults.rate:
+                    free += len(data) / self.faults.rate
                     await asyncio.sleep(max(0.0, free - self.loop.time()))
-                delay = self.weather.latency + self.dice.random() * self.weather.jitter
-                await queue.put((self.loop.time() + delay, self.garbled(data)))
-                if self.is_over(wire, len(data)):
+                delay = self.faults.latency + self.dice.random() * self.faults.jitter
+                await queue.put((self.loop.time() + delay, self.garble(data)))
+                if self.is_over(connection, len(data)):
                     break
             else:
-                await queue.put((self.loop.time() + self.weather.latency, b""))
-                await wire.dead.wait()
+                await queue.put((self.loop.time() + self.faults.latency, b""))
+                await connection.dead.wait()
         except (ConnectionError, OSError):
             pass
         finally:
-            wire.dead.set()
+            connection.dead.set()
             sender.cancel()
 
     async def deliver(
-        self, wire: Wire, queue: asyncio.Queue[tuple[float, bytes]], to: asyncio.StreamWriter, way: str
+        self,
+        connection: ProxiedConnection,
+        queue: asyncio.Queue[tuple[float, bytes]],
+        to: asyncio.StreamWriter,
+        way: str,
     ) -> None:
         with suppress(ConnectionError, OSError):
             while True:
@@ -155,26 +162,26 @@ class Proxy:
                 await asyncio.sleep(max(0.0, at - self.loop.time()))
                 if not data:
                     break
-                if not (wire.hole and wire.bytes > wire.hole):
+                if not (connection.hole and connection.bytes > connection.hole):
                     to.write(data)
                     await to.drain()
                     setattr(self.passed, way, getattr(self.passed, way) + len(data))
-        wire.dead.set()
+        connection.dead.set()
 
-    def garbled(self, data: bytes) -> bytes:
-        if not self.weather.corrupt or self.dice.random() >= self.weather.corrupt:
+    def garble(self, data: bytes) -> bytes:
+        if not self.faults.corrupt or self.dice.random() >= self.faults.corrupt:
             return data
         self.passed.corrupted += 1
         changed = bytearray(data)
         changed[self.dice.randrange(len(changed))] ^= 1 + self.dice.randrange(255)
         return bytes(changed)
 
-    def is_over(self, wire: Wire, size: int) -> bool:
-        before = wire.bytes
-        wire.bytes += size
-        if wire.hole and before <= wire.hole < wire.bytes:
+    def is_over(self, connection: ProxiedConnection, size: int) -> bool:
+        before = connection.bytes
+        connection.bytes += size
+        if connection.hole and before <= connection.hole < connection.bytes:
             self.passed.holes += 1
-        if wire.cut and wire.bytes > wire.cut:
+        if connection.cut and connection.bytes > connection.cut:
             self.passed.cuts += 1
             return True
         return False

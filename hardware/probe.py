@@ -1,4 +1,4 @@
-"""What this machine has and what this process uses, from the standard library alone."""
+"""The machine's processor and memory, and this process's share of them, from the standard library alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Machine:
-    """Attributes: model: board or processor; cores: usable ones; memory_mb: of the machine, 0 where unknown."""
+    """A machine, as the doctor shows it.
+
+    Attributes:
+        model: board or processor.
+        architecture: e.g. "aarch64".
+        cores: usable ones.
+        memory_mb: of the machine, MiB; 0 where unknown.
+    """
 
     model: str
     architecture: str
@@ -20,13 +27,13 @@ class Machine:
     memory_mb: int
 
 
-def machine() -> Machine:
+def read_machine() -> Machine:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Machine(board() or processor(), platform.machine(), cores, memory_mb())
+    return Machine(read_board() or read_processor(), platform.machine(), cores, read_memory_mb())
 
 
-def board() -> str:
-    """A single-board computer says its name in the device tree."""
+def read_board() -> str:
+    """Name of a single-board computer, from its device tree; "" on other machines."""
     try:
         with open("/proc/device-tree/model", encoding="utf-8", errors="replace") as file:
             return file.read().strip("\0\n ")
@@ -34,8 +41,8 @@ def board() -> str:
         return ""
 
 
-def processor() -> str:
-    """As Linux names it, else as Python does."""
+def read_processor() -> str:
+    """Name of the processor as Linux knows it, else as Python does."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
@@ -44,7 +51,7 @@ def processor() -> str:
         return platform.processor() or "unknown processor"
 
 
-def memory_mb() -> int:
+def read_memory_mb() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (ValueError, OSError):
@@ -52,7 +59,7 @@ def memory_mb() -> int:
 
 
 def peak_memory_mb() -> float:
-    """The largest resident memory of this process so far."""
+    """The largest resident memory of this process so far, MiB."""
     with contextlib.suppress(OSError, ValueError), open("/proc/self/status", encoding="utf-8") as file:
         found = next((line.split()[1] for line in file if line.startswith("VmHWM:")), None)
         if found is not None:  # ru_maxrss also knows the peak of the process that started this one

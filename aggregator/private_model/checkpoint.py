@@ -1,4 +1,4 @@
-"""A pretrained model from a torch checkpoint, and what it says of the aggregator's data.
+"""A pretrained model from a torch checkpoint, and its outputs on the aggregator's data.
 
 Checkpoints are loaded with weights_only: numbers and names, never code. The module's class is named in the settings, or
 by the checkpoint itself where `python -m aggregator pretrain` wrote it.
@@ -28,7 +28,12 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class ModelOutputs:
-    """Of one model for some samples. Attributes: (B, d) what goes into its last linear layer; (B, classes)."""
+    """What one model makes of B samples.
+
+    Attributes:
+        features: (B, d), the input of its last linear layer.
+        logits: (B, classes).
+    """
 
     features: Tensor
     logits: Tensor
@@ -37,17 +42,17 @@ class ModelOutputs:
         return ModelOutputs(self.features[rows], self.logits[rows])
 
 
-def named(path: str) -> Any:
-    """What FILE.py:NAME or package.module:NAME stands for.
+def load_named(path: str) -> Any:
+    """The object that FILE.py:NAME or package.module:NAME stands for.
 
     Raises:
-        UsageError: nothing.
+        UsageError: there is none.
     """
     module, sign, name = path.rpartition(":")
     if not sign or not name:
         raise UsageError(f"{path!r}: expected FILE.py:NAME or package.module:NAME")
     try:
-        found = from_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+        found = load_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except (ImportError, OSError) as error:
         raise UsageError(f"{path}: {error}") from error
     if not hasattr(found, name):
@@ -55,7 +60,7 @@ def named(path: str) -> Any:
     return getattr(found, name)
 
 
-def built(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
+def build_module(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
     """A module of a named class, or one of the zoo.
 
     Raises:
@@ -63,7 +68,7 @@ def built(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
     """
     try:
         if ":" in architecture:
-            module = named(architecture)(**arguments)
+            module = load_named(architecture)(**arguments)
         else:
             entry = importlib.import_module("models.zoo").ZOO[architecture]
             defaults = {"input": entry.input, "classes": entry.classes, **entry.options}
@@ -77,7 +82,7 @@ def built(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
     return module
 
 
-def from_file(path: Path) -> Any:
+def load_file(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise UsageError(f"{path}: there is no such file")
@@ -87,7 +92,7 @@ def from_file(path: Path) -> Any:
 
 
 # Checkpoints ----------------------------------------------------------------------------------------------------
-def checkpoint(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     """Tensors by name, and whatever else is in the file.
 
     Raises:
@@ -106,13 +111,13 @@ def checkpoint(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     return tensors, {} if inner is found else found
 
 
-def as_vector(path: Path, layout: Layout) -> Vector:
+def read_vector(path: Path, layout: Layout) -> Vector:
     """A checkpoint of the devices' own architecture as theta_p, float32 (n,).
 
     Raises:
         UsageError: a parameter is missing or has another shape.
     """
-    tensors, _ = checkpoint(path)
+    tensors, _ = read_checkpoint(path)
     theta = np.zeros(layout.size, np.float32)
     for slot in layout.slots:
         found = tensors.get(slot.name)
@@ -123,18 +128,18 @@ def as_vector(path: Path, layout: Layout) -> Vector:
     return theta
 
 
-def loaded(private: Private, device: str) -> nn.Module:
+def load_module(private: Private, device: str) -> nn.Module:
     """The module of a checkpoint, for use only.
 
     Raises:
         UsageError: there is no class for it, or it does not fit.
     """
     assert private.model is not None  # Private.check_files
-    tensors, more = checkpoint(private.model)
+    tensors, more = read_checkpoint(private.model)
     path = private.architecture or str(more.get("architecture", ""))
     if not path:
         raise UsageError(f"{private.model}: does not say its architecture; name it as FILE.py:NAME")
-    module = built(path, {**dict(more.get("arguments", {})), **private.arguments})
+    module = build_module(path, {**dict(more.get("arguments", {})), **private.arguments})
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -144,10 +149,13 @@ def loaded(private: Private, device: str) -> nn.Module:
 
 # Use ------------------------------------------------------------------------------------------------------------
 class Watcher:
-    """A module whose features are seen as they go into its last layer.
+    """A module together with its features, which a hook sees as they go into a layer.
 
     Args:
-        layer: its name; "": the last linear one.
+        layer: name of that layer; "": the last linear one.
+
+    Raises:
+        UsageError: there is no such layer; when it is called: the layer is run more than once for a batch.
     """
 
     def __init__(self, module: nn.Module, layer: str = "") -> None:
@@ -170,8 +178,8 @@ class Watcher:
 
 
 @torch.no_grad()
-def said_of(module: nn.Module, layer: str, x: Tensor, batch: int) -> ModelOutputs:
-    """A frozen model's outputs for all of x."""
+def compute_outputs(module: nn.Module, layer: str, x: Tensor, batch: int) -> ModelOutputs:
+    """A frozen model's outputs for all of x (N, ...), `batch` samples at a time."""
     watcher = Watcher(module, layer)
     parts = [watcher(part) for part in torch.split(x, batch)]
     return ModelOutputs(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))

@@ -29,16 +29,18 @@ from edge_sdk.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class CrdOptions:
-    """Attributes:
-    tau: temperature.
-    dim: of the common space; 0: features are compared as they are, without heads, if both have the same size.
-    negatives: "batch", or "bank".
-    count: N, from a bank; no more than there are other samples.
-    constant: "data": N / |D_s|, as printed; "first": N times the mean of e^u over some pairs at the first model.
-    others: which samples may be negatives: all other ones ("instance"), or those of another class ("class").
-    heads: "frozen" as they are drawn, which makes R_h a fixed function of theta, or "trained" on the same loss.
-    head_rate: step of their training.
-    momentum: share of a bank's old features in the new ones.
+    """The options of regulariser "crd" in a [private] table.
+
+    Attributes:
+        tau: temperature.
+        dim: size of the common space; 0: features are compared as they are, without heads, if both have the same size.
+        negatives: "batch", or "bank".
+        count: N, from a bank; no more than there are other samples.
+        constant: "data": N / |D_s|, as printed; "first": N times the mean of e^u over some pairs at the first model.
+        others: which samples may be negatives: all other ones ("instance"), or those of another class ("class").
+        heads: "frozen" as they are drawn, which makes R_h a fixed function of theta, or "trained" on the same loss.
+        head_rate: step size of their training.
+        momentum: share of a bank's old features in the new ones.
     """
 
     tau: float = 0.07
@@ -109,7 +111,7 @@ def heads_in(vector: Tensor, teacher: int, student: int, dim: int) -> tuple[Head
     return (parts[0].reshape(dim, -1), parts[1]), (parts[2].reshape(dim, -1), parts[3])
 
 
-def projected(head: Head, features: Tensor) -> Tensor:
+def project(head: Head, features: Tensor) -> Tensor:
     """In the common space, (B, dim), of length 1."""
     return F.normalize(features if head is None else F.linear(features, *head), dim=1)
 
@@ -124,10 +126,13 @@ def first_heads(teacher: int, student: int, dim: int, seed: int) -> Tensor:
 
 # The loss -------------------------------------------------------------------------------------------------------
 class Crd:
-    """See py. Memory: the heads, if they are trained; then the bank, if there is one.
+    """R_h as a `Loss`. Its memory: both heads, if they are trained, then the bank of features, if there is one.
 
     Args:
-        teacher: of all the data. y: its labels, or None. student: features of its first model for the first samples.
+        teacher: outputs of the pretrained model for all the data.
+        y: labels of the data; None: there are none.
+        student: (B, d), features of the devices' first model for the first samples.
+        seed: of the heads and of the bank.
     """
 
     def __init__(
@@ -145,9 +150,9 @@ class Crd:
         self.unit = 1 / self.samples if options.constant == "data" else self.mean_of_first(student)
 
     def mean_of_first(self, student: Tensor) -> float:
-        """Of e^u over pairs of different samples."""
+        """The mean of e^u over pairs of different samples, at the first model."""
         head_c, head_s = heads_in(self.frozen, *self.sizes)
-        u = projected(head_c, self.teacher[: len(student)]) @ projected(head_s, student).T / self.o.tau
+        u = project(head_c, self.teacher[: len(student)]) @ project(head_s, student).T / self.o.tau
         return float(u[~torch.eye(len(u), dtype=torch.bool, device=u.device)].exp().mean())
 
     def first(self) -> Tensor:
@@ -159,31 +164,31 @@ class Crd:
         bank = torch.randn(self.samples, self.width, generator=random, dtype=torch.float64)
         return torch.cat([heads, F.normalize(bank, dim=1).reshape(-1).to(heads)])
 
-    def parts(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def split_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Heads and bank."""
         cut = len(self.frozen) if self.trains else 0
         bank = memory[cut:]
         return memory[:cut] if self.trains else self.frozen, bank.reshape(len(bank) // self.width, self.width)
 
     def value(self, batch: ComparedBatch, memory: Tensor) -> Tensor:
-        heads, bank = self.parts(memory)
+        heads, bank = self.split_memory(memory)
         head_c, head_s = heads_in(heads, *self.sizes)
-        c, s = projected(head_c, batch.teacher.features), projected(head_s, batch.student.features)
+        c, s = project(head_c, batch.teacher.features), project(head_s, batch.student.features)
         if self.o.negatives == "batch":
             return in_batch(c, s, batch.y if self.o.others == "class" else None, self.o.tau, self.unit)
-        drawn = self.drawn(batch)
-        others, allowed = projected(head_c, self.teacher[drawn]), self.allowed(batch, drawn)
+        drawn = self.draw_negatives(batch)
+        others, allowed = project(head_c, self.teacher[drawn]), self.may_be_negatives(batch, drawn)
         positive = (c * s).sum(1) / self.o.tau
         sides = (s @ others.T, c @ bank[drawn].T)
         both = [contrast(positive, u / self.o.tau, allowed, len(drawn), self.unit) for u in sides]
         return (both[0] + both[1]) / 2
 
-    def drawn(self, batch: ComparedBatch) -> Tensor:
+    def draw_negatives(self, batch: ComparedBatch) -> Tensor:
         """Rows of the negatives: N of all samples, the same for the whole batch."""
         rows = batch.random.choice(self.samples, min(self.o.count, self.samples - 1), replace=False)
         return torch.from_numpy(rows).to(batch.rows.device)
 
-    def allowed(self, batch: ComparedBatch, drawn: Tensor) -> Tensor:
+    def may_be_negatives(self, batch: ComparedBatch, drawn: Tensor) -> Tensor:
         """(B, N): which of these are negatives of which sample."""
         if self.o.others == "instance":
             return batch.rows[:, None] != drawn[None, :]
@@ -193,9 +198,9 @@ class Crd:
     @torch.no_grad()
     def after(self, batch: ComparedBatch, memory: Tensor, slope: Tensor | None) -> Tensor:
         """The newest features into the bank, and a step of the heads."""
-        heads, bank = self.parts(memory)
+        heads, bank = self.split_memory(memory)
         if self.o.negatives == "bank":
-            s = projected(heads_in(heads, *self.sizes)[1], batch.student.features)
+            s = project(heads_in(heads, *self.sizes)[1], batch.student.features)
             mixed = self.o.momentum * bank[batch.rows] + (1 - self.o.momentum) * s
             bank = bank.index_copy(0, batch.rows, F.normalize(mixed, dim=1))
         if slope is None:

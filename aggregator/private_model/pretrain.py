@@ -21,13 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aggregator.kernels import processor
-from aggregator.private_model.checkpoint import built
-from edge_sdk.data.traces import load_folder, split, windows
+from aggregator.private_model.checkpoint import build_module
+from edge_sdk.data.traces import cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.settings import parse_assignment
 from edge_sdk.replay import datasets
 from edge_sdk.replay.bundles import INPUTS
-from edge_sdk.replay.processes import write_toml
+from edge_sdk.replay.toml_files import write_toml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +74,13 @@ def pretrain(job: Pretraining, say: Any) -> dict[str, Any]:
     Raises:
         UsageError: something named cannot be used.
     """
-    mine, test, shape, classes = samples(job)
+    mine, test, shape, classes = take_samples(job)
     arguments = {**({} if ":" in job.architecture else {"input": list(shape), "classes": classes}), **job.arguments}
     torch.manual_seed(job.seed)
-    module = built(job.architecture, arguments).to(processor(job.device))
-    check(module, mine[0][:2], classes, job.architecture)
-    fitted(module, *mine, job, say)
-    accuracy = right(module, *test)
+    module = build_module(job.architecture, arguments).to(processor(job.device))
+    check_module(module, mine[0][:2], classes, job.architecture)
+    fit(module, *mine, job, say)
+    accuracy = measure_accuracy(module, *test)
     job.out.mkdir(parents=True, exist_ok=True)
     state = {name: value.cpu() for name, value in module.state_dict().items()}
     found = {"state": state, "architecture": job.architecture, "arguments": arguments, "accuracy": accuracy}
@@ -96,14 +96,14 @@ def pretrain(job: Pretraining, say: Any) -> dict[str, Any]:
 Pairs = tuple[Tensor, Tensor]
 
 
-def samples(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
+def take_samples(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     """The aggregator's samples, those that it is judged on, their shape, and the number of classes."""
     if Path(job.data).is_dir():
-        return recorded(job)
+        return take_recorded(job)
     table = datasets.load(job.data)
-    train, test = datasets.held_out(table, seed=job.seed)
-    table = datasets.standardised(table, train, datasets.DATASETS[table.name].together)
-    mine = datasets.reserved(table, job.rows)
+    train, test = datasets.hold_out(table, seed=job.seed)
+    table = datasets.standardise(table, train, datasets.DATASETS[table.name].together)
+    mine = datasets.reserve_rows(table, job.rows)
     shape = job.input or INPUTS.get(table.name, table.x.shape[1:])
     if np.prod(shape) != np.prod(table.x.shape[1:]):
         raise UsageError(f"--input {shape}: samples of {table.name} have the shape {table.x.shape[1:]}")
@@ -112,12 +112,13 @@ def samples(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     return (x[mine], y[mine]), (x[rest], y[rest]), tuple(int(d) for d in shape), len(table.classes)
 
 
-def recorded(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
-    """The same of a folder of traces: the last persons are its own, and it is judged on their last recordings."""
+def take_recorded(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
+    """What `take_samples` returns, of a folder of traces: the last persons are the aggregator's, judged on their last
+    recordings."""
     traces = load_folder(job.data)
     if job.persons >= len(traces):
         raise UsageError(f"--persons {job.persons}: there are {len(traces)} traces, and some are for devices")
-    parts = [split(windows(trace)) for trace in traces[-job.persons :]]
+    parts = [split(cut_windows(trace)) for trace in traces[-job.persons :]]
     mine, test = (
         (np.concatenate([part[i].x for part in parts]), np.concatenate([part[i].y for part in parts])) for i in (0, 1)
     )
@@ -125,7 +126,7 @@ def recorded(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     return tensors[0], tensors[1], tuple(mine[0].shape[1:]), len(traces[0].classes)
 
 
-def check(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
+def check_module(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
     try:
         with torch.no_grad():
             made = tuple(module.eval()(x.to(next(module.parameters()).device)).shape)
@@ -135,7 +136,7 @@ def check(module: nn.Module, x: Tensor, classes: int, name: str) -> None:
         raise UsageError(f"{name} returns {made} for {len(x)} samples, expected {(len(x), classes)}")
 
 
-def fitted(module: nn.Module, x: Tensor, y: Tensor, job: Pretraining, say: Any) -> None:
+def fit(module: nn.Module, x: Tensor, y: Tensor, job: Pretraining, say: Any) -> None:
     """Adam on the cross entropy, in shuffled batches."""
     optimiser, random = torch.optim.Adam(module.parameters(), lr=job.rate), np.random.default_rng(job.seed)
     module.train()
@@ -153,7 +154,7 @@ def fitted(module: nn.Module, x: Tensor, y: Tensor, job: Pretraining, say: Any) 
 
 
 @torch.no_grad()
-def right(module: nn.Module, x: Tensor, y: Tensor) -> float:
+def measure_accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
     """Share of samples that it gets right."""
     where = next(module.parameters()).device
     found = [module(part.to(where)).argmax(1).cpu() for part in torch.split(x, 500)]
@@ -187,14 +188,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(parser().parse_args(arguments))
     as_json = options.pop("json")
     options["arguments"] = dict(parse_assignment(text) for text in options.pop("argument"))
-    options["input"] = shape_of(options["input"])
+    options["input"] = parse_shape(options["input"])
     found = pretrain(Pretraining(**options), (lambda text: None) if as_json else print)
     said = f"{found['parameters']} parameters, {100 * found['accuracy']:.1f}% right; files in {found['directory']}"
     print(json.dumps(found) if as_json else said)
     return 0
 
 
-def shape_of(text: str | None) -> tuple[int, ...]:
+def parse_shape(text: str | None) -> tuple[int, ...]:
     try:
         return tuple(int(d) for d in text.split(",")) if text else ()
     except ValueError as error:

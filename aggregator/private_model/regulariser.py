@@ -18,7 +18,7 @@ from torch import Tensor
 from aggregator.private_model.checkpoint import ModelOutputs
 from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.methods.augfl.method import Pull
+from edge_sdk.methods.augfl.settings import Pull
 
 ORDER, NEGATIVES, HEADS = 31, 32, 33  # purposes of randomness
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aggregator.private_model.checkpoint import ModelOutputs, as_vector, loaded, named, said_of
+from aggregator.private_model.checkpoint import ModelOutputs, compute_outputs, load_module, load_named, read_vector
 from aggregator.private_model.crd import Crd, CrdOptions
 from aggregator.private_model.regulariser import Distilled, KdOptions, Loss, SquaredDistance, Stateless, kd
 from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.run import Run
+from edge_sdk.data.npz import read_npz
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.augfl import method as augfl
-from edge_sdk.methods.augfl.settings import largest_curvature
+from edge_sdk.methods.augfl.theory import largest_curvature
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.assembly import method_of, settings_of
 from edge_sdk.nodes.private_table import Private
@@ -31,7 +30,7 @@ Regulariser = SquaredDistance | Distilled
 
 
 def regulariser_of(private: Private, bundle: Bundle, seed: int, device: str) -> Regulariser | None:
-    """What a [private] table says; None where lambda is 0, and then no file is opened.
+    """The regulariser that a [private] table describes; None where lambda is 0, and then no file is opened.
 
     Raises:
         UsageError: a file cannot be used, or does not fit the devices' model.
@@ -42,10 +41,10 @@ def regulariser_of(private: Private, bundle: Bundle, seed: int, device: str) -> 
     if private.regulariser == "l2":
         if private.options:
             raise UsageError(f"options of regulariser l2: it has none, not {', '.join(private.options)}")
-        return SquaredDistance(private.weight, as_vector(private.model, bundle.layout))
+        return SquaredDistance(private.weight, read_vector(private.model, bundle.layout))
     student = TorchGraph(bundle, device)
-    x, y = data_of(private, bundle, device)
-    teacher = said_of(loaded(private, device), private.features, x, private.batch)
+    x, y = read_data(private, bundle, device)
+    teacher = compute_outputs(load_module(private, device), private.features, x, private.batch)
     with torch.no_grad():
         features = student(student.constant(bundle.theta0), x[: private.batch])[0]
     loss = loss_of(private, teacher, y, features, seed)
@@ -60,13 +59,13 @@ def loss_of(private: Private, teacher: ModelOutputs, y: Tensor | None, student: 
         return Crd(options, teacher, y, student, seed + HEADS)
     if private.regulariser == "kd":
         return kd(from_mapping(KdOptions, private.options, "options of regulariser kd"))
-    function, options_ = named(private.regulariser), private.options
+    function, options_ = load_named(private.regulariser), private.options
     return Stateless(lambda batch: function(batch, **options_))
 
 
-def data_of(private: Private, bundle: Bundle, device: str) -> tuple[Tensor, Tensor | None]:
+def read_data(private: Private, bundle: Bundle, device: str) -> tuple[Tensor, Tensor | None]:
     assert private.data is not None  # Private.check_files
-    arrays = opened(private.data)
+    arrays = read_npz(private.data)
     shape = tuple(bundle.manifest["inputs"][0]["shape"])
     x = arrays.get("x")
     if x is None or x.shape[1:] != shape or x.dtype != np.float32 or len(x) < 2:
@@ -82,15 +81,7 @@ def data_of(private: Private, bundle: Bundle, device: str) -> tuple[Tensor, Tens
     return torch.from_numpy(x).to(device), None if y is None else torch.from_numpy(y.astype(np.int64)).to(device)
 
 
-def opened(path: Path) -> Mapping[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: no NPZ file that can be read: {error}") from error
-
-
-def given(env: type, regulariser: Regulariser | None) -> dict[str, Any]:
+def give_regulariser(env: type, regulariser: Regulariser | None) -> dict[str, Any]:
     """The fields of an env through which a method is given a regulariser.
 
     Raises:
@@ -109,12 +100,11 @@ def given(env: type, regulariser: Regulariser | None) -> dict[str, Any]:
 
 
 def warnings_of(run: Run, sizes: Mapping[str, int], regulariser: Regulariser | None, theta0: Vector) -> Sequence[str]:
-    """What the method warns of; AugFL's step must also suit the curvature of the regulariser, which only this node
-    knows."""
-    settings = settings_of(run)
-    if regulariser is None or not isinstance(settings, augfl.Settings):
-        return method_of(run).warnings(settings, sizes)
-    return augfl.warnings(settings, sizes, pull=curvature(regulariser, theta0))
+    """Warnings of the method, which may depend on the curvature of the regulariser; only this node knows it."""
+    method, settings = method_of(run), settings_of(run)
+    if regulariser is None or method.private_warnings is None:
+        return method.warnings(settings, sizes)
+    return method.private_warnings(settings, sizes, curvature(regulariser, theta0))
 
 
 def curvature(regulariser: Regulariser, theta0: Vector) -> float:

@@ -178,24 +178,3 @@ def ranks(layout: Layout, packed: Packed) -> dict[str, int]:
             counted = rank if rank != DENSE else np.linalg.matrix_rank(matrix(slot, part.reshape(slot.shape)))
             found[slot.name] = int(counted)
     return found
-
-
-# Execution ------------------------------------------------------------------------------------------------------
-def separable(slot: Slot, u: Vector, v: Vector) -> Factors:
-    """The weights of the two thin layers which, one after the other, do what the factorised layer does.
-
-    Conv (o, i, kh, kw): first (r, i, 1, kw) with stride, padding and dilation of the width, then (o, r, kh, 1) with
-    those of the height and the bias. Conv (o, i, k): first (r, i, k), then (o, r, 1). Linear (o, i): first (r, i),
-    then (o, r). Only for convolutions without groups.
-    """
-    rank, (out, inner, *kernel) = u.shape[1], slot.shape
-    if swaps(slot):
-        height, *width = kernel
-        first = v.T.reshape(rank, inner, 1, *width)
-        return first, u.reshape(out, height, rank).swapaxes(1, 2).reshape(out, rank, height, *(1,) * len(width))
-    return v.T.reshape(rank, inner, *kernel), u.reshape(out, rank, *(1,) * len(kernel))
-
-
-def mixed_floats(layout: Layout, packed: Packed, p: Vector) -> int:
-    """Parameters of a model w + p with packed w and sparse p: positions of p are not counted, as in the paper."""
-    return floats(layout, packed.ranks) + int(np.count_nonzero(p))

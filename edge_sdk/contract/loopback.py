@@ -24,7 +24,7 @@ Tree = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Weather:
+class NetworkFaults:
     """What the network and the nodes do to messages. Times in seconds of the virtual clock.
 
     Attributes:
@@ -55,7 +55,7 @@ class Closed:
 
 
 @dataclass
-class Trace:
+class Transcript:
     """What happened. A question is named by the number that its asker gave it.
 
     Attributes:
@@ -91,8 +91,8 @@ class Loopback:
         tree: hospital -> its devices; the aggregator is called ROOT.
         envs: node -> what it is given.
         policies: tier ("aggregator", "hospital", "device") -> when its rounds are over.
-        seed: of the weather.
-        weather: what goes wrong.
+        seed: of the faults.
+        faults: what the network and the nodes do to messages.
         through: what every message passes on the wire, e.g. encoding and decoding.
     """
 
@@ -103,19 +103,19 @@ class Loopback:
         envs: Mapping[str, NodeEnv],
         policies: Mapping[str, Policy] | None = None,
         seed: int = 0,
-        weather: Weather = Weather(),
+        faults: NetworkFaults = NetworkFaults(),
         through: Callable[[Any], Any] = lambda message: message,
     ):
-        self.random, self.weather, self.through, self.trace = random.Random(seed), weather, through, Trace()
+        self.random, self.faults, self.through, self.transcript = random.Random(seed), faults, through, Transcript()
         self.queue: list[tuple[float, int, str, Any]] = []
         self.ticket, self.busy = itertools.count(), dict[str, float]()
         self.nodes = build(method, tree, envs, policies or {})
-        for name, spans in weather.away.items():
+        for name, spans in faults.away.items():
             for _, until in spans:
                 if until < inf:
                     self.push(until, "join", name)
 
-    def run(self, until: float = inf) -> Trace:
+    def run(self, until: float = inf) -> Transcript:
         """Play until nothing is left to happen, or the virtual clock reaches `until`."""
         for name in list(self.nodes):
             idle = self.nodes[name].record.below.deadline
@@ -125,9 +125,9 @@ class Loopback:
         handlers: dict[str, Callable[[Any, float], None]] = {"mail": self.mail, "wake": self.wake, "join": self.join}
         while self.queue and self.queue[0][0] <= until:
             now, _, what, about = heapq.heappop(self.queue)
-            self.trace.time = now
+            self.transcript.time = now
             handlers[what](about, now)
-        return self.trace
+        return self.transcript
 
     def mail(self, e: nodes.Envelope, now: float) -> None:
         if now < self.busy.get(e.to, 0.0):
@@ -139,17 +139,17 @@ class Loopback:
         self.note_arrival(before, e, done.refused, now)
         self.commit(e.to, done, now)
         if not done.refused:
-            self.trace.states.setdefault(e.to, []).append(done.node.record.state)
+            self.transcript.states.setdefault(e.to, []).append(done.node.record.state)
         return None
 
     def note_arrival(self, node: nodes.Node, e: nodes.Envelope, refused: str | None, now: float) -> None:
         if refused:
-            self.trace.refused.append((e.to, e.sender, refused))
+            self.transcript.refused.append((e.to, e.sender, refused))
         elif e.sender == node.parent:
-            self.trace.ran.setdefault(e.to, []).append(e.number)
-            self.trace.times.setdefault(e.to, []).append((now, e.number))
+            self.transcript.ran.setdefault(e.to, []).append(e.number)
+            self.transcript.times.setdefault(e.to, []).append((now, e.number))
         elif e.sender != e.to:
-            self.trace.answers.setdefault(e.to, []).append(e.sender)
+            self.transcript.answers.setdefault(e.to, []).append(e.sender)
 
     def wake(self, name: str, now: float) -> None:
         self.commit(name, nodes.tick(self.nodes[name], now), now)
@@ -163,14 +163,14 @@ class Loopback:
         """The node's new record is in place before anything is sent."""
         old, new = self.nodes[name].record.below, done.node.record.below
         self.nodes[name] = done.node
-        self.trace.asked.setdefault(name, {})[new.number] = done.node.record.above
+        self.transcript.asked.setdefault(name, {})[new.number] = done.node.record.above
         if new.closes > old.closes:
-            closed = Closed(self.trace.answers.pop(name, []), done.node.record.above, done.node.record.state, now)
-            self.trace.closed.setdefault(name, []).append(closed)
+            closed = Closed(self.transcript.answers.pop(name, []), done.node.record.above, done.node.record.state, now)
+            self.transcript.closed.setdefault(name, []).append(closed)
         if new.deadline < inf and new.deadline != old.deadline:
             self.push(new.deadline, "wake", name)
-        self.trace.told += [(name, m) for m in done.told]
-        self.busy[name] = now + self.weather.work.get(name, 0.0)
+        self.transcript.told += [(name, m) for m in done.told]
+        self.busy[name] = now + self.faults.work.get(name, 0.0)
         for e in done.out + done.again:
             self.post(e, self.busy[name])
 
@@ -178,19 +178,19 @@ class Loopback:
         if e.to == e.sender:
             return self.push(now, "mail", e)
         e = nodes.Envelope(e.sender, e.to, e.number, self.through(e.message), e.asks)
-        self.trace.crossed.append((e.sender, e.to, e.message))
+        self.transcript.crossed.append((e.sender, e.to, e.message))
         upward = e.to == self.nodes[e.sender].parent
-        extra = self.weather.slow.get((e.sender, e.number), 0.0) if upward else 0.0
-        for _ in range(1 + (self.random.random() < self.weather.repeat)):
-            if self.random.random() >= self.weather.drop:
-                self.push(now + extra + self.random.uniform(*self.weather.delay), "mail", e)
+        extra = self.faults.slow.get((e.sender, e.number), 0.0) if upward else 0.0
+        for _ in range(1 + (self.random.random() < self.faults.repeat)):
+            if self.random.random() >= self.faults.drop:
+                self.push(now + extra + self.random.uniform(*self.faults.delay), "mail", e)
         return None
 
     def push(self, when: float, what: str, about: Any) -> None:
         heapq.heappush(self.queue, (when, next(self.ticket), what, about))
 
     def is_away(self, name: str, now: float) -> bool:
-        return any(a <= now < b for a, b in self.weather.away.get(name, ()))
+        return any(a <= now < b for a, b in self.faults.away.get(name, ()))
 
 
 def build(

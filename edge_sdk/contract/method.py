@@ -18,7 +18,9 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
+from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.round import Policy
 
@@ -62,6 +64,19 @@ class Role:
     state: Any
 
 
+@dataclass(frozen=True)
+class Labelled:
+    """Samples of a device that it does not train on, behind a function of the model.
+
+    Attributes:
+        labels: int64 (samples,), codes of their classes.
+        logits: theta -> what the model says of them, (samples, classes).
+    """
+
+    labels: npt.NDArray[np.int64]
+    logits: Callable[[Vector], npt.NDArray[np.floating]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeEnv:
     """What every env has. A method adds fields of its own by subclassing, and names its settings' type.
@@ -77,8 +92,15 @@ class NodeEnv:
         settings: the method's own hyper-parameters.
         grad_fn: device: (theta, indices or None for all) -> (mean loss, its gradient (n,)) over the training samples.
         samples: device: how many training samples it has.
-        score: device: theta -> sums on held-out samples, at least "samples"; usually also "loss" and "correct".
+        score: device: theta -> sums on its validation samples or, where none were split off, on its test samples: at
+            least "samples"; usually also "loss" and "correct".
         judge: device: the same with more in it, for evaluations; None: score.
+        test: device: as judge, on its test samples, for the last evaluation only; None: `score` is on them already.
+        augmented: device: as grad_fn, but each call changes its samples at random, with the generator that it is given;
+            None: this run does not augment.
+        validation: device: samples that choices are made on; None: none were split off (an empty part is no None).
+        held_out: device: its test samples; None: this model has no classes, or the device no such samples.
+        own_classes: device: codes of the classes that it has had labels of, in training or in validation.
     """
 
     me: str = ""
@@ -93,6 +115,11 @@ class NodeEnv:
     samples: int = 0
     score: Callable[[Vector], Mapping[str, float]] | None = None
     judge: Callable[[Vector], Mapping[str, float]] | None = None
+    test: Callable[[Vector], Mapping[str, float]] | None = None
+    augmented: Callable[[Vector, Any, np.random.Generator], tuple[float, Vector]] | None = None
+    validation: Labelled | None = None
+    held_out: Labelled | None = None
+    own_classes: tuple[int, ...] = ()
 
     @property
     def devices(self) -> int:
@@ -148,7 +175,13 @@ class Method:
         warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
         forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
         scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
+        alone: (env, told) -> theta (n,) that a device reaches by itself in as many rounds, where that is not local SGD;
+            calls told(rounds that are done).
+        private_warnings: as `warnings`, with the curvature of the aggregator's private regulariser behind; None: it
+            makes no difference.
         rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
+        predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
+            not all classes; None: as "personal" says.
     """
 
     name: str
@@ -166,6 +199,9 @@ class Method:
     forward: Callable[[Any, Any, str], Any] | None = None
     scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
     rounds_over: Callable[[Any], int] | None = None
+    predicts: Callable[[Any, Any], Ensemble | None] | None = None
+    alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
+    private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
 
 
 def unchanged(env: Any, state: Any) -> Step:

@@ -13,8 +13,13 @@ def record(cls: type[T]) -> type[T]:
     """A dataclass that nobody may write to. The type checker sees to that; at run time it would make making five times
     as slow."""
     made = dataclass(unsafe_hash=True)(cls)
-    made.RECORD = True  # type: ignore[attr-defined]
+    made.made_by_record = True  # type: ignore[attr-defined]
     return made
+
+
+def is_record(cls: type) -> bool:
+    """`record` made this very class, so that it counts as frozen although Python would let its fields be set."""
+    return bool(cls.__dict__.get("made_by_record"))
 
 
 def changed(record: T, /, **changes: Any) -> T:

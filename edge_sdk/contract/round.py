@@ -65,7 +65,7 @@ class Round:
         closes: how often it has closed.
     """
 
-    STILL: ClassVar[bool] = True
+    encode_once: ClassVar[bool] = True  # the codec keeps the bytes of the latest (see wire/codec/composites.py)
 
     policy: Policy
     number: int = 0

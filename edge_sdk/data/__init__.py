@@ -1,4 +1,4 @@
-"""What never leaves its holder: samples, a hospital's patients, public inputs, and the traces they are read from.
+"""Data, which never leave their holder: samples, a hospital's patients, public inputs, traces they are read from.
 
 May import: errors only.
 """

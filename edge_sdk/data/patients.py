@@ -1,4 +1,4 @@
-"""What a hospital holds of its devices' patients, where a model is divided between the two. It never leaves it.
+"""A hospital's own features of its devices' patients, where a model is divided between the two. They never leave it.
 
 The k-th row of a device here and the k-th row in the device's own file are the same patient.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.samples import Array, Samples, arrays, checked, texts
+from edge_sdk.data.samples import Array, Samples, check_samples, read_arrays, read_texts
 from edge_sdk.errors import UsageError
 
 Rows = npt.NDArray[np.intp]
@@ -20,11 +20,13 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Patients:
-    """Attributes:
-    train: the hospital's features of all its patients, with their labels.
-    devices: whose patient each row is.
-    held_out: the hospital's features of the samples that devices are judged on; no labels.
-    held_out_devices: whose they are.
+    """The patients of one hospital.
+
+    Attributes:
+        train: the hospital's features of all its patients, with their labels.
+        devices: for each row of `train`, the device whose patient it is.
+        held_out: float32 (N, ...), the hospital's features of the samples that devices are judged on; no labels.
+        held_out_devices: for each row of `held_out`, its device.
     """
 
     train: Samples
@@ -41,13 +43,13 @@ class Patients:
             raise UsageError(f"patients: held out {self.held_out.shape}, x {self.train.x.shape}: only N may differ")
 
     def check_devices(self, known: Iterable[str]) -> None:
-        """Raises UsageError if a device is none of the hospital's."""
+        """Raises UsageError if a row belongs to a device that is not among `known`."""
         if strange := sorted({*self.devices, *self.held_out_devices} - {*known}):
             raise UsageError(f"patients: {strange[0]} is no device of this hospital; there are: {', '.join(known)}")
 
 
 def rows_of(devices: tuple[str, ...]) -> dict[str, Rows]:
-    """Device -> its rows, in their order."""
+    """Groups rows by device, in their order."""
     names = np.array(devices, str)
     return {device: np.flatnonzero(names == device) for device in dict.fromkeys(devices)}
 
@@ -58,17 +60,17 @@ TOGETHER = ("held_out_x", "held_out_device")
 
 
 def patients_of(path: Path) -> Patients:
-    """From an NPZ file: `x` float32 (N, ...), `labels` and `device`, N texts each; to be judged by, `held_out_x` and
+    """Reads an NPZ file: `x` float32 (N, ...), `labels` and `device`, N texts each; to be judged by, `held_out_x` and
     `held_out_device` alike.
 
     Raises:
         UsageError: it is not such a file.
     """
-    file = arrays(path, NEEDED, TOGETHER)
-    train = checked(path, file["x"], file["labels"])
+    file = read_arrays(path, NEEDED, TOGETHER)
+    train = check_samples(path, file["x"], file["labels"])
     other = np.ascontiguousarray(file.get("held_out_x", train.x[:0]))
     try:
-        names, others = (texts(file.get(key, NOBODY)) for key in ("device", "held_out_device"))
+        names, others = (read_texts(file.get(key, NOBODY)) for key in ("device", "held_out_device"))
         return Patients(train, names, other, others)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
@@ -78,7 +80,7 @@ NOBODY: Array = np.zeros(0, str)
 
 
 def store_patients(path: Path, patients: Patients) -> Path:
-    """Write what `patients_of` reads."""
+    """Writes what `patients_of` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
     named = patients.train.labels, patients.devices, patients.held_out_devices
     labels, devices, others = (np.array(names, str) for names in named)

@@ -12,22 +12,27 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.samples import arrays
+from edge_sdk.data.samples import read_arrays
 from edge_sdk.errors import UsageError
 
 
 @dataclass(frozen=True)
 class Public:
-    """Attributes:
-    x: float32 (P, ...), one row for each input.
-    sha256: of the file, hex.
+    """Inputs that all devices of a run know.
+
+    Attributes:
+        x: float32 (P, ...), one row for each input.
+        sha256: of the file, hex.
     """
 
     x: npt.NDArray[np.float32]
     sha256: str
 
     def shaped(self, shape: tuple[int, ...], whose: str) -> npt.NDArray[np.float32]:
-        """The inputs as a model wants them, which may be another arrangement of the same numbers.
+        """Arranges the inputs as a model wants them; the numbers stay the same.
+
+        Args:
+            whose: name of the node, for the error.
 
         Raises:
             UsageError: they are of another size.
@@ -38,13 +43,13 @@ class Public:
 
 
 def read_public(path: str | Path) -> Public:
-    """The public inputs of an NPZ file with one array, `x`.
+    """Reads an NPZ file with one array, `x`.
 
     Raises:
         UsageError: it cannot be read, or is not as it should be.
     """
     path = Path(path)
-    x = arrays(path, ("x",))["x"]
+    x = read_arrays(path, ("x",))["x"]
     if x.dtype != np.float32 or x.ndim < 2 or not len(x):
         raise UsageError(f"{path}: x is {x.dtype} {x.shape}, expected float32 (P, ...) with at least one row")
     if not np.isfinite(x).all():
@@ -53,7 +58,7 @@ def read_public(path: str | Path) -> Public:
 
 
 def store_public(path: Path, x: npt.NDArray[np.float32]) -> Path:
-    """Write what `read_public` reads."""
+    """Writes what `read_public` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         np.savez(file, x=np.ascontiguousarray(x, np.float32))

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.traces import read_trace, split, windows
+from edge_sdk.data.npz import read_npz
+from edge_sdk.data.traces import Windows, cut_windows, read_trace, split, split_off_validation
 from edge_sdk.errors import UsageError
 
 Array = npt.NDArray[Any]
@@ -43,7 +44,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a recorded trace becomes samples: the [data] table of a device's settings.
+    """The way in which a recorded trace becomes samples: the [data] table of a device's settings.
 
     Attributes:
         trace: CSV file.
@@ -51,6 +52,7 @@ class Cut:
         window, stride: in samples.
         gap: seconds without a sample after which a new recording starts.
         held_out: share of the windows, by whole recordings, that is kept for judging the model.
+        validation: share of the windows, by whole recordings, on which choices are made; 0: there are none.
     """
 
     trace: Path
@@ -59,12 +61,14 @@ class Cut:
     stride: int = 32
     gap: float = 0.5
     held_out: float = 0.3
+    validation: float = 0.0
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.stride < 1:
             raise UsageError(f"window = {self.window}, stride = {self.stride}: at least 1 sample each")
         if not 0 < self.held_out < 1:
             raise UsageError(f"held_out = {self.held_out}, it is a share between 0 and 1")
+        check_shares(self.validation, self.held_out)
         if not self.gap > 0:
             raise UsageError(f"gap = {self.gap}, it is in seconds and above 0")
 
@@ -75,86 +79,132 @@ class Stored:
 
     Attributes:
         samples: NPZ file: `x` float32 (N, ...) and `labels`, N texts; to be judged by, `held_out_x` and
-            `held_out_labels` alike.
+            `held_out_labels` alike; to make choices on, `validation_x` and `validation_labels`.
     """
 
     samples: Path
 
 
-def samples_of(data: Cut | Stored) -> tuple[Samples, Samples]:
-    """The training and the held-out samples that a [data] table names.
+@dataclass(frozen=True)
+class SplitSamples:
+    """The samples of one device, in three parts that have no recording in common.
+
+    Attributes:
+        train: what it trains on.
+        held_out: the test part: what its models are judged by, once, when the run is over.
+        validation: what choices are made on, and what the metrics of single rounds are from; None: there is no such
+            part, and the metrics of rounds are from the test part, too.
+    """
+
+    train: Samples
+    held_out: Samples
+    validation: Samples | None = None
+
+
+def check_shares(validation: float, held_out: float) -> None:
+    """Raises UsageError if these shares leave nothing to train on."""
+    if not (validation >= 0 and validation + held_out < 1):
+        raise UsageError(
+            f"validation = {validation}, held_out = {held_out}: shares of 0 or more that leave something to train on"
+        )
+
+
+def samples_of(data: Cut | Stored) -> SplitSamples:
+    """Reads the samples that a [data] table names.
 
     Raises:
-        UsageError: the trace cannot be read, or is too short for one window in each part; the file is not as above.
+        UsageError: the trace cannot be read, or is too short for one window in training and test part; the file is not
+            as above.
     """
-    return stored(data.samples) if isinstance(data, Stored) else cut(data)
+    return read_samples(data.samples) if isinstance(data, Stored) else cut_samples(data)
 
 
-def cut(data: Cut) -> tuple[Samples, Samples]:
-    cuts = windows(read_trace(data.trace, label=data.label), window=data.window, stride=data.stride, gap=data.gap)
+def cut_samples(data: Cut) -> SplitSamples:
+    """Cuts a trace into windows, and splits them."""
+    cuts = cut_windows(read_trace(data.trace, label=data.label), window=data.window, stride=data.stride, gap=data.gap)
     train, test = split(cuts, held_out=data.held_out)
-    return labelled(train.x, train.y, train.classes), labelled(test.x, test.y, test.classes)
+    if not data.validation:
+        return SplitSamples(as_samples(train), as_samples(test))
+    train, chosen = split_off_validation(train, data.validation / (1 - data.held_out))
+    return SplitSamples(as_samples(train), as_samples(test), as_samples(chosen))
 
 
-def labelled(x: npt.NDArray[np.float32], codes: npt.NDArray[np.integer], classes: Sequence[str]) -> Samples:
+def as_samples(windows: Windows) -> Samples:
+    """The windows with the names of their classes."""
+    return label_samples(windows.x, windows.y, windows.classes)
+
+
+def label_samples(x: npt.NDArray[np.float32], codes: npt.NDArray[np.integer], classes: Sequence[str]) -> Samples:
+    """Makes samples of inputs (N, ...) and the indices (N,) of their classes."""
     return Samples(np.ascontiguousarray(x, np.float32), tuple(classes[int(c)] for c in codes))
 
 
 # Samples in a file ----------------------------------------------------------------------------------------------
-HELD_OUT = "held_out_"
+HELD_OUT, VALIDATION = "held_out_", "validation_"
+"""Prefixes of the arrays that are not for training."""
 OWN = ("x", "labels")
 
 
-def stored(path: Path) -> tuple[Samples, Samples]:
-    """Training and held-out samples of a file; without held-out ones, none."""
-    file = arrays(path, OWN, (HELD_OUT + "x", HELD_OUT + "labels"))
-    train = checked(path, file["x"], file["labels"])
+def read_samples(path: Path) -> SplitSamples:
+    """Reads the samples of an NPZ file; where it has no held-out ones, these are empty."""
+    others = [tuple(prefix + key for key in OWN) for prefix in (HELD_OUT, VALIDATION)]
+    file = read_arrays(path, OWN, *others)
+    train = check_samples(path, file["x"], file["labels"])
     if not len(train):
         raise UsageError(f"{path}: x has no rows, there is nothing to train on")
-    if HELD_OUT + "x" not in file:
-        return train, Samples(train.x[:0], ())
-    other = checked(path, file[HELD_OUT + "x"], file[HELD_OUT + "labels"])
-    if other.x.shape[1:] != train.x.shape[1:]:
-        raise UsageError(f"{path}: held_out_x is of shape {other.x.shape}, x of {train.x.shape}: only N may differ")
-    return train, other
+    held_out = read_part(path, file, HELD_OUT, train)
+    return SplitSamples(train, held_out or Samples(train.x[:0], ()), read_part(path, file, VALIDATION, train))
 
 
-def arrays(path: Path, needed: Sequence[str], together: Sequence[str] = ()) -> Mapping[str, Array]:
-    """The arrays of an NPZ file, never pickled ones: those needed, and the others if one of them is there.
+def read_part(path: Path, file: Mapping[str, Array], prefix: str, train: Samples) -> Samples | None:
+    """Samples that are not for training; None: the file has none."""
+    if prefix + "x" not in file:
+        return None
+    found = check_samples(path, file[prefix + "x"], file[prefix + "labels"])
+    if found.x.shape[1:] != train.x.shape[1:]:
+        raise UsageError(f"{path}: {prefix}x is of shape {found.x.shape}, x of {train.x.shape}: only N may differ")
+    return found
+
+
+def read_arrays(path: Path, needed: Sequence[str], *together: Sequence[str]) -> Mapping[str, Array]:
+    """Reads the arrays of an NPZ file, never pickled ones.
+
+    Args:
+        needed: names of arrays that must be there.
+        together: further ones, in groups: of each group there are all or none.
 
     Raises:
         UsageError: it cannot be read, one is missing, or there is one that nobody asked for.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path}: no NPZ file that can be read: {error}") from error
-    wanted = [*needed, *(together if any(name in found for name in together) else ())]
+    found = read_npz(path)
+    present = [name for group in together if any(key in found for key in group) for name in group]
+    wanted, known = [*needed, *present], [*needed, *(name for group in together for name in group)]
     if missing := [name for name in wanted if name not in found]:
         raise UsageError(f"{path}: has no array {missing[0]}; expected {', '.join(wanted)}")
     if unknown := [name for name in found if name not in wanted]:
-        raise UsageError(f"{path}: array {unknown[0]} is none of {', '.join((*needed, *together))}")
+        raise UsageError(f"{path}: array {unknown[0]} is none of {', '.join(known)}")
     return found
 
 
-def checked(path: Path, x: Array, labels: Array) -> Samples:
+def check_samples(path: Path, x: Array, labels: Array) -> Samples:
     try:
-        return Samples(np.ascontiguousarray(x), texts(labels))
+        return Samples(np.ascontiguousarray(x), read_texts(labels))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 
 
-def texts(values: Array) -> tuple[str, ...]:
+def read_texts(values: Array) -> tuple[str, ...]:
     if values.ndim != 1 or values.dtype.kind != "U":
         raise UsageError(f"labels are {values.dtype} {values.shape}, expected texts (N,)")
     return tuple(str(v) for v in values)
 
 
-def store(path: Path, train: Samples, held_out: Samples) -> Path:
-    """Write what `stored` reads."""
+def store_samples(path: Path, train: Samples, held_out: Samples, validation: Samples | None = None) -> Path:
+    """Writes what `read_samples` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    labels, others = np.array(train.labels, str), np.array(held_out.labels, str)
+    parts = {"": train, HELD_OUT: held_out} | ({} if validation is None else {VALIDATION: validation})
+    arrays: dict[str, Any] = {prefix + "x": part.x for prefix, part in parts.items()}
+    arrays |= {prefix + "labels": np.array(part.labels, str) for prefix, part in parts.items()}
     with path.open("wb") as file:
-        np.savez(file, x=train.x, labels=labels, held_out_x=held_out.x, held_out_labels=others)
+        np.savez(file, **arrays)
     return path

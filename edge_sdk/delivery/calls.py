@@ -1,9 +1,9 @@
-"""Calls of the role: what waits for one, which is next, which are being made, and what one that went wrong leaves.
+"""Calls of the role: which messages wait for one, which call is next, and what is done about one that went wrong.
 
     jobs, excuses, the clock -> Task -> engine.perform -> Outcome
 
-They are made one by one in the loop, or on the worker's thread. What a call that went right brings is for the session
-to save. What changes the disk is called within a transaction of the caller's.
+Calls are made one by one, in the loop or on the worker's thread. The session saves what a call has brought. Functions
+that change the disk are called within the session's transaction.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, Worker
 from edge_sdk.delivery.store import Job, Store
 
-BATCH = 64  # messages given to the worker at once: their outcomes can share a commit
+BATCH = 64  # messages that the worker is given at once: their outcomes can share a commit
 PAUSE = 60.0  # seconds until a start or a close that failed is tried again
 
 
 class Calls:
-    """Those of one session.
+    """Calls of one session's role.
 
     Args:
         wake: called from the worker's thread after each call; None: there is no worker.
@@ -35,13 +35,14 @@ class Calls:
     Attributes:
         jobs: messages that wait for the role.
         excuses: children that have refused the run, and the questions that they owe an answer to.
-        mine: for this node itself, after what it has sent has left.
+        own_jobs: messages of this node to itself, which wait until its other messages have left.
         latest: number of the parent's latest question, whether worked on or not.
-        busy: calls that were begun and whose outcome has not been seen; `void`: those of them that change nothing.
-        pause: no start and no close before, by time.time().
+        busy: calls that were begun and whose outcome has not been seen.
+        void: calls among these whose outcome is to change nothing.
+        pause: no start and no close is tried before, by time.time().
         stopping: calls in progress are to be given up.
         unusable: why this node cannot go on in this run; "" if it can.
-        done_files: of messages that were worked on, to be removed after the commit, by the caller.
+        done_files: files of messages that were worked on; the caller removes them after the commit.
     """
 
     def __init__(
@@ -55,10 +56,10 @@ class Calls:
         log: Logger,
     ):
         self.name, self.parent, self.store, self.counters, self.log = name, parent, store, counters, log
-        self.jobs = deque(store.jobs())
+        self.jobs = deque(store.load_jobs())
         self.latest = max((j.number for j in self.jobs if j.sender == parent and j.asks), default=0)
         self.excuses = deque[Job]()
-        self.mine: list[Job] = []
+        self.own_jobs: list[Job] = []
         self.busy = self.void = 0
         self.pause = 0.0
         self.stopping, self.unusable = False, ""
@@ -67,31 +68,32 @@ class Calls:
 
     # -- what is to be done
 
-    def add(self, job: Job, lasting: bool) -> None:
-        """A message that has been taken in. `lasting`: it may have to wait for longer than this transaction."""
+    def add_job(self, job: Job, lasting: bool) -> None:
+        """Add a message that has been taken in. `lasting`: save it, as it may wait for longer than this transaction."""
         self.jobs.append(self.store.save_job(job) if lasting else job)
         if job.sender == self.parent and job.asks:
             self.latest = max(self.latest, job.number)
 
-    def add_mine(self, jobs: Sequence[Job]) -> None:
-        self.mine += [self.store.save_job(job) for job in jobs]
+    def add_own_jobs(self, jobs: Sequence[Job]) -> None:
+        """Save messages of this node to itself."""
+        self.own_jobs += [self.store.save_job(job) for job in jobs]
 
     def save_jobs(self) -> None:
-        """Those that are left at the end of a transaction."""
+        """Save the messages that are left at the end of a transaction."""
         self.jobs = deque(job if job.id is not None else self.store.save_job(job) for job in self.jobs)
 
-    def committed(self) -> None:
-        """What this node has sent may leave, so what it has sent to itself is next."""
-        self.jobs += self.mine
-        self.mine = []
+    def after_commit(self) -> None:
+        """Let this node's messages to itself wait for the role like others: all else that it sent may leave now."""
+        self.jobs += self.own_jobs
+        self.own_jobs = []
 
-    def excuse(self, child: str, number: int) -> None:
-        """It will not answer this question."""
+    def excuse_child(self, child: str, number: int) -> None:
+        """A child will not answer this question."""
         if not any(excuse.sender == child for excuse in self.excuses):
             self.excuses.append(Job(child, number, False, b""))
 
-    def begin_anew(self) -> None:
-        """The parent counts its questions from 1 again: what it has asked, and what is in progress, is void."""
+    def void_questions(self) -> None:
+        """Drop what the parent has asked, and make what is in progress void: it counts from 1 again."""
         for job in [j for j in self.jobs if j.sender == self.parent]:
             self.jobs.remove(job)
             if job.id is not None:
@@ -103,7 +105,7 @@ class Calls:
     # -- the next call
 
     def next_verb(self, record: Record) -> Verb | None:
-        """The next call to be made, if one may be made now."""
+        """Kind of the next call, if one may be made now."""
         if self.busy or self.unusable:
             return None
         if self.excuses and record.started:
@@ -115,7 +117,7 @@ class Calls:
         return "tick" if record.started else "start"
 
     def next_task(self, node: Node, here: tuple[str, ...]) -> Task | None:
-        """The same, with all that it needs. `here`: children that count now."""
+        """The next call with all that it needs, if one may be made now. `here`: children that count now."""
         verb = self.next_verb(node.record)
         if verb is None:
             return None
@@ -125,7 +127,7 @@ class Calls:
         return Task(verb, node, time.time(), waiting[0] if waiting else None)
 
     def until_tick(self, record: Record) -> float:
-        """Seconds until the clock alone makes a call."""
+        """Seconds until a call is due although no message has come."""
         if self.busy:
             return inf
         deadline = record.below.deadline if record.started else 0.0
@@ -133,15 +135,15 @@ class Calls:
 
     # -- calls in progress
 
-    def give(self, worker: Worker, task: Task) -> None:
-        """Let the worker make this call, and those for the messages behind it."""
+    def give_to_worker(self, worker: Worker, task: Task) -> None:
+        """Let the worker make this call, and the calls for the messages behind it."""
         jobs = list(self.jobs)[:BATCH] if task.verb == "arrive" else [task.job]
         tasks = [changed(task, job=job) for job in jobs]
         self.busy = len(tasks)
         worker.tasks.put(tasks)
 
-    def finished(self) -> list[Outcome]:
-        """What the worker has come to."""
+    def take_outcomes(self) -> list[Outcome]:
+        """Take the outcomes that the worker has ready."""
         found: list[Outcome] = []
         while self.worker is not None:
             try:
@@ -151,32 +153,32 @@ class Calls:
         return found
 
     @property
-    def cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         """The call in progress should be given up: its question is not the parent's latest, or the node stops."""
         task = self.worker.running if self.worker else None
         job = task.job if task else None
         return self.stopping or (job is not None and job.sender == self.parent and job.number < self.latest)
 
     def stop(self, grace: float) -> None:
-        """A call that does not end within `grace` seconds is made again after the restart."""
+        """End the worker. A call that does not end within `grace` seconds is made again after the restart."""
         self.stopping = True
         if self.worker is not None:
             self.worker.close(grace)
 
     # -- their outcomes
 
-    def ended(self, outcome: Outcome) -> bool:
-        """A call has ended; whether it counts. If so, what it was for is done with, and what went wrong is noted."""
+    def end_call(self, outcome: Outcome) -> bool:
+        """Note that a call has ended; True if its outcome counts, and then the message that it was for is dropped."""
         self.busy -= 1
         job = outcome.task.job
         if self.void:
             self.void -= 1
-            return False  # of a parent's question that is void; a child's answer is worked on again
+            return False  # a void question is gone from the jobs; a child's answer is still there and comes again
         if outcome.cancelled and self.stopping:
-            return False  # it is done again after the restart
+            return False  # the call is made again after the restart
         if outcome.unusable:
             self.unusable, self.stopping = outcome.unusable, True
-            return False  # the message is kept: after a restart with what was wrong put right it is worked on
+            return False  # the message is kept, for a restart with what was wrong put right
         if outcome.task.verb == "excuse":
             self.excuses.popleft()
         elif job is not None:
@@ -187,10 +189,11 @@ class Calls:
                 self.done_files.append(job.file)
         if outcome.failed:
             self.set_aside(outcome)
-        self.note(outcome)
+        self.count_outcome(outcome)
         return True
 
-    def note(self, outcome: Outcome) -> None:
+    def count_outcome(self, outcome: Outcome) -> None:
+        """Count and log what was refused, broken or cancelled."""
         sender = outcome.task.job.sender if outcome.task.job else self.name
         if outcome.refused:
             self.counters.count(f"refused.late.{sender}")
@@ -202,7 +205,7 @@ class Calls:
             self.counters.count("cancelled")
 
     def set_aside(self, outcome: Outcome) -> None:
-        """What a role cannot work on is kept for a person to look at, and not tried again at once."""
+        """Keep what a role could not work on for a person to look at. It is not tried again by itself."""
         task = outcome.task
         job = task.job or Job(self.name, task.node.record.below.number, False, task.verb.encode())
         if task.job is None:

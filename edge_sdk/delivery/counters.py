@@ -1,6 +1,6 @@
-"""What a live node counts: bytes and messages per peer, and how often what went wrong.
+"""Counters of a live node: bytes and messages per peer, and how often something went wrong.
 
-A counter is named by dotted words, the peer last: `bytes_in.wrist-3`, `refused.stale`. They are saved with the node.
+Names are dotted words, the peer last: `bytes_in.wrist-3`, `refused.stale`. Counters are saved with the node.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ class Counters(Counter[str]):
         self[name] += by
         self.dirty = True
 
-    def traffic(self, direction: str, peer: str, size: int) -> None:
-        """One payload, `direction` "in" or "out"."""
+    def count_traffic(self, direction: str, peer: str, size: int) -> None:
+        """Count one payload; `direction` is "in" or "out"."""
         self[f"bytes_{direction}.{peer}"] += size
         self[f"messages_{direction}.{peer}"] += 1
         self.dirty = True
 
     def restore(self, saved: Mapping[str, int]) -> None:
-        """Add what an earlier process had counted."""
+        """Add what an earlier process has counted."""
         for name, value in saved.items():
             self[name] += value
 
     def totals(self) -> dict[str, int]:
-        """The sum over peers and reasons: {"bytes_in": ..., "refused": ...}."""
+        """Sums over peers and reasons: {"bytes_in": ..., "refused": ...}. May be called from any thread."""
         sums: Counter[str] = Counter()
-        for name, value in self.items():
+        for name, value in dict(self).items():  # a copy: the loop may count while another thread reads
             sums[name.partition(".")[0]] += value
         return dict(sorted(sums.items()))

@@ -1,7 +1,7 @@
-"""Runs a role: one call at a time, in the loop or on a worker thread, and says what came of it.
+"""Calls a role: one call at a time, in the loop or on a worker thread, and says what came of it.
 
-A call changes nothing but what it returns. So one that fails, is cancelled or dies with the process leaves the node as
-it was.
+A call changes nothing but what it returns. So a call that fails, is cancelled or dies with the process leaves the node
+as it was.
 """
 
 from __future__ import annotations
@@ -23,20 +23,36 @@ from edge_sdk.contract.round import Policy
 from edge_sdk.delivery.failpoints import reach
 from edge_sdk.delivery.store import Job
 from edge_sdk.errors import Cancelled, PeerError, UsageError
+from edge_sdk.wire.frames import Buffer
 
 
-class Coder(Protocol):
-    """What is needed of `codec.Codec`."""
+class MessageCodec(Protocol):
+    """Writes values as bytes and reads them back; `wire.codec.codec.Codec` does."""
 
     def encode(self, value: Any) -> bytes: ...
     def decode(self, data: Any) -> Any: ...
 
 
+def decode_saved(codec: MessageCodec, body: Buffer, what: str) -> Any:
+    """Read something that this node has saved, and whose checksum is right.
+
+    Raises:
+        UsageError: another version has saved it, which writes it in another way.
+    """
+    try:
+        return codec.decode(body)
+    except PeerError as e:
+        raise UsageError(f"{what} was saved by a version that writes it in another way ({e})") from None
+
+
 @dataclass(frozen=True)
 class Assembly:
-    """What a process builds from a run.
+    """A role with all that it needs, built from a run's description.
 
     Attributes:
+        role: the three functions of this node's tier.
+        env: what the role is given.
+        policy: when a round of this node is over.
         messages: codec of what may cross a wire.
         records: codec of `node.Record`, of this role's state, and of what it tells the application.
     """
@@ -44,8 +60,8 @@ class Assembly:
     role: Role
     env: NodeEnv
     policy: Policy
-    messages: Coder
-    records: Coder
+    messages: MessageCodec
+    records: MessageCodec
 
 
 Verb = Literal["start", "arrive", "excuse", "tick"]
@@ -53,7 +69,11 @@ Verb = Literal["start", "arrive", "excuse", "tick"]
 
 @record
 class Task:
-    """One call to be made. `job`: what arrives; to excuse: whose answer to which question is not waited for."""
+    """One call to be made.
+
+    Attributes:
+        job: to arrive: the message; to excuse: whose answer to which question is not waited for.
+    """
 
     verb: Verb
     node: Node
@@ -62,8 +82,13 @@ class Task:
 
 
 @record
-class Parcel:
-    """One encoded message for one peer or several. `up`: for the parent. `lasts`: seconds, see `method.Send`."""
+class EncodedMessage:
+    """One message for one peer or several, as bytes.
+
+    Attributes:
+        up: it is for the parent.
+        lasts: seconds for which it is worth sending, see `method.Send`.
+    """
 
     to: tuple[str, ...]
     number: int
@@ -75,13 +100,13 @@ class Parcel:
 
 @record
 class Outcome:
-    """What one call came to.
+    """Outcome of one call.
 
     Attributes:
-        node: afterwards, or None if nothing is to be changed.
-        parcels: for peers.
-        jobs: for this node itself.
-        told: for the application, as it is and encoded.
+        node: the node after the call, or None if nothing is to be changed.
+        messages: what is to be sent to peers.
+        jobs: messages of this node to itself.
+        told: messages for the application, each beside its encoding.
         refused: the message came too late, twice or from a stranger; `broken`: it could not be read.
         cancelled: the role gave up, because it was asked to.
         failed: the traceback of what the role raised.
@@ -90,7 +115,7 @@ class Outcome:
 
     task: Task
     node: Node | None = None
-    parcels: tuple[Parcel, ...] = ()
+    messages: tuple[EncodedMessage, ...] = ()
     jobs: tuple[Job, ...] = ()
     told: tuple[tuple[Any, bytes], ...] = ()
     refused: str = ""
@@ -105,9 +130,9 @@ def perform(assembly: Assembly, task: Task) -> Outcome:
     reach("working")
     try:
         try:
-            return outcome(assembly, task, call(assembly, task))
+            return encode_outcome(assembly, task, call_role(assembly, task))
         except PeerError as e:
-            return without(assembly, task, str(e))
+            return excuse_sender(assembly, task, str(e))
     except Cancelled:
         return Outcome(task, cancelled=True)
     except UsageError as e:
@@ -118,16 +143,18 @@ def perform(assembly: Assembly, task: Task) -> Outcome:
         reach("worked")
 
 
-def without(assembly: Assembly, task: Task, why: str) -> Outcome:
-    """A message that cannot be read, or that no role may send: what a child owes by it is not waited for."""
+def excuse_sender(assembly: Assembly, task: Task, why: str) -> Outcome:
+    """Drop a message that cannot be read, or that no role may send. A child's answer is not waited for any longer:
+    the child has given it, and will not give another one."""
     job = task.job
     if job is None or job.sender in (task.node.parent, task.node.name):
         return Outcome(task, broken=why)
     done = nodes.excused(task.node, job.sender, job.number, task.now)
-    return changed(outcome(assembly, task, done), broken=why)
+    return changed(encode_outcome(assembly, task, done), broken=why)
 
 
-def call(assembly: Assembly, task: Task) -> Effects:
+def call_role(assembly: Assembly, task: Task) -> Effects:
+    """Make the call that a task stands for."""
     if task.verb == "start":
         return nodes.start(task.node, task.now)
     if task.verb == "tick" or task.job is None:
@@ -139,38 +166,43 @@ def call(assembly: Assembly, task: Task) -> Effects:
     return nodes.arrive(task.node, Envelope(job.sender, task.node.name, job.number, message, job.asks), task.now)
 
 
-def outcome(assembly: Assembly, task: Task, done: Effects) -> Outcome:
+def encode_outcome(assembly: Assembly, task: Task, done: Effects) -> Outcome:
+    """Write what a call wants to send as bytes. Here, and not when it is saved: the worker may do it meanwhile."""
     if done.refused:
         return Outcome(task, refused=done.refused)
     encode = assembly.messages.encode
     mine = tuple(Job(e.sender, e.number, e.asks, encode(e.message)) for e in done.out if e.to == e.sender)
     told = tuple((m, assembly.records.encode(m)) for m in done.told)
-    return Outcome(task, slim(done.node) if done.out else done.node, parcels(done, encode), mine, told)
+    node = without_messages(done.node) if done.out else done.node
+    return Outcome(task, node, encode_messages(done, encode), mine, told)
 
 
-def parcels(done: Effects, encode: Callable[[Any], bytes]) -> tuple[Parcel, ...]:
-    """The envelopes for peers, those with the same message together: it is encoded once."""
+def encode_messages(done: Effects, encode: Callable[[Any], bytes]) -> tuple[EncodedMessage, ...]:
+    """Encode the envelopes for peers. Envelopes with the same message go together: it is encoded once."""
     groups: dict[tuple[int, int, bool, bool, float], list[Envelope]] = {}
     for e in done.out:
         if e.to != e.sender:
             groups.setdefault((id(e.message), e.number, e.asks, e.to == done.node.parent, e.lasts), []).append(e)
     return tuple(
-        Parcel(tuple(e.to for e in group), number, asks, up, encode(group[0].message), lasts)
+        EncodedMessage(tuple(e.to for e in group), number, asks, up, encode(group[0].message), lasts)
         for (_, number, asks, up, lasts), group in groups.items()
     )
 
 
-def slim(node: Node) -> Node:
-    """Without the messages in `last`: they are in the outbox, from where they are repeated."""
+def without_messages(node: Node) -> Node:
+    """The node without the messages in `last`: they are in the outbox, from where they are repeated."""
     last = {peer: changed(e, message=None) for peer, e in node.record.last.items() if e.message is not None}
     return nodes.with_record(node, last={**node.record.last, **last}) if last else node
 
 
 @dataclass
 class Worker:
-    """A thread that makes calls, one at a time. `done` is filled from there; `wake` is called after each.
+    """A thread that makes calls, one at a time.
 
     Attributes:
+        wake: called after each call, from this thread.
+        tasks: calls to be made; those that are given together follow each other without a look at the disk.
+        done: outcomes that nobody has taken yet.
         running: the call in progress.
         stopping: make none of the calls that were given but not begun.
     """
@@ -187,6 +219,7 @@ class Worker:
         self.thread.start()
 
     def work(self) -> None:
+        """Make calls until `close`. Each call in a batch starts from the node that the one before has left."""
         while not self.stopping:
             node = None
             for task in self.tasks.get():
@@ -200,7 +233,7 @@ class Worker:
                 self.wake()
 
     def close(self, grace: float) -> bool:
-        """Whether the thread has ended within `grace` seconds."""
+        """End the thread; True if it has ended within `grace` seconds."""
         self.stopping = True
         self.tasks.put(())
         self.thread.join(grace)

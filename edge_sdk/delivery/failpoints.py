@@ -1,8 +1,7 @@
-"""Where a node can be made to die, for the kill matrix: AUSCULT_FAIL="committed:3" kills it there the third time.
+"""Points at which tests can make a node die: AUSCULT_FAIL="committed:3" kills it there the third time.
 
-With "committed:3:stop" it stands still there until it is told to go on, so that something else can be killed.
-
-Costs a comparison where the variable is not set. The names are the steps of the protocol, in their order.
+With "committed:3:stop" it stands still there until it is told to go on, so that something else can be killed meanwhile.
+The names are the steps of the protocol, in their order. Where the variable is not set, a point costs a comparison.
 """
 
 from __future__ import annotations

@@ -1,84 +1,87 @@
 """Large bodies as files beside the database, and bodies that are arriving in pieces.
 
-A file gets its name when it is complete, and only then a row may name it; one that no row names is swept at the start.
-A part carries a checksum for each of its chunks, so that what is in it can be trusted after a crash without an fsync.
+A body that is arriving is a `.part` file, with a checksum for each chunk behind the bytes. After a crash each chunk is
+read and checked against that, so no fsync is needed while it arrives: what the disk has lost is asked for again. The
+file gets the body's name when all of it is there, and only then a row of the database may name it. A file that no row
+names is what a crash has left between the two steps; it is swept away at the next start.
 """
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import struct
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from edge_sdk.atomic import sync_to_disk, write_bytes
+from edge_sdk.delivery.checksums import StoreDamaged, checksum, make_digest
 from edge_sdk.wire.frames import Buffer
 
 INLINE = 256 * 1024  # bytes; a smaller body is faster as a value in the database
-PART = ".part"
-
-
-def checksum(chunk: Buffer) -> int:
-    """Never 0, which means in a part's table that the chunk is not there."""
-    return zlib.crc32(chunk) or 1
-
-
-def checksums(body: Buffer, chunk: int) -> tuple[int, ...]:
-    """Of its pieces."""
-    view = memoryview(body)
-    return tuple(checksum(view[start : start + chunk]) for start in range(0, len(view), chunk))
-
-
-def digest(checksums: Sequence[int]) -> bytes:
-    """By which a receiver knows that all chunks together are the body: each has been checked when it came."""
-    return hashlib.sha256(struct.pack(f"<{len(checksums)}I", *checksums)).digest()[:16]
+PART = ".part"  # how the name of a file ends whose body is still arriving
 
 
 class Files:
-    """A directory of bodies, made when it is needed."""
+    """A directory of bodies, made when it is needed. `sync`: a power cut must not lose a file that a row names."""
 
     def __init__(self, directory: Path, sync: bool):
         self.directory, self.sync = directory, sync
 
     def write(self, name: str, body: Buffer) -> None:
+        """Write a whole body, in one piece."""
         self.directory.mkdir(exist_ok=True)
         write_bytes(self.directory / name, body)
-        self.settle(name)
+        self.sync_body(name)
 
-    def settle(self, name: str) -> None:
-        """A row is about to name the file: where that is asked for, both are to survive a power cut."""
+    def sync_body(self, name: str) -> None:
+        """Bring file and directory to the disk, where that is asked for: a row is about to name the file."""
         if self.sync:
             sync_to_disk(self.directory / name, self.directory)
 
     def read(self, name: str) -> memoryview:
-        """The body, mapped: it costs memory only where it is looked at, and outlives its file."""
+        """Map a body into memory: it costs memory only where it is looked at, and outlives its file."""
         with (self.directory / name).open("rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    def read_saved(self, name: str) -> memoryview:
+        """Map the body that a row names.
+
+        Raises:
+            StoreDamaged: there is no such file, or nothing in it.
+        """
+        try:
+            return self.read(name)
+        except (FileNotFoundError, ValueError) as e:
+            raise StoreDamaged(f"{self.directory / name}: {e}") from None
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
             (self.directory / name).unlink(missing_ok=True)
 
     def sweep(self, used: set[str], parts: bool) -> None:
-        """Delete what no row needs. `parts`: also what is still arriving."""
+        """Delete the files that no row needs. `parts`: also bodies that are still arriving."""
         if self.directory.exists():
             for path in self.directory.iterdir():
                 if path.name not in used and (parts or path.suffix != PART):
                     path.unlink()
 
-    def part(self, name: str, size: int, chunk: int) -> Part:
+    def open_partial(self, name: str, size: int, chunk: int) -> PartialBody:
+        """Open what there is of a body that is arriving; nothing of it at first."""
         self.directory.mkdir(exist_ok=True)
-        return Part(self, name, size, chunk)
+        return PartialBody(self, name, size, chunk)
 
 
-class Part:
-    """A body that is arriving: its bytes, followed by a table with the checksum of each chunk.
+class PartialBody:
+    """A body that is arriving: a file of its bytes, followed by a table with the checksum of each chunk.
+
+    Args:
+        size: of the body, in bytes.
+        chunk: bytes of each chunk but the last.
 
     Attributes:
-        have: bit i: chunk i is there and was right when it came.
+        have: bitmap; bit i: chunk i is there and was right when it came.
+        table: checksum of each chunk that is there.
     """
 
     def __init__(self, files: Files, name: str, size: int, chunk: int):
@@ -87,10 +90,10 @@ class Part:
         self.path = files.directory / f"{name}.{size}.{chunk}{PART}"
         self.number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         self.table = [0] * self.count
-        self.have = self.verified()
+        self.have = self.verify_chunks()
 
-    def verified(self) -> int:
-        """The chunks that an earlier process has received, each checked."""
+    def verify_chunks(self) -> int:
+        """Bitmap of the chunks that an earlier process has received, each of them read and checked."""
         table, have = os.pread(self.number, 4 * self.count, self.size), 0
         for i in range(len(table) // 4):
             (crc,) = struct.unpack_from("<I", table, 4 * i)
@@ -100,10 +103,15 @@ class Part:
         return have
 
     def length(self, i: int) -> int:
+        """Bytes of chunk i: the last one may be shorter."""
         return min(self.chunk, self.size - i * self.chunk)
 
-    def put(self, i: int, data: Buffer, crc: int) -> str:
-        """What came of it: "new", "duplicate" or "broken"."""
+    def put_chunk(self, i: int, data: Buffer, crc: int) -> str:
+        """Write a chunk that has come; returns "new", "duplicate" or "broken".
+
+        The bytes are written before their checksum, so that a crash between the two leaves a chunk that counts as not
+        there.
+        """
         if not 0 <= i < self.count or len(data) != self.length(i) or checksum(data) != crc:
             return "broken"
         if self.have >> i & 1:
@@ -118,9 +126,9 @@ class Part:
     def complete(self) -> bool:
         return self.have == (1 << self.count) - 1
 
-    def finish(self, expected: bytes) -> bool:
-        """Give the file its name, or delete it if all chunks together are not the body."""
-        right = digest(self.table) == expected
+    def finish_body(self, expected: bytes) -> bool:
+        """Give the file the body's name; False, and the file deleted, if all chunks together are not the body."""
+        right = make_digest(self.table) == expected
         if right:
             os.ftruncate(self.number, self.size)
             os.replace(self.path, self.files.directory / self.name)

@@ -1,4 +1,8 @@
-"""What has been received from each peer, so that nothing counts twice. Bounded: a sender says below what it is done."""
+"""The inbox: which messages of each peer have been received, so that none counts twice.
+
+A message is named by its sender, the epoch of the sender's disk, and a number that grows. Each frame says below which
+number the sender is done with everything (`lo`), so what has to be remembered stays small.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ from dataclasses import dataclass, field
 from edge_sdk.delivery.store import Store
 from edge_sdk.wire.frames import Message
 
-SLACK = 32  # how far a sender's `lo` may run ahead before the floor is moved: a write is saved each time
+SLACK = 32  # numbers by which `lo` may run ahead before the floor is moved: moving it costs a write
 
 
 @dataclass
 class Peer:
-    """Messages of one peer's present disk."""
+    """Messages received of one peer's present disk: all numbers below `floor`, and those in `seen`."""
 
     epoch: int
     floor: int = 0
@@ -23,14 +27,18 @@ class Peer:
 
 
 class Inbox:
-    """All peers. `note` and `renew` are called inside a transaction."""
+    """Messages received of all peers. `note_message` and `renew_peer` are called within a transaction."""
 
     def __init__(self, store: Store):
         self.store = store
-        self.peers = {name: Peer(*saved) for name, saved in store.peers().items()}
+        self.peers = {name: Peer(*saved) for name, saved in store.load_peers().items()}
 
-    def verdict(self, m: Message) -> str:
-        """One of "new", "duplicate" and "epoch": from a disk that the peer no longer has, or has not announced yet."""
+    def judge(self, m: Message) -> str:
+        """Judge a message: "new", "duplicate", or "epoch": its sender's disk is not the one that was announced.
+
+        Such a message is either a late one of a disk that is gone, or the first of a new disk that has overtaken its
+        birth. It is dropped in both cases; in the second it comes again.
+        """
         peer = self.peers.get(m.src)
         if peer is None:
             return "new"
@@ -38,7 +46,8 @@ class Inbox:
             return "epoch"
         return "duplicate" if peer.has(m.seq) else "new"
 
-    def note(self, m: Message) -> None:
+    def note_message(self, m: Message) -> None:
+        """Remember that this message was received."""
         peer = self.peers.get(m.src)
         if peer is None:
             peer = self.peers[m.src] = Peer(m.epoch)
@@ -51,10 +60,11 @@ class Inbox:
             self.store.save_peer(m.src, m.epoch, m.lo)
 
     def is_new(self, name: str, epoch: int) -> bool:
-        """The peer has another disk than it had."""
+        """The peer has another disk than it had, or was never heard of."""
         peer = self.peers.get(name)
         return peer is None or peer.epoch != epoch
 
-    def renew(self, name: str, epoch: int) -> None:
+    def renew_peer(self, name: str, epoch: int) -> None:
+        """Forget what was received of the peer's old disk."""
         self.peers[name] = Peer(epoch)
         self.store.renew_peer(name, epoch)

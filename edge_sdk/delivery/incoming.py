@@ -1,9 +1,11 @@
-"""Messages on their way here: read whole or in pieces, taken in by a commit, and acknowledged after it.
+"""Messages on their way in: read whole or in chunks, taken in by a transaction, acknowledged after its commit.
 
-    read -> waiting -> took (in the transaction that is open) -> saved -> acks
+    read -> waiting -> took (in the open transaction) -> committed -> acks
 
-Until it is saved, a message that comes again is dropped without a word: an acknowledgement would be a promise that a
-kill could break. What changes the disk is called within a transaction of the caller's.
+An acknowledgement makes the sender forget the message, so it may leave only after the commit. Until then a message that
+comes again is dropped without a word: to acknowledge it would be a promise that a kill could break, and to take it
+twice would count it twice. After the commit a repetition is acknowledged each time, because the first acknowledgement
+may have been lost. Functions that change the disk are called within the session's transaction.
 """
 
 from __future__ import annotations
@@ -15,27 +17,27 @@ from math import inf
 from edge_sdk.contract.records import changed
 from edge_sdk.delivery.failpoints import reach
 from edge_sdk.delivery.inbox import Inbox
+from edge_sdk.delivery.incoming_transfers import IncomingTransfers
 from edge_sdk.delivery.store import Job, Store
-from edge_sdk.delivery.transfer import Receiver
 from edge_sdk.wire.frames import ACKS_PER_FRAME, Ack, Chunk, Message, Offer
 
-ACK_DELAY = 0.02  # seconds in which an acknowledgement may find a message to travel with
+ACK_DELAY = 0.02  # seconds for which an acknowledgement waits for a message to travel with
 
 
 class Incoming:
-    """What peers have sent, from its first byte to its acknowledgement.
+    """What peers have sent, from the first byte to the acknowledgement.
 
     Attributes:
-        waiting: messages read, to be taken in by the next commit.
-        took: those of the transaction that is open: acknowledged when it is saved.
-        arrived: files of messages that came in pieces.
+        waiting: messages read, to be taken in by the next transaction.
+        took: messages of the open transaction; they are acknowledged when it is committed.
+        arrived: message -> the file with its body, where it came in chunks.
         acks: peer -> acknowledgements that it has not been sent.
-        ack_at: when these go even if no message takes them along, by time.monotonic().
+        ack_at: when these leave even if no message takes them along, by time.monotonic().
     """
 
     def __init__(self, store: Store):
         self.store = store
-        self.inbox, self.receiver = Inbox(store), Receiver(store.files)
+        self.inbox, self.transfers_in = Inbox(store), IncomingTransfers(store.files)
         self.waiting: dict[tuple[str, int], Message] = {}
         self.took: dict[tuple[str, int], Message] = {}
         self.arrived: dict[tuple[str, int], str] = {}
@@ -44,9 +46,9 @@ class Incoming:
 
     # -- reading
 
-    def take(self, m: Message) -> str:
-        """A message that has been read; the inbox's verdict."""
-        verdict = self.inbox.verdict(m)
+    def take_message(self, m: Message) -> str:
+        """Take a message that has been read; returns "new", "duplicate" or "epoch" (see inbox.py)."""
+        verdict = self.inbox.judge(m)
         if (m.src, m.seq) in self.waiting or (m.src, m.seq) in self.took:
             return "duplicate"
         if verdict == "new":
@@ -56,16 +58,16 @@ class Incoming:
         return verdict
 
     def take_piece(self, f: Chunk | Offer) -> str:
-        """A piece of a message that has been read; what it was."""
+        """Take a chunk or an offer that has been read; returns what it was (see `IncomingTransfers.take_piece`)."""
         m = Message(f.run, f.src, f.epoch, f.seq, f.lo, (), f.number, f.asks)
-        verdict = self.inbox.verdict(m)
+        verdict = self.inbox.judge(m)
         if (m.src, m.seq) in self.waiting or (m.src, m.seq) in self.took:
             return "duplicate"
         if verdict != "new":
             if verdict == "duplicate" and (isinstance(f, Offer) or f.report):
                 self.owe_ack(m)
             return verdict
-        verdict, file = self.receiver.take(f)
+        verdict, file = self.transfers_in.take_piece(f)
         reach("chunk")
         if file is not None:
             reach("assembled")
@@ -73,31 +75,31 @@ class Incoming:
             self.arrived[m.src, m.seq] = file
         return verdict
 
-    def forget(self, src: str, epoch: int) -> None:
-        """What has been read of a disk that the peer no longer has. `epoch`: of the one that it has now."""
+    def forget_disk(self, src: str, epoch: int) -> None:
+        """Drop what has been read of a peer's old disk. `epoch`: of the disk that it has now."""
         gone = [key for key, m in self.waiting.items() if m.src == src and m.epoch != epoch]
         for key in gone:
             del self.waiting[key]
         self.store.files.remove([self.arrived.pop(key) for key in gone if key in self.arrived])
-        self.receiver.forget(src, epoch)
+        self.transfers_in.forget_disk(src, epoch)
 
     # -- the transaction
 
-    def begin(self) -> None:
-        """What waits will be taken in by the transaction that follows."""
+    def begin_commit(self) -> None:
+        """A transaction follows that takes in all that waits."""
         if self.waiting:
             reach("read")
         self.took |= self.waiting
 
     def take_in(self) -> Iterator[Job]:
-        """Note each message in the inbox; the caller keeps the work that it makes, before it asks for the next."""
+        """Note each waiting message in the inbox and hand it out as a job, which the caller saves."""
         took, self.waiting = list(self.waiting.values()), {}
         for m in took:
-            self.inbox.note(m)
+            self.inbox.note_message(m)
             yield Job(m.src, m.number, m.asks, m.body, file=self.arrived.pop((m.src, m.seq), None))
 
-    def committed(self) -> None:
-        """What was taken in is saved."""
+    def after_commit(self) -> None:
+        """What was taken in is committed: acknowledge it."""
         for m in self.took.values():
             self.owe_ack(m)
         self.took = {}
@@ -105,11 +107,12 @@ class Incoming:
     # -- acknowledgements
 
     def owe_ack(self, m: Message) -> None:
+        """Acknowledge a message with the next frame to its sender, or on its own soon."""
         self.acks.setdefault(m.src, []).append((m.src, m.epoch, m.seq))
         self.ack_at = min(self.ack_at, time.monotonic() + ACK_DELAY)
 
-    def acks_for(self, peers: Sequence[str]) -> tuple[Ack, ...]:
-        """Acknowledgements that may travel in a frame to these peers; they are owed no more."""
+    def take_acks_for(self, peers: Sequence[str]) -> tuple[Ack, ...]:
+        """Take out acknowledgements that may travel in a frame to these peers: as many as fit."""
         found: list[Ack] = []
         for peer in peers:
             mine = self.acks.pop(peer, [])
@@ -122,5 +125,5 @@ class Incoming:
         return tuple(found)
 
     def acknowledge_now(self) -> None:
-        """Wait for no message to travel with."""
+        """Let acknowledgements leave with the next frames, whether a message takes them along or not."""
         self.ack_at = min(self.ack_at, 0.0) if self.acks else inf

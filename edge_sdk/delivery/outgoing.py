@@ -1,6 +1,10 @@
-"""Messages on their way, which are in three places: on the disk, in the outbox, and in the sender if they go in pieces.
+"""Messages on their way out. Each is in the store and in the outbox, and in the transfers while it goes in chunks.
 
-Here these are kept in step. What changes the disk is called within a transaction of the caller's; files go after it.
+Here the three are kept in step. The store decides: what is not in it was never sent, and what is in it is sent until
+its receivers have acknowledged it. So a message is written before it is queued, and its row goes only after the
+acknowledgements. A large body is a file, which is there before the row that names it and is deleted after the commit
+in which that row goes; a crash in between leaves a file without a row, and never a row without a file. Functions that
+change the disk are called within the session's transaction.
 """
 
 from __future__ import annotations
@@ -9,72 +13,75 @@ import time
 from collections.abc import Sequence
 
 from edge_sdk.contract.records import changed
+from edge_sdk.delivery.checksums import checksums, make_digest
 from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Parcel
+from edge_sdk.delivery.engine import EncodedMessage
 from edge_sdk.delivery.failpoints import reach
-from edge_sdk.delivery.files import INLINE, checksums, digest
-from edge_sdk.delivery.outbox import Out, Outbox
-from edge_sdk.delivery.store import Sent, Store, is_answer
-from edge_sdk.delivery.transfer import Sender
-from edge_sdk.wire.frames import Held
+from edge_sdk.delivery.files import INLINE
+from edge_sdk.delivery.outbox import Outbox, OutboxMessage
+from edge_sdk.delivery.outbox_table import OutboxRow, is_answer
+from edge_sdk.delivery.outgoing_transfers import OutgoingTransfers
+from edge_sdk.delivery.store import Store
+from edge_sdk.wire.frames import ChunkReport
 
 
 class Outgoing:
-    """What a session has sent and is not done with.
+    """Messages of a session that are not done with.
 
     Args:
         rto: seconds until the first repetition of a message.
-        most: bytes of bodies, above which the oldest notices go.
+        most: bytes of bodies above which the oldest notices are given up.
 
     Attributes:
-        done_deliveries, done_sent: acknowledged, and to be deleted by `tidy`.
-        done_files: to be removed after the commit, by the caller.
+        done_deliveries: (message, receiver) that were acknowledged; `delete_done` deletes their rows.
+        done_sent: messages that everybody has acknowledged; `delete_done` forgets them.
+        done_files: files of forgotten messages; the caller removes them after the commit.
     """
 
     def __init__(self, store: Store, counters: Counters, rto: float, most: float):
         self.store, self.counters, self.most = store, counters, most
-        self.outbox, self.sender = Outbox(rto), Sender()
+        self.outbox, self.transfers_out = Outbox(rto), OutgoingTransfers()
         self.done_deliveries: list[tuple[int, str]] = []
-        self.done_sent: list[Out] = []
+        self.done_sent: list[OutboxMessage] = []
         self.done_files: list[str] = []
 
-    def load(self) -> list[Sent]:
-        """Take up what is on the disk."""
-        self.outbox.seq = self.store.next_seq()
-        found = list(self.store.outbox())
+    def load(self) -> list[OutboxRow]:
+        """Take up what an earlier process has left on the disk; returns its rows."""
+        self.outbox.seq = self.store.load_next_seq()
+        found = list(self.store.outbox.load_rows())
         for sent in found:
-            self.outbox.add(sent, self.store.body(sent.seq) if sent.pending else None)
+            self.outbox.add_message(sent, self.store.outbox.load_body(sent.seq) if sent.pending else None)
             self.outbox.outs[sent.seq].fresh = False
         return found
 
     # -- sending
 
-    def send(self, parcel: Parcel, chunk: int, everybody: Sequence[str]) -> None:
-        """A new message.
+    def send_message(self, message: EncodedMessage, chunk: int, everybody: Sequence[str]) -> None:
+        """Save and queue a new message.
 
         Args:
-            chunk: bytes that travel together; what is longer goes in pieces.
+            chunk: bytes that travel together; what is longer goes in chunks.
             everybody: the children who hear what is said to all.
         """
-        seq, size = self.outbox.seq, len(parcel.body)
-        sent = Sent(seq, parcel.number, parcel.asks, parcel.to, frozenset(parcel.to), chunk, size=size)
-        if not (parcel.asks or parcel.up):
-            sent = changed(sent, notice=True, expires=time.time() + parcel.lasts)
-        pieces = checksums(parcel.body, chunk) if size > chunk else ()
+        seq, size = self.outbox.seq, len(message.body)
+        sent = OutboxRow(seq, message.number, message.asks, message.to, frozenset(message.to), chunk, size=size)
+        if not (message.asks or message.up):
+            sent = changed(sent, notice=True, expires=time.time() + message.lasts)
+        pieces = checksums(message.body, chunk) if size > chunk else ()
         if pieces:
-            sent = changed(sent, digest=digest(pieces))
+            sent = changed(sent, digest=make_digest(pieces))
         if size > INLINE:
             sent = changed(sent, file=f"{seq}.out")
-        self.supersede(sent, parcel.up)
-        self.drop(self.outbox.add(sent, parcel.body))
-        self.store.save_sent(sent, parcel.body)
+        self.supersede(sent, message.up)
+        self.forget_messages(self.outbox.add_message(sent, message.body))
+        self.store.save_sent(sent, message.body)
         if sent.file:
             self.outbox.outs[seq].body = self.store.files.read(sent.file)  # from the disk: it need not be in memory
         self.outbox.outs[seq].checksums = pieces
-        self.outbox.send(self.outbox.outs[seq], frozenset(everybody))
+        self.outbox.queue_new(self.outbox.outs[seq], frozenset(everybody))
 
-    def supersede(self, sent: Sent, up: bool) -> None:
-        """Give up what its receiver would refuse now: older questions to a child, answers to older ones upward."""
+    def supersede(self, sent: OutboxRow, up: bool) -> None:
+        """Give up what the receiver would refuse after this message: older questions, or answers to older ones."""
         for dst in sent.pending:
             if up:
                 old = self.outbox.older_answers(dst, sent.number)
@@ -84,8 +91,8 @@ class Outgoing:
                 self.counters.count(f"superseded.{dst}")
                 self.give_up(out, dst)
 
-    def bound(self) -> None:
-        """Give up notices that have expired, and the oldest ones where there is too much."""
+    def drop_notices(self) -> None:
+        """Give up notices that have expired, and the oldest ones where all messages together take up too much."""
         if not self.outbox.notices:
             return
         for why, outs in (
@@ -97,24 +104,24 @@ class Outgoing:
                     self.counters.count(f"{why}.{dst}")
                     self.give_up(out, dst)
 
-    def again(self, dst: str) -> None:
-        """The latest question to a child that has lost its disk."""
-        if out := self.outbox.again(dst):
-            out.body = self.store.body(out.seq)
-            self.store.deliver_again(out.seq, dst)
+    def ask_again(self, dst: str) -> None:
+        """Send the latest question once more to a child that has lost its disk."""
+        if out := self.outbox.ask_again(dst):
+            out.body = self.store.outbox.load_body(out.seq)
+            self.store.outbox.add_delivery(out.seq, dst)
 
     # -- what its receivers say
 
-    def reported(self, src: str, held: Held, now: float) -> None:
-        """A receiver has this much of a message."""
-        self.sender.reported(src, held, now)
-        self.outbox.moved(src, now)
+    def note_report(self, src: str, held: ChunkReport, now: float) -> None:
+        """Note how much a receiver has of a body."""
+        self.transfers_out.note_report(src, held, now)
+        self.outbox.note_progress(src, now)
 
-    def acked(self, src: str, seq: int, now: float) -> bool:
-        """A receiver has all of it; whether that was news."""
-        news, done = self.outbox.acked(src, seq, now)
+    def note_ack(self, src: str, seq: int, now: float) -> bool:
+        """Note that a receiver has saved a message; True if that was news."""
+        news, done = self.outbox.note_ack(src, seq, now)
         if news:
-            self.sender.acked(src, seq)
+            self.transfers_out.note_ack(src, seq)
             reach("heard")
             if not (done and is_answer(done[0].asks, done[0].receivers)):
                 self.done_deliveries.append((seq, src))
@@ -123,23 +130,23 @@ class Outgoing:
 
     # -- the end of a message
 
-    def give_up(self, out: Out, dst: str) -> None:
-        """It is not sent to this receiver any more."""
-        self.store.drop_deliveries([(out.seq, dst)])
-        self.sender.acked(dst, out.seq)
-        self.drop(self.outbox.give_up(out, dst))
+    def give_up(self, out: OutboxMessage, dst: str) -> None:
+        """Send a message to this receiver no more."""
+        self.store.outbox.drop_deliveries([(out.seq, dst)])
+        self.transfers_out.note_ack(dst, out.seq)
+        self.forget_messages(self.outbox.give_up(out, dst))
 
-    def tidy(self) -> None:
-        """Delete what is acknowledged."""
+    def delete_done(self) -> None:
+        """Delete the rows of what was acknowledged since the last time."""
         if self.done_deliveries:
-            self.store.drop_deliveries(self.done_deliveries)
+            self.store.outbox.drop_deliveries(self.done_deliveries)
         if self.done_sent:
-            self.drop(self.done_sent)
+            self.forget_messages(self.done_sent)
         self.done_deliveries, self.done_sent = [], []
 
-    def drop(self, outs: Sequence[Out]) -> None:
-        """Forget messages. Their files go after the commit."""
-        self.store.drop_sent(out.seq for out in outs)
+    def forget_messages(self, outs: Sequence[OutboxMessage]) -> None:
+        """Drop messages here and on the disk. Their files are deleted after the commit."""
+        self.store.outbox.drop_rows(out.seq for out in outs)
         self.done_files += [out.file for out in outs if out.file is not None]
         for out in outs:
-            self.sender.drop(out.seq)
+            self.transfers_out.drop_body(out.seq)

@@ -3,11 +3,19 @@
     message read -> inbox, job                    commit -> acknowledgement
     role called  -> record, outbox, told          commit -> published
 
-Without a worker both are one commit, and all messages that were read together share it. Memory is a copy of the disk:
-if a commit fails, the session is thrown away and opened again. No network here; `runtime.py` publishes.
+Each message must count exactly once, although the process may be killed between any two instructions. An
+acknowledgement that left before the commit could be of a message that a kill then loses; an answer that left before it
+could be given a second time, and differently. So everything that a message changes is one transaction, and nothing is
+published before it is committed. A kill before the commit leaves the store as it was: the peer repeats its message,
+and the role is called again with the same state. A kill after it leaves at worst a message that is sent a second time,
+which the receiver's inbox drops.
 
-What a commit holds is kept in four places: `incoming.py` (messages read), `calls.py` (of the role), `outgoing.py`
-(messages sent), `telling.py` (for the application). Here are the node's record, and the one transaction of them all.
+With a worker there are two such transactions for each message, as above; without one they are one, and all messages
+that were read together share it. Memory is a copy of the disk: if a commit fails, the session is thrown away and opened
+again. There is no network here; the runtime publishes.
+
+The parts of a commit are in four modules: `incoming.py` (messages read), `calls.py` (calls of the role), `outgoing.py`
+(messages to be sent), `events.py` (for the application). Here are the node's record, and the transaction around them.
 """
 
 from __future__ import annotations
@@ -24,37 +32,18 @@ from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.calls import Calls
 from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, perform
-from edge_sdk.delivery.events import Telling
+from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, decode_saved, perform
+from edge_sdk.delivery.events import Events
+from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.incoming import Incoming
 from edge_sdk.delivery.outgoing import Outgoing
 from edge_sdk.delivery.store import Store
-from edge_sdk.wire.frames import Ack, Chunk, Held, Message, Offer
+from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
-TIDY_DELAY = 0.5  # seconds after which deliveries that are done are deleted, if no other commit comes
+TIDY_DELAY = 0.5  # seconds after which rows of messages that are done with are deleted, if no other commit comes
 COUNTERS_DELAY = 1.0  # seconds between two savings of the counters
-KEPT = 0.004  # seconds for which answers wait for others, to be saved together
-
-
-@dataclass(frozen=True)
-class Habits:
-    """How a node works.
-
-    Attributes:
-        worker: calls are made on a thread of their own.
-        wait_for: children that must be here before the role starts.
-        settle: seconds that a restarted node waits for them, before it goes on without.
-        rto: seconds until the first repetition of a message.
-        outbox_bytes: of bodies in the outbox; above that the oldest notices go. Questions and answers never do: of
-            these there is at most one for each peer.
-    """
-
-    worker: bool = True
-    wait_for: int = 0
-    settle: float = 10.0
-    rto: float = 2.0
-    outbox_bytes: float = inf
+STAY_OPEN = 0.004  # seconds for which a transaction stays open for more answers, to save them together
 
 
 @dataclass
@@ -62,10 +51,14 @@ class Session:
     """A node's part in one run.
 
     Attributes:
-        here: children that count now; kept up to date by the caller.
-        node: as saved, or as it will be within KEPT seconds.
+        here: children that count now; the caller keeps it up to date.
+        node: as saved, or as it will be saved within STAY_OPEN seconds.
         chunk: bytes that travel together in messages from now on.
-        settled: enough children have been here, or been waited for: the role may be called.
+        settled: the role may be called: enough children have been here, or been waited for.
+        saved: the node's record as it was last written.
+        sent: number of the first message that is not committed yet.
+        open_since: when the open transaction was left open, by time.monotonic(); inf: none is open.
+        tidy_at, count_at: when done messages are to be deleted and counters to be saved, by time.monotonic().
     """
 
     name: str
@@ -85,149 +78,165 @@ class Session:
     def __post_init__(self) -> None:
         self.opened = time.monotonic()
         self.outgoing = Outgoing(self.store, self.counters, self.habits.rto, self.habits.outbox_bytes)
-        self.outbox, self.sender = self.outgoing.outbox, self.outgoing.sender
-        self.store.files.sweep(self.store.used_files(), parts=False)
+        self.outbox, self.transfers_out = self.outgoing.outbox, self.outgoing.transfers_out
+        self.store.files.sweep(self.store.list_used_files(), parts=False)
         self.incoming = Incoming(self.store)
-        self.inbox, self.receiver, self.acks = self.incoming.inbox, self.incoming.receiver, self.incoming.acks
+        self.inbox, self.transfers_in, self.acks = self.incoming.inbox, self.incoming.transfers_in, self.incoming.acks
         last: dict[str, nodes.Envelope] = {}
         for sent in self.outgoing.load():
             last |= {d: nodes.Envelope(self.name, d, sent.number, None, sent.asks) for d in sent.receivers}
-        self.node = self.saved_node(last)
+        self.node = self.load_node(last)
         self.restarted = self.node.record.started
         self.saved = self.node.record
-        self.sent = self.outbox.seq  # below it everything is saved
-        self.kept = inf  # when that was left open, by time.monotonic()
-        self.telling = Telling(self.name, self.store, self.assembly.records, self.tell, self.counters, self.log)
+        self.sent = self.outbox.seq
+        self.open_since = inf
+        self.events = Events(self.name, self.store, self.assembly.records, self.tell, self.counters, self.log)
         self.tidy_at, self.count_at = inf, time.monotonic() + COUNTERS_DELAY
         wake = self.wake if self.habits.worker else None
         self.calls = Calls(self.name, self.parent, self.assembly, self.store, self.counters, wake, self.log)
 
-    def saved_node(self, last: Mapping[str, nodes.Envelope]) -> nodes.Node:
+    def load_node(self, last: Mapping[str, nodes.Envelope]) -> nodes.Node:
+        """The node as it was saved, or a new one. `last`: peer -> the latest message to it, without its body."""
         fresh = nodes.new(
             self.name, self.assembly.role, self.assembly.env, self.parent, self.assembly.policy, time.time()
         )
-        saved = self.store.record()
+        saved = self.store.load_record()
         if saved is None:
             return fresh
-        record = changed(self.assembly.records.decode(saved), last=last)
-        policy = changed(record.below, policy=self.assembly.policy)  # may have been changed since
+        read = decode_saved(self.assembly.records, saved, f"{self.store.path}: the record")
+        record: nodes.Record = changed(read, last=last)
+        policy = changed(record.below, policy=self.assembly.policy)  # the settings may have changed since
         return changed(fresh, record=changed(record, below=policy))
 
     # -- what the network brings
 
-    def take(self, m: Message) -> str:
-        """A message that has been read; the inbox's verdict."""
-        return self.incoming.take(m)
+    def take_message(self, m: Message) -> str:
+        """Take a message that has been read; returns the inbox's verdict."""
+        return self.incoming.take_message(m)
 
     def take_piece(self, f: Chunk | Offer) -> str:
-        """A piece of a message that has been read; what it was."""
+        """Take a chunk or an offer that has been read; returns what it was."""
         return self.incoming.take_piece(f)
 
-    def take_reports(self, src: str, parts: Iterable[Held]) -> None:
+    def take_reports(self, src: str, reports: Iterable[ChunkReport]) -> None:
+        """Take what `src` says it has of bodies that are sent in chunks."""
         now = time.monotonic()
-        for held in parts:
-            if held.to == self.name and held.epoch == self.store.epoch:
-                self.outgoing.reported(src, held, now)
+        for report in reports:
+            if report.to == self.name and report.epoch == self.store.epoch:
+                self.outgoing.note_report(src, report, now)
 
     def take_acks(self, src: str, acks: Iterable[Ack]) -> None:
-        """Acknowledgements by `src`, perhaps among others' for other nodes."""
+        """Take acknowledgements by `src`. In a frame to all children there may be some for other nodes."""
         now = time.monotonic()
         for to, epoch, seq in acks:
-            if to == self.name and epoch == self.store.epoch and self.outgoing.acked(src, seq, now):
+            if to == self.name and epoch == self.store.epoch and self.outgoing.note_ack(src, seq, now):
                 self.tidy_at = min(self.tidy_at, now + TIDY_DELAY)
 
-    def meet(self, name: str, epoch: int) -> None:
-        """A peer has said which disk it has. If it is another one, it knows nothing of what was said before."""
+    def meet_peer(self, name: str, epoch: int) -> None:
+        """A peer has said which disk it has. If that is a new one, it knows nothing of what was said before."""
         if not self.inbox.is_new(name, epoch):
             return
         known = name in self.inbox.peers
-        self.end_kept()
+        self.commit_open()
         with self.store.transaction():
-            self.inbox.renew(name, epoch)
+            self.inbox.renew_peer(name, epoch)
             if known:
                 self.forget_disk_of(name)
-        self.incoming.forget(name, epoch)
+        self.incoming.forget_disk(name, epoch)
 
     def forget_disk_of(self, name: str) -> None:
         self.counters.count(f"replaced.{name}")
         self.log.warning("%s: %s has lost its memory of this run", self.name, name)
         if name == self.parent:
-            self.begin_anew()
+            self.void_questions()
         if name in self.node.record.below.owed:
-            self.outgoing.again(name)
+            self.outgoing.ask_again(name)
 
-    def begin_anew(self) -> None:
-        """The parent counts its questions from 1 again: what it asked before, and what it was answered, is void."""
+    def void_questions(self) -> None:
+        """The parent has a new disk and counts its questions from 1 again: what it asked before is void.
+
+        So are our answers to that, which it would refuse as answers to nothing. The number of its latest question goes
+        back to 0, or we should refuse its new questions as old ones.
+        """
         assert self.parent is not None
-        self.calls.begin_anew()
+        self.calls.void_questions()
         for out in self.outbox.waiting(self.parent):
             self.outgoing.give_up(out, self.parent)
         self.node = nodes.with_record(self.node, above=0)
         self.save_record()
 
-    def excuse(self, child: str) -> None:
-        """It cannot take part in the run: what it owes is not waited for."""
+    def excuse_child(self, child: str) -> None:
+        """Wait no longer for what a child owes that cannot take part in the run."""
         number = self.node.record.below.owed.get(child)
         if number is not None:
-            self.calls.excuse(child, number)
+            self.calls.excuse_child(child, number)
 
     # -- the transaction
 
     def commit(self, now: float) -> None:
-        """Take in what was read, work as far as may be, save all of it. `now`: time.monotonic()."""
-        self.settled = self.settled or self.may_settle(now)
-        outcomes = self.calls.finished()
-        work = not self.calls.worker and self.next_verb() is not None
-        idle = not (self.incoming.waiting or outcomes or work or self.telling.told)
-        if idle and not self.is_untidy(now) and now < self.kept + KEPT:
-            self.dispatch()
-            return
-        self.incoming.begin()
-        with self.store.transaction(lambda: self.kept < inf):
-            self.tidy(now)
-            for job in self.incoming.take_in():
-                self.calls.add(job, lasting=self.calls.worker is not None or not self.settled)
-            for outcome in outcomes:
-                self.apply(outcome)
-            if not self.calls.worker:
-                self.work()
-            self.outgoing.bound()
-            self.kept = min(self.kept, now) if self.may_be_kept(now) else inf
-            if self.kept == inf and self.node.record is not self.saved:
-                self.save_record()
-        if self.kept == inf:
-            self.committed()
-        self.dispatch()
-        if idle and self.kept == inf:
-            self.store.rest()
+        """Take in what was read, call the role as far as may be, save all of it. `now`: time.monotonic().
 
-    def may_be_kept(self, now: float) -> bool:
-        """Nothing new may leave, and answers to the same question are to come: they can be saved together."""
+        The order within the transaction matters. Rows of messages that are done with are deleted first, so that the new
+        ones can take their place. A message is noted in the inbox and becomes a job before the role sees it. Answers to
+        one question often come within a few milliseconds of each other; while nothing of what they change may leave
+        anyway, the transaction stays open for the next ones, and one commit serves them all. Whatever is unsaved then
+        is unacknowledged too, so a kill costs a repetition and no more.
+        """
+        self.settled = self.settled or self.may_settle(now)
+        outcomes = self.calls.take_outcomes()
+        work = not self.calls.worker and self.next_verb() is not None
+        idle = not (self.incoming.waiting or outcomes or work or self.events.is_due())
+        if idle and not self.is_untidy(now) and now < self.open_since + STAY_OPEN:
+            self.feed_worker()
+            return
+        self.incoming.begin_commit()
+        with self.store.transaction(lambda: self.open_since < inf):
+            self.delete_done(now)
+            for job in self.incoming.take_in():
+                self.calls.add_job(job, lasting=self.calls.worker is not None or not self.settled)
+            for outcome in outcomes:
+                self.save_outcome(outcome)
+            if not self.calls.worker:
+                self.make_calls()
+            self.outgoing.drop_notices()
+            self.open_since = min(self.open_since, now) if self.may_stay_open(now) else inf  # the `with` asks for it
+            if self.open_since == inf and self.node.record is not self.saved:
+                self.save_record()
+        if self.open_since == inf:
+            self.after_commit()
+        self.feed_worker()
+        if idle and self.open_since == inf:
+            self.store.checkpoint()
+
+    def may_stay_open(self, now: float) -> bool:
+        """More answers to the open question are to come, and nothing that would have to leave has been made."""
         below, calls = self.node.record.below, self.calls
-        waits = below.open and below.owed and not calls.worker and not calls.stopping and now < self.kept + KEPT
+        waits = (
+            below.open and below.owed and not calls.worker and not calls.stopping and now < self.open_since + STAY_OPEN
+        )
         files = calls.done_files or self.outgoing.done_files
-        news = self.outbox.seq != self.sent or self.telling.told or calls.mine or calls.jobs or files
+        news = self.outbox.seq != self.sent or self.events.is_due() or calls.own_jobs or calls.jobs or files
         return bool(waits) and not news
 
-    def end_kept(self) -> None:
-        """Commit what was kept open."""
-        if self.kept < inf:
-            self.kept = inf
+    def commit_open(self) -> None:
+        """Commit the transaction that was left open, if there is one."""
+        if self.open_since < inf:
+            self.open_since = inf
             with self.store.transaction():
                 self.save_record()
-            self.committed()
+            self.after_commit()
 
-    def committed(self) -> None:
-        """What follows from a commit."""
+    def after_commit(self) -> None:
+        """Let go what had to wait for the commit: acknowledgements, files, this node's own messages, events."""
         self.counters["commits"] += 1  # not worth a commit of its own
-        self.incoming.committed()
+        self.incoming.after_commit()
         self.sent = self.outbox.seq
         self.remove_files()
-        self.calls.committed()
-        self.tidy_at = min(self.tidy_at, self.telling.tell_all() + TIDY_DELAY)
+        self.calls.after_commit()
+        self.tidy_at = min(self.tidy_at, self.events.tell_application() + TIDY_DELAY)
 
     def remove_files(self) -> None:
-        """Those of messages that are done with, here and at their receivers."""
+        """Delete the files of messages that are done with. Only now: before the commit a row still named them."""
         done = self.calls.done_files + self.outgoing.done_files
         if done:
             self.store.files.remove(done)
@@ -238,13 +247,17 @@ class Session:
         self.store.save_record(self.assembly.records.encode(changed(self.node.record, last={})))
 
     def is_untidy(self, now: float) -> bool:
-        expired = time.time() >= self.outbox.expiry()
+        expired = time.time() >= self.outbox.next_expiry()
         return now >= self.tidy_at or (self.counters.dirty and now >= self.count_at) or expired
 
-    def tidy(self, now: float, all: bool = False) -> None:
-        """Delete what is done. A crash before costs a duplicate that is dropped."""
-        self.outgoing.tidy()
-        self.telling.tidy()
+    def delete_done(self, now: float, all: bool = False) -> None:
+        """Delete what is acknowledged or told. A crash before this costs a duplicate, which its receiver drops.
+
+        Args:
+            all: save the counters too, even if that is not due.
+        """
+        self.outgoing.delete_done()
+        self.events.delete_told()
         self.tidy_at = inf
         if self.counters.dirty and (all or now >= self.count_at):
             self.store.save_counters(self.counters)
@@ -261,33 +274,29 @@ class Session:
             self.node = task.node
         return task
 
-    def work(self) -> None:
-        """Without a worker: everything there is to do, in the transaction that is open."""
+    def make_calls(self) -> None:
+        """Make all calls that there are to be made, here and now, in the open transaction: there is no worker."""
         while task := self.next_task():
             self.calls.busy = 1
-            self.apply(perform(self.assembly, task))
+            self.save_outcome(perform(self.assembly, task))
         self.calls.save_jobs()
 
-    def dispatch(self) -> None:
+    def feed_worker(self) -> None:
+        """Give the worker its next calls, if there is one and it is idle."""
         worker = self.calls.worker
         if worker and not self.calls.stopping and (task := self.next_task()):
-            self.calls.give(worker, task)
+            self.calls.give_to_worker(worker, task)
 
-    def apply(self, outcome: Outcome) -> None:
-        """Write what a call came to."""
-        if not self.calls.ended(outcome):
+    def save_outcome(self, outcome: Outcome) -> None:
+        """Save what a call came to, within the transaction."""
+        if not self.calls.end_call(outcome):
             return
         if outcome.node is not None:
             self.node = outcome.node
-        for parcel in outcome.parcels:
-            self.outgoing.send(parcel, self.chunk, self.here)
-        self.calls.add_mine(outcome.jobs)
-        self.telling.add(outcome.told)
-
-    @property
-    def latest(self) -> int:
-        """Number of the parent's latest question, whether worked on or not."""
-        return self.calls.latest
+        for message in outcome.messages:
+            self.outgoing.send_message(message, self.chunk, self.here)
+        self.calls.add_own_jobs(outcome.jobs)
+        self.events.add_events(outcome.told)
 
     # -- acknowledgements
 
@@ -296,41 +305,44 @@ class Session:
         """When acknowledgements leave even if no message takes them along, by time.monotonic()."""
         return self.incoming.ack_at
 
-    def acks_for(self, peers: Sequence[str]) -> tuple[Ack, ...]:
-        """Acknowledgements that may travel in a frame to these peers; they are owed no more."""
-        return self.incoming.acks_for(peers)
+    def take_acks_for(self, peers: Sequence[str]) -> tuple[Ack, ...]:
+        """Take out acknowledgements that may travel in a frame to these peers."""
+        return self.incoming.take_acks_for(peers)
 
     # -- time
 
     def may_settle(self, now: float) -> bool:
-        """Enough children are here, or a restarted node has waited for them long enough."""
+        """Enough children are here, or this restarted node has waited for them long enough."""
         return len(self.here) >= self.habits.wait_for or (self.restarted and now >= self.opened + self.habits.settle)
 
     @property
     def ready(self) -> bool:
+        """The role has been started, so that a parent may count on this node."""
         return self.settled and self.node.record.started
 
-    def timer(self, now: float) -> float:
+    def get_timer(self, now: float) -> float:
         """Seconds until `commit` or the outbox has something to do."""
-        if self.telling.told or (not self.calls.worker and self.next_verb()):
+        if not self.calls.worker and self.next_verb():
             return 0.0
         settle = self.opened + self.habits.settle if self.restarted and not self.settled else inf
         count = self.count_at if self.counters.dirty else inf
-        end = min(self.tidy_at, self.outbox.timer(), self.incoming.ack_at, settle, count, self.kept + KEPT)
+        end = min(
+            self.tidy_at, self.outbox.get_timer(), self.incoming.ack_at, settle, count, self.open_since + STAY_OPEN
+        )
         tick = self.calls.until_tick(self.node.record) if self.settled else inf
-        return min(end - now, self.outbox.expiry() - time.time(), tick)
+        return min(end - now, self.outbox.next_expiry() - time.time(), tick, self.events.until_due())
 
     # -- end
 
     def close(self, grace: float) -> None:
-        """Save what is done; a call that does not end within `grace` seconds is made again after the restart."""
+        """Save what is done. A call that does not end within `grace` seconds is made again after the restart."""
         self.calls.stop(grace)
-        self.end_kept()
+        self.commit_open()
         with self.store.transaction():
-            for outcome in self.calls.finished():
-                self.apply(outcome)
+            for outcome in self.calls.take_outcomes():
+                self.save_outcome(outcome)
             self.save_record()
-            self.tidy(time.monotonic(), all=True)
+            self.delete_done(time.monotonic(), all=True)
         self.remove_files()
-        self.receiver.close()
+        self.transfers_in.close()
         self.store.close()

@@ -1,9 +1,10 @@
-"""The files of a node: which run it works in, a store for each run, and a lock: two processes must not share them."""
+"""A node's directory: which run it works in, a store for each run, and a lock: two processes must not share them."""
 
 from __future__ import annotations
 
 import dataclasses
 import fcntl
+import shutil
 import time
 from pathlib import Path
 from typing import IO
@@ -11,39 +12,49 @@ from typing import IO
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.atomic import write_text
-from edge_sdk.contract.run import Run
-from edge_sdk.delivery.store import Store
+from edge_sdk.contract.run import ID, Run
+from edge_sdk.delivery.store import Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.wire.codec.bodies import Fault
+from edge_sdk.wire.codec.codec import unpack
 from edge_sdk.wire.frames import Buffer
 
-PATIENCE = 5.0  # seconds that a process which is just ending may hold the lock
+LARGEST_RUN = 2**20  # bytes of a run's description
+PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
+
+
+LATER = ("settle", "augment")
+"""Fields of a run that older versions do not write; left out while they say nothing, so that bytes stay equal."""
 
 
 def encode_run(run: Run) -> bytes:
+    """A run's description as bytes, as it is saved and as it goes down with a hello."""
     fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
+    fields = {name: value for name, value in fields.items() if value or name not in LATER}
     packed: bytes = msgpack.packb(fields)
     return packed
 
 
 def decode_run(data: Buffer) -> Run:
-    """A run from a peer.
+    """Read a run's description. Fields that this version does not know are left out.
 
     Raises:
         PeerError: it is none.
     """
+    if len(data) > LARGEST_RUN:
+        raise PeerError(f"run: {len(data)} bytes, at most {LARGEST_RUN}")
     try:
-        fields = msgpack.unpackb(data)
+        fields = unpack(memoryview(data))
         if type(fields) is not dict:
             raise PeerError(f"run is {type(fields).__name__}, expected a table")
         known = {f.name for f in dataclasses.fields(Run)}
-        fields = {name: value for name, value in fields.items() if name in known}
-        return Run(**fields | {"classes": tuple(fields.get("classes", ()))})
-    except (UsageError, TypeError, ValueError, msgpack.UnpackException, RecursionError) as e:
+        return Run(**{name: value for name, value in fields.items() if name in known})
+    except (UsageError, TypeError, Fault) as e:
         raise PeerError(f"run: {e}") from None
 
 
-class Desk:
-    """A node's directory.
+class NodeDirectory:
+    """A node's directory, locked while it is open.
 
     Raises:
         UsageError: another process works there.
@@ -52,53 +63,81 @@ class Desk:
     def __init__(self, directory: Path, durability: str):
         self.directory, self.durability = directory, durability
         directory.mkdir(parents=True, exist_ok=True)
-        self.lock = locked(directory / "lock")
+        self.lock = lock_file(directory / "lock")
 
-    def current(self) -> Run | None:
-        """The run that this node worked in last."""
-        note = self.directory / "current"
-        if not note.exists():
+    def current_run(self) -> Run | None:
+        """The run that this node worked in last; None: it never was in one.
+
+        Raises:
+            StoreDamaged: what it has saved of that cannot be read.
+        """
+        id = self.current_id()
+        if id is None:
             return None
-        store = self.store(note.read_text().strip())
+        store = self.make_store(id)
         try:
-            saved = store.get("run")
+            saved = store.get_value("run")
             return None if saved is None else decode_run(saved)
+        except PeerError as e:
+            raise StoreDamaged(f"{store.path}: {e}") from None
         finally:
             store.close()
 
-    def open(self, run: Run) -> Store:
-        """The store of a run, from now on the current one.
+    def current_id(self) -> str | None:
+        """Id of the run that this node worked in last, if that can be read."""
+        note = self.directory / "current"
+        found = note.read_text(errors="replace").strip() if note.exists() else ""
+        return found if ID.fullmatch(found) else None
+
+    def open_store(self, run: Run) -> Store:
+        """Open the store of a run, which is the current one from now on.
 
         Raises:
             UsageError: a run of that name, but with other settings, was begun here.
+            StoreDamaged: what it has saved is not what was written.
         """
-        store = self.store(run.id)
+        store = self.make_store(run.id)
         try:
-            self.note(run, store)
+            self.remember_run(run, store)
         except BaseException:
             store.close()  # or it would stay locked for whoever tries again
             raise
         return store
 
-    def note(self, run: Run, store: Store) -> None:
-        """From now on this run is the current one, and this is its store."""
-        saved, encoded = store.get("run"), encode_run(run)
+    def remember_run(self, run: Run, store: Store) -> None:
+        """Save which run this store belongs to, and that it is the current one."""
+        saved, encoded = store.get_value("run"), encode_run(run)
         if saved is not None and saved != encoded:
             raise UsageError(
                 f"run {run.id!r} was begun in {self.directory} with other settings; give the new one another id"
             )
-        store.put("run", encoded)
+        store.put_value("run", encoded)
         write_text(self.directory / "current", run.id + "\n")
 
-    def store(self, run: str) -> Store:
+    def put_aside(self, run: str) -> Path:
+        """Move the store of a run out of the way, for a person to look at, in place of one that was moved before."""
+        aside = self.directory / f"{run}.damaged"
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        for ending in (".db", ".db-wal", ".db-shm", ".bodies"):
+            path = self.directory / f"{run}{ending}"
+            if path.exists():
+                path.rename(aside / path.name)
+        return aside
+
+    def make_store(self, run: str) -> Store:
         return Store(self.directory / f"{run}.db", self.durability)
 
     def close(self) -> None:
         self.lock.close()
 
 
-def locked(path: Path) -> IO[str]:
-    """The file, locked for as long as it is open. A process that is killed lets go."""
+def lock_file(path: Path) -> IO[str]:
+    """Open and lock a file, for as long as it stays open. The system unlocks it when a process is killed.
+
+    Raises:
+        UsageError: another process has it, and still has it after PATIENCE seconds.
+    """
     file, end = path.open("w"), time.monotonic() + PATIENCE
     while True:
         try:

@@ -1,4 +1,4 @@
-"""How things stand with a live node, as figures: for `metrics.py`, and as a line in the log."""
+"""Gauges of a live node, which are figures of this moment (queues, transfers, round), and a line of them in the log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from edge_sdk.wire.link import Link
 REPORTS_APART = 60.0  # seconds between two lines of counters in the log
 
 
-def gauges(session: Session | None, links: Sequence[Link], children_here: int) -> dict[str, float]:
-    """May be called from any thread; then a figure may be of a moment ago. `links`: all that the node wants."""
+def read_gauges(session: Session | None, links: Sequence[Link], children_here: int) -> dict[str, float]:
+    """Read all gauges. May be called from any thread; a figure may be of a moment ago then.
+
+    Args:
+        links: all links that the node wants, up or not.
+    """
     links = [link for link in links if link.up]
     found: dict[str, float] = {"links_up": len(links), "children_here": children_here}
     found["unacknowledged_publishes"] = sum(len(c.flying) for link in links if (c := link.connection))
@@ -23,18 +27,19 @@ def gauges(session: Session | None, links: Sequence[Link], children_here: int) -
         found["outbox_bytes"] = session.outbox.bytes
         found["jobs_waiting"] = len(session.calls.jobs)
         found["messages_unacknowledged"] = sum(len(seqs) for seqs in list(session.outbox.pending.values()))
-        found["transfers_out"] = len(session.sender.bodies)
-        found["transfers_in"] = len(session.receiver.parts)
+        found["transfers_out"] = len(session.transfers_out.bodies)
+        found["transfers_in"] = len(session.transfers_in.parts)
         found["round"] = session.node.record.below.number
         found["debts"] = len(session.node.record.below.owed)
     return found
 
 
-class Report:
-    """Counters and gauges in the log, now and then.
+class CounterLog:
+    """Writes counters and gauges into the log, now and then.
 
     Attributes:
-        due: when the next line is, by time.monotonic().
+        due: when the next line is to be written, by time.monotonic().
+        said: the counters of the last line.
     """
 
     def __init__(self, name: str, counters: Counters, gauges: Callable[[], Mapping[str, float]], log: Logger):
@@ -43,7 +48,7 @@ class Report:
         self.said: dict[str, int] = {}
 
     def write(self, now: float) -> None:
-        """What has been counted, as a line in the log, where that has changed."""
+        """Write a line, if anything has been counted since the last one."""
         totals = self.counters.totals()
         if totals != self.said:
             gauges = {name: f"{value:g}" for name, value in self.gauges().items() if value}

@@ -1,7 +1,8 @@
-"""The run that a node works in: taken up or refused, saved, left, and opened again after its disk has failed.
+"""Membership in a run: taken up or refused, saved, left, and opened again after the disk has failed.
 
-Memory is a copy of the disk. So what a failed commit has left in memory is thrown away, and until the run is open again
-nothing is taken in and nothing leaves.
+Memory is a copy of the disk. After a commit that failed nobody knows what of it the disk has, so what is in memory is
+thrown away, and read again from the store as soon as that can be opened. Until then nothing is taken in and nothing
+leaves; peers repeat what they do not see acknowledged.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import DiskError, Store
+from edge_sdk.delivery.store import DiskError, Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.live.announcer import Herald, Standing
-from edge_sdk.live.directory import Desk, decode_run, encode_run
+from edge_sdk.live.announcer import Announcer, Standing
+from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run
 from edge_sdk.live.presence import Presence
 from edge_sdk.wire.frames import Hello
 
@@ -30,35 +31,35 @@ class Membership:
     """A node's part in one run at a time, and who else is here for it.
 
     Args:
-        assemble: what to play in a run. UsageError: the run cannot be used here.
-        enter: makes the session of a run.
-        herald: tells parent and children how things stand, whenever that changes.
+        assemble: run -> what to play in it. UsageError: the run cannot be used here.
+        make_session: makes the session of a run.
+        announcer: tells parent and children what has changed with this node.
 
     Attributes:
-        desk: the node's directory, while the loop runs.
+        directory: the node's directory, while the loop runs.
         session: None outside a run.
-        presence: begun anew with each session: who is here comes again.
+        presence: peers that are here; begun anew with each session, since all of them come again.
         refusal: why the node cannot take part in the run that it was offered, or empty.
-        refused: that run, encoded, so that it is not tried each time that it is offered.
-        next_run: has come from the parent, and waits for the call in progress to end.
-        announced: whether parent and children have been told that the role plays.
+        refused: encoding of that run, so that it is not tried each time that it is offered.
+        next_run: a run of the parent's that waits until the call in progress has ended.
+        announced: parent and children have been told that the role has been started.
         reopen_at: when to look at the disk again, by time.monotonic(); inf: it has not failed.
     """
 
-    desk: Desk
+    directory: NodeDirectory
 
     def __init__(
         self,
         name: str,
         children: Sequence[str],
         assemble: Callable[[Run], Assembly],
-        enter: Callable[[Run, Assembly, Store], Session],
-        herald: Herald,
+        make_session: Callable[[Run, Assembly, Store], Session],
+        announcer: Announcer,
         counters: Counters,
         log: Logger,
     ):
-        self.name, self.children, self.assemble, self.enter = name, children, assemble, enter
-        self.herald, self.counters, self.log = herald, counters, log
+        self.name, self.children, self.assemble, self.make_session = name, children, assemble, make_session
+        self.announcer, self.counters, self.log = announcer, counters, log
         self.session: Session | None = None
         self.presence = Presence(children)
         self.refusal, self.refused = "", b""
@@ -75,7 +76,8 @@ class Membership:
         return None if self.session is None else self.session.run
 
     @property
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
+        """The disk has failed, and the run is not open again yet."""
         """A commit has failed: what is in memory is not what is on the disk, and must not be written there."""
         return self.reopen_at < inf
 
@@ -85,19 +87,27 @@ class Membership:
 
     # -- taking a run up
 
-    def begin(self, given: Run | None) -> None:
-        """The run that this node is given, or else the one that it worked in last.
+    def begin_run(self, given: Run | None) -> None:
+        """Take up the run that this node is given, or else the one that it worked in last.
 
         Raises:
             UsageError: the given one cannot be used here.
         """
         if given is not None:
-            self.open(given, self.assemble(given))
-        elif (run := self.desk.current()) is not None:
-            self.use(run)
+            self.open_session(given, self.assemble(given))
+        elif (run := self.current_run()) is not None:
+            self.take_up(run)
 
-    def offered(self, hello: Hello) -> None:
-        """The parent's hello has brought a run that this node is not in.
+    def current_run(self) -> Run | None:
+        """The run that this node worked in last; None where there is none, or none that can be read."""
+        try:
+            return self.directory.current_run()
+        except StoreDamaged as e:
+            self.put_aside(self.directory.current_id() or "", e)
+            return None
+
+    def take_offer(self, hello: Hello) -> None:
+        """Take a run that the parent's hello has brought and that this node is not in.
 
         Raises:
             PeerError: it is none.
@@ -107,41 +117,81 @@ class Membership:
             run = decode_run(body)
             if run.id != hello.run:
                 raise PeerError(f"hello names run {hello.run!r} and brings {run.id!r}")
-            self.refused, self.next_run = body, run  # once only, unless it can be used
+            self.refused, self.next_run = body, run  # tried once; `open_session` forgets the refusal
 
-    def renew(self, now: float) -> None:
-        """Take up a run that has come from the parent, or open the present one again after its disk failed."""
-        if self.broken and now < self.reopen_at:
+    def take_up_pending(self, now: float) -> None:
+        """Take up a run that has come from the parent, or open the present one again after its disk has failed."""
+        if self.is_broken and now < self.reopen_at:
             return
         if self.next_run is not None and (self.session is None or not self.session.calls.busy):
             run, self.next_run = self.next_run, None
-            self.use(run)
+            self.take_up(run)
         elif self.next_run is not None and self.session is not None:
             self.session.calls.stopping = True  # the call in progress is for nothing
-        if self.broken and now >= self.reopen_at and self.session is not None:
+        if self.is_broken and now >= self.reopen_at and self.session is not None:
             self.reopen_at = inf
-            self.reopen()
+            self.reopen_session()
 
-    def use(self, run: Run) -> None:
+    def take_up(self, run: Run) -> None:
         """Begin or resume a run; one that cannot be used leaves the node idle, and the parent hears why."""
-        self.leave()
+        self.leave_run()
         try:
-            self.open(run, self.assemble(run))
+            self.open_session(run, self.assemble_offered(run))
         except UsageError as e:
             self.refusal = f"run {run.id}: {e}"
             self.log.error("%s: %s", self.name, self.refusal)
         except (DiskError, OSError) as e:
             self.next_run = run
             self.disk_failed(e)
-        self.herald.announce()
+        self.announcer.announce()
 
-    def open(self, run: Run, assembly: Assembly) -> None:
-        store = self.desk.open(run)
+    def assemble_offered(self, run: Run) -> Assembly:
+        """What to play in a run that has come from a peer: whatever is wrong with it must not end this node.
+
+        Raises:
+            UsageError: the run cannot be used here.
+        """
         try:
-            saved = store.counters()
+            return self.assemble(run)
+        except (UsageError, OSError):
+            raise
+        except Exception as e:
+            self.log.exception("%s: run %s cannot be assembled", self.name, run.id)
+            raise UsageError(f"it cannot be assembled here ({type(e).__name__}: {e})") from e
+
+    def open_session(self, run: Run, assembly: Assembly) -> None:
+        """Open a run's store and the session on it. A damaged store is put aside, and the run begun on a new one."""
+        try:
+            self.open_saved_session(run, assembly)
+        except StoreDamaged as e:
+            self.put_aside(run.id, e)
+            self.open_saved_session(run, assembly)
+
+    def put_aside(self, run: str, why: StoreDamaged) -> None:
+        """Give a damaged store up, as a disk that is lost: parent and children notice that by the epoch.
+
+        The root has nobody who would tell it how far the run was, so there a person has to decide.
+
+        Raises:
+            UsageError: this node is the root.
+        """
+        if self.announcer.parent is None:
+            raise UsageError(
+                f"{self.directory.directory / run}.db is damaged ({why}); put a copy of it back that is whole, or move "
+                f"{run}.db, {run}.db-wal and {run}.bodies away to begin the run anew"
+            ) from None
+        aside = self.directory.put_aside(run)
+        self.counters.count("store_damaged")
+        self.log.error("%s: the store of run %s is damaged and now in %s: %s", self.name, run, aside, why)
+
+    def open_saved_session(self, run: Run, assembly: Assembly) -> None:
+        store = self.directory.open_store(run)
+        try:
+            store.check_pages()
+            saved = store.load_counters()
             if not self.counters.get("commits"):
                 self.counters.restore(saved)
-            self.session = self.enter(run, assembly, store)
+            self.session = self.make_session(run, assembly, store)
         except BaseException:
             store.close()
             raise
@@ -151,52 +201,61 @@ class Membership:
 
     # -- saving
 
-    def save(self, session: Session, now: float) -> None:
-        """Commit what the session has to save, and say so where that changes how things stand."""
+    def save_session(self, session: Session, now: float) -> None:
+        """Let the session commit, and announce it if the role has been started by that."""
         try:
             session.commit(now)
         except (DiskError, OSError) as e:
             self.disk_failed(e)
         if session.calls.unusable:
-            return self.give_up(session)
+            return self.give_up_run(session)
         if session.ready != self.announced:
             self.announced = session.ready
-            self.herald.announce()
+            self.announcer.announce()
 
-    def give_up(self, session: Session) -> None:
-        """The role has found that the run cannot be used here: as if that had been seen when it came."""
+    def give_up_run(self, session: Session) -> None:
+        """Leave a run that the role has found unusable here, as if that had been seen when the run came."""
         run = session.run
         self.refusal, refused = f"run {run.id}: {session.calls.unusable}", encode_run(run)
         self.log.error("%s: %s", self.name, self.refusal)
-        self.leave()
+        self.leave_run()
         self.refused = refused
-        self.herald.announce()
+        self.announcer.announce()
 
     def disk_failed(self, why: Exception) -> None:
-        """What was not saved was not acknowledged either, so it comes again."""
+        """Stop until the disk is looked at again. What was not saved was not acknowledged, so it comes again.
+
+        A damaged store is found when it is opened again.
+        """
         self.counters.count("disk_failed")
         self.log.error("%s: cannot save (%s); nothing is taken in until that is over", self.name, why)
         self.reopen_at = time.monotonic() + DISK
 
-    def reopen(self) -> None:
-        """Memory is a copy of the disk: after a commit that failed it is made again."""
+    def reopen_session(self) -> None:
+        """Make the session anew from the disk, after a commit that failed.
+
+        Raises:
+            UsageError: this is the root, and its store turns out to be damaged.
+        """
         assert self.session is not None
         session, self.session = self.session, None
         session.calls.stop(GRACE)
         session.store.close()
         try:
-            self.open(session.run, session.assembly)
+            self.open_session(session.run, session.assembly)
         except (UsageError, DiskError, OSError) as e:
+            if isinstance(e, UsageError) and self.announcer.parent is None:
+                raise
             self.log.error("%s: %s", self.name, e)
             self.session, self.reopen_at = session, time.monotonic() + DISK
-        self.herald.announce()
+        self.announcer.announce()
 
     # -- leaving
 
-    def leave(self) -> None:
-        """With all saved that can be: after a commit that failed, nothing."""
+    def leave_run(self) -> None:
+        """Leave the run with all saved that can be: after a commit that failed, nothing."""
         session, self.session = self.session, None
-        broken, self.reopen_at = self.broken, inf
+        broken, self.reopen_at = self.is_broken, inf
         if session is None:
             return
         if broken:
@@ -208,8 +267,8 @@ class Membership:
             self.log.error("%s: the last changes are not saved: %s", self.name, e)
             session.store.close()
 
-    def drop(self) -> None:
-        """As a kill would: nothing more is saved."""
+    def drop_session(self) -> None:
+        """Close the store and save nothing more, as a kill would."""
         if self.session is not None:
             self.session.store.close()
             self.session = None

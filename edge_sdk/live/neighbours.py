@@ -1,10 +1,10 @@
-"""What a node does when its parent or a child comes, goes, or says how it is.
+"""Handles parent and children that come, go, or say how they are.
 
     child                            parent
       birth (disk, run, ready)  ──>    greeted with a hello; sent what waits for it if it is in this run
            <──  hello (disk, run)      the child can be sent messages from now on; a new run is taken up
 
-Who is here is kept in `presence.py`, and what a node itself says in `herald.py`.
+`presence.py` keeps who is here, and `announcer.py` publishes what this node says of itself.
 """
 
 from __future__ import annotations
@@ -12,91 +12,97 @@ from __future__ import annotations
 from logging import Logger
 
 from edge_sdk.delivery.session import Session
-from edge_sdk.live.announcer import Herald
+from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.membership import Membership
 from edge_sdk.wire.frames import Birth, Hello
 from edge_sdk.wire.link import Link
 
 
 class Neighbours:
-    """Those of one node, over the links of its mail.
+    """Parent and children of one node, as they come and go.
 
     Args:
         membership: the run in which they are met.
-        herald: answers them.
+        announcer: answers births.
     """
 
-    def __init__(self, membership: Membership, herald: Herald, log: Logger):
-        self.membership, self.herald, self.log = membership, herald, log
-        self.name, self.parent = herald.mail.name, herald.mail.parent
-        self.below, self.above = herald.mail.below, herald.mail.above
+    def __init__(self, membership: Membership, announcer: Announcer, log: Logger):
+        self.membership, self.announcer, self.log = membership, announcer, log
+        self.name, self.parent = announcer.publisher.name, announcer.publisher.parent
+        self.below, self.above = announcer.publisher.below, announcer.publisher.above
 
-    def child_born(self, birth: Birth) -> None:
+    def handle_childs_birth(self, birth: Birth) -> None:
+        """A child has come, has changed or has gone: answer it, and send it what waits for it."""
         membership, presence, session = self.membership, self.membership.presence, self.membership.session
         if birth.gone:
-            if presence.died(birth):
+            if presence.note_death(birth):
                 self.log.info("%s: %s is gone", self.name, birth.src)
-                self.unreachable(birth.src)
-                self.children_changed()
+                self.mark_unreachable(birth.src)
+                self.update_here()
             return
+        if presence.comes_by_turns(birth):
+            membership.counters.count(f"name_twice.{birth.src}")
+            self.log.warning("%s: %s comes by turns from two disks: two nodes use this name", self.name, birth.src)
         run = session.run.id if session else ""
-        child, before = presence.born(birth, run)
+        child, before = presence.note_birth(birth, run)
         if child.refusal and (before is None or before.refusal != child.refusal):
             self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, child.refusal)
-        self.herald.greet(birth, child.ready, membership.standing)
+        self.announcer.publish_hello(birth, child.ready, membership.standing)
         if session is not None and child.joined:
             first = before is None or not before.joined or before.session != child.session
-            self.meet(session, birth.src, child.epoch, first)
+            self.meet_peer(session, birth.src, child.epoch, first)
         elif before is not None and before.joined:
-            self.unreachable(birth.src)
-        self.children_changed()
+            self.mark_unreachable(birth.src)
+        self.update_here()
 
-    def children_changed(self) -> None:
+    def update_here(self) -> None:
+        """Tell the session which children count now."""
         if self.membership.session is not None:
             self.membership.session.here = self.membership.presence.here
 
-    def parent_born(self, birth: Birth) -> None:
-        """The parent is there (again), or has gone."""
+    def handle_parents_birth(self, birth: Birth) -> None:
+        """The parent has come, or has gone."""
         assert self.parent and self.above
         if birth.gone:
-            self.membership.presence.lost_parent()
-            self.unreachable(self.parent)
+            self.membership.presence.forget_parent()
+            self.mark_unreachable(self.parent)
         else:
-            self.herald.announce_over(self.above)
+            self.announcer.announce_over(self.above)
 
-    def greeted(self, hello: Hello) -> None:
-        """The parent's answer to our birth: perhaps with a run, and from now on it can be sent messages."""
+    def handle_hello(self, hello: Hello) -> None:
+        """The parent has answered our birth: perhaps with a run, and from now on it can be sent messages."""
         assert self.parent and self.above
         session = self.membership.session
-        first = self.membership.presence.hello(hello)
-        self.herald.answered()
+        first = self.membership.presence.note_hello(hello)
+        self.announcer.parent_answered()
         if hello.body and hello.run != (session.run.id if session else ""):
-            self.membership.offered(hello)
+            self.membership.take_offer(hello)
         elif session is not None and hello.run == session.run.id:
-            self.meet(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)
+            self.meet_peer(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)
 
-    def meet(self, session: Session, peer: str, epoch: int, first: bool) -> None:
-        """A peer is there, and in our run. `first`: since it was last gone."""
-        if self.membership.broken:
-            return  # all are met when the run is open again
-        session.meet(peer, epoch)
+    def meet_peer(self, session: Session, peer: str, epoch: int, first: bool) -> None:
+        """A peer is here and in our run. `first`: we hear it for the first time since it was gone."""
+        if self.membership.is_broken:
+            return  # all peers are met anew when the run is open again
+        session.meet_peer(peer, epoch)
         if first:
-            session.outbox.came(peer)
+            session.outbox.peer_came(peer)
 
-    def lost(self, link: Link) -> None:
+    def handle_lost_link(self, link: Link) -> None:
         """Our own connection to those on the other end is gone."""
-        self.herald.lost(link)
+        self.announcer.link_lost(link)
         presence = self.membership.presence
         if link is self.below:
             for child in presence.joined:
-                self.unreachable(child)
-            presence.lost_children()
+                self.mark_unreachable(child)
+            presence.forget_children()
         if link is self.above and self.parent:
-            self.unreachable(self.parent)
-            presence.lost_parent()
-        self.children_changed()
+            self.mark_unreachable(self.parent)
+            presence.forget_parent()
+        self.update_here()
 
-    def unreachable(self, peer: str) -> None:
+    def mark_unreachable(self, peer: str) -> None:
+        """Send a peer nothing until it comes again."""
         if self.membership.session is not None:
-            self.membership.session.outbox.went(peer)
-            self.membership.session.sender.went(peer)
+            self.membership.session.outbox.peer_went(peer)
+            self.membership.session.transfers_out.peer_went(peer)

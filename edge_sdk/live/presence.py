@@ -1,4 +1,4 @@
-"""Which children are here, and whether the parent is. Sans-I/O, made of births, hellos and wills; not saved."""
+"""Presence: which children are here, and whether the parent is. Made of births, hellos and wills; never saved."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Child:
 
     Attributes:
         epoch: of its disk in this run.
-        session: of its connection.
+        session: number of its connection.
         joined: it works in this node's run.
-        ready: its role plays.
+        ready: its role has been started.
         refusal: why it cannot take part, or empty.
     """
 
@@ -27,52 +27,70 @@ class Child:
     refusal: str = ""
 
 
+DISKS = 4  # of one child that are remembered
+
+
 class Presence:
-    """Births of children, hellos of the parent."""
+    """Latest births of the children, and latest hello of the parent.
+
+    Attributes:
+        expected: children who may come.
+        disks: child -> epochs of its latest disks, each once, the present one last.
+    """
 
     def __init__(self, children: Sequence[str]):
         self.expected = frozenset(children)
+        self.disks: dict[str, tuple[int, ...]] = {}
         self.children: dict[str, Child] = {}
         self.parent: Hello | None = None
 
-    def born(self, birth: Birth, run: str) -> tuple[Child, Child | None]:
-        """The child now, and as it was before."""
+    def note_birth(self, birth: Birth, run: str) -> tuple[Child, Child | None]:
+        """Note a child's birth; returns the child as it is now, and as it was before."""
         joined = bool(run) and birth.run == run
         child = Child(birth.epoch, birth.session, joined, joined and birth.ready, birth.refusal)
         before = self.children.get(birth.src)
         self.children[birth.src] = child
         return child, before
 
-    def died(self, birth: Birth) -> bool:
-        """A will; one of an older connection than the latest counts for nothing."""
+    def comes_by_turns(self, birth: Birth) -> bool:
+        """A child is back with a disk that another one had replaced: two nodes use one name."""
+        if not birth.epoch or birth.gone:
+            return False
+        before = self.disks.get(birth.src, ())
+        self.disks[birth.src] = (*(epoch for epoch in before if epoch != birth.epoch), birth.epoch)[-DISKS:]
+        return birth.epoch in before[:-1]
+
+    def note_death(self, birth: Birth) -> bool:
+        """Note a will or a goodbye; False if it is of an older connection than the child's latest."""
         child = self.children.get(birth.src)
         if child is None or child.session != birth.session:
             return False
         del self.children[birth.src]
         return True
 
-    def hello(self, hello: Hello) -> bool:
-        """Whether it is the first in this connection of the parent's and ours."""
+    def note_hello(self, hello: Hello) -> bool:
+        """Note the parent's hello; True if it is the first of the parent's present connection."""
         before, self.parent = self.parent, hello
         return before is None or before.session != hello.session
 
-    def lost_children(self) -> None:
-        """Our own connection to them is gone: they will be born again."""
+    def forget_children(self) -> None:
+        """Our own connection to the children is gone: they will be born again."""
         self.children.clear()
 
-    def lost_parent(self) -> None:
+    def forget_parent(self) -> None:
         self.parent = None
 
     @property
     def here(self) -> tuple[str, ...]:
-        """Children that count: in this run, and ready."""
+        """Names of the children that count: in this run, and ready."""
         return tuple(sorted(name for name, c in self.children.items() if c.ready))
 
     @property
     def joined(self) -> frozenset[str]:
-        """Children that can be sent messages of this run."""
+        """Names of the children that can be sent messages of this run."""
         return frozenset(name for name, c in self.children.items() if c.joined)
 
     @property
     def refusals(self) -> dict[str, str]:
+        """Child that cannot take part -> why."""
         return {name: c.refusal for name, c in self.children.items() if c.refusal}

@@ -31,7 +31,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
-from edge_sdk.methods.fedavg import Global
+from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.methods.shared.local import batches, descend, gradient, zero_or_more
@@ -72,7 +72,8 @@ def personal_update(env: Env, round: int, v: Vector, w: Vector) -> Vector:
     """Line 5: mini-batch SGD on f_i(v) + weight_decay/2 ||v||^2 + lambda/2 ||v - w||^2, from the v of before."""
     s, v = env.settings, v.copy()
     steps = batches(env.random(round, PERSONAL), env.samples, s.batch, s.personal_epochs)
-    descend(gradient(env), v, steps, s.eta(round), damp=s.weight_decay + s.nearness, pull=s.nearness * w)
+    damp, pull = s.weight_decay + s.nearness, s.nearness * w
+    descend(gradient(env, round, PERSONAL), v, steps, s.eta(round), damp=damp, pull=pull)
     return v
 
 
@@ -92,7 +93,7 @@ def device_start(env: Env) -> Step:
 
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
-    m: Global = gather.expected(sender, message, Global)
+    m: FedavgModel = gather.expected(sender, message, FedavgModel)
     if env.samples == 0:
         return s, [Send(UP, Nobody())]
     w = lowrank.unpack(env.layout, m.model)
@@ -104,7 +105,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
-def models(env: Env, s: DeviceState | None, m: Global) -> dict[str, Vector]:
+def models(env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]:
     w = lowrank.unpack(env.layout, m.model)
     return {"global": w} if s is None else {"global": w, "personal": s.personal(w)}
 

@@ -19,6 +19,7 @@ When few answer: the mean is over those who did. Nobody: the same w again, with 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.lowrank import Packed
@@ -88,7 +89,7 @@ class Env(NodeEnv):
 
 # Messages -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Global:
+class FedavgModel:
     """Down: the model of a round.
 
     Attributes:
@@ -96,6 +97,8 @@ class Global:
         round: t, global.
         pick: how many devices of the receiving hospital take part.
     """
+
+    written_as: ClassVar[str] = "Global"
 
     model: Packed
     round: int
@@ -119,10 +122,11 @@ def client_update(env: Env, round: int, w: Vector, epochs: int, purpose: int) ->
         epochs = int(random.integers(1, epochs + 1))
     steps = batches(random, env.samples, s.batch, epochs)
     pull, damp = s.proximal * w if s.proximal else None, s.weight_decay + s.proximal
+    slope = gradient(env, round, purpose)
     if s.momentum:
-        return v, accelerate(gradient(env), v, steps, s.eta(round), s.momentum, damp=damp, pull=pull)
+        return v, accelerate(slope, v, steps, s.eta(round), s.momentum, damp=damp, pull=pull)
     shrink = local_prox(s.local_penalty, env.layout, v, s.lam * s.eta(round))
-    loss = descend(gradient(env), v, steps, s.eta(round), damp=damp, pull=pull, prox=shrink)
+    loss = descend(slope, v, steps, s.eta(round), damp=damp, pull=pull, prox=shrink)
     return v, loss
 
 
@@ -135,16 +139,18 @@ def average(env: Env, round: int, w: Vector, uploads: Sum) -> Packed:
 
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Device:
+class DeviceState:
     """A device remembers nothing."""
+
+    written_as: ClassVar[str] = "Device"
 
 
 def device_start(env: Env) -> Step:
-    return Device(), []
+    return DeviceState(), []
 
 
-def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
-    m: Global = gather.expected(sender, message, Global)
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m: FedavgModel = gather.expected(sender, message, FedavgModel)
     w = lowrank.unpack(env.layout, m.model)
     w_local, loss = client_update(env, m.round, w, env.settings.local_epochs, TRAINING)
     weight = float(env.samples) if env.settings.weighting == "samples" else 1.0
@@ -155,35 +161,39 @@ def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
 
 # Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Hospital:
+class HospitalState:
     """`tally`: the uploads of the latest question."""
+
+    written_as: ClassVar[str] = "Hospital"
 
     tally: Tally | None = None
 
 
 def hospital_start(env: Env) -> Step:
-    return Hospital(), []
+    return HospitalState(), []
 
 
-def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
+def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     if sender != UP:
         return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
-    m: Global = gather.expected(sender, message, Global)
-    return Hospital(), [Send(draw.chosen(env, m.round, m.pick), m)]
+    m: FedavgModel = gather.expected(sender, message, FedavgModel)
+    return HospitalState(), [Send(draw.chosen(env, m.round, m.pick), m)]
 
 
-def hospital_close(env: Env, s: Hospital) -> Step:
-    return Hospital(), [Send(UP, gather.answer(s.tally, env.theta0))]
+def hospital_close(env: Env, s: HospitalState) -> Step:
+    return HospitalState(), [Send(UP, gather.answer(s.tally, env.theta0))]
 
 
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Aggregator:
+class AggregatorState:
     """Attributes:
     model: w_t as it is sent; the first one is dense.
     round: t.
     tally: the uploads of this round.
     """
+
+    written_as: ClassVar[str] = "Aggregator"
 
     model: Packed
     round: int = 0
@@ -193,39 +203,39 @@ class Aggregator:
 def aggregator_start(env: Env) -> Step:
     if env.devices < 1:
         raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
-    s = Aggregator(lowrank.dense(env.layout, env.theta0))
+    s = AggregatorState(lowrank.dense(env.layout, env.theta0))
     return s, questions(env, s)
 
 
-def questions(env: Env, s: Aggregator) -> list[Send]:
+def questions(env: Env, s: AggregatorState) -> list[Send]:
     quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
-    return [Send(h, Global(s.model, s.round, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+    return [Send(h, FedavgModel(s.model, s.round, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
 
 
-def aggregator_receive(env: Env, s: Aggregator, sender: str, message: object) -> Step:
+def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
     return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
 
 
-def aggregator_close(env: Env, s: Aggregator) -> Step:
+def aggregator_close(env: Env, s: AggregatorState) -> Step:
     done = progress(s.round + 1, s.tally)
     s = step(env, s)
     return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
 
 
-def step(env: Env, s: Aggregator) -> Aggregator:
+def step(env: Env, s: AggregatorState) -> AggregatorState:
     """Nobody answered: the same model again, with a new draw."""
     if s.tally is None:
         return replace(s, round=s.round + 1)
     w = lowrank.unpack(env.layout, s.model)
-    return Aggregator(average(env, s.round, w, gather.total(s.tally, env.theta0)), s.round + 1)
+    return AggregatorState(average(env, s.round, w, gather.total(s.tally, env.theta0)), s.round + 1)
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
-def show(env: Env, s: Aggregator) -> Global:
-    return Global(s.model, s.round, 0)
+def show(env: Env, s: AggregatorState) -> FedavgModel:
+    return FedavgModel(s.model, s.round, 0)
 
 
-def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
+def models(env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]:
     w = lowrank.unpack(env.layout, m.model)
     if s is None or env.settings.fine_tune_epochs == 0:
         return {"global": w}
@@ -234,10 +244,10 @@ def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
 
 FEDAVG = Method(
     name="fedavg",
-    device=Role(device_start, device_receive, unchanged, Device),
-    hospital=Role(hospital_start, hospital_receive, hospital_close, Hospital),
-    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, Aggregator),
-    messages=(Global, Sum, Nobody),
+    device=Role(device_start, device_receive, unchanged, DeviceState),
+    hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
+    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
+    messages=(FedavgModel, Sum, Nobody),
     settings=Settings,
     env=Env,
     show=show,

@@ -23,8 +23,10 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.method import Method, Role, Send, Step
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.methods.fedslr.method import FEDSLR, Global
+from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
+from edge_sdk.methods.fedslr import settings as fedslr_settings
+from edge_sdk.methods.fedslr.messages import FedslrModel
+from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared import consensus, gather
 from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
 from edge_sdk.methods.shared.local import one_of, zero_or_more
@@ -34,7 +36,7 @@ SYNC, FIRST_B, RIGOROUS = "sync", "first-b", "rigorous"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(fedslr.Settings):
+class Settings(fedslr_settings.Settings):
     """Hyper-parameters of FedSLR, and:
 
     Attributes:
@@ -57,7 +59,7 @@ class Settings(fedslr.Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Env(fedslr.Env):
+class Env(fedslr_settings.Env):
     """What a node is given. `smooth_grad`: aggregator: gradient of R, theta -> (n,)."""
 
     settings: Settings = field(default_factory=Settings)
@@ -65,7 +67,7 @@ class Env(fedslr.Env):
 
 # Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
-class Center(fedslr.Aggregator):
+class Center(fedslr_aggregator.AggregatorState):
     """FedSLR's aggregator in a hospital. `answers`, `scores`: of the phase that is over."""
 
     answers: int = 0
@@ -73,13 +75,13 @@ class Center(fedslr.Aggregator):
 
 
 def center_start(env: Env) -> Step:
-    return Center(**vars(fedslr.aggregator_start(env)[0])), []
+    return Center(**vars(fedslr_aggregator.aggregator_start(env)[0])), []
 
 
 def center_close(env: Env, s: Center) -> Step:
     # what only the aggregator knows is not known here
     plain = replace(env, smooth_grad=None)
-    after = fedslr.step(plain, s)
+    after = fedslr_aggregator.step(plain, s)
     count, scores = (0, {}) if s.tally is None else (s.tally.count, gather.scores(s.tally))
     return Center(**{**vars(after), "answers": count, "scores": scores}), []
 
@@ -95,12 +97,12 @@ def take(env: Env, s: Center, mixed: Packed | None, round: int, step: float) -> 
 
 def ask(env: Env, s: Center) -> list[Send]:
     """One message for all that are drawn."""
-    chosen = tuple(str(send.to) for send in fedslr.questions(env, s) if isinstance(send.to, str))
+    chosen = tuple(str(send.to) for send in fedslr_aggregator.ask_hospitals(env, s) if isinstance(send.to, str))
     counted = {device: round for device, round in s.counted.items() if device in chosen}
-    return [Send(chosen, Global(s.model, s.round, 1, counted, s.era))]
+    return [Send(chosen, FedslrModel(s.model, s.round, 1, counted, s.era))]
 
 
-INSIDE = Role(center_start, fedslr.aggregator_receive, center_close, Center)
+INSIDE = Role(center_start, fedslr_aggregator.aggregator_receive, center_close, Center)
 
 
 # Aggregator -----------------------------------------------------------------------------------------------------
@@ -140,15 +142,15 @@ def policies(
 
 
 def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
-    said = list(fedslr.warnings(settings))
+    said = list(fedslr_settings.warnings(settings))
     if settings.cloud != SYNC and settings.ready > len(sizes):
         said.append(f"ready = {settings.ready}: there are {len(sizes)} hospitals, so no round will be over")
     return said
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
-def show(env: Env, s: Coordinator) -> Global:
-    return Global(s.model, s.round, 0, {})
+def show(env: Env, s: Coordinator) -> FedslrModel:
+    return FedslrModel(s.model, s.round, 0, {})
 
 
 FEDSLR_B = Method(

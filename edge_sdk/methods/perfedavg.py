@@ -19,17 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
-from edge_sdk.methods.fedavg import Aggregator, Global, Hospital
+from edge_sdk.methods.fedavg import AggregatorState, FedavgModel, HospitalState
 from edge_sdk.methods.shared import gather, meta
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import Gradient, gradient
+from edge_sdk.methods.shared.local import Gradient, steady_gradient
 from edge_sdk.methods.shared.meta import HessianProduct, Meta
 
 
@@ -60,15 +60,17 @@ class Env(fedavg.Env):
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceState:
     """`round`: in which it last took part; -1: it never did."""
+
+    written_as: ClassVar[str] = "Device"
 
     round: int = -1
 
 
 def meta_fn(env: Env, round: int) -> Gradient:
     """(theta, indices or None) -> (F_i, G_i)."""
-    grad_fn, s = gradient(env), env.settings
+    grad_fn, s = steady_gradient(env, round), env.settings
     support, query = meta.support_and_query(env, s.support)
 
     def at(theta: Vector, indices: Any = None) -> tuple[float, Vector]:
@@ -80,16 +82,17 @@ def meta_fn(env: Env, round: int) -> Gradient:
     return at
 
 
-def device_receive(env: Env, s: Device, sender: str, message: object) -> Step:
-    m: Global = gather.expected(sender, message, Global)
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m: FedavgModel = gather.expected(sender, message, FedavgModel)
     if env.samples < 2:
         return s, [Send(UP, Nobody())]
-    _, sends = fedavg.device_receive(replace(env, grad_fn=meta_fn(env, m.round)), fedavg.Device(), sender, m)
-    return Device(m.round), sends
+    inner = replace(env, grad_fn=meta_fn(env, m.round), augmented=None)  # which is in meta_fn already
+    _, sends = fedavg.device_receive(inner, fedavg.DeviceState(), sender, m)
+    return DeviceState(m.round), sends
 
 
 # Only those that train are asked, so only they count ------------------------------------------------------------
-def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
+def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     trains = set(meta.training_devices(env, env.settings.unseen))
     return fedavg.hospital_receive(replace(env, here=tuple(d for d in env.here if d in trains)), s, sender, message)
 
@@ -98,22 +101,22 @@ def among_training(of: Callable[..., Step]) -> Callable[..., Step]:
     return lambda env, *rest: of(replace(env, sizes=meta.training_sizes(env, env.settings.unseen)), *rest)
 
 
-def models(env: Env, s: Device | None, m: Global) -> dict[str, Vector]:
+def models(env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]:
     w = lowrank.unpack(env.layout, m.model)
     return {"global": w} if s is None else meta.evaluated_models(env, env.settings, w, seen=s.round >= 0)
 
 
 PERFEDAVG = Method(
     name="perfedavg",
-    device=Role(lambda env: (Device(), []), device_receive, unchanged, Device),
-    hospital=Role(fedavg.hospital_start, hospital_receive, fedavg.hospital_close, Hospital),
+    device=Role(lambda env: (DeviceState(), []), device_receive, unchanged, DeviceState),
+    hospital=Role(fedavg.hospital_start, hospital_receive, fedavg.hospital_close, HospitalState),
     aggregator=Role(
         among_training(fedavg.aggregator_start),
         fedavg.aggregator_receive,
         among_training(fedavg.aggregator_close),
-        Aggregator,
+        AggregatorState,
     ),
-    messages=(Global, Sum, Nobody),
+    messages=(FedavgModel, Sum, Nobody),
     settings=Settings,
     env=Env,
     show=fedavg.show,

@@ -80,11 +80,11 @@ class Bundle:
 
     @property
     def report(self) -> Json:
-        return as_object(json.loads(bytes(self.parts.get(REPORT, b"{}"))), REPORT)
+        return check_object(json.loads(bytes(self.parts.get(REPORT, b"{}"))), REPORT)
 
     def golden(self) -> dict[str, Array]:
-        """Arrays of the self-test: in.*, out.*"""
-        return golden_arrays(self.manifest, self.parts["golden"])
+        """Arrays of the self-test, named in.* and out.*"""
+        return read_golden(self.manifest, self.parts["golden"])
 
 
 def read_bundle(path: str | Path) -> Bundle:
@@ -108,7 +108,7 @@ def read_bundle(path: str | Path) -> Bundle:
 
 
 def parse(data: bytes) -> Bundle:
-    """A bundle from its bytes."""
+    """Checks the bytes of a bundle, and reads them."""
     manifest, start = parse_manifest(data)
     parts = cut_parts(manifest, memoryview(data)[start:])
     try:
@@ -124,7 +124,7 @@ def parse(data: bytes) -> Bundle:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, UsageError, RecursionError) as error:
         raise BundleError(f"the manifest or a part is malformed: {type(error).__name__}: {error}") from error
-    return Bundle(manifest, parts, layout, buffers, identity(manifest))
+    return Bundle(manifest, parts, layout, buffers, compute_identity(manifest))
 
 
 def parse_manifest(data: bytes) -> tuple[Json, int]:
@@ -142,18 +142,18 @@ def parse_manifest(data: bytes) -> tuple[Json, int]:
         manifest = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BundleError(f"the manifest is no JSON: {error}") from error
-    return as_object(manifest, "the manifest"), HEADER.size + length
+    return check_object(manifest, "the manifest"), HEADER.size + length
 
 
 def cut_parts(manifest: Json, body: memoryview) -> dict[str, memoryview]:
-    """Name -> bytes, every byte of the file accounted for and every hash right."""
+    """Cuts the file into its parts: every byte belongs to one, and every hash is right."""
     listed = manifest.get("parts")
     if not isinstance(listed, list) or len(listed) > MAX_PARTS:
         raise BundleError(f"the manifest's parts must be a list of at most {MAX_PARTS}")
     parts: dict[str, memoryview] = {}
     at = 0
     for i, entry in enumerate(listed):
-        name, size, digest = part_entry(entry, i)
+        name, size, digest = read_part_entry(entry, i)
         if name in parts:
             raise BundleError(f"two parts are named {name!r}")
         if at + size > len(body):
@@ -167,8 +167,8 @@ def cut_parts(manifest: Json, body: memoryview) -> dict[str, memoryview]:
     return parts
 
 
-def part_entry(entry: Any, i: int) -> tuple[str, int, str]:
-    fields = as_object(entry, f"parts[{i}]")
+def read_part_entry(entry: Any, i: int) -> tuple[str, int, str]:
+    fields = check_object(entry, f"parts[{i}]")
     name, size, digest = fields.get("name"), fields.get("size"), fields.get("sha256")
     if not isinstance(name, str) or not isinstance(digest, str) or not is_count(size):
         raise BundleError(f"parts[{i}]: expected name, size and sha256, got {str(fields)[:100]}")
@@ -181,13 +181,13 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_FILE
 
 
-def as_object(value: Any, what: str) -> Json:
+def check_object(value: Any, what: str) -> Json:
     if not isinstance(value, dict):
         raise BundleError(f"{what} must be a JSON object, got {type(value).__name__}")
     return value
 
 
-def identity(manifest: Json) -> str:
+def compute_identity(manifest: Json) -> str:
     kept = {**manifest, "parts": [p for p in manifest["parts"] if p["name"] != REPORT]}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -203,14 +203,14 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
         raise BundleError(f"loss = {str(manifest.get('loss'))[:50]!r}, expected one of {', '.join(LOSSES)}")
     if not isinstance(manifest.get("name"), str):
         raise BundleError(f"name = {str(manifest.get('name'))[:50]!r}, expected a string")
-    for name, entry in as_object(manifest.get("graphs"), "graphs").items():
+    for name, entry in check_object(manifest.get("graphs"), "graphs").items():
         if f"{name}.onnx" not in parts:
             raise BundleError(f"graph {name!r} has no part {name}.onnx")
-        check_graph_entry(name, as_object(entry, f"graphs.{name}"))
+        check_graph_entry(name, check_object(entry, f"graphs.{name}"))
     if not {"theta0", "layout.json", "golden"} <= set(parts):
         raise BundleError("one of the parts theta0, layout.json, golden is missing")
-    runtime = as_object(manifest.get("runtime"), "runtime")
-    versions = as_object(runtime.get("onnxruntime"), "runtime.onnxruntime")
+    runtime = check_object(manifest.get("runtime"), "runtime")
+    versions = check_object(runtime.get("onnxruntime"), "runtime.onnxruntime")
     if not isinstance(versions.get("minimum"), str) or not isinstance(versions.get("blocked"), list):
         raise BundleError("runtime.onnxruntime needs `minimum` and `blocked`")
 
@@ -219,7 +219,7 @@ def check_inputs(inputs: Any) -> None:
     if not isinstance(inputs, list) or not inputs:
         raise BundleError("inputs must be a list of at least one")
     for i, entry in enumerate(inputs):
-        fields = as_object(entry, f"inputs[{i}]")
+        fields = check_object(entry, f"inputs[{i}]")
         check_dims(f"inputs[{i}]", fields.get("shape"))
         integers = fields.get("dtype") == "int64" and is_count(fields.get("below"))
         if not isinstance(fields.get("name"), str) or not (integers or fields.get("dtype") == "float32"):
@@ -240,7 +240,7 @@ def check_dims(what: str, shape: Any) -> None:
 
 
 def check_graph(name: str, data: memoryview) -> None:
-    """Only known operators, nothing outside the file."""
+    """Checks that a graph has only known operators and needs nothing outside the file."""
     if len(data) > MAX_GRAPH:
         raise BundleError(f"graph {name!r} has {len(data):,} bytes, at most {MAX_GRAPH:,} are allowed")
     try:
@@ -275,8 +275,8 @@ def read_layout(parts: Mapping[str, memoryview], name: str, values: str, count: 
 
 
 def check_golden(manifest: Json, data: memoryview) -> None:
-    """All arrays of the self-test are there, and its limits mean something."""
-    arrays = golden_arrays(manifest, data)
+    """Checks that all arrays of the self-test are there, and that its limits are small enough to mean something."""
+    arrays = read_golden(manifest, data)
     needed = {f"out.{k}" for k in ("logits", "loss", "grad", "grad_at", "grad_norms")} | {"in.y", "in.weights"}
     needed |= {f"in.{i['name']}" for i in manifest["inputs"]}
     if needed - set(arrays):
@@ -287,7 +287,7 @@ def check_golden(manifest: Json, data: memoryview) -> None:
             raise BundleError(f"golden tolerance of {name} = {str(limit)[:50]!r}, expected up to {MAX_TOLERANCE}")
 
 
-def golden_arrays(manifest: Json, data: memoryview) -> dict[str, Array]:
+def read_golden(manifest: Json, data: memoryview) -> dict[str, Array]:
     arrays = {}
     for entry in manifest["golden"]["arrays"]:
         name, dtype, shape = entry["name"], entry["dtype"], entry["shape"]

@@ -14,34 +14,34 @@ Floats = npt.NDArray[np.float32]
 Shape = tuple[int | str, ...]
 
 
-def floats(name: str, value: Array, shape: Shape) -> Floats:
+def check_floats(name: str, value: Array, shape: Shape) -> Floats:
     """`value` as contiguous float32 of this shape ("B": any length)."""
     value = np.asarray(value)
-    if not np.issubdtype(value.dtype, np.floating) or not fits(value.shape, shape):
-        raise UsageError(f"{name}: expected float {spelled(shape)}, got {value.dtype} {value.shape}")
+    if not np.issubdtype(value.dtype, np.floating) or not fits_shape(value.shape, shape):
+        raise UsageError(f"{name}: expected float {format_shape(shape)}, got {value.dtype} {value.shape}")
     return np.ascontiguousarray(value, np.float32)
 
 
-def integers(name: str, value: Array, shape: Shape, below: int) -> Array:
+def check_integers(name: str, value: Array, shape: Shape, below: int) -> Array:
     """`value` as int64 in [0, below). onnxruntime would take a label out of range for no class at all."""
     value = np.asarray(value)
-    if not np.issubdtype(value.dtype, np.integer) or not fits(value.shape, shape):
-        raise UsageError(f"{name}: expected integers {spelled(shape)}, got {value.dtype} {value.shape}")
+    if not np.issubdtype(value.dtype, np.integer) or not fits_shape(value.shape, shape):
+        raise UsageError(f"{name}: expected integers {format_shape(shape)}, got {value.dtype} {value.shape}")
     if value.size and (value.min() < 0 or value.max() >= below):
         worst = value.min() if value.min() < 0 else value.max()
         raise UsageError(f"{name}: {worst} is out of range, expected 0 to {below - 1}")
     return np.ascontiguousarray(value, np.int64)
 
 
-def fits(have: tuple[int, ...], want: Shape) -> bool:
+def fits_shape(have: tuple[int, ...], want: Shape) -> bool:
     return len(have) == len(want) and all(isinstance(w, str) or h == w for h, w in zip(have, want, strict=True))
 
 
-def spelled(shape: Shape) -> str:
+def format_shape(shape: Shape) -> str:
     return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
 
-def losses(kind: str, z: Floats, y: Array) -> Floats:
+def compute_losses(kind: str, z: Floats, y: Array) -> Floats:
     """Loss per sample, float32 (B,); formulas in models/ir/losses.py."""
     if kind == "cross_entropy":
         shifted = z - z.max(1, keepdims=True)

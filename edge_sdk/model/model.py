@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,14 @@ import numpy as np
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
-from edge_sdk.model.inputs import Array, Floats, floats, integers, losses
-from edge_sdk.model.onnx_session import Session, check_version
+from edge_sdk.model.inputs import Array, Floats, check_floats, check_integers, compute_losses
+from edge_sdk.model.onnx_session import OnnxSession, check_version
+from edge_sdk.model.self_test import check_answers, check_layout
 
 GradFn = Callable[[Vector, Any], tuple[float, Vector]]
 ScoreFn = Callable[[Vector], Mapping[str, float]]
 Cancel = Callable[[], bool]
 
-BLOCK = 16  # channels in a block, in bundles of this format version
 FORWARD_BATCH = 64
 """Samples that go through a forward graph at once: larger batches are hardly faster and cost a device its memory."""
 
@@ -63,7 +62,7 @@ class Model:
         self.threads = threads
         self.theta0: Floats = self.bundle.theta0
         self.buffers0: Floats = self.bundle.buffers0
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()
         check_version(self.bundle)
         self.kernels, self.fallback = "portable", ""
@@ -98,12 +97,12 @@ class Model:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one sample."""
+        """Shape of one input sample."""
         return tuple(self.bundle.manifest["inputs"][0]["shape"])
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Of one sample."""
+        """Shape of the output for one sample."""
         return tuple(self.bundle.manifest["output"])
 
     @property
@@ -125,7 +124,7 @@ class Model:
         return np.concatenate([none, *parts])
 
     def features(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
-        """What the layer that the bundle names returns, float32 (B, ...)."""
+        """Output of the layer that the bundle names for features, float32 (B, ...), for x (B, *input_shape)."""
         x, theta = self.samples(x), self.parameters(theta)
         return np.concatenate(
             [self.run("features", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
@@ -156,7 +155,7 @@ class Model:
     def loss_grad_buffers(
         self, theta: Vector, x: Array, y: Array, weights: Array | None = None, buffers: Vector | None = None
     ) -> tuple[float, Floats, Floats]:
-        """As `loss_grad`, with the running statistics that follow; they are the caller's to keep.
+        """Loss and gradient as of `loss_grad`, and the running statistics after this batch, which the caller keeps.
 
         Only for bundles that normalise with the statistics of the batch. Their means include samples of weight 0.
         """
@@ -170,7 +169,7 @@ class Model:
     def vjp(self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None) -> tuple[Floats, Floats]:
         """The output for x, and the gradient (n,) of sum(output * cotangent)."""
         x = self.samples(x)
-        pulled = floats("cotangent", cotangent, (len(x), *self.output_shape))
+        pulled = check_floats("cotangent", cotangent, (len(x), *self.output_shape))
         out, grad = self.run("vjp", {"theta": self.parameters(theta), "x": x, "cotangent": pulled}, buffers)[:2]
         return out, grad
 
@@ -179,14 +178,14 @@ class Model:
     ) -> tuple[Floats, Floats]:
         """The features for x, and the gradient (n,) of sum(features * cotangent)."""
         x, width = self.samples(x), self.features_shape
-        pulled = floats("cotangent", cotangent, (len(x), *width))
+        pulled = check_floats("cotangent", cotangent, (len(x), *width))
         feeds = {"theta": self.parameters(theta), "x": x, "cotangent": pulled}
         out, grad = self.run("features_vjp", feeds, buffers)[:2]
         return out, grad
 
     @property
     def features_shape(self) -> tuple[int, ...]:
-        """Of one sample's features.
+        """Shape of one sample's features.
 
         Raises:
             UsageError: the bundle names no layer for them.
@@ -239,7 +238,7 @@ class Model:
                 if cancel is not None and cancel():
                     raise Cancelled("evaluation was given up before a step")
                 z = self.run("predict", {"theta": theta, "x": x[step]}, None)[0]
-                out["loss"] += float(losses(self.loss, z, y[step]).sum())
+                out["loss"] += float(compute_losses(self.loss, z, y[step]).sum())
                 if self.classes:
                     out["correct"] += float((z.argmax(1) == y[step]).sum())
             return out
@@ -254,28 +253,19 @@ class Model:
     # -- checks --------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Run the golden vectors on this machine's onnxruntime.
+        """Runs the golden vectors on this machine's onnxruntime.
 
         Raises:
             BundleError: the answers are not those that the compiler expected.
         """
-        arrays = self.bundle.golden()
-        feeds: dict[str, Array] = {k[3:]: v for k, v in arrays.items() if k.startswith("in.")}
-        feeds["theta"] = self.theta0
-        output = self.run("predict", feeds, None)[0]
-        loss, grad = self.run("loss_grad", feeds, None)[:2]
-        norms = [np.linalg.norm(grad[slot.span]) for slot in self.layout.slots]
-        at = arrays["out.grad_at"]
-        if at.size and not (at.min() >= 0 and at.max() < self.layout.size):
-            raise BundleError("golden vectors: grad_at points outside theta")
-        tolerance = self.bundle.manifest["golden"]["tolerance"]
-        self.compare("predict", output, arrays["out.logits"], tolerance["logits"])
-        self.compare("loss", np.reshape(loss, 1), arrays["out.loss"], tolerance["loss"])
-        self.compare("gradient", grad[at], arrays["out.grad"], tolerance["grad"])
-        self.compare("gradient norms", np.asarray(norms), arrays["out.grad_norms"], tolerance["grad"])
+        check_answers(self)
 
     def try_blocked(self, insist: bool, check: bool) -> None:
-        """Switch to the blocked graphs if they can be trusted here; else say why not."""
+        """Switches to the blocked graphs if they can be trusted here; else `fallback` and the log say why not.
+
+        Raises:
+            BundleError: they cannot be trusted, and `insist` is true.
+        """
         if f"probe{BLOCKED_SUFFIX}" not in self.bundle.manifest["graphs"]:
             if insist:
                 raise BundleError(f"{self.name} has no blocked graphs; compile it with --blocked")
@@ -295,45 +285,32 @@ class Model:
             log.warning("%s: portable kernels are used: %s", self.name, error)
 
     def probe(self) -> None:
-        """Whether the blocked layout of this machine's onnxruntime is the one that the graphs were written for.
+        """Checks that this machine's onnxruntime has the blocked layout for which the graphs were written.
 
         Raises:
-            BundleError: it is not, or there is none.
+            BundleError: it has another one, or none.
         """
-        x = np.arange(6 * BLOCK, dtype=np.float32).reshape(1, 2 * BLOCK, 1, 3)
-        want = x.reshape(2, BLOCK, 3).transpose(0, 2, 1)
-        got = self.session(f"probe{BLOCKED_SUFFIX}").run({"x": x})[0]
-        if not np.array_equal(np.reshape(got, want.shape), want):
-            raise BundleError(f"the blocked layout of this machine is not that of {BLOCK} channels in a block")
-
-    def compare(self, what: str, got: Array, want: Array, tolerance: float) -> None:
-        fits = got.shape == want.shape
-        error = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30)) if fits else np.inf
-        if not error <= tolerance:
-            raise BundleError(
-                f"{self.name}: the golden vectors fail on onnxruntime {version('onnxruntime')}: {what} is off by "
-                f"{error:.1e}, the limit is {tolerance:.0e}; do not train on this machine with this runtime"
-            )
+        check_layout(self.session(f"probe{BLOCKED_SUFFIX}"))
 
     def parameters(self, theta: Vector) -> Floats:
-        return floats("theta", theta, (self.layout.size,))
+        return check_floats("theta", theta, (self.layout.size,))
 
     def samples(self, x: Array) -> Array:
         declared = self.bundle.manifest["inputs"][0]
         shape = ("B", *declared["shape"])
         if declared["dtype"] == "float32":
-            return floats("x", x, shape)
-        return integers("x", x, shape, int(declared["below"]))
+            return check_floats("x", x, shape)
+        return check_integers("x", x, shape, int(declared["below"]))
 
     def targets(self, y: Array, count: int) -> Array:
         if self.loss == "cross_entropy":
-            return integers("y", y, (count,), self.classes)
-        return floats("y", y, (count, *self.output_shape))
+            return check_integers("y", y, (count,), self.classes)
+        return check_floats("y", y, (count, *self.output_shape))
 
     def weights(self, weights: Array | None, count: int) -> Floats:
         if weights is None:
             return np.full(count, 1 / count, np.float32)
-        return floats("weights", weights, (count,))
+        return check_floats("weights", weights, (count,))
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -342,13 +319,15 @@ class Model:
         session = self.session(graph)
         values = dict(feeds)
         if len(self.buffers0):
-            values["buffers"] = self.buffers0 if buffers is None else floats("buffers", buffers, self.buffers0.shape)
+            values["buffers"] = (
+                self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
+            )
         missing = [n for n in session.inputs if n not in values]
         if missing:
             raise BundleError(f"graph {graph!r} wants {', '.join(missing)}, which is no input of this kind of graph")
         return session.run({n: values[n] for n in session.inputs})
 
-    def session(self, graph: str) -> Session:
+    def session(self, graph: str) -> OnnxSession:
         """The session of a graph, built at its first use."""
         graphs = self.bundle.manifest["graphs"]
         if self.kernels == "blocked" and graph + BLOCKED_SUFFIX in graphs:
@@ -357,5 +336,5 @@ class Model:
             if graph not in self._sessions:
                 if graph not in graphs:
                     raise UsageError(f"{self.name} has no graph {graph!r}; it has {', '.join(graphs)}")
-                self._sessions[graph] = Session(graph, bytes(self.bundle.parts[f"{graph}.onnx"]), self.threads)
+                self._sessions[graph] = OnnxSession(graph, bytes(self.bundle.parts[f"{graph}.onnx"]), self.threads)
             return self._sessions[graph]

@@ -1,4 +1,4 @@
-"""What an ONNX file says about itself, read from its protobuf without the onnx package.
+"""A scan of an ONNX file, which reads its protobuf without the onnx package.
 
 A bundle may come from anywhere. Before onnxruntime sees a graph we want to know that it holds only operators of allowed
 domains, and no tensor that lives in another file. Field numbers are those of onnx.proto3 (IR version 9).
@@ -29,7 +29,14 @@ FIELDS: dict[str, dict[int, tuple[str, str]]] = {
 
 @dataclass
 class Facts:
-    """What the scan found. `forbidden`: things that no bundle has, in words."""
+    """The findings of a scan.
+
+    Attributes:
+        operators: number of nodes.
+        domains: of the operators.
+        opsets: domain -> version.
+        forbidden: things that no bundle may have, in words.
+    """
 
     operators: int = 0
     domains: set[str] = field(default_factory=set)
@@ -38,7 +45,7 @@ class Facts:
 
 
 def scan(data: memoryview) -> Facts:
-    """Walk the whole file.
+    """Walks the whole file.
 
     Raises:
         ValueError: not a protobuf message of this kind.
@@ -52,7 +59,7 @@ def walk(data: memoryview, message: str, facts: Facts, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"graphs nested deeper than {MAX_DEPTH}")
     values: dict[str, int | str] = {}
-    for number, wire, value in fields(data):
+    for number, wire, value in read_fields(data):
         name, inner = FIELDS[message].get(number, ("", ""))
         if name in WORDS and (wire == BYTES or value):
             facts.forbidden.add(WORDS[name])
@@ -62,7 +69,7 @@ def walk(data: memoryview, message: str, facts: Facts, depth: int) -> None:
             values[name] = bytes(value).decode("utf-8", "strict")
         elif name and isinstance(value, int):
             values[name] = value
-    note(message, values, facts)
+    note_facts(message, values, facts)
 
 
 WORDS = {
@@ -74,7 +81,7 @@ WORDS = {
 }
 
 
-def note(message: str, values: dict[str, int | str], facts: Facts) -> None:
+def note_facts(message: str, values: dict[str, int | str], facts: Facts) -> None:
     if message == "node":
         facts.operators += 1
         facts.domains.add(str(values.get("domain", "")))
@@ -82,18 +89,18 @@ def note(message: str, values: dict[str, int | str], facts: Facts) -> None:
         facts.opsets[str(values.get("domain", ""))] = int(values.get("version", 0))
 
 
-def fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
-    """(field number, wire type, number or bytes) of one message."""
+def read_fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
+    """Reads the fields of one message: field number, wire type, number or bytes."""
     at = 0
     while at < len(data):
-        key, at = varint(data, at)
+        key, at = read_varint(data, at)
         number, wire = key >> 3, key & 7
         if wire == VARINT:
-            value, at = varint(data, at)
+            value, at = read_varint(data, at)
             yield number, wire, value
             continue
         if wire == BYTES:
-            size, at = varint(data, at)
+            size, at = read_varint(data, at)
         elif wire in (FIXED64, FIXED32):
             size = 8 if wire == FIXED64 else 4
         else:
@@ -104,7 +111,7 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
         at += size
 
 
-def varint(data: memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]

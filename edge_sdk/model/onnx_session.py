@@ -14,7 +14,7 @@ from edge_sdk.model.inputs import Array
 log = logging.getLogger(__name__)
 
 
-class Session:
+class OnnxSession:
     """One graph on onnxruntime.
 
     Options, as measured on small devices: extended optimisation (needed by convolutions; "all" adds nothing), arena on
@@ -74,10 +74,10 @@ def check_version(bundle: Bundle) -> None:
         raise BundleError(
             f"onnxruntime {installed} is known to fail; install another version, at least {wanted['minimum']}"
         )
-    if numbers(installed) < numbers(wanted["minimum"]):
+    if parse_version(installed) < parse_version(wanted["minimum"]):
         raise BundleError(f"onnxruntime {installed} is too old for this bundle; install {wanted['minimum']} or newer")
 
 
-def numbers(text: str) -> tuple[int, ...]:
+def parse_version(text: str) -> tuple[int, ...]:
     """1.31.1 -> (1, 31, 1); what is not a number counts as 0."""
     return tuple(int(t) if t.isdigit() else 0 for t in text.split("+")[0].split("."))

@@ -10,12 +10,12 @@ import numpy as np
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.inputs import Array, Floats, floats
+from edge_sdk.model.inputs import Array, Floats, check_floats
 from edge_sdk.model.model import Model
 
 
 class SplitModel(Model):
-    """A bundle with towers. Parameters come per group, as the parties hold them."""
+    """A model of several towers, whose parties hold the parameters in groups."""
 
     def __init__(self, bundle: Any, threads: int = 1, check: bool = True) -> None:
         super().__init__(bundle, threads, check, kernels="portable")
@@ -24,13 +24,13 @@ class SplitModel(Model):
 
     @property
     def towers(self) -> tuple[str, ...]:
-        """In the order in which the head joins their embeddings."""
+        """Names of the towers, in the order in which the head joins their embeddings."""
         inputs = [str(i["name"]).removeprefix("x.") for i in self.bundle.manifest["inputs"]]
         return tuple(t for t in inputs if t in self.bundle.manifest["split"]["towers"])
 
     @property
     def parties(self) -> Mapping[str, tuple[str, ...]]:
-        """Party -> the groups that it owns."""
+        """The groups of parameters that each party owns."""
         return {k: tuple(v) for k, v in self.bundle.manifest["split"]["parties"].items()}
 
     def group(self, theta: Vector, name: str) -> Vector:
@@ -93,4 +93,4 @@ class SplitModel(Model):
             raise UsageError(f"{graph}: {', '.join(missing)} is missing; it takes {', '.join(session.inputs)}")
         batch = len(feeds[next(n for n in session.inputs if declared[n][:1] == ("B",))])
         shapes = {n: tuple(batch if d == "B" else d for d in declared[n]) for n in session.inputs}
-        return session.run({n: feeds[n] if n == "y" else floats(n, feeds[n], shapes[n]) for n in session.inputs})
+        return session.run({n: feeds[n] if n == "y" else check_floats(n, feeds[n], shapes[n]) for n in session.inputs})

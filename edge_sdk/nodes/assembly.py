@@ -11,30 +11,49 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import Method, NodeEnv, Role
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.run import Run
+from edge_sdk.data.augment import Augment
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.settling.method import Choice, settled
+from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.reports import Models, Progress, Report
+from edge_sdk.methods.shared.guard import Refused
+from edge_sdk.methods.shared.reports import Diverged, Models, Progress, Report
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.kernels.family import Family
 from edge_sdk.nodes.kernels.table import FAMILIES
 from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 
-TOLD = (Progress, Report, Models)
+TOLD = (Progress, Report, Models, Choice, Refused, Diverged)
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
 
 
 def method_of(run: Run) -> Method:
-    """The method that a run names, with evaluation around it.
+    """The method that a run names, with settling, if the run has that, and evaluation around it.
 
     Raises:
-        UsageError: there is no such method.
+        UsageError: there is no such method, it cannot settle, or a setting of that is wrong.
     """
     if run.method not in METHODS:
         raise UsageError(f"method = {run.method!r}, there are: {', '.join(sorted(METHODS))}")
-    return evaluated(METHODS[run.method], every=run.evaluate_every)
+    method = METHODS[run.method]
+    if run.settle:
+        method = settled(method, from_mapping(Settling, run.settle, "run.settle"))
+    return evaluated(method, every=run.evaluate_every)
+
+
+def augmentation_of(run: Run) -> Augment:
+    """How devices change their windows while they train.
+
+    Raises:
+        UsageError: a wrong setting, or a method whose devices do not train on gradients of their own loss alone.
+    """
+    how = from_mapping(Augment, run.augment, "run.augment")
+    if how.changes and METHODS[run.method].kernels != "plain":
+        raise UsageError(f"run.augment: method {run.method} trains on outputs or parts of models, not on windows alone")
+    return how
 
 
 def settings_of(run: Run) -> Any:
@@ -52,9 +71,10 @@ def family_of(run: Run) -> Family:
     return FAMILIES[method_of(run).kernels]
 
 
-def place(run: Run, layout: Layout, theta0: Vector, **given: Any) -> NodeEnv:
+def make_env(run: Run, layout: Layout, theta0: Vector, **given: Any) -> NodeEnv:
     """The env of one node. `given`: what only this node has (data, sizes, kernels)."""
     method = method_of(run)
+    augmentation_of(run)  # for what is wrong with it, on every tier
     if "classes" in {f.name for f in fields(method.env)}:
         given["classes"] = len(run.classes)
     return method.env(
@@ -79,13 +99,13 @@ def check_identity(run: Run, name: str, sha256: str, classes: int, tier: str) ->
         raise UsageError(f"run {run.id} has {len(run.classes)} classes, this {tier} has {name} with {classes}")
 
 
-def assembly(run: Run, tier: str, env: NodeEnv, deadline: float = inf, quorum: int = 0) -> Assembly:
-    """All that a runtime needs to play its part in `run`.
+def make_assembly(run: Run, tier: str, env: NodeEnv, deadline: float = inf, quorum: int = 0) -> Assembly:
+    """The parts from which a runtime makes a node of `run`.
 
     Args:
         tier: "device", "hospital" or "aggregator".
-        deadline: of the aggregator's rounds.
-        quorum: answers without which a round does not end, where the method does not ask for more.
+        deadline: seconds after which the aggregator's rounds end.
+        quorum: least number of answers of a round; the method may ask for more.
     """
     method = method_of(run)
     role: Role = getattr(method, tier)
@@ -97,7 +117,7 @@ def assembly(run: Run, tier: str, env: NodeEnv, deadline: float = inf, quorum: i
 
 
 def record_codec(role: Role, messages: Iterable[type], layout: Layout) -> Codec:
-    """For what a node saves. A diverged run must still be saved, so values need not be finite."""
+    """The codec of what a node saves. A diverged run must still be saved, so values need not be finite."""
     states = [role.state] if isinstance(role.state, type) else []
     roots = dict.fromkeys([Record, *states, *messages, *TOLD])
     return Codec(roots, layout=layout, finite=False)

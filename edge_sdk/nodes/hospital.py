@@ -16,9 +16,10 @@ from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes.assembly import assembly, check_bundle, family_of, place
+from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
 from edge_sdk.wire.options import DEFAULTS, Wire
@@ -32,13 +33,13 @@ class Hospital:
         aggregator: name of the aggregator.
         broker: URL of the broker that its devices use.
         upstream: URL of the broker that the aggregator uses; None: the same.
-        bundle: file with the compiled model, for the shapes of what devices send.
+        bundle: file with the compiled model: it says which shapes the devices' messages have.
         directory: where it keeps its state.
         devices: names of all its devices, here or not.
-        companions: those of its devices that take part with outputs only, in a run that has such.
+        companions: those of its devices that take part with outputs only, in a run of the companions family.
         wait_for: devices that must be here before it reports itself ready; None: all.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
-        upstream_wire: of which the certificates are for the aggregator's broker; None: those of `wire`.
+        upstream_wire: certificates for the aggregator's broker; None: those of `wire`.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Hospital:
         self.model = SplitModel(self.bundle) if split.is_split(self.bundle) else None
         self.patients: Patients | None = None
         self.finished = threading.Event()
+        self.log = log or logging.getLogger(f"auscult.{name}")
         if upstream_wire is not None:
             upstream_wire.check(upstream or broker)
         self.runtime = Runtime(
@@ -75,16 +77,20 @@ class Hospital:
             broker=broker,
             upstream=upstream,
             assemble=self.assemble,
-            told=self.told,
+            told=self.receive_event,
             wait_for=wait_for,
             worker=self.model is not None,  # it computes
-            log=log or logging.getLogger(f"auscult.{name}"),
+            log=self.log,
             upstream_tls=(upstream_wire or wire).tls,
             **wire.options(broker, None if upstream_wire else upstream),
         )
 
     def train_on(self, patients: Patients) -> None:
-        """What it holds of its devices' patients. Before `run`; only for a split model, which needs it."""
+        """Set what it holds of its devices' patients. Call it before `run`, for a run that trains a split model.
+
+        Raises:
+            UsageError: the bundle is of a whole model, a device is none of this hospital's, or a shape does not fit.
+        """
         if self.model is None:
             raise UsageError(f"hospital {self.name}: data, but no split model to train on them; only that needs any")
         patients.check_devices(self.devices)
@@ -101,6 +107,7 @@ class Hospital:
         self.runtime.stop()
 
     def assemble(self, run: Run) -> Assembly:
+        """This hospital's part in a run: role, env and codecs."""
         check_bundle(run, self.bundle, "hospital")
         given = family_of(run).for_hospital(
             HospitalParts(
@@ -112,9 +119,14 @@ class Hospital:
             )
         )
         sizes = dict.fromkeys(self.devices, 1)
-        return assembly(run, "hospital", place(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, **given))
+        return make_assembly(
+            run, "hospital", make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, **given)
+        )
 
-    def told(self, number: int, message: Any) -> None:
+    def receive_event(self, number: int, message: Any) -> None:
+        """Pass on what the role tells the application. The runtime calls this after its commit, at least once."""
+        if isinstance(message, Refused):
+            self.log.warning("%s: an answer of %s was not counted: %s", self.name, message.sender, message.reason)
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):

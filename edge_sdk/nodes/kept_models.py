@@ -1,48 +1,78 @@
-"""What a device keeps of a run that is over: its models and its own scores, in a file that outlives the process."""
+"""What a device keeps of a run: its models and its own scores, in a file that outlives the process."""
 
 from __future__ import annotations
 
 import json
+import logging
+import struct
+import zipfile
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file
 
-SCORES = "scores.json"  # no model has this name: names of models are words
+log = logging.getLogger("auscult.kept_models")
+SCORES = "scores.json"  # an array of bytes beside those of the models; no model's name has a dot
 
 
 @dataclass(frozen=True)
-class Keepsake:
-    """Attributes:
-    models: e.g. "global" and "personal", each (n,).
-    scores: sums over the own held-out samples, at the end.
-    finished: the run is over.
+class KeptModels:
+    """The models of one run on one device.
+
+    Attributes:
+        models: e.g. "global" and "personal", each (n,); empty until the run has ended here.
+        scores: sums over the own held-out samples, as `reports.judge` names them.
+        finished: the run is over.
+        ensemble: how the personal model predicts; None: alone, and any class.
     """
 
     models: Mapping[str, Vector] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     finished: bool = False
+    ensemble: Ensemble | None = None
 
 
-def save(path: Path, kept: Keepsake) -> None:
-    """In one piece: a reader finds the old file or the new one."""
+def save(path: Path, kept: KeptModels) -> None:
+    """Replace the file in one piece: a reader finds the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = json.dumps({"scores": dict(kept.scores), "finished": kept.finished})
+    told = json.dumps({"scores": dict(kept.scores), "finished": kept.finished, **ensemble_note(kept.ensemble)})
     with replace_file(path) as file:
         arrays: dict[str, Any] = {**kept.models, SCORES: np.frombuffer(told.encode(), np.uint8)}
         np.savez(file, **arrays)
 
 
-def load(path: Path) -> Keepsake:
-    """An empty one if there is no file."""
+def load(path: Path) -> KeptModels:
+    """The content of the file; without a file, no models and no scores.
+
+    A damaged file (each array in it has a checksum) is moved aside for a person to look at, and counts as none.
+    """
     if not path.exists():
-        return Keepsake()
-    with np.load(path, allow_pickle=False) as arrays:
+        return KeptModels()
+    try:
+        return read(path)
+    except (ValueError, KeyError, TypeError, EOFError, struct.error, zipfile.BadZipFile, zlib.error) as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        path.replace(aside)
+        log.error("%s is damaged (%s) and now %s; the models in it are lost", path, error, aside)
+        return KeptModels()
+
+
+def read(path: Path) -> KeptModels:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         told = json.loads(arrays[SCORES].tobytes())
         models = {name: arrays[name] for name in arrays.files if name != SCORES}
-    return Keepsake(models, told["scores"], told["finished"])
+    note = told.get("ensemble")
+    ensemble = None if note is None else Ensemble(note["weight"], tuple(note["classes"]))
+    return KeptModels(models, told["scores"], told["finished"], ensemble)
+
+
+def ensemble_note(ensemble: Ensemble | None) -> dict[str, Any]:
+    """The entry of a kept file for an ensemble; none where there is no ensemble."""
+    return {} if ensemble is None else {"ensemble": asdict(ensemble)}

@@ -78,10 +78,10 @@ class Private:
 
 
 def private_table(private: Private) -> dict[str, Any]:
-    """As it stands in a settings file, wherever that is."""
+    """The table for a settings file in any folder: its paths are absolute."""
     return {key: value.resolve() if isinstance(value, Path) else value for key, value in asdict(private).items()}
 
 
 def takes_private(env: type) -> bool:
-    """Whether the aggregator of a method with this env has room for a regulariser."""
+    """True if the aggregator of a method with this env can be given a regulariser."""
     return bool({"regulariser", "smooth_grad"} & {f.name for f in fields(env)})

@@ -1,46 +1,39 @@
-"""What `auscult device` and `auscult hospital` do with their settings files: build, serve, write the result."""
+"""`auscult device` and `auscult hospital`: services from their settings files, side by side until their runs end."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
-from edge_sdk.atomic import write_text
 from edge_sdk.data.patients import patients_of
-from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Runtime
-from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.device_service import DeviceService
 from edge_sdk.nodes.hospital import Hospital
-from edge_sdk.nodes.local_only import local_only
+from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.prometheus import Endpoint
 from edge_sdk.nodes.service_files import DeviceFile, HospitalFile
 from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.side_work import SideWork
 from edge_sdk.wire.topics import ALL
-from hardware.probe import cpu_seconds, peak_memory_mb
+from hardware.probe import peak_memory_mb
 
 log = logging.getLogger("auscult.serve")
 LINGER, LAST_WORDS = 0.7, 60.0  # seconds
 
-ALONE, NOTE_EVERY = "alone.json", 1.0  # seconds
 WITH_PARENT = "AUSCULT_END_WITH"
 """Names the process that started this one, if this one is to end with it, however that ends."""
 
 
-def orphaned() -> bool:
+def is_orphaned() -> bool:
     return os.environ.get(WITH_PARENT, str(os.getppid())) != str(os.getppid())
 
 
@@ -62,13 +55,14 @@ def serve(
 ) -> None:
     """Run services side by side until a signal comes or, with `once`, until every run has ended and is delivered.
 
-    `meanwhile` is called about twice a second, and once at the end. `ports`: where the metrics of each are found.
+    `meanwhile` is called about twice a second, and once at the end; a failure of it is logged and changes nothing.
+    `ports`: where the metrics of each are found.
     """
     with ExitStack() as stack:
         for service, port in zip(services, ports, strict=False):
             if port is not None:
                 stack.enter_context(Endpoint(service.runtime, port))
-        serve_all(services, once, meanwhile)
+        serve_all(services, once, SideWork("the ledger", meanwhile, log))
 
 
 def serve_all(services: Sequence[Service], once: bool, meanwhile: Callable[[], None]) -> None:
@@ -97,14 +91,14 @@ def serve_all(services: Sequence[Service], once: bool, meanwhile: Callable[[], N
         while thread.is_alive():  # a join without time-out would keep signals from being handled
             thread.join(0.5)
             meanwhile()
-            if orphaned():
+            if is_orphaned():
                 stop()
     if failures:
         raise failures[0]
 
 
 class Ending:
-    """Whether a service that serves one run may end: the run is over here, and nobody waits for anything from here.
+    """Decides when a service of one run may end: the run is over here, and nobody waits for anything from here.
 
     A node stays for LINGER seconds after that, because its own last acknowledgement may be on its way. A peer that has
     gone for good would be waited for in vain, so LAST_WORDS seconds after the end it is left with what is on this disk:
@@ -131,106 +125,6 @@ class Ending:
         return late
 
 
-@dataclass
-class DeviceService:
-    """A device from its settings file, with what it tells at the end."""
-
-    file: DeviceFile
-    device: Device = field(init=False)
-    began: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        train, held_out = samples_of(self.file.data)
-        self.device = Device(
-            self.file.name,
-            hospital=self.file.hospital,
-            broker=self.file.broker,
-            bundle=self.file.bundle,
-            directory=self.file.directory,
-            threads=self.file.threads,
-            public=self.file.public,
-            wire=self.file.wire,
-        )
-        self.device.train_on(train, held_out)
-        if self.file.local_only and isinstance(self.device.model, SplitModel):
-            raise UsageError(
-                f"local_only = true: {self.device.model.name} is a split model, which no device runs alone"
-            )
-        self.finished, self.runtime = self.device.finished, self.device.runtime
-
-    def run(self, until: Callable[[], bool] | None = None) -> None:
-        self.device.run(until)
-        if self.device.finished.is_set():
-            write_json(self.file.directory / "result.json", self.result())
-
-    def stop(self) -> None:
-        self.device.runtime.stop()
-
-    def result(self) -> dict[str, Any]:
-        """What this device alone can tell of the run."""
-        device = self.device
-        assert device.train is not None and device.held_out is not None
-        found = own_accuracies(device.kept.scores)
-        if self.file.local_only and len(device.held_out):
-            found["local"] = self.local_accuracy()
-        return {
-            "device": device.name,
-            "hospital": self.file.hospital,
-            "samples": len(device.train),
-            "held_out": len(device.held_out),
-            "classes": len(set(device.train.labels)),
-            "accuracy": found,
-            "density": density(device.kept.models),
-            "peak_memory_mb": round(peak_memory_mb(), 1),
-            "cpu_seconds": round(cpu_seconds(), 2),
-            "seconds": round(time.monotonic() - self.began, 2),
-            "bytes": traffic(device.runtime.counters, self.file.hospital),
-            **counted(device.runtime),
-        }
-
-    def local_accuracy(self) -> float:
-        device = self.device
-        assert device.current is not None
-        env = replace(device.env(device.current, cancellable=False), me=device.name)
-        assert env.score is not None
-        sums = env.score(local_only(env, Noted(self.file.directory / ALONE, env.rounds)))
-        return sums["correct"] / sums["samples"]
-
-
-class Noted:
-    """How far the training alone has got, in a file, for whoever waits for it. Not worth an end of that training."""
-
-    def __init__(self, path: Path, of: int) -> None:
-        self.path, self.of, self.due = path, of, 0.0
-
-    def __call__(self, rounds: int) -> None:
-        if time.monotonic() < self.due and rounds < self.of:
-            return
-        self.due = time.monotonic() + NOTE_EVERY
-        try:
-            write_json(self.path, {"rounds": rounds, "of": self.of})
-        except OSError as error:
-            log.warning("%s: %d of %d rounds are done, which could not be noted: %s", self.path, rounds, self.of, error)
-
-
-def own_accuracies(sums: Mapping[str, float]) -> dict[str, float]:
-    """Shares of one device's held-out samples that its models get right: {"global": ..., "personal": ...}.
-
-    Args:
-        sums: as `reports.judge` names them: global_correct, personal_correct, samples, ...
-    """
-    right = {n.removesuffix("_correct"): v for n, v in sums.items() if n.endswith("_correct")}
-    judged = {name: sums.get(f"{name}_samples", sums.get("samples", 0)) for name in right}
-    return {name: count / judged[name] for name, count in right.items() if judged[name]}
-
-
-def density(models: Mapping[str, Any]) -> float | None:
-    """Share of the personal component's entries that are not zero."""
-    if "personal" not in models or "global" not in models:
-        return None
-    return float(np.mean(models["personal"] != models["global"]))
-
-
 def serve_devices(paths: Sequence[Path], once: bool) -> None:
     files = [read_toml(path, DeviceFile) for path in paths]
     serve([DeviceService(file) for file in files], once, ports=[file.wire.metrics_port for file in files])
@@ -255,34 +149,19 @@ def serve_hospital(path: Path, once: bool) -> None:
         hospital.train_on(patients_of(file.data.samples))
 
     def note() -> None:
-        write_json(file.directory / "ledger.json", hospital_ledger(hospital, file))
+        write_json(file.directory / "ledger.json", list_hospital(hospital, file))
 
     serve([hospital], once, note, [file.wire.metrics_port])
 
 
-def hospital_ledger(hospital: Hospital, file: HospitalFile) -> dict[str, Any]:
+def list_hospital(hospital: Hospital, file: HospitalFile) -> dict[str, Any]:
     """What has crossed this hospital's lines so far."""
     counters = hospital.runtime.counters
     return {
         "hospital": file.name,
-        "up": traffic(counters, file.aggregator),
-        "down": {device: traffic(counters, device) for device in file.devices},
-        "to_all": traffic(counters, ALL)["sent"],
+        "up": count_bytes(counters, file.aggregator),
+        "down": {device: count_bytes(counters, device) for device in file.devices},
+        "to_all": count_bytes(counters, ALL)["sent"],
         "peak_memory_mb": round(peak_memory_mb(), 1),
-        **counted(hospital.runtime),
+        **list_counters(hospital.runtime),
     }
-
-
-def counted(runtime: Runtime) -> dict[str, Any]:
-    """What a node has counted, and how things stand there, for a ledger."""
-    return {"counters": runtime.counters.totals(), "gauges": runtime.gauges()}
-
-
-def traffic(counters: Mapping[str, int], peer: str) -> dict[str, int]:
-    """Bytes of MQTT payloads, seen from here."""
-    return {"sent": counters.get(f"bytes_out.{peer}", 0), "received": counters.get(f"bytes_in.{peer}", 0)}
-
-
-def write_json(path: Path, value: Any) -> None:
-    """In one piece: a reader sees the old file or the new one."""
-    write_text(path, json.dumps(value, indent=1) + "\n")

@@ -103,6 +103,8 @@ class RunTable:
     evaluate_every: int = 0
     deadline: float = inf
     settings: dict[str, Any] = field(default_factory=dict)
+    settle: dict[str, Any] = field(default_factory=dict)
+    augment: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ def read_toml(path: str | Path, kind: type[T]) -> T:
 
 
 def from_mapping(kind: type[T], values: Mapping[str, Any], what: str) -> T:
-    """The same for values that do not come from a file, e.g. `--set key=value` or the settings of a run."""
+    """A dataclass from values that do not come from a file, e.g. `--set key=value` or the settings of a run."""
     faults: list[str] = []
     made = build(kind, values, "", Path(), faults)
     if faults or made is None:
@@ -108,7 +108,7 @@ def convert(hint: Any, value: Any, address: str, base: Path, faults: list[str]) 
 
 
 def nearest(options: list[Any], value: Any) -> Any:
-    """Of several kinds of tables, the one whose required keys are there, or that has most of these keys."""
+    """The kind of table, among several, whose required keys are there, or that has most of these keys."""
     tables = [o for o in options if dataclasses.is_dataclass(o)]
     if len(tables) < 2 or not isinstance(value, Mapping):
         return options[0]
@@ -136,7 +136,7 @@ def said(hint: Any) -> str:
 
 
 def assigned(texts: Iterable[str]) -> dict[str, Any]:
-    """Assignments of the command line as a table; `a.b=1` is in the table `a`."""
+    """The table that assignments on a command line make; `a.b=1` is in the table `a`."""
     found: dict[str, Any] = {}
     for text in texts:
         key, value = parse_assignment(text)

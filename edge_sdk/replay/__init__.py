@@ -9,13 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edge_sdk.replay.job import Replay as Replay
     from edge_sdk.replay.job import replay as replay
+    from edge_sdk.replay.plan import Replay as Replay
 
 __all__ = ["Replay", "replay"]
+HOMES = {"Replay": "edge_sdk.replay.plan", "replay": "edge_sdk.replay.job"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"edge_sdk.replay has no {name}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module("edge_sdk.replay.job"), name)
+    return getattr(importlib.import_module(HOMES[name]), name)

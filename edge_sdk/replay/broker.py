@@ -1,4 +1,4 @@
-"""Brokers for demo and tests, each in a process of its own that ends with ours. A hospital's broker is a service.
+"""Brokers for demo and tests, each in a process of its own that ends with ours. In the field a broker is a service.
 
 with EmbeddedBroker() as broker:      # amqtt: nothing to install but the extra `replay`
     ... broker.url ...
@@ -81,10 +81,11 @@ class LocalBroker(ABC):
 
     @property
     def url(self) -> str:
+        """Address for clients."""
         return f"mqtt://{HOST}:{self.port}"
 
     def start(self) -> None:
-        """Returns when the broker takes connections.
+        """Starts the broker, and returns when it takes connections.
 
         Raises:
             UsageError: it does not start.
@@ -94,13 +95,13 @@ class LocalBroker(ABC):
             self.process = subprocess.Popen(
                 self.command(self.port), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            if listens(self.port, self.process):
+            if wait_until_listening(self.port, self.process):
                 return
             self.kill()
         raise UsageError(f"{type(self).__name__} does not start on port {self.port}")
 
     def kill(self) -> None:
-        """At once and without a goodbye: what watches its standard input kills the broker."""
+        """Ends the broker at once: its standard input closes, and the process that watches it kills the broker."""
         if self.process is None:
             return
         assert self.process.stdin is not None
@@ -173,17 +174,20 @@ class Mosquitto(LocalBroker):
 
 
 def find_mosquitto() -> str | None:
+    """Path of the mosquitto binary, also where it is in no user's path; None: not installed."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
 def find_free_port() -> int:
+    """A TCP port of this machine that nobody listens on now."""
     with socket.socket() as s:
         s.bind((HOST, 0))
         port: int = s.getsockname()[1]
         return port
 
 
-def listens(port: int, process: subprocess.Popen[bytes]) -> bool:
+def wait_until_listening(port: int, process: subprocess.Popen[bytes]) -> bool:
+    """Waits for a process to take connections on a port; False: it has ended, or START seconds are over."""
     end = time.monotonic() + START
     while time.monotonic() < end and process.poll() is None:
         try:

@@ -38,7 +38,7 @@ def round_step(rough: float) -> float:
     return next(m * power for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))
 
 
-def spanned(
+def span_of(
     values: Sequence[float], floor_at: float | None = None, ceiling: float | None = None
 ) -> tuple[float, float]:
     """Limits of an axis with a little air; never empty."""
@@ -57,7 +57,7 @@ def lines(series: Mapping[str, Points], x_name: str, y_name: str, percent: bool 
     xs = [x for ps in series.values() for x, _ in ps]
     ys = [y for ps in series.values() for _, y in ps]
     across = Axis(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, LEFT, WIDTH - RIGHT)
-    up = Axis(*spanned(ys, 0.0, 1.0 if percent else None), HEIGHT - BOTTOM, TOP)
+    up = Axis(*span_of(ys, 0.0, 1.0 if percent else None), HEIGHT - BOTTOM, TOP)
     parts = [grid(across, up, x_name, percent)]
     parts += [
         curve(name, ps, across, up, COLOURS[i % len(COLOURS)], percent) for i, (name, ps) in enumerate(series.items())
@@ -69,7 +69,7 @@ def curve(name: str, points: Points, across: Axis, up: Axis, colour: str, percen
     path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in points)
     dots = "".join(
         f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="2.4" fill="{colour}">'
-        f"<title>{escape(name)}, {x:g}: {shown(y, percent)}</title></circle>"
+        f"<title>{escape(name)}, {x:g}: {format_value(y, percent)}</title></circle>"
         for x, y in points
     )
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"/>{dots}'
@@ -99,7 +99,7 @@ def bar(group: str, name: str, value: float, left: float, wide: float, up: Axis,
     if not isfinite(value):
         return ""
     top = up(value)
-    title = f"<title>{escape(group)}, {escape(name)}: {shown(value, percent)}</title>"
+    title = f"<title>{escape(group)}, {escape(name)}: {format_value(value, percent)}</title>"
     box = f'x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{max(0.0, up.start - top):.1f}"'
     return f'<rect {box} fill="{COLOURS[colour % len(COLOURS)]}">{title}</rect>'
 
@@ -107,7 +107,7 @@ def bar(group: str, name: str, value: float, left: float, wide: float, up: Axis,
 def grid(across: Axis | None, up: Axis, x_name: str, percent: bool) -> str:
     rows = "".join(
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(t):.1f}" y2="{up(t):.1f}" class="grid"/>'
-        f'<text x="{LEFT - 6}" y="{up(t) + 3.5:.1f}" text-anchor="end">{shown(t, percent)}</text>'
+        f'<text x="{LEFT - 6}" y="{up(t) + 3.5:.1f}" text-anchor="end">{format_value(t, percent)}</text>'
         for t in up.ticks()
     )
     if across is None:
@@ -121,7 +121,7 @@ def grid(across: Axis | None, up: Axis, x_name: str, percent: bool) -> str:
     )
 
 
-def shown(value: float, percent: bool) -> str:
+def format_value(value: float, percent: bool) -> str:
     if percent:
         return f"{100 * value:.3g}%"
     return f"{value / 1000:g}k" if abs(value) >= 10_000 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""How a wrist moves: pure functions from a person to angles of the forearm and accelerations on top of gravity.
+"""Movements of a wrist: pure functions from a person to angles of the forearm and accelerations on top of gravity.
 
 Frame of the forearm: x to the hand, y to the thumb, z out of the back of the hand. `elevation` lifts the hand above
 the elbow, `roll` turns the forearm about x (0: palm down). A sensor at rest feels 1 g upwards.
@@ -35,7 +35,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Person:
-    """What one person does in their own way, all day long.
+    """The numbers in which one person's movements differ from another's.
 
     Attributes:
         step_hz, brush_hz, comb_hz: frequencies.
@@ -74,7 +74,7 @@ class Motion:
     push: Array
 
 
-def felt(motion: Motion) -> Array:
+def sense(motion: Motion) -> Array:
     """float64 (n, 3): what an ideal sensor in the frame of the forearm measures, g."""
     return up(motion.elevation, motion.roll) + motion.push
 
@@ -145,10 +145,10 @@ def _bursts(rng: Rng, n: int, work: float, rest: float) -> Array:
     cycles = int(n / RATE / (work + rest)) * 2 + 6
     edges = np.cumsum(rng.gamma(4.0, 0.25, 2 * cycles) * np.tile([rest, work], cycles))
     on = np.searchsorted(edges, np.arange(n) / RATE) % 2
-    return np.asarray(smoothed(on.astype(np.float64), 8))
+    return np.asarray(smooth(on.astype(np.float64), 8))
 
 
-def smoothed(values: Array, width: int) -> Array:
+def smooth(values: Array, width: int) -> Array:
     """The mean (n,) over about `width` samples around each, weighted by a Hann window."""
     weights = np.hanning(2 * width + 1)
     return np.convolve(np.pad(values, width, "edge"), weights / weights.sum(), "valid")
@@ -211,7 +211,7 @@ def _rest(n: int, rng: Rng, elevation: float, roll: float) -> Motion:
     breath = 0.6 * np.sin(_phase(rng, n, rng.uniform(0.2, 0.3), 0.1))
     shifts = np.cumsum(rng.random(n) < 1 / (12 * RATE))
     places = rng.normal(0.0, 6.0, (2, int(shifts[-1]) + 1))
-    lift, turn = (smoothed(where[shifts], 9) for where in places)
+    lift, turn = (smooth(where[shifts], 9) for where in places)
     return Motion(elevation + breath + lift, roll + turn, np.zeros((n, 3)))
 
 
@@ -224,7 +224,7 @@ def lie_bed(person: Person, n: int, rng: Rng) -> Motion:
 
 
 def standup_chair(person: Person, n: int, rng: Rng) -> Motion:
-    """From the lap to the hanging arm; the trunk pushes up, then brakes."""
+    """The hand goes from the lap to the hanging arm; the trunk pushes up, then brakes."""
     rise = 1.7 * person.tempo * rng.lognormal(0.0, 0.15)
     begin = rng.uniform(0.2, 0.5) * (n / RATE - rise)
     times = np.array([begin, begin + rise])
@@ -236,7 +236,7 @@ def standup_chair(person: Person, n: int, rng: Rng) -> Motion:
 
 @dataclass(frozen=True)
 class Activity:
-    """What everybody does alike.
+    """One activity, as everybody does it.
 
     Attributes:
         move: the motion of one bout of n samples.

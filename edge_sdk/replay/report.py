@@ -1,4 +1,4 @@
-"""What a replay shows on a terminal: a line per round, a table per device, the figures under it."""
+"""The report of a replay on a terminal: a line per round, a table per device, the figures under it."""
 
 from __future__ import annotations
 
@@ -13,58 +13,64 @@ HEADER = f"{'round':>6} {'devices':>8} {'loss':>8} {'global':>8} {'personal':>9}
 
 
 DENSE = 0.95
-"""From this share of entries that are not zero, a component is not called sparse."""
+"""A component with at least this share of entries that are not zero is not called sparse."""
 
 
 def round_line(line: Mapping[str, Any], began: float) -> str:
-    """One line of metrics, as one line on the terminal."""
+    """Formats one line of metrics. `began` is the time of the replay's start, seconds since the epoch."""
     found = mean_accuracies(line["sums"])
     name = line["round"] if line["kind"] == "round" else "end" if line.get("final") else "all"
     devices = line.get("devices", line["sums"].get("devices", 0))
-    reached = f"{percent(found.get('global'), 8)} {percent(found.get('personal'), 9)}"
+    reached = f"{format_percent(found.get('global'), 8)} {format_percent(found.get('personal'), 9)}"
     spent = f"{line['bytes_so_far'] / 1e6:>8.1f} {line['time'] - began:>8.1f}"
-    return f"{name:>6} {devices:>8.0f} {number(mean_loss(line), 8)} {reached} {spent}"
+    return f"{name:>6} {devices:>8.0f} {format_number(mean_loss(line), 8)} {reached} {spent}"
 
 
-def number(value: float | None, width: int) -> str:
+def format_number(value: float | None, width: int) -> str:
     return f"{value:>{width}.4f}" if value is not None else f"{'-':>{width}}"
 
 
-def percent(value: float | None, width: int = 0) -> str:
+def format_percent(value: float | None, width: int = 0) -> str:
     text = f"{100 * value:.1f}%" if value is not None else "-"
     return f"{text:>{width}}"
 
 
 def device_table(result: Result) -> str:
-    """Accuracy per device, and its mean."""
+    """The table of accuracies, a row for each device, and their mean."""
     kinds = f"{'local':>8} {'global':>8} {'personal':>9}"
-    head = columns("device", "hospital", "samples", "held out", "classes", kinds)
+    head = format_row("device", "hospital", "samples", "held out", "classes", kinds)
     rows = [
-        columns(d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], shown(d["accuracy"]))
+        format_row(
+            d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], format_accuracies(d["accuracy"])
+        )
         for d in result["devices"]
     ]
     rule = "-" * len(head)
-    return "\n".join([head, rule, *rows, rule, columns("mean", "", "", "", "", shown(result["accuracy"]))])
+    return "\n".join(
+        [head, rule, *rows, rule, format_row("mean", "", "", "", "", format_accuracies(result["accuracy"]))]
+    )
 
 
-def columns(device: str, hospital: str, samples: object, held_out: object, classes: object, rest: str) -> str:
+def format_row(device: str, hospital: str, samples: object, held_out: object, classes: object, rest: str) -> str:
     return f"{device:14} {hospital:12} {samples!s:>8} {held_out!s:>9} {classes!s:>8} {rest}"
 
 
-def shown(accuracy: Mapping[str, float]) -> str:
+def format_accuracies(accuracy: Mapping[str, float]) -> str:
     widths = {"local": 8, "global": 8, "personalised": 9}
     own = {"personalised": accuracy["companion"], **accuracy} if "companion" in accuracy else accuracy
-    return " ".join(percent(own.get(kind), width) for kind, width in widths.items())
+    return " ".join(format_percent(own.get(kind), width) for kind, width in widths.items())
 
 
 def summary(result: Result) -> str:
-    """The figures under the table."""
+    """The figures under the table: bytes, AUC, sizes, ranks, memory and time."""
     model, full = result["model"], result["model"]["full_ranks"]
-    lines = [f"bytes    {hop.replace('_to_', ' -> '):24} {size(count):>10}" for hop, count in result["bytes"].items()]
+    lines = [
+        f"bytes    {hop.replace('_to_', ' -> '):24} {format_size(count):>10}" for hop, count in result["bytes"].items()
+    ]
     if "companion" in result["accuracy"]:
-        lines.append(f"companions, mean accuracy {percent(result['accuracy']['companion'], 18)}")
+        lines.append(f"companions, mean accuracy {format_percent(result['accuracy']['companion'], 18)}")
     if "unseen" in result["accuracy"]:
-        lines.append(f"never trained, accuracy  {percent(result['accuracy']['unseen'], 18)}")
+        lines.append(f"never trained, accuracy  {format_percent(result['accuracy']['unseen'], 18)}")
     lines += [f"AUC      {kind:24} {area:>10.3f}" for kind, area in result["auc"].items()]
     if model["parameters"]:
         lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]
@@ -73,11 +79,11 @@ def summary(result: Result) -> str:
     if any(rank < full[name] for name, rank in model["ranks"].items()):
         lines += [f"rank     {', '.join(f'{name} {rank}/{full[name]}' for name, rank in model['ranks'].items())}"]
     if result["density"] is not None and result["density"] < DENSE:
-        lines.append(f"personal {percent(result['density'])} of the personal components' entries are not zero")
+        lines.append(f"personal {format_percent(result['density'])} of the personal components' entries are not zero")
     lines.append(f"device   peak memory {result['memory']['device_peak_mb']:.0f} MB")
     lines.append(f"replay   {result['seconds']:.0f} s")
     return "\n".join(lines)
 
 
-def size(count: float) -> str:
+def format_size(count: float) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"

@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
 from edge_sdk.replay import charts
-from edge_sdk.replay.report import Result, percent, size
+from edge_sdk.replay.report import Result, format_percent, format_size
 
 STYLE = """
 :root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
@@ -34,7 +34,7 @@ details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--sof
 """
 
 RARE = {"companion": "companion", "unseen": "never trained"}
-"""Of a device of another architecture, beside those that train the run's model; of one that adapts what others made."""
+"""Models that few methods have: of a device with another architecture; of one that did not train and only adapts."""
 KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", **RARE}
 HOPS = {
     "device_to_hospital": "device up",
@@ -45,7 +45,7 @@ HOPS = {
 
 
 def page(result: Result) -> str:
-    """The whole report."""
+    """The whole page."""
     counts = f"{len(result['devices'])} devices, {result['hospitals']} hospitals, {result['rounds']} rounds"
     title = escape(f"{result['method']}: {counts}")
     parts = [
@@ -76,11 +76,11 @@ def generated_note(result: Result) -> str:
 
 def tiles(result: Result) -> str:
     accuracy, count = result["accuracy"], result["bytes"]
-    found = [(percent(accuracy[kind]), name) for kind, name in KINDS.items() if kind in accuracy]
+    found = [(format_percent(accuracy[kind]), name) for kind, name in KINDS.items() if kind in accuracy]
     found += [(f"{area:.3f}", f"AUC, {kind}") for kind, area in result["auc"].items()]
     found += [
-        (size(count["device_to_hospital"]), "up from the devices"),
-        (size(count["hospital_to_device"]), "down to the devices"),
+        (format_size(count["device_to_hospital"]), "up from the devices"),
+        (format_size(count["hospital_to_device"]), "down to the devices"),
         (f"{result['memory']['device_peak_mb']:.0f} MB", "peak memory of a device"),
     ]
     boxes = (f"<div class='tile'><b>{value}</b><span>{name}</span></div>" for value, name in found)
@@ -88,7 +88,7 @@ def tiles(result: Result) -> str:
 
 
 def curves(result: Result) -> str:
-    """How accuracy, loss and traffic went, side by side."""
+    """The charts of accuracy, loss and traffic, side by side."""
     charted = {
         "Accuracy on held-out samples": charts.lines(accuracy_curves(result), "round", "accuracy", percent=True),
         "Training loss": charts.lines({"loss": per_round(result, mean_loss)}, "round", "loss"),
@@ -100,14 +100,15 @@ def curves(result: Result) -> str:
 
 
 def accuracy_curves(result: Result) -> dict[str, list[tuple[float, float]]]:
-    """Of the models as each round found them. Where all devices were asked, that replaces what rode on uploads."""
+    """Accuracy of the models as each round found them. Where all devices were asked, their answers replace the scores
+    that came with uploads."""
     found = {starting_round(line): mean_accuracies(line["sums"]) for line in result["curve"] if "sums" in line}
     names = {"global": "global model", "personal": "personalised"}
     return {name: [(r, a[key]) for r, a in sorted(found.items()) if key in a] for key, name in names.items()}
 
 
 def starting_round(line: Mapping[str, Any]) -> int:
-    """Scores on uploads are of the model from before the round."""
+    """The number of rounds that a model of this line has seen: scores on uploads are of the model before the round."""
     return int(line["round"]) - (1 if line["kind"] == "round" else 0)
 
 
@@ -117,7 +118,7 @@ def per_round(result: Result, figure: Any) -> list[tuple[float, float]]:
 
 
 def sent(line: Mapping[str, Any]) -> int | None:
-    """Size of the global model after a round: it shrinks with the ranks of its layers."""
+    """Parameters of the global model that travel down after a round: fewer, the lower the ranks of its layers."""
     return line.get("sent_parameters")
 
 
@@ -135,17 +136,19 @@ def html_table(result: Result) -> str:
     kinds = {kind: name for kind, name in KINDS.items() if kind in result["accuracy"] or kind not in RARE}
     head = ["device", "hospital", "samples", "held out", "classes", *kinds.values(), "density of p", "peak MB", "CPU s"]
     rows = [device_row(d, kinds) for d in result["devices"]]
-    mean = row(["mean", "", "", "", "", *each(result["accuracy"], kinds), percent(result["density"]), "", ""], "mean")
+    mean = row(
+        ["mean", "", "", "", "", *each(result["accuracy"], kinds), format_percent(result["density"]), "", ""], "mean"
+    )
     return f"<table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{''.join(rows)}{mean}</table>"
 
 
 def device_row(d: Mapping[str, Any], kinds: Iterable[str]) -> str:
     cells = [d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], *each(d["accuracy"], kinds)]
-    return row([*cells, percent(d["density"]), f"{d['peak_memory_mb']:.0f}", f"{d['cpu_seconds']:.1f}"])
+    return row([*cells, format_percent(d["density"]), f"{d['peak_memory_mb']:.0f}", f"{d['cpu_seconds']:.1f}"])
 
 
 def each(accuracy: Mapping[str, float], kinds: Iterable[str]) -> list[str]:
-    return [percent(accuracy.get(kind)) for kind in kinds]
+    return [format_percent(accuracy.get(kind)) for kind in kinds]
 
 
 def row(cells: Iterable[Any], kind: str = "") -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.motions import ACTIVITIES, RATE, Array, Motion, Person, Rng, felt, smoothed
+from edge_sdk.replay.motions import ACTIVITIES, RATE, Array, Motion, Person, Rng, sense, smooth
 
 STEP = 3.0 / 63.0  # 6 bits over +-1.5 g, as the sensor of the recorded wrist traces (about 1/21 g)
 RANGE = 1.5
@@ -24,7 +24,14 @@ RANGE = 1.5
 
 @dataclass(frozen=True)
 class Summary:
-    """What was written for one device. `activities`: name -> number of recordings."""
+    """The trace that was written for one device.
+
+    Attributes:
+        device: its name, and the file's.
+        samples: how many.
+        seconds: of recording.
+        activities: name -> number of recordings.
+    """
 
     device: str
     samples: int
@@ -56,12 +63,12 @@ def write_traces(
             raise UsageError(f"{name} = {value}; a number from 1 is needed")
     if seed < 0:
         raise UsageError(f"seed = {seed}; a whole number, 0 or more, is needed")
-    folder = _folder(Path(directory), overwrite)
+    folder = open_folder(Path(directory), overwrite)
     (folder / MARK).write_text(f"These traces were generated, not recorded: {devices} devices, seed {seed}.\n")
-    return tuple(_write(folder / f"synth-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
+    return tuple(_write_trace(folder / f"synth-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
 
 
-def _folder(folder: Path, overwrite: bool) -> Path:
+def open_folder(folder: Path, overwrite: bool) -> Path:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: not a directory; traces are written into one")
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,23 +77,23 @@ def _folder(folder: Path, overwrite: bool) -> Path:
     return folder
 
 
-def _write(file: Path, k: int, seed: int, minutes: float) -> Summary:
+def _write_trace(file: Path, k: int, seed: int, minutes: float) -> Summary:
     rng = np.random.default_rng([seed, k])
     person = draw_person(rng)
     begin = datetime(2024, 1, 8, 7) + timedelta(days=k, seconds=int(rng.uniform(0, 7200)))
     samples, seconds, count = 0, 0.0, dict[str, int]()
     with open(file, "w", encoding="utf-8", newline="\n") as out:
         out.write("time,ax,ay,az,activity\n")
-        for activity, values in bouts(person, minutes, rng):
+        for activity, values in make_bouts(person, minutes, rng):
             seconds += rng.uniform(2.0, 45.0)
-            out.write(_rows(begin, seconds, values, activity))
+            out.write(_format_rows(begin, seconds, values, activity))
             seconds += len(values) / RATE
             samples += len(values)
             count[activity] = count.get(activity, 0) + 1
     return Summary(file.stem, samples, samples / RATE, dict(sorted(count.items())))
 
 
-def _rows(begin: datetime, seconds: float, values: Array, activity: str) -> str:
+def _format_rows(begin: datetime, seconds: float, values: Array, activity: str) -> str:
     """CSV lines; time stamps are cut to milliseconds, as recorders do."""
     times = ((begin + timedelta(seconds=seconds + i / RATE)).isoformat("T", "milliseconds") for i in range(len(values)))
     samples = zip(times, values.tolist(), strict=True)
@@ -141,15 +148,15 @@ def _rotation(a: float, b: float, c: float) -> Array:
     return np.asarray(z @ y @ x)
 
 
-def bouts(person: Person, minutes: float, rng: Rng) -> Iterator[tuple[str, Array]]:
+def make_bouts(person: Person, minutes: float, rng: Rng) -> Iterator[tuple[str, Array]]:
     """A person's day: (activity, values (n, 3) in g), in the order of time."""
     band = np.zeros(3)
     for name in _plan(minutes, rng):
         activity = ACTIVITIES[name]
         motion = activity.move(person, int(rng.uniform(*activity.seconds) * RATE), rng)
-        motion = _stirred(_begun(_placed(motion, person.posture[name], rng), rng), activity.stir * person.vigour, rng)
+        motion = _stir(_begin(_place(motion, person.posture[name], rng), rng), activity.stir * person.vigour, rng)
         band = 0.9 * band + rng.normal(0.0, np.radians(2.0), 3)  # the band slips, and is put right
-        yield name, _measured(person, motion, _rotation(*band), rng)
+        yield name, _measure(person, motion, _rotation(*band), rng)
 
 
 def _plan(minutes: float, rng: Rng) -> list[str]:
@@ -164,31 +171,31 @@ def _plan(minutes: float, rng: Rng) -> list[str]:
     return [plan[i] for i in rng.permutation(len(plan))]
 
 
-def _placed(motion: Motion, posture: tuple[float, float], rng: Rng) -> Motion:
+def _place(motion: Motion, posture: tuple[float, float], rng: Rng) -> Motion:
     """The motion in this person's posture, and a bit differently in each bout."""
     elevation, roll = posture
     lift, turn = rng.normal(0.0, 5.0), rng.normal(0.0, 10.0)
     return Motion(motion.elevation + elevation + lift, motion.roll + roll + turn, motion.push)
 
 
-def _begun(motion: Motion, rng: Rng) -> Motion:
+def _begin(motion: Motion, rng: Rng) -> Motion:
     """A bout begins somewhere else: for up to 2 s the hand comes from there."""
     n = len(motion.roll)
-    own = smoothed((np.arange(n) > rng.uniform(0.0, 2.0) * RATE).astype(np.float64), 16)
+    own = smooth((np.arange(n) > rng.uniform(0.0, 2.0) * RATE).astype(np.float64), 16)
     elevation = rng.uniform(-70.0, 10.0) * (1 - own) + motion.elevation * own
     return Motion(elevation, rng.uniform(0.0, 80.0) * (1 - own) + motion.roll * own, motion.push * own[:, None])
 
 
-def _stirred(motion: Motion, size: float, rng: Rng) -> Motion:
-    """With the small things that a hand does besides, below about 8 Hz, now more, now less."""
-    shakes = np.stack([smoothed(axis, 2) for axis in rng.normal(0.0, size, motion.push.T.shape)], axis=1)
-    much = smoothed(rng.exponential(1.5, len(shakes)), 24)
+def _stir(motion: Motion, size: float, rng: Rng) -> Motion:
+    """Adds the small movements that a hand makes besides, below about 8 Hz, now more, now less."""
+    shakes = np.stack([smooth(axis, 2) for axis in rng.normal(0.0, size, motion.push.T.shape)], axis=1)
+    much = smooth(rng.exponential(1.5, len(shakes)), 24)
     return Motion(motion.elevation, motion.roll, motion.push + shakes * much[:, None])
 
 
-def _measured(person: Person, motion: Motion, slip: Array, rng: Rng) -> Array:
+def _measure(person: Person, motion: Motion, slip: Array, rng: Rng) -> Array:
     """float64 (n, 3): turned into the sensor's frame, with noise and drift, clipped and rounded to its steps."""
-    values = felt(motion) @ (slip @ person.mounting).T
+    values = sense(motion) @ (slip @ person.mounting).T
     drift = np.linspace(0.0, 1.0, len(values))[:, None] * rng.normal(0.0, 0.01, 3)
     values = np.clip(values + drift + rng.normal(0.0, person.noise, values.shape), -RANGE, RANGE)
     return np.asarray(np.round((values + RANGE) / STEP) * STEP - RANGE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,13 @@ from edge_sdk.model.model import Model
 from edge_sdk.tools.step_cost import measure
 
 
-def add_parsers(commands: Any) -> None:
-    """Add `inspect` and `verify` to a command line; each sets `do`, which returns the exit code."""
+def add_parsers(commands: Any, parents: Sequence[argparse.ArgumentParser] = ()) -> None:
+    """Adds `inspect` and `verify` to a command line; each sets `do`, which returns the exit code."""
     for name, do, words in (
         ("inspect", do_inspect, "show what a bundle holds, and how fast it trains here"),
         ("verify", do_verify, "check hashes, layout and graphs, and run the golden vectors on this machine"),
     ):
-        p = commands.add_parser(name, help=words, description=words)
+        p = commands.add_parser(name, help=words, description=words, parents=parents)
         p.add_argument("bundle", type=Path)
         p.set_defaults(do=do)
     commands.choices["inspect"].add_argument("--no-run", action="store_true", help="do not measure")
@@ -33,12 +33,12 @@ def do_inspect(options: argparse.Namespace) -> int:
     bundle = read_bundle(options.bundle)
     print(describe(bundle))
     if not options.no_run:
-        print(spoken(measure(options.bundle)))
+        print(format_cost(measure(options.bundle)))
     return 0
 
 
 def verify(path: Path) -> str:
-    """Check everything about a bundle on this machine; one line for people.
+    """Checks everything about a bundle on this machine, and returns one line for people.
 
     Raises:
         BundleError: naming what is wrong.
@@ -54,7 +54,7 @@ def verify(path: Path) -> str:
 
 
 def describe(bundle: Bundle) -> str:
-    """Layers, sizes, graphs and the parity report."""
+    """Describes layers, sizes, graphs and the parity report, for people."""
     m = bundle.manifest
     inputs = ", ".join(f"{i['name']} {i['dtype']} {tuple(i['shape'])}" for i in m["inputs"])
     lines = [
@@ -63,9 +63,9 @@ def describe(bundle: Bundle) -> str:
         f"input {inputs}; output {tuple(m['output'])}",
         f"loss {m['loss']}; norm {m['norm']}; at most {m['max_batch']} samples at once",
         "",
-        *(layer_line(s.name, s.shape, s.size, s.kind, s.group) for s in bundle.layout.slots),
+        *(format_layer(s.name, s.shape, s.size, s.kind, s.group) for s in bundle.layout.slots),
         "",
-        *(graph_line(k, v, len(bundle.parts[f"{k}.onnx"])) for k, v in m["graphs"].items()),
+        *(format_graph(k, v, len(bundle.parts[f"{k}.onnx"])) for k, v in m["graphs"].items()),
     ]
     if m.get("split"):
         owners = "; ".join(f"{k} owns {', '.join(v)}" for k, v in m["split"]["parties"].items())
@@ -74,26 +74,26 @@ def describe(bundle: Bundle) -> str:
     lines += [
         "",
         f"onnxruntime {runtime['minimum']} or newer, not {', '.join(runtime['blocked'])}",
-        parity_line(bundle.report),
+        format_parity(bundle.report),
     ]
     return "\n".join(lines)
 
 
-def layer_line(name: str, shape: tuple[int, ...], size: int, kind: str, group: str) -> str:
+def format_layer(name: str, shape: tuple[int, ...], size: int, kind: str, group: str) -> str:
     return f"  {name:<36} {kind:<10} {group:<10} {'x'.join(map(str, shape)):>14} {size:>10,}"
 
 
-def graph_line(name: str, entry: Mapping[str, Any], size: int) -> str:
+def format_graph(name: str, entry: Mapping[str, Any], size: int) -> str:
     inputs, outputs = (", ".join(v["name"] for v in entry[side]) for side in ("inputs", "outputs"))
     return f"  {name:<24} {size / 1000:>7.0f} kB   {inputs} -> {outputs}"
 
 
-def parity_line(report: Mapping[str, Any]) -> str:
+def format_parity(report: Mapping[str, Any]) -> str:
     errors = ", ".join(f"{k} {v:.0e}" for k, v in report.get("parity", {}).items())
     return f"parity with autograd when compiled, at most: {errors or 'not recorded'}"
 
 
-def spoken(measured: Mapping[str, float]) -> str:
+def format_cost(measured: Mapping[str, float]) -> str:
     return (
         f"here, batch {measured['batch']:.0f}, {measured['threads']:.0f} thread: "
         f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms, "

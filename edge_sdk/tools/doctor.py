@@ -1,4 +1,4 @@
-"""`auscult doctor`: is this machine ready to be a node? Every check is something that has gone wrong for somebody."""
+"""`auscult doctor`: is this machine ready to be a node? Each check is for a fault that has happened somewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_sdk.errors import AuscultError
-from hardware.probe import machine
+from hardware.probe import read_machine
 
 NAGLE_STALL = 0.025
 """Seconds; a delayed acknowledgement is 40 ms, a healthy local round trip below 5."""
@@ -21,7 +21,13 @@ NAGLE_STALL = 0.025
 
 @dataclass(frozen=True)
 class Finding:
-    """Attributes: good: True, False, or None where it does not apply."""
+    """The answer of one check.
+
+    Attributes:
+        what: name of the check.
+        good: False: a node would fail here. None: there was nothing to check.
+        detail: for people.
+    """
 
     what: str
     good: bool | None
@@ -29,7 +35,7 @@ class Finding:
 
 
 def examine(bundle: Path | None, broker: str | None, directory: Path) -> list[Finding]:
-    """All checks, in the order in which a failure would stop a node."""
+    """Runs all checks, in the order in which a failure would stop a node."""
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("machine", check_machine),
         ("onnxruntime", check_onnxruntime),
@@ -37,10 +43,11 @@ def examine(bundle: Path | None, broker: str | None, directory: Path) -> list[Fi
         ("disk", lambda: check_disk(directory)),
         ("broker", lambda: check_broker(broker)),
     ]
-    return [safely(what, check) for what, check in checks]
+    return [run_check(what, check) for what, check in checks]
 
 
-def safely(what: str, check: Callable[[], Finding]) -> Finding:
+def run_check(what: str, check: Callable[[], Finding]) -> Finding:
+    """Runs one check; an error that it raises is a finding."""
     try:
         return check()
     except (AuscultError, OSError) as error:
@@ -48,7 +55,7 @@ def safely(what: str, check: Callable[[], Finding]) -> Finding:
 
 
 def check_machine() -> Finding:
-    m = machine()
+    m = read_machine()
     detail = f"{m.model}, {m.architecture}, {m.cores} cores, {m.memory_mb} MB; Python {sys.version.split()[0]}"
     if sys.maxsize <= 2**32:
         return Finding("machine", False, f"{detail}: onnxruntime has no 32-bit wheels, install a 64-bit system")
@@ -56,7 +63,7 @@ def check_machine() -> Finding:
 
 
 def check_onnxruntime() -> Finding:
-    """In a process of its own: version 1.21.0 dies of an illegal instruction on a Raspberry Pi 4."""
+    """Imports onnxruntime in a process of its own: version 1.21.0 crashes on a Raspberry Pi 4."""
     code = "import onnxruntime; print(onnxruntime.__version__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
@@ -77,7 +84,7 @@ def check_bundle(path: Path | None) -> Finding:
 
 
 def check_disk(directory: Path) -> Finding:
-    """Writable, and how long a durable commit takes."""
+    """Writes a file, and measures how long a durable write takes."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=directory) as file:
         began = time.perf_counter()
@@ -92,9 +99,9 @@ def check_disk(directory: Path) -> Finding:
 def check_broker(url: str | None) -> Finding:
     if url is None:
         return Finding("broker", None, "none named (--broker mqtt://host:port)")
-    from edge_sdk.tools.preflight import round_trips
+    from edge_sdk.tools.preflight import measure_round_trips
 
-    times = sorted(round_trips(url, count=15))
+    times = sorted(measure_round_trips(url, count=15))
     middle = times[len(times) // 2]
     detail = f"{url}: median round trip {1000 * middle:.1f} ms"
     if middle > NAGLE_STALL and is_local(url):
@@ -105,6 +112,7 @@ def check_broker(url: str | None) -> Finding:
 
 
 def is_local(url: str) -> bool:
+    """Is the broker of this URL on this machine?"""
     host = url.split("://", 1)[-1].rsplit("@", 1)[-1].split(":")[0]
     try:
         return socket.gethostbyname(host).startswith("127.")
@@ -113,6 +121,7 @@ def is_local(url: str) -> bool:
 
 
 def print_findings(findings: list[Finding]) -> None:
+    """Prints one line for each finding."""
     marks = {True: "ok  ", False: "FAIL", None: "-   "}
     for f in findings:
         print(f"{marks[f.good]} {f.what:12} {f.detail}")

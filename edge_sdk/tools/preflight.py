@@ -1,7 +1,7 @@
-"""How a broker answers: round trips of messages as large as a small model, as a node would send them.
+"""Round trips to a broker and back, of messages as large as a small model, as a node would send them.
 
-A broker without `set_tcp_nodelay true` holds back the end of each message until the client's system acknowledges the
-part before it, which that does after 40 ms: a stall in every round that shows only in such a measurement.
+A broker without `set_tcp_nodelay true` holds back the end of each message until the receiver's system acknowledges the
+part before it, and systems delay that acknowledgement by 40 ms. Small messages do not show this stall.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from collections.abc import Callable
 from secrets import token_hex
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.wire.mqtt import Connection, broker_at
+from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.mqtt import Connection
 
 BODY = bytes(40_000)
-PATIENCE = 10.0  # seconds for a connection or a round trip
+PATIENCE = 10.0
+"""Seconds for a connection or a round trip."""
 
 
 class BrokerError(AuscultError):
     """The broker does not answer as it should."""
 
 
-def round_trips(url: str, count: int) -> list[float]:
-    """Seconds that each of `count` messages of 40 kB takes to another connection and back.
+def measure_round_trips(url: str, count: int) -> list[float]:
+    """Measures the seconds that each of `count` messages of 40 kB takes to another connection and back.
 
     Raises:
-        UsageError: the URL is none. BrokerError: no answer. OSError: nobody listens there.
+        UsageError: this is no broker's URL. BrokerError: no answer. OSError: nobody listens there.
     """
     name = f"auscult-doctor-{token_hex(4)}"
     there, back = f"auscult/v1/{name}/there", f"auscult/v1/{name}/back"
@@ -35,14 +37,15 @@ def round_trips(url: str, count: int) -> list[float]:
     try:
         for connection in (one, other):
             connection.open()
-        wait(one, other, lambda: one.up and other.up)
-        return [round_trip(one, other, there, back) for _ in range(count)]
+        serve_until(one, other, lambda: one.up and other.up)
+        return [measure_round_trip(one, other, there, back) for _ in range(count)]
     finally:
         for connection in (one, other):
             connection.close()
 
 
-def round_trip(one: Connection, other: Connection, there: str, back: str) -> float:
+def measure_round_trip(one: Connection, other: Connection, there: str, back: str) -> float:
+    """Seconds from `one` to `other` and back."""
     began, returned = time.perf_counter(), False
     one.publish(there, BODY, 1)
 
@@ -53,12 +56,16 @@ def round_trip(one: Connection, other: Connection, there: str, back: str) -> flo
         returned = returned or bool(one.read())
         return returned
 
-    wait(one, other, done)
+    serve_until(one, other, done)
     return time.perf_counter() - began
 
 
-def wait(one: Connection, other: Connection, done: Callable[[], bool]) -> None:
-    """Serve both connections until `done()`."""
+def serve_until(one: Connection, other: Connection, done: Callable[[], bool]) -> None:
+    """Serves both connections until `done()`.
+
+    Raises:
+        BrokerError: a connection is lost, or PATIENCE seconds are over.
+    """
     until = time.monotonic() + PATIENCE
     while not done():
         for connection in (one, other):

@@ -50,13 +50,13 @@ pattern read auscult/v1/{hospital}/all/down/+
 
 
 def provision(directory: Path, hospital: str, host: str, devices: Sequence[str], port: int = 8883) -> None:
-    """Make what is not there yet: authority, broker, hospital, devices. What is there is kept.
+    """Makes the files that are not there yet: for authority, broker, hospital and devices. Existing ones are kept.
 
     Args:
         directory: where the files go; mosquitto.conf names it, so it is where the broker reads them.
         hospital: name of the parent of all devices.
         host: under which nodes reach the broker: a name or an address.
-        port: that the broker listens on.
+        port: on which the broker listens.
 
     Raises:
         UsageError: there is no openssl, or a name cannot be used.
@@ -67,44 +67,49 @@ def provision(directory: Path, hospital: str, host: str, devices: Sequence[str],
         checked_name(name, "name")
     directory = directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
-    authority(directory, hospital)
-    certificate(directory, "broker", host, alternative=host)
+    make_authority(directory, hospital)
+    make_certificate(directory, "broker", host, alternative=host)
     for name in (hospital, *devices):
-        certificate(directory, name, name)
+        make_certificate(directory, name, name)
     (directory / "acl").write_text(ACCESS.format(hospital=hospital))
     (directory / "acl").chmod(0o600)
     config = MOSQUITTO.format(hospital=hospital, port=port, directory=directory)
     (directory / "mosquitto.conf").write_text(config)
 
 
-def authority(directory: Path, hospital: str) -> None:
+def make_authority(directory: Path, hospital: str) -> None:
+    """Makes ca.key and ca.crt, which sign all the others, unless they are there."""
     if (directory / "ca.key").exists():
         return
     subject = ("-subj", f"/CN={hospital} authority", "-days", str(CA_DAYS))
     usage = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
-    openssl(directory, "req", "-x509", *KEY, "-keyout", "ca.key", "-out", "ca.crt", *subject, *usage)
+    run_openssl(directory, "req", "-x509", *KEY, "-keyout", "ca.key", "-out", "ca.crt", *subject, *usage)
 
 
-def certificate(directory: Path, file: str, name: str, alternative: str = "", days: int = DAYS) -> None:
-    """`file`.key and `file`.crt for a holder called `name`, signed by the authority of the directory."""
+def make_certificate(directory: Path, file: str, name: str, alternative: str = "", days: int = DAYS) -> None:
+    """Makes `file`.key and `file`.crt for a holder called `name`, signed by the authority of the directory."""
     if (directory / f"{file}.crt").exists():
         return
-    openssl(directory, "req", *KEY, "-keyout", f"{file}.key", "-out", f"{file}.csr", "-subj", f"/CN={name}")
-    (directory / f"{file}.ext").write_text(f"subjectAltName={kind_of(alternative)}\n" if alternative else "")
+    run_openssl(directory, "req", *KEY, "-keyout", f"{file}.key", "-out", f"{file}.csr", "-subj", f"/CN={name}")
+    (directory / f"{file}.ext").write_text(f"subjectAltName={format_alternative(alternative)}\n" if alternative else "")
     signing = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", str(days))
-    openssl(directory, "x509", "-req", "-in", f"{file}.csr", "-out", f"{file}.crt", "-extfile", f"{file}.ext", *signing)
+    run_openssl(
+        directory, "x509", "-req", "-in", f"{file}.csr", "-out", f"{file}.crt", "-extfile", f"{file}.ext", *signing
+    )
     for rest in ("csr", "ext"):
         (directory / f"{file}.{rest}").unlink()
 
 
-def kind_of(host: str) -> str:
+def format_alternative(host: str) -> str:
+    """An address or a name, as openssl wants it for a subjectAltName."""
     try:
         return f"IP:{ipaddress.ip_address(host)}"
     except ValueError:
         return f"DNS:{host}"
 
 
-def openssl(directory: Path, *arguments: str) -> None:
+def run_openssl(directory: Path, *arguments: str) -> None:
+    """Runs openssl in a directory, or raises UsageError with the last line that it said."""
     done = subprocess.run(["openssl", *arguments], cwd=directory, capture_output=True, text=True)
     if done.returncode:
         raise UsageError(f"openssl {arguments[0]} failed: {done.stderr.strip().splitlines()[-1]}")

@@ -1,4 +1,4 @@
-"""What a bundle costs on this machine: milliseconds per step, and the memory of a process that does nothing else.
+"""The cost of a bundle on this machine: milliseconds per step, and the memory of a process that does nothing else.
 
     python -m edge_sdk.tools.step_cost FILE [BATCH]      one JSON object
 
@@ -27,13 +27,13 @@ BATCH, STEPS = 32, 15
 
 
 def measure(bundle: Path, batch: int = BATCH) -> dict[str, float]:
-    """Cost of one batch of zeros, measured in a new process.
+    """Measures the cost of one batch of zeros in a new process.
 
     Returns:
         "predict ms", "loss_grad ms": medians, whole batches. "peak MB": of the process. "batch", "threads".
 
     Raises:
-        BundleError: the process failed; its last words.
+        BundleError: the process failed, with the end of what it said.
     """
     command = [sys.executable, "-m", "edge_sdk.tools.step_cost", str(bundle), str(batch)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -44,16 +44,16 @@ def measure(bundle: Path, batch: int = BATCH) -> dict[str, float]:
     return found
 
 
-def cost(model: Model, batch: int) -> dict[str, float]:
-    """As `measure`, in this process."""
-    out = {f"{graph} ms": median(times(model, graph, batch)) * 1e3 for graph in ("predict", "loss_grad")}
+def measure_here(model: Model, batch: int) -> dict[str, float]:
+    """Measures the same in this process, whose peak memory then counts what was loaded before."""
+    out = {f"{graph} ms": median(time_runs(model, graph, batch)) * 1e3 for graph in ("predict", "loss_grad")}
     return out | {"batch": batch, "threads": model.threads, "peak MB": peak_memory_mb()}
 
 
-def times(model: Model, graph: str, batch: int) -> list[float]:
-    """Seconds of each of STEPS runs; a batch goes through in steps that the bundle allows."""
+def time_runs(model: Model, graph: str, batch: int) -> list[float]:
+    """Seconds of each of STEPS runs of a graph; a batch goes through in as many steps as the bundle needs."""
     sizes = [len(part) for part in model.batches(np.arange(batch))]
-    feeds = {size: zeros(model, size) for size in sizes}
+    feeds = {size: make_zeros(model, size) for size in sizes}
     found = []
     for _ in range(STEPS):
         start = time.perf_counter()
@@ -63,12 +63,12 @@ def times(model: Model, graph: str, batch: int) -> list[float]:
     return found
 
 
-def zeros(model: Model, batch: int) -> Mapping[str, Any]:
-    """Inputs of one batch, all zero."""
+def make_zeros(model: Model, batch: int) -> Mapping[str, Any]:
+    """Makes the inputs of one batch, all zero."""
     feeds: dict[str, Any] = {"theta": model.theta0, "weights": np.full(batch, 1 / batch, np.float32)}
     feeds["y"] = np.zeros(batch, np.int64) if model.classes else np.zeros((batch, *model.output_shape), np.float32)
     return feeds | {i["name"]: np.zeros((batch, *i["shape"]), i["dtype"]) for i in model.bundle.manifest["inputs"]}
 
 
 if __name__ == "__main__":
-    print(json.dumps(cost(Model(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else BATCH)))
+    print(json.dumps(measure_here(Model(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else BATCH)))

@@ -1,18 +1,23 @@
-"""What one MQTT payload holds: `u16 header length | header, a msgpack array | zeros to a multiple of 8 | body`.
+"""Frames: what one MQTT payload holds.
+
+    u16 header length | header, a msgpack array | zeros to a multiple of 8 | body
+
+The header begins with a letter, and then has these fields:
 
     m  run src epoch seq lo acks number asks            a whole message; body: the encoded message
-    c  ... size chunk digest index crc report           a chunk of a large one, after the fields of m; body: the chunk
-    o  ... size chunk digest nonce                      offer of a large one, after the fields of m: what is there?
-    p  run src parts                                    chunks that came: [whom it is for, epoch, seq, bitmap, nonce]
+    c  ... size chunk digest index crc report           a chunk of a large message, after the fields of m; body: chunk
+    o  ... size chunk digest nonce                      an offer of a large message, after the fields of m: what have
+                                                        you got of it?
+    p  run src reports                                  what has come: [whom it is for, epoch, seq, bitmap, nonce]
     a  run src acks                                     acknowledgements on their own
-    b  src epoch session run ready refusal gone         birth, on each connect; as a will: gone
+    b  src epoch session run ready refusal gone         birth, at each connect; as a will or a goodbye: gone
     h  src epoch session run here                       hello, the answer to a birth; body: the encoded run, or empty
 
-A message is named (src, epoch, seq). `epoch` is drawn when a node's database is made: another one means another disk.
+A message is named by (src, epoch, seq). The epoch is drawn when a node's store is made: another epoch is another disk.
 `lo` is the lowest seq that the receiver has not acknowledged: it may forget everything below. `session` is drawn at
 each connect, so that the will of an old connection cannot bury a new one. An ack is (whom it is for, epoch, seq).
 
-A header may be longer than this table says: later versions append, never reorder.
+A header may be longer than this table says: later versions append fields, and never reorder them.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ Buffer = bytes | memoryview
 Ack = tuple[str, int, int]
 
 ACKS_PER_FRAME = 256
-"""As many fit into any header: 64 characters of name and two numbers each."""
+"""So many fit into any header: each has at most 64 characters of name and two numbers."""
 
 LARGEST = 2**63 - 1  # what SQLite can hold
 LARGEST_BODY = 2**32  # bytes
@@ -42,6 +47,14 @@ SMALLEST_CHUNK = 16384  # bytes; with the largest body, a bitmap of 32 KB
 
 @record
 class Message:
+    """A whole message.
+
+    Attributes:
+        lo: the receiver may forget all messages of this sender below.
+        number: of the question that this asks or answers.
+        asks: the receiver owes an answer.
+    """
+
     run: str
     src: str
     epoch: int
@@ -55,7 +68,16 @@ class Message:
 
 @record
 class Chunk:
-    """`digest`: of the checksums of all chunks. `report`: the sender wants to know what has come."""
+    """A chunk of a large message.
+
+    Attributes:
+        size: bytes of the whole body.
+        chunk: bytes of each chunk but the last.
+        digest: made of the checksums of all chunks (see delivery/files.py).
+        index: which chunk this is, from 0.
+        crc: checksum of this chunk.
+        report: the sender wants to know what has come.
+    """
 
     run: str
     src: str
@@ -76,7 +98,11 @@ class Chunk:
 
 @record
 class Offer:
-    """A sender that does not know what has come asks. The answer echoes the nonce, so that an old one is no answer."""
+    """The question of a sender what has come of a large message. The report echoes the nonce: an older one has another.
+
+    Attributes:
+        size, chunk, digest: see `Chunk`.
+    """
 
     run: str
     src: str
@@ -94,8 +120,13 @@ class Offer:
 
 
 @record
-class Held:
-    """What has come of one large message: bit i of `bitmap` (little-endian) is chunk i."""
+class ChunkReport:
+    """Report of what has come of a large message.
+
+    Attributes:
+        bitmap: little-endian; bit i: chunk i is there.
+        nonce: of the offer that this answers, or 0.
+    """
 
     to: str
     epoch: int
@@ -105,15 +136,19 @@ class Held:
 
 
 @record
-class Parts:
+class ChunkReports:
+    """Reports to one sender or several."""
+
     run: str
     src: str
-    parts: tuple[Held, ...]
+    reports: tuple[ChunkReport, ...]
     body: Buffer = b""
 
 
 @record
 class Acks:
+    """Acknowledgements that have found no message to travel with."""
+
     run: str
     src: str
     acks: tuple[Ack, ...]
@@ -122,7 +157,13 @@ class Acks:
 
 @record
 class Birth:
-    """`run`: the one this node works in, or empty. `refusal`: why it cannot take part, or empty."""
+    """What a node says of itself when it connects or changes; with `gone`, a will or a goodbye.
+
+    Attributes:
+        run: id of the run that it works in, or empty.
+        ready: its role has been started.
+        refusal: why it cannot take part, or empty.
+    """
 
     src: str
     epoch: int
@@ -136,7 +177,11 @@ class Birth:
 
 @record
 class Hello:
-    """`here`: the child counts as present. The body is the run, unless the child said that it has it."""
+    """A parent's answer to a birth. Its body is the run, unless the child has said that it has it.
+
+    Attributes:
+        here: the parent counts on the child.
+    """
 
     src: str
     epoch: int
@@ -146,29 +191,29 @@ class Hello:
     body: Buffer = b""
 
 
-Frame = Message | Chunk | Offer | Parts | Acks | Birth | Hello
+Frame = Message | Chunk | Offer | ChunkReports | Acks | Birth | Hello
 
 
-def _text(value: Any) -> str:
+def check_text(value: Any) -> str:
     if type(value) is not str:
         raise PeerError(f"expected text, got {type(value).__name__}")
     return value
 
 
-def _count(value: Any) -> int:
+def check_count(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= LARGEST:
         raise PeerError(f"expected a number from 0 to 2^63 - 1, got {value!r:.40}")
     return value
 
 
-def _flag(value: Any) -> bool:
+def check_flag(value: Any) -> bool:
     if type(value) is not bool:
         raise PeerError(f"expected true or false, got {value!r:.40}")
     return value
 
 
-def _acks(value: Any) -> tuple[Ack, ...]:
-    """Checked all at once: what is said to all children acknowledges something of each, and each reads all of it."""
+def check_acks(value: Any) -> tuple[Ack, ...]:
+    """Check all acknowledgements at once: a frame to all children has some for each, and each child reads all."""
     if type(value) is not list or set(map(type, value)) - {list} or set(map(len, value)) - {3}:
         raise PeerError("expected a list of [name, epoch, seq]")
     if not value:
@@ -180,69 +225,80 @@ def _acks(value: Any) -> tuple[Ack, ...]:
     return tuple(map(tuple, value))
 
 
-def _digest(value: Any) -> bytes:
+def check_digest(value: Any) -> bytes:
     if type(value) is not bytes or len(value) != 16:
         raise PeerError("expected a digest of 16 bytes")
     return value
 
 
-def _size(value: Any) -> int:
-    if _count(value) > LARGEST_BODY or value == 0:
+def check_size(value: Any) -> int:
+    if check_count(value) > LARGEST_BODY or value == 0:
         raise PeerError(f"body of {value} bytes, it has 1 to {LARGEST_BODY}")
     return int(value)
 
 
-def _chunk(value: Any) -> int:
-    if _count(value) < SMALLEST_CHUNK:
+def check_chunk(value: Any) -> int:
+    if check_count(value) < SMALLEST_CHUNK:
         raise PeerError(f"chunks of {value} bytes, they have at least {SMALLEST_CHUNK}")
     return int(value)
 
 
-def _parts(value: Any) -> tuple[Held, ...]:
+def check_reports(value: Any) -> tuple[ChunkReport, ...]:
     if type(value) is not list or any(type(p) is not list or len(p) != 5 for p in value):
         raise PeerError("expected a list of [name, epoch, seq, bitmap, nonce]")
     if any(type(p[3]) is not bytes for p in value):
         raise PeerError("a bitmap is bytes")
-    return tuple(Held(_text(p[0]), _count(p[1]), _count(p[2]), p[3], _count(p[4])) for p in value)
+    return tuple(
+        ChunkReport(check_text(p[0]), check_count(p[1]), check_count(p[2]), p[3], check_count(p[4])) for p in value
+    )
 
 
 Check = Callable[[Any], Any]
 
-_ABOUT: tuple[Check, ...] = (_text, _text, _count, _count, _count, _acks, _count, _flag)
+MESSAGE_FIELDS: tuple[Check, ...] = (
+    check_text,
+    check_text,
+    check_count,
+    check_count,
+    check_count,
+    check_acks,
+    check_count,
+    check_flag,
+)
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
-    "m": (Message, _ABOUT),
-    "c": (Chunk, (*_ABOUT, _size, _chunk, _digest, _count, _count, _flag)),
-    "o": (Offer, (*_ABOUT, _size, _chunk, _digest, _count)),
-    "p": (Parts, (_text, _text, _parts)),
-    "a": (Acks, (_text, _text, _acks)),
-    "b": (Birth, (_text, _count, _count, _text, _flag, _text, _flag)),
-    "h": (Hello, (_text, _count, _count, _text, _flag)),
+    "m": (Message, MESSAGE_FIELDS),
+    "c": (Chunk, (*MESSAGE_FIELDS, check_size, check_chunk, check_digest, check_count, check_count, check_flag)),
+    "o": (Offer, (*MESSAGE_FIELDS, check_size, check_chunk, check_digest, check_count)),
+    "p": (ChunkReports, (check_text, check_text, check_reports)),
+    "a": (Acks, (check_text, check_text, check_acks)),
+    "b": (Birth, (check_text, check_count, check_count, check_text, check_flag, check_text, check_flag)),
+    "h": (Hello, (check_text, check_count, check_count, check_text, check_flag)),
 }
-"""Kind -> its class and the checks of its header, in the order of the fields."""
+"""Letter -> class of the frame, and the checks of its header's fields in their order."""
 
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}
 HEADERS = {frame: attrgetter(*[f.name for f in dataclasses.fields(frame)][:-1]) for frame in LETTERS}
 
 
-def pack(frame: Frame) -> bytes:
-    """The payload of a frame."""
+def pack_frame(frame: Frame) -> bytes:
+    """Write a frame as the payload of an MQTT message."""
     kind = type(frame)
-    header = msgpack.packb((LETTERS[kind], *HEADERS[kind](frame)), default=plain)
+    header = msgpack.packb((LETTERS[kind], *HEADERS[kind](frame)), default=list_fields)
     return b"".join((struct.pack("<H", len(header)), header, bytes(-(2 + len(header)) % ALIGN), frame.body))
 
 
-def plain(held: Held) -> tuple[str, int, int, bytes, int]:
-    return held.to, held.epoch, held.seq, held.bitmap, held.nonce
+def list_fields(report: ChunkReport) -> tuple[str, int, int, bytes, int]:
+    return report.to, report.epoch, report.seq, report.bitmap, report.nonce
 
 
-def unpack(payload: bytes) -> Frame:
-    """The frame of a payload.
+def unpack_frame(payload: bytes) -> Frame:
+    """Read a payload.
 
     Raises:
-        PeerError: it is none.
+        PeerError: it is no frame.
     """
-    header, body = split(payload)
+    header, body = split_payload(payload)
     if not header or not isinstance(header[0], str) or header[0] not in KINDS:
         raise PeerError(f"frame of unknown kind {header[0] if header else None!r:.40}")
     frame, checks = KINDS[header[0]]
@@ -256,7 +312,7 @@ def unpack(payload: bytes) -> Frame:
     return make(*fields, body=body)
 
 
-def split(payload: bytes) -> tuple[list[Any], memoryview]:
+def split_payload(payload: bytes) -> tuple[list[Any], memoryview]:
     """Header and body."""
     if len(payload) < 2:
         raise PeerError(f"frame of {len(payload)} bytes, it has at least 2")

@@ -1,7 +1,7 @@
-"""A connection that is always wanted: made on a thread of its own, so that the loop never waits for a name or a host.
+"""A link: the connection to a broker, made again whenever it is lost.
 
-Back-off is drawn from the whole interval ("full jitter"): after a power cut a thousand devices do not come back in one
-second.
+Connections are made on a thread of their own, so that the loop never waits for a name server or a host. The back-off is
+drawn from the whole interval ("full jitter"): after a power cut a thousand devices must not come back in one second.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from math import inf
 
 from edge_sdk.wire.mqtt import Connection
 
+SHORT, HINT_EVERY = 30.0, 5  # seconds that a connection should last; so many short ones in a row are said
+
 
 @dataclass(frozen=True)
 class Backoff:
-    """The n-th attempt waits for a random time below min(cap, base * 2^n) seconds."""
+    """Waiting before an attempt to connect: a random time below min(cap, base * 2^failures) seconds."""
 
     base: float = 1.0
     cap: float = 300.0
@@ -29,22 +31,33 @@ class Backoff:
 
 
 class Link:
-    """The way to one broker.
+    """A connection to one broker that is always wanted.
 
     Args:
         connect: makes a connection that is not yet open.
         wake: called from another thread when the loop should look.
+
+    Attributes:
+        connection: the one that is open, if any.
+        opening: the one that is being opened on the other thread; `opened`: the same, when that has ended.
+        fresh: nobody has been told yet that the connection is up.
+        failures: attempts in a row that have failed.
+        retry_at: when to try again, by time.monotonic().
+        up_since: when the connection was ready, by time.monotonic().
+        short_lived: connections in a row that were lost soon after that.
+        bytes_before: bytes that earlier connections have moved.
     """
 
     def __init__(self, connect: Callable[[], Connection], wake: Callable[[], None], backoff: Backoff, log: Logger):
         self.connect, self.wake, self.backoff, self.log = connect, wake, backoff, log
         self.connection: Connection | None = None
         self.opening: Connection | None = None
-        self.fresh = False  # the connection has been up without the caller knowing
+        self.fresh = False
         self.failures, self.retry_at = 0, 0.0
+        self.up_since, self.short_lived = 0.0, 0
         self.opened: Connection | None = None
         self.error = ""
-        self.before = 0  # bytes of earlier connections
+        self.bytes_before = 0
 
     @property
     def up(self) -> bool:
@@ -52,14 +65,14 @@ class Link:
 
     @property
     def bytes_moved(self) -> int:
-        """In and out, over all connections so far."""
+        """Bytes in and out, over all connections so far."""
         stream = self.connection.stream if self.connection else None
-        return self.before + (stream.bytes_in + stream.bytes_out if stream else 0)
+        return self.bytes_before + (stream.bytes_in + stream.bytes_out if stream else 0)
 
     def poll(self, now: float) -> bool:
-        """Take up what the connecting thread has come to, or start it. True: a connection was lost."""
+        """Take what the connecting thread has made, or start it. True: a connection was lost."""
         if self.opening is not None:
-            self.collect(now)
+            self.take_opened(now)
         if self.connection is not None and self.connection.lost:
             self.fail(now, self.connection.lost)
             return True
@@ -77,7 +90,7 @@ class Link:
         self.opened = connection
         self.wake()
 
-    def collect(self, now: float) -> None:
+    def take_opened(self, now: float) -> None:
         if self.opened is not self.opening or self.opening is None:
             return
         connection, self.opening, self.opened = self.opening, None, None
@@ -89,30 +102,47 @@ class Link:
     def fail(self, now: float, why: str, connection: Connection | None = None) -> None:
         connection = connection or self.connection
         assert connection is not None
+        self.count_short(connection, now)
         connection.drop()
-        self.before = self.bytes_moved
+        self.bytes_before = self.bytes_moved
         self.connection, self.fresh = None, False
         wait = self.backoff.draw(self.failures)
         self.failures += 1
         self.retry_at = now + wait
         self.log.warning("%s: %s: %s; next attempt in %.1f s", connection.name, connection.broker, why, wait)
 
-    def came_up(self) -> bool:
-        """Once per connection: it is ready for use."""
+    def count_short(self, connection: Connection, now: float) -> None:
+        """Say what may be the matter when one connection after the other is lost soon after it was ready."""
+        if connection.up:
+            self.short_lived = self.short_lived + 1 if now - self.up_since < SHORT else 0
+            if self.short_lived % HINT_EVERY == HINT_EVERY - 1:
+                name, times = connection.name, self.short_lived + 1
+                self.log.warning(
+                    "%s: %d connections to %s in a row were lost within %.0f s; a broker does that when another node "
+                    "connects with the same name: is there a second %s?",
+                    name,
+                    times,
+                    connection.broker,
+                    SHORT,
+                    name,
+                )
+
+    def has_come_up(self) -> bool:
+        """The connection is ready for use; True once for each connection."""
         if not self.fresh or not self.up:
             return False
         assert self.connection is not None
-        self.fresh, self.failures = False, 0
+        self.fresh, self.failures, self.up_since = False, 0, time.monotonic()
         self.log.info("%s: connected to %s", self.connection.name, self.connection.broker)
         return True
 
-    def timer(self) -> float:
+    def get_timer(self) -> float:
         """When `poll` has something to do, by time.monotonic()."""
         return self.retry_at if self.connection is None and self.opening is None else inf
 
     def close(self) -> None:
         if self.connection is not None:
             self.connection.close()
-            self.before = self.bytes_moved
+            self.bytes_before = self.bytes_moved
             self.connection = None
         self.retry_at = time.monotonic()

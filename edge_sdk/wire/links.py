@@ -1,5 +1,4 @@
-"""The ways of a node to its parent and to its children: to which brokers, for which topics, and with what to prove who
-it is."""
+"""Makes the links of a node to its parent and its children: which broker, which topics, which certificates."""
 
 from __future__ import annotations
 
@@ -10,21 +9,22 @@ from dataclasses import dataclass
 from logging import Logger
 
 from edge_sdk.wire import topics
+from edge_sdk.wire.addresses import Tls, broker_at
 from edge_sdk.wire.link import Backoff, Link
-from edge_sdk.wire.mqtt import Connection, Tls, Will, broker_at
+from edge_sdk.wire.mqtt import Connection, Will
 
-FLUSH = 2.0  # seconds to get the last bytes out
+FLUSH = 2.0  # seconds for the last bytes to leave
 
 
 @dataclass(frozen=True)
-class Ways:
+class LinkMaker:
     """Makes the links of one node.
 
     Attributes:
-        name: client id.
-        contexts: URL of a broker -> with what it is met; nothing for one without TLS.
+        name: client id of the node.
+        contexts: URL of a broker -> its TLS context; no entry for a broker without TLS.
         wake: called from another thread when the loop should look.
-        will: of a new connection of a link.
+        will: link -> will of its next connection.
     """
 
     name: str
@@ -36,20 +36,20 @@ class Ways:
     will: Callable[[Link], Will]
     log: Logger
 
-    def links(
+    def make_links(
         self, parent: str | None, children: Sequence[str], broker: str, upstream: str
     ) -> tuple[Link | None, Link | None]:
-        """To the children and to the parent; one and the same where they share a broker."""
+        """Make the links to the children and to the parent; one link where both share a broker."""
         here, there = broker_at(broker), broker_at(upstream)
-        mine = topics.of_children(self.name) if children else ()
-        parents = topics.of_parent(parent, self.name) if parent else ()
+        mine = topics.heard_by_parent(self.name) if children else ()
+        parents = topics.heard_by_child(parent, self.name) if parent else ()
         if children and parent and here == there:
-            link = self.link(broker, (*parents, *mine))
+            link = self.make_link(broker, (*parents, *mine))
             return link, link
-        below = self.link(broker, mine) if children else None
-        return below, self.link(upstream, parents) if parent else None
+        below = self.make_link(broker, mine) if children else None
+        return below, self.make_link(upstream, parents) if parent else None
 
-    def link(self, url: str, subscriptions: Sequence[str]) -> Link:
+    def make_link(self, url: str, subscriptions: Sequence[str]) -> Link:
         broker = broker_at(url)
 
         def connect() -> Connection:
@@ -60,7 +60,9 @@ class Ways:
         return link
 
 
-def contexts(broker: str, upstream: str, tls: Tls | None, upstream_tls: Tls | None) -> dict[str, ssl.SSLContext]:
+def make_tls_contexts(
+    broker: str, upstream: str, tls: Tls | None, upstream_tls: Tls | None
+) -> dict[str, ssl.SSLContext]:
     """URL -> with what a broker is met that wants TLS.
 
     Raises:
@@ -70,8 +72,8 @@ def contexts(broker: str, upstream: str, tls: Tls | None, upstream_tls: Tls | No
     return {url: (by or Tls()).context() for url, by in trusted.items() if broker_at(url).tls}
 
 
-def close(links: Iterable[Link]) -> None:
-    """With the last bytes out, if they go at once."""
+def close_links(links: Iterable[Link]) -> None:
+    """Close links, after their last bytes have left if that takes no longer than FLUSH seconds."""
     end = time.monotonic() + FLUSH
     for link in links:
         while link.connection and link.connection.wants_write and not link.connection.lost:

@@ -1,12 +1,13 @@
-"""MQTT, over paho. The only module that imports it.
+"""MQTT connections, made with paho. No other module imports it.
 
-Traps that are met here, each of which cost somebody else weeks:
+What this module takes care of, because others have lost weeks by it:
 
     * a paho client that reconnects publishes its old messages again: a client is used for one connection only
-    * paho ignores the broker's Receive Maximum: `room` counts what is not acknowledged
-    * Nagle's algorithm and delayed acknowledgements add up to 40 ms per message: TCP_NODELAY (the broker needs it too)
-    * `loop_read` handles one packet: it is called until the socket is dry, so that one commit covers a burst
-    * paho makes four system calls for a packet: `Stream` makes one for many
+    * paho ignores the broker's Receive Maximum: `room` counts the messages that are not acknowledged
+    * Nagle's algorithm and delayed acknowledgements add up to 40 ms per message: TCP_NODELAY is set (the broker has a
+      setting of its own for that)
+    * `loop_read` handles one packet: it is called until the socket has no more, so that one commit covers a burst
+    * paho makes four system calls for a packet: `Stream` makes one for many packets
 """
 
 from __future__ import annotations
@@ -16,109 +17,42 @@ import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from edge_sdk.errors import UsageError
+from edge_sdk.wire.addresses import Broker
 from edge_sdk.wire.stream import Stream
 
-SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
-"""And their ports. The last two are for networks that let only the web through."""
-PATH = "/mqtt"  # of a web address that names none
 BURST = 256  # packets read at once
 WINDOW = 20  # unacknowledged messages where the broker does not say how many it takes (MQTT 3.1.1)
-PACKET = 256 * 1024 * 1024 - 1  # the largest that MQTT has
+PACKET = 256 * 1024 * 1024 - 1  # bytes of the largest packet that MQTT has
 HEADROOM = 4096  # bytes of a packet that are not the body
-SAMPLE = 16 * 1024  # bytes from which a message tells something about the speed of the link
+SAMPLE = 16 * 1024  # bytes that a message must have to tell something about the speed of the link
 SMALLEST, LARGEST = 32 * 1024, 1024 * 1024  # bytes of a chunk
-SHARE = 0.05  # seconds that a chunk may take
+SHARE = 0.05  # seconds that a chunk may take over the link
 STUCK = 15.0  # seconds after which a connection is given up that neither acknowledges nor takes anything
-SILENCE = 5.0  # seconds a broker may take to accept a connection
-LOOKS_APART = 0.1  # seconds
-VOUCHED = 1.0  # seconds for which one acknowledged publish speaks for the link
-
-
-@dataclass(frozen=True)
-class Broker:
-    """Where a broker is, and as whom to go there. `path`: over a websocket, there."""
-
-    host: str
-    port: int = SCHEMES["mqtt"]
-    user: str | None = None
-    password: str | None = None
-    tls: bool = False
-    path: str = ""
-
-    def __str__(self) -> str:
-        scheme = "ws" if self.path else "mqtt"
-        return f"{scheme}{'s' if self.tls else ''}://{self.host}:{self.port}{self.path}"
-
-
-@dataclass(frozen=True)
-class Tls:
-    """What a node proves itself with, and by what it knows the broker.
-
-    Attributes:
-        ca: certificates of the authorities that may sign for the broker; None: those of the system.
-        certificate, key: of this node, where the broker wants to see one.
-    """
-
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-
-    def context(self) -> ssl.SSLContext:
-        """Raises:
-        UsageError: a file is missing or is no certificate.
-        """
-        try:
-            context = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
-            if self.certificate is not None:
-                context.load_cert_chain(self.certificate, self.key)
-        except (OSError, ssl.SSLError) as e:
-            raise UsageError(f"tls: {self}: {e}") from None
-        return context
-
-
-def broker_at(url: str) -> Broker:
-    """The broker of `mqtt://[user:password@]host[:port]`, `mqtts://` for TLS, or over a websocket `wss://host[/path]`.
-
-    Raises:
-        UsageError: it is no such address.
-    """
-    wrong = UsageError(
-        f"broker = {url!r}, expected mqtt://[user:password@]host[:port], mqtts:// for TLS, or wss://host[:port][/path]"
-    )
-    try:
-        parts = urlsplit(url)
-        port = parts.port or SCHEMES[parts.scheme]
-    except (ValueError, KeyError):
-        raise wrong from None
-    web = parts.scheme in ("ws", "wss")
-    if not parts.hostname or parts.query or parts.fragment or not (web or parts.path in ("", "/")):
-        raise wrong
-    user, password = (None if v is None else unquote(v) for v in (parts.username, parts.password))
-    path = (PATH if parts.path in ("", "/") else parts.path) if web else ""
-    return Broker(parts.hostname, port, user, password, parts.scheme in ("mqtts", "wss"), path)
+SILENCE = 5.0  # seconds that a broker may take to accept a connection
+LOOKS_APART = 0.1  # seconds between two looks at what takes too long
+VOUCHED = 1.0  # seconds for which one publish that the broker acknowledges stands for others that it need not
 
 
 @dataclass(frozen=True)
 class Will:
-    """What the broker publishes when this connection breaks."""
+    """A message that the broker publishes when the connection breaks."""
 
     topic: str
     payload: bytes
 
 
 class Client(paho.Client):
-    """paho's, over a Stream: paho has no public way to bring a socket of one's own, so a new version is to be tested.
+    """paho's client, with a Stream as its socket.
+
+    paho has no public way to bring a socket of one's own, so these names are private: test each new version of paho.
 
     Attributes:
-        stream: that of the present connection.
+        stream: the socket of the present connection.
     """
 
     stream: Stream | None = None
@@ -126,13 +60,13 @@ class Client(paho.Client):
     def _create_socket_connection(self) -> Any:
         sock = super()._create_socket_connection()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock if self._ssl else self.over(sock)
+        return sock if self._ssl else self.wrap_socket(sock)
 
     def _ssl_wrap_socket(self, tcp_sock: socket.socket) -> Any:
-        return self.over(super()._ssl_wrap_socket(tcp_sock))
+        return self.wrap_socket(super()._ssl_wrap_socket(tcp_sock))
 
-    def over(self, sock: socket.socket) -> Stream:
-        """paho's websocket loses its place when it may send only a part, so there the stream takes everything."""
+    def wrap_socket(self, sock: socket.socket) -> Stream:
+        """Put a stream around a socket. paho's websocket loses its place when only a part is taken: greedy there."""
         self.stream = Stream(sock, greedy=self._transport == "websockets")
         return self.stream
 
@@ -141,13 +75,25 @@ class Connection:
     """One connection, from connecting to its end; never reused.
 
     Args:
-        broker: where to.
-        client: client id: the name of the node.
-        topics: to subscribe to, with QoS 1.
+        broker: address to connect to.
+        client: client id, which is the name of the node.
+        topics: topics to subscribe to, with QoS 1.
         will: published by the broker if the connection breaks.
-        keepalive: seconds.
-        version: of MQTT, 4 (3.1.1) or 5.
-        tls: of a broker that wants it.
+        keepalive: seconds of silence after which the broker is pinged.
+        version: version of MQTT, 4 (3.1.1) or 5.
+        tls: context for a broker that wants TLS.
+
+    Attributes:
+        up: subscribed, and ready for use.
+        lost: why the connection is gone; "" while it is not.
+        flying: number of a message that the broker has not acknowledged -> (when it was published, bytes).
+        rate: bytes per second that the broker takes; 0: not known.
+        trip: seconds that the broker took for its latest acknowledgement.
+        window: messages that may be unacknowledged.
+        packet: bytes of the largest packet that the broker takes.
+        chunk: bytes of a large body that should travel together.
+        vouched: when something was last published that the broker is to acknowledge, by time.monotonic().
+        ready: the system says that there is something to be read, or that the connection is broken.
     """
 
     def __init__(
@@ -164,13 +110,12 @@ class Connection:
         self.broker, self.name, self.topics, self.keepalive = broker, client, topics, keepalive
         self.received: list[tuple[str, bytes]] = []
         self.up, self.lost, self.flying = False, "", dict[int, tuple[float, int]]()
-        self.rate = 0.0  # bytes per second that the broker takes; 0: not known
-        self.trip = 0.0  # seconds that the broker took for the latest acknowledgement
+        self.rate = self.trip = 0.0
         self.window, self.packet = WINDOW, PACKET
-        self.chunk = self.fitting()
+        self.chunk = self.fit_chunk()
         self.since, self.looked = time.monotonic(), 0.0
-        self.vouched = 0.0  # when something was last published that the broker is to acknowledge
-        self.ready = False  # the system says that there is something to be read, or that the connection is broken
+        self.vouched = 0.0
+        self.ready = False
         self.client = self.make(client, will, version)
         self.stream: Stream | None = None
 
@@ -211,7 +156,7 @@ class Connection:
             return
         self.window = getattr(properties, "ReceiveMaximum", WINDOW)
         self.packet = getattr(properties, "MaximumPacketSize", PACKET)
-        self.chunk = self.fitting()
+        self.chunk = self.fit_chunk()
         client.subscribe([(topic, 1) for topic in self.topics])
 
     def on_subscribe(self, _: Any, __: Any, mid: int, reasons: Any, ___: Any) -> None:
@@ -229,13 +174,13 @@ class Connection:
         if size >= SAMPLE:
             sample = size / took
             self.rate = 0.8 * self.rate + 0.2 * sample if self.rate else sample
-            self.chunk = self.fitting()
+            self.chunk = self.fit_chunk()
 
     def on_message(self, _: Any, __: Any, message: paho.MQTTMessage) -> None:
         try:
             topic = message.topic
         except UnicodeDecodeError:
-            topic = "?"  # none of ours: the caller counts it as such
+            topic = "?"  # no topic of ours, as the caller will find
         self.received.append((topic, bytes(message.payload)))
 
     def on_disconnect(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
@@ -249,7 +194,7 @@ class Connection:
 
     @property
     def pending(self) -> bool:
-        """Bytes are there that the socket does not show."""
+        """Bytes may be there although the socket shows none: they are in the stream."""
         stream = self.stream
         return stream is not None and (stream.held > 0 or not stream.dry)
 
@@ -259,32 +204,33 @@ class Connection:
 
     @property
     def moved(self) -> float:
-        """When anything was read or written."""
+        """When anything was last read or written, by time.monotonic()."""
         return self.stream.moved if self.stream else self.since
 
     @property
     def room(self) -> int:
-        """How many messages may be published now."""
+        """Number of messages that may be published now."""
         return self.window - len(self.flying) if self.up else 0
 
-    def fitting(self) -> int:
-        """Bytes that should travel together: few over a slow link, which may be cut, many over a fast one."""
+    def fit_chunk(self) -> int:
+        """Number of bytes that should travel together: few over a slow link, which may be cut, many over a fast one."""
         wanted = SMALLEST * 2 if not self.rate else max(SMALLEST, min(LARGEST, int(self.rate * SHARE)))
         power = 1 << (wanted.bit_length() - 1)
         return max(1, min(power, self.packet - HEADROOM))
 
     @property
-    def light(self) -> bool:
-        """Whether a message may do without the broker's acknowledgement, which costs as much as the message itself.
+    def is_light(self) -> bool:
+        """A message may do without the broker's acknowledgement, which costs as much as the message itself.
 
-        What counts is acknowledged by its receiver. The broker's tells whether the link moves, how fast it is, and what
-        it has room for: so one a second is asked for, and one for every message while any waits to be sent.
+        Whether a message has arrived is known from its receiver. The broker's acknowledgement tells whether the link
+        moves, how fast it is, and how much the broker has room for. For that one a second is enough, but while anything
+        waits to be sent, every message asks for one.
         """
         waits = self.client.want_write() or (self.stream is not None and self.stream.behind)
         return not waits and time.monotonic() < self.vouched + VOUCHED
 
     def read(self) -> list[tuple[str, bytes]]:
-        """Topic and payload of all that has come. Sets `lost` where the connection is."""
+        """Read topic and payload of all that has come. Sets `lost` where the connection is."""
         self.ready = False
         if self.stream is not None:
             self.stream.dry = False
@@ -296,12 +242,12 @@ class Connection:
         return received
 
     def write(self) -> None:
-        """Called when the socket takes more."""
+        """Write what waits. To be called when the socket takes more."""
         self.note(self.client.loop_write())
         self.flush()
 
     def flush(self) -> None:
-        """Send what was kept back to go together. Called before waiting."""
+        """Send what was kept back to go together. To be called before waiting."""
         stream = self.stream
         if stream is not None and stream.out:
             try:
@@ -309,8 +255,8 @@ class Connection:
             except OSError as e:
                 self.lost = self.lost or str(e)
 
-    def misc(self, now: float) -> None:
-        """Pings, and what takes too long; looked at now and then. `now`: time.monotonic()."""
+    def check_health(self, now: float) -> None:
+        """Ping the broker, and give up a connection that takes too long. Does nothing if it was called just now."""
         if now < self.looked + LOOKS_APART:
             return
         self.looked = now
@@ -333,12 +279,12 @@ class Connection:
         self.note(info.rc)
 
     def close(self) -> None:
-        """Disconnect, with the will not published."""
+        """Disconnect in order, so that the will is not published."""
         self.client.disconnect()
         self.drop()
 
     def drop(self) -> None:
-        """Close the socket, whatever is in it."""
+        """Close the socket at once: the broker will publish the will."""
         self.up = False
         sock = self.client.socket()
         if sock is not None:

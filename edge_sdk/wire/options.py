@@ -1,4 +1,4 @@
-"""The [wire] table of a settings file: how a node talks, where the defaults do not fit."""
+"""The [wire] table of a settings file, for nodes whom the defaults do not fit."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.wire.mqtt import Tls, broker_at
+from edge_sdk.wire.addresses import Tls, broker_at
 
 SMALLEST_CHUNK = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """Attributes:
-    version: of MQTT: 4 is 3.1.1, or 5, which tells a node the broker's limits.
-    durability: "normal": what was saved survives the death of the process; "full": a power cut too.
-    keepalive: seconds of silence after which the broker is pinged.
-    largest_chunk: bytes of a large body that travel together at most; None: 1 MB, or what the broker allows.
-    outbox_bytes: that messages on their way may take up on the disk; above that the oldest notices are given up, never
-        a question or an answer. None: 256 MB.
-    ca, certificate, key: files for a broker at mqtts://: who may sign for it, and what this node proves itself with.
-    insecure: mqtt:// (plain text) may leave this machine.
-    metrics_port: of this machine, where Prometheus finds /metrics; None: none.
+    """Options of a node's connections and of what it saves.
+
+    Attributes:
+        version: version of MQTT: 4, which is 3.1.1, or 5, which tells a node the broker's limits.
+        durability: "normal": what was saved survives the death of the process; "full": a power cut too.
+        keepalive: seconds of silence after which the broker is pinged.
+        largest_chunk: bytes of a large body that travel together at most; None: 1 MB, or what the broker allows.
+        outbox_bytes: bytes on the disk that messages on their way may take up; above that the oldest notices are given
+            up, never a question or an answer. None: 256 MB.
+        ca: file of the authorities that may sign for a broker at mqtts://.
+        certificate, key: files with which this node proves who it is.
+        insecure: mqtt:// (plain text) may leave this machine.
+        metrics_port: port of this machine where Prometheus finds /metrics; None: none.
     """
 
     version: int = 4

@@ -1,7 +1,7 @@
-"""A socket that is read and written in large pieces, whatever the sizes in which its user asks for them.
+"""A socket that is read and written in large pieces, whatever the sizes that its user asks for.
 
 An MQTT client reads a packet as 1 byte, 1 to 4 bytes and the rest, and answers each with 4 bytes of its own. At a
-thousand packets a second the system calls cost more than all else that a node does.
+thousand packets a second these system calls would cost more than all else that a node does.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import ssl
 import time
 
 READ = 64 * 1024  # bytes asked of the system at once
-SMALL = 1024  # bytes; what is smaller waits for company
-ENOUGH = 48  # bytes that are not kept waiting: a burst of acknowledgements
+SMALL = 1024  # bytes; less than that waits for more, to be sent together
+ENOUGH = 48  # bytes that are sent at once although they are few: a burst of acknowledgements
 
 
 class Stream:
-    """Looks like the connected socket that it is given, which becomes its own.
+    """Looks like the connected socket that it is given, and owns it from then on.
 
-    Small pieces that are sent wait for `flush`, or go with the next large one. The order is that of the calls.
+    Small pieces that are sent wait for `flush`, or go with the next large one. The order of the calls is kept.
 
     Args:
-        greedy: takes all that it is given to send, and keeps what the system does not take yet.
+        greedy: take all that is given to `send`, and keep what the system does not take yet.
 
     Attributes:
         dry: the system has no more bytes to be read, as far as is known; set to False to look again.
         moved: when bytes last went in or out, by time.monotonic().
-        bytes_in, bytes_out: how many have; with TLS, before encryption.
+        bytes_in, bytes_out: bytes that have gone in and out; with TLS, before encryption.
     """
 
     def __init__(self, sock: socket.socket, greedy: bool = False):
@@ -45,7 +45,7 @@ class Stream:
 
     @property
     def behind(self) -> bool:
-        """The system does not take what it is given, as fast as that comes."""
+        """More is given to be sent than the system takes."""
         return len(self.out) >= SMALL
 
     def fileno(self) -> int:
@@ -59,13 +59,13 @@ class Stream:
 
     @property
     def blocking(self) -> bool:
-        """As at first, while paho shakes hands."""
+        """Reading waits for bytes, as it does at first, while paho shakes hands."""
         return self.sock.gettimeout() != 0
 
     # -- in
 
     def recv(self, size: int) -> bytes:
-        """At most `size` bytes; none: the peer has closed.
+        """Read at most `size` bytes; none: the peer has closed.
 
         Raises:
             BlockingIOError: nothing is there. OSError: the connection is broken.
@@ -74,33 +74,33 @@ class Stream:
             if self.dry and not self.blocking:
                 raise BlockingIOError
             if size >= READ:
-                return self.direct(size)
-            self.end = self.fill()
+                return self.read_past(size)
+            self.end = self.read_ahead()
             self.start = 0
         start = self.start
         self.start = min(self.end, start + size)
         return bytes(self.view[start : self.start])
 
-    def fill(self) -> int:
-        """Bytes read into the buffer."""
+    def read_ahead(self) -> int:
+        """Read into the buffer; returns how many bytes came."""
         try:
             got = self.sock.recv_into(self.view)
         except (BlockingIOError, ssl.SSLWantReadError):
             self.dry = True
             raise
-        return self.came(got, READ)
+        return self.note_read(got, READ)
 
-    def direct(self, size: int) -> bytes:
-        """Past the buffer."""
+    def read_past(self, size: int) -> bytes:
+        """Read past the buffer: the user asks for more than it holds."""
         try:
             data = self.sock.recv(size)
         except (BlockingIOError, ssl.SSLWantReadError):
             self.dry = True
             raise
-        self.came(len(data), size)
+        self.note_read(len(data), size)
         return data
 
-    def came(self, got: int, asked: int) -> int:
+    def note_read(self, got: int, asked: int) -> int:
         self.dry = self.plain and got < asked  # TLS gives a record at a time
         self.moved = time.monotonic()
         self.bytes_in += got
@@ -109,7 +109,7 @@ class Stream:
     # -- out
 
     def send(self, data: bytes | bytearray) -> int:
-        """How many bytes of `data` were taken.
+        """Send bytes; returns how many were taken.
 
         Raises:
             BlockingIOError: none, now. OSError: the connection is broken.
@@ -123,11 +123,11 @@ class Stream:
             self.flush()
             if self.out:
                 raise BlockingIOError
-        return self.together(data) if self.out else self.sent(self.sock.send(data))
+        return self.send_together(data) if self.out else self.note_sent(self.sock.send(data))
 
-    def together(self, data: bytes | bytearray) -> int:
-        """What waits and `data`, in one system call."""
-        taken = self.sent(self.sock.sendmsg((self.out, data))) - len(self.out)
+    def send_together(self, data: bytes | bytearray) -> int:
+        """Send what waits and `data` in one system call; returns how many bytes of `data` were taken."""
+        taken = self.note_sent(self.sock.sendmsg((self.out, data))) - len(self.out)
         del self.out[: taken + len(self.out)]
         if taken <= 0:
             raise BlockingIOError
@@ -141,16 +141,16 @@ class Stream:
         """
         with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             while self.out:
-                del self.out[: self.sent(self.sock.send(self.out))]
+                del self.out[: self.note_sent(self.sock.send(self.out))]
 
-    def sent(self, count: int) -> int:
+    def note_sent(self, count: int) -> int:
         if count:
             self.moved = time.monotonic()
             self.bytes_out += count
         return count
 
     def close(self) -> None:
-        """With a last attempt to send what waits."""
+        """Close the socket, after a last attempt to send what waits."""
         with contextlib.suppress(OSError):
             self.flush()
         self.sock.close()

@@ -1,4 +1,4 @@
-"""Names of MQTT topics: who may write where is visible in the topic, so that a broker's access list can hold it.
+"""MQTT topics. Who may write where can be seen in the topic itself, so that a broker's access list can enforce it.
 
     auscult/v1/<parent>/<child>/up/<channel>      child to parent
     auscult/v1/<parent>/<child>/down/<channel>    parent to one child
@@ -18,8 +18,8 @@ MESSAGES, BIRTHS = "m", "b"
 
 
 @record
-class Place:
-    """A topic, taken apart. `upward`: from the child to the parent."""
+class ParsedTopic:
+    """A topic, taken apart. `upward`: it is for what the child says to the parent."""
 
     parent: str
     child: str
@@ -31,26 +31,33 @@ class Place:
         return self.child if self.upward else self.parent
 
 
-def up(parent: str, child: str, channel: str) -> str:
+def upward(parent: str, child: str, channel: str) -> str:
+    """Topic of what a child says to its parent."""
     return "/".join((*ROOT, parent, child, "up", channel))
 
 
-def down(parent: str, child: str, channel: str) -> str:
+def downward(parent: str, child: str, channel: str) -> str:
+    """Topic of what a parent says to a child, or with ALL to all its children."""
     return "/".join((*ROOT, parent, child, "down", channel))
 
 
-def of_children(me: str) -> tuple[str, ...]:
-    """What a parent subscribes to."""
-    return (up(me, "+", "+"),)
+def heard_by_parent(me: str) -> tuple[str, ...]:
+    """Topics that a parent subscribes to."""
+    return (upward(me, "+", "+"),)
 
 
-def of_parent(parent: str, me: str) -> tuple[str, ...]:
-    """What a child subscribes to."""
-    return down(parent, me, "+"), down(parent, ALL, "+")
+def heard_by_child(parent: str, me: str) -> tuple[str, ...]:
+    """Topics that a child subscribes to."""
+    return downward(parent, me, "+"), downward(parent, ALL, "+")
 
 
-def parse(topic: str) -> Place:
+def parse_topic(topic: str) -> ParsedTopic:
+    """Take a topic apart.
+
+    Raises:
+        PeerError: it is none of ours.
+    """
     parts = topic.split("/")
     if len(parts) != 6 or tuple(parts[:2]) != ROOT or parts[4] not in ("up", "down"):
         raise PeerError(f"topic {topic!r} is not {'/'.join(ROOT)}/<parent>/<child>/<up or down>/<channel>")
-    return Place(parts[2], parts[3], parts[4] == "up", parts[5])
+    return ParsedTopic(parts[2], parts[3], parts[4] == "up", parts[5])

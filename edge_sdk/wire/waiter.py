@@ -1,4 +1,4 @@
-"""Where a node's loop sleeps: until a connection has something, a time has come, or another thread wakes it."""
+"""Sleeps for a node's loop: until a connection has something, a time has come, or another thread wakes it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Waiter:
                 waker.send(b"\0")
 
     def wait(self, connections: Iterable[Connection], patience: float, due: float) -> bool:
-        """For at most `patience` seconds, and until `due` by time.monotonic(); whether another thread has woken us.
+        """Sleep for at most `patience` seconds, until `due` by time.monotonic(); True: another thread has woken us.
 
         Sets `ready` of each connection.
         """
@@ -50,7 +50,7 @@ class Waiter:
             if number >= 0:
                 wanted.append((number, select.POLLIN | (select.POLLOUT if connection.wants_write else 0)))
                 patience = 0.0 if connection.pending else patience
-        ready = dict(self.polled(wanted).poll(max(0.0, min(patience, due - time.monotonic())) * 1000))
+        ready = dict(self.prepare_poll(wanted).poll(max(0.0, min(patience, due - time.monotonic())) * 1000))
         for connection, number in looked:
             connection.ready = number in ready or connection.pending
         if wanted[0][0] not in ready:
@@ -60,8 +60,8 @@ class Waiter:
                 pass
         return True
 
-    def polled(self, wanted: list[tuple[int, int]]) -> select.poll:
-        """What waits for these events of these files; most often the same as before."""
+    def prepare_poll(self, wanted: list[tuple[int, int]]) -> select.poll:
+        """A poll object for these files and events. Most often they are the same as before, and so is it."""
         if wanted != self.poll_of[0]:
             self.poll_of = wanted, select.poll()
             for number, events in wanted:

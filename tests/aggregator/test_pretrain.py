@@ -54,7 +54,7 @@ def test_its_files_are_a_regulariser(made):
 def test_its_samples_are_the_reserved_ones(made):
     out, _, _ = made
     table = datasets.load("breast-cancer")
-    rows = datasets.reserved(table, 200)
+    rows = datasets.reserve_rows(table, 200)
     with np.load(out / "data.npz", allow_pickle=False) as file:
         assert np.array_equal(file["y"], table.y[rows]) and file["x"].shape == (200, 30)
         scale = file["x"][:, 0] @ table.x[rows][:, 0] / np.linalg.norm(file["x"][:, 0]) ** 2
@@ -74,7 +74,7 @@ def test_one_s_own_class(tmp_path, capsys):
     assert main([*command, "--architecture", f"{tmp_path}/net.py:net", "--argument", "width=7"]) == 0
     assert json.loads(capsys.readouterr().out)["parameters"] == 30 * 7 + 7 + 7 * 2 + 2
     settings = read_toml(tmp_path / "out" / "private.toml", Private)
-    assert private.loaded(settings, "cpu")(torch.zeros(3, 30)).shape == (3, 2)
+    assert private.load_module(settings, "cpu")(torch.zeros(3, 30)).shape == (3, 2)
 
 
 def test_a_model_of_the_zoo_with_arguments(tmp_path):
@@ -82,7 +82,7 @@ def test_a_model_of_the_zoo_with_arguments(tmp_path):
         Pretraining(**{**SMALL, "out": tmp_path, "epochs": 1, "arguments": {"hidden": [5, 3]}}), lambda text: None
     )
     assert found["parameters"] == 30 * 5 + 5 + 5 * 3 + 3 + 3 * 2 + 2
-    assert private.loaded(read_toml(tmp_path / "private.toml", Private), "cpu")(torch.zeros(3, 30)).shape == (3, 2)
+    assert private.load_module(read_toml(tmp_path / "private.toml", Private), "cpu")(torch.zeros(3, 30)).shape == (3, 2)
 
 
 def test_images_have_the_shape_that_they_have_on_devices(tmp_path):

@@ -147,12 +147,6 @@ def test_ranks_also_where_a_layer_travelled_dense():
     assert found == expected and DENSE in packed.ranks
 
 
-def test_parameters_of_the_mixed_model():
-    packed, p = low_rank(LAYOUT, theta(), 2.0), np.zeros(LAYOUT.size)
-    p[[3, 50, 70]] = 1.0
-    assert lowrank.mixed_floats(LAYOUT, packed, p) == packed.values.size + 3
-
-
 @pytest.mark.parametrize(
     "ranks, size, says",
     [
@@ -173,38 +167,3 @@ def test_tiers_with_other_sums_agree_on_float32():
     u, v = RNG.normal(size=(40, 30)).astype(np.float32), RNG.normal(size=(50, 30)).astype(np.float32)
     order = RNG.permutation(30)
     assert lowrank.product(u, v).tobytes() == lowrank.product(u[:, order], v[:, order]).tobytes()
-
-
-# Execution ------------------------------------------------------------------------------------------------------
-def conv(x, w, stride, padding):
-    """Plain convolution of (channels, *space) with (out, in, *kernel)."""
-    x = np.pad(x, [(0, 0), *[(p, p) for p in padding]])
-    space = [(n - k) // s + 1 for n, k, s in zip(x.shape[1:], w.shape[2:], stride, strict=True)]
-    y = np.zeros((w.shape[0], *space))
-    for at in np.ndindex(*space):
-        window = tuple(slice(i * s, i * s + k) for i, s, k in zip(at, stride, w.shape[2:], strict=True))
-        y[(slice(None), *at)] = np.tensordot(w, x[(slice(None), *window)], axes=x.ndim)
-    return y
-
-
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("name, space", [("conv2", (7, 6)), ("conv1", (9,)), ("conv3", (5, 6, 4))])
-def test_R8_a_factorised_convolution_equals_the_dense_one(name, space, stride):
-    s = slot(name)
-    w, x, d = RNG.normal(size=s.shape), RNG.normal(size=(s.shape[1], *space)), len(space)
-    u, v = lowrank.balanced(prox.svt(lowrank.matrix(s, w), 0.0))
-    first, second = lowrank.separable(s, u, v)
-    strides, paddings, height = (stride, *range(1, d)), (1,) * d, d > 1  # a 1-D convolution has none
-    rows, ones, none = slice(0, height), (1,) * d, (0,) * d
-    columns = slice(int(height), d)
-    a = conv(x, first, ones[rows] + strides[columns], none[rows] + paddings[columns])
-    y = conv(a, second, strides[rows] + ones[columns], paddings[rows] + none[columns])
-    assert np.abs(y - conv(x, w, strides, paddings)).max() < 1e-12
-
-
-def test_R8_a_factorised_linear_layer_equals_the_dense_one():
-    s = slot("linear")
-    w, x = RNG.normal(size=s.shape), RNG.normal(size=(3, 5))
-    first, second = lowrank.separable(s, *lowrank.balanced(prox.svt(w, 0.0)))
-    assert first.shape == (5, 5) and second.shape == (7, 5)
-    assert np.abs((x @ first.T) @ second.T - x @ w.T).max() < 1e-13

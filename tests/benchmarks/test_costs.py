@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks import costs
-from benchmarks.costs import Links, Traffic, floats, ledger, paper_floats, pooled_floats
+from benchmarks.costs import Links, Traffic, count_floats, list_messages, paper_floats, pooled_floats
+from edge_sdk.contract.kernels import Split
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.hsgd.settings import Split
 
 SPLIT = Split(s0=1000, s1=300, s2=200, d1=16, d2=8)
 TRAFFIC = Traffic(SPLIT, [(920, 18), (900, 18), (700, 14)])
@@ -22,7 +22,9 @@ PLANS = [(1, 1), (4, 1), (4, 2), (4, 4), (12, 3)]
 @pytest.mark.parametrize("change", [{}, {"ratio": 7 / 32}, {"pairs": True}, {"pairs": True, "ratio": 0.5}], ids=str)
 def test_I14_the_ledger_restricted_to_what_the_paper_counts_is_its_cost(P, Q, change):
     traffic, T = replace(TRAFFIC, **change), 24
-    assert np.isclose(floats(ledger(traffic, [(P, Q)] * (T // P)), counted=True), paper_floats(traffic, P, Q, T))
+    assert np.isclose(
+        count_floats(list_messages(traffic, [(P, Q)] * (T // P)), counted=True), paper_floats(traffic, P, Q, T)
+    )
 
 
 def test_I14_the_formula_as_it_is_printed():
@@ -41,9 +43,9 @@ def test_I14_the_formula_as_it_is_printed():
 def test_I14_compression_leaves_the_averages_alone():
     s, (N, T) = SPLIT, (18, 12)
     traffic = Traffic(SPLIT, [(920, N)])
-    saved = paper_floats(traffic, 4, 2, T) - paper_floats(costs.compressed(traffic), 4, 2, T)
+    saved = paper_floats(traffic, 4, 2, T) - paper_floats(costs.compress(traffic), 4, 2, T)
     assert np.isclose(saved, (1 - 7 / 32) * (s.s0 + N * s.d1 + N * s.d2) / 2 * T)
-    kinds = {m.what for m in ledger(costs.compressed(traffic), [(4, 2)])}
+    kinds = {m.what for m in list_messages(costs.compress(traffic), [(4, 2)])}
     assert kinds == {
         "theta_0, theta_1",
         "theta_2",
@@ -59,7 +61,7 @@ def test_I14_compression_leaves_the_averages_alone():
 
 def test_uploads_end_with_the_run_and_exchanges_before_it():
     times = {}
-    for m in ledger(Traffic(SPLIT, [(10, 2)]), [(4, 2), (4, 2)]):
+    for m in list_messages(Traffic(SPLIT, [(10, 2)]), [(4, 2), (4, 2)]):
         times.setdefault((m.sender, m.to, m.what), []).append(m.t)
     assert times["device", "edge", "theta_2"] == [2, 4, 6, 8]
     assert times["device", "edge", "zeta_2"] == times["hospital", "edge", "theta_0, Z1"] == [0, 2, 4, 6]
@@ -68,8 +70,13 @@ def test_uploads_end_with_the_run_and_exchanges_before_it():
 
 def test_everybody_or_only_those_who_are_drawn():
     some, all_of_them = (Traffic(SPLIT, [(10, 2)], everybody=e) for e in (False, True))
-    assert floats(ledger(all_of_them, [(4, 2)])) - floats(ledger(some, [(4, 2)])) == 2 * (10 - 2) * SPLIT.s2
-    assert floats(ledger(some, [(4, 2)]), counted=True) == floats(ledger(all_of_them, [(4, 2)]), counted=True)
+    assert (
+        count_floats(list_messages(all_of_them, [(4, 2)])) - count_floats(list_messages(some, [(4, 2)]))
+        == 2 * (10 - 2) * SPLIT.s2
+    )
+    assert count_floats(list_messages(some, [(4, 2)]), counted=True) == count_floats(
+        list_messages(all_of_them, [(4, 2)]), counted=True
+    )
 
 
 def test_pooled_cost_is_one_group_without_global_average():
@@ -81,27 +88,27 @@ def test_pooled_cost_is_one_group_without_global_average():
 
 def test_a_plan_that_is_none_is_refused():
     with pytest.raises(UsageError, match="P = 3, Q = 2"):
-        list(ledger(TRAFFIC, [(3, 2)]))
+        list(list_messages(TRAFFIC, [(3, 2)]))
 
 
 def test_clock_with_the_papers_rates():
     s, n = SPLIT, 18
-    t = costs.times(SPLIT, n)
+    t = costs.estimate_times(SPLIT, n)
     assert np.isclose(t.t_l, 32 * s.s2 / 14e6 + 32 * s.s2 / 110e6)
     exchange = 32 * s.d2 / 14e6 + 32 * n * s.d2 / 74e6 + 32 * (s.s0 + n * s.d1) / 74e6 + 32 * (s.s0 + s.d1) / 110e6
     assert np.isclose(t.t_e, exchange)
     assert np.isclose(t.t_g, 32 * 1300 * (1 / 74e6 + 1 / 204e6))
-    assert np.isclose(costs.round_seconds(t, 6, 2, 0.06), t.t_g + 3 * (t.t_l + t.t_e) + 6 * 0.06)
+    assert np.isclose(costs.estimate_round(t, 6, 2, 0.06), t.t_g + 3 * (t.t_l + t.t_e) + 6 * 0.06)
 
 
 def test_clock_one_device_after_the_other_and_compressed():
-    together, in_turn = (costs.times(SPLIT, 18, Links(parallel=p)) for p in (True, False))
+    together, in_turn = (costs.estimate_times(SPLIT, 18, Links(parallel=p)) for p in (True, False))
     assert np.isclose(in_turn.t_l, 18 * together.t_l) and in_turn.t_e > together.t_e and in_turn.t_g == together.t_g
-    assert np.isclose(costs.times(SPLIT, 18, ratio=0.5).t_e, together.t_e / 2)
+    assert np.isclose(costs.estimate_times(SPLIT, 18, ratio=0.5).t_e, together.t_e / 2)
 
 
 def test_to_a_target():
     curve = [{"iterations": 1, "auc": None, "loss": 2.0}, {"iterations": 2, "auc": 0.8, "loss": 1.0}, {"auc": 0.9}]
-    assert costs.to_target(curve, "auc", 0.75) == curve[1]
-    assert costs.to_target(curve, "loss", 1.5, falling=True) == curve[1]
-    assert costs.to_target(curve, "auc", 0.95) is None
+    assert costs.find_target(curve, "auc", 0.75) == curve[1]
+    assert costs.find_target(curve, "loss", 1.5, falling=True) == curve[1]
+    assert costs.find_target(curve, "auc", 0.95) is None

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from benchmarks import latency
-from benchmarks.latency import Hospitals, schedule
+from benchmarks.latency import Hospitals, make_schedule
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.loopback import Loopback, Weather
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.fedbcd.method import FEDBCD, Settings, policies
+from edge_sdk.methods.fedbcd.method import FEDBCD, policies
+from edge_sdk.methods.fedbcd.settings import Settings
 from edge_sdk.methods.shared.reports import Progress
 
 ROUNDS = 12_000
@@ -25,7 +26,7 @@ REFERENCE = {  # (computing, |Q|): E tau, then E tau_(1), (2), (3), (5), (7), (1
 
 
 def times(computing="mult", accepted=3, rounds=ROUNDS, seed=1):
-    return latency.hospital_times(
+    return latency.draw_hospital_times(
         np.random.default_rng(seed), Hospitals(computing=computing, accepted=accepted), rounds
     )
 
@@ -36,9 +37,9 @@ def test_order_statistics_of_the_reference_table(computing, accepted):
     mean, *rest = REFERENCE[computing, accepted]
     assert abs(tau.mean() - mean) < 0.06
     for ready, expected in zip((1, 2, 3, 5, 7, 10), rest, strict=True):
-        got = schedule("restart", tau, ready).mean_round
+        got = make_schedule("restart", tau, ready).mean_round
         assert abs(got - expected) < 0.05 + 0.012 * expected
-    assert abs(schedule("sync", tau, 1).mean_round - rest[-1]) < 0.25
+    assert abs(make_schedule("sync", tau, 1).mean_round - rest[-1]) < 0.25
 
 
 @pytest.mark.parametrize("clock, expected", [
@@ -48,40 +49,40 @@ def test_order_statistics_of_the_reference_table(computing, accepted):
 def test_clocks_of_the_reference_table(clock, expected):
     tau = times()
     for ready, mean in expected.items():
-        assert abs(schedule(clock, tau, ready).mean_round - mean) < 0.02 + 0.02 * mean
+        assert abs(make_schedule(clock, tau, ready).mean_round - mean) < 0.02 + 0.02 * mean
 
 
 def test_with_everybody_all_clocks_are_sync():
     tau = times(rounds=50)
-    ends = schedule("sync", tau, 10).ends
+    ends = make_schedule("sync", tau, 10).ends
     for clock in latency.CLOCKS:
-        done = schedule(clock, tau, 10)
+        done = make_schedule(clock, tau, 10)
         assert np.allclose(done.ends, ends) and done.members.all()
 
 
 @pytest.mark.parametrize("clock", ["restart", "fifo", "rigorous"])
 def test_so_many_are_members(clock):
-    done = schedule(clock, times(rounds=200), 3)
+    done = make_schedule(clock, times(rounds=200), 3)
     assert (done.members.sum(1) == 3).all() and (np.diff(done.ends) >= 0).all()
 
 
 def test_by_hand():
     tau = np.array([[1.0, 5.0, 3.0], [1.0, 1.0, 1.0], [9.0, 1.0, 1.0]])
-    fifo = schedule("fifo", tau, 1)
+    fifo = make_schedule("fifo", tau, 1)
     assert fifo.ends.tolist() == [1, 2, 3] and fifo.members.argmax(1).tolist() == [0, 0, 2]
-    alone = schedule("rigorous", tau, 1)  # all are ready at 2, 6, 4 for round 1, then at 11, 7, 5 for round 2
+    alone = make_schedule("rigorous", tau, 1)  # all are ready at 2, 6, 4 for round 1, then at 11, 7, 5 for round 2
     assert alone.ends.tolist() == [1, 2, 5]
-    assert schedule("restart", tau, 2).ends.tolist() == [3, 4, 5]
+    assert make_schedule("restart", tau, 2).ends.tolist() == [3, 4, 5]
 
 
 def test_exponential_times_do_not_remember():
     """`restart` and `fifo` have the same law then, and the ratio is known exactly."""
     tau = np.random.default_rng(2).exponential(3.0, (ROUNDS, 10))
-    sync = schedule("sync", tau, 10).mean_round
+    sync = make_schedule("sync", tau, 10).mean_round
     for ready, exact in {1: 0.03414, 2: 0.07208, 3: 0.11475, 5: 0.22043, 7: 0.37407}.items():
         assert latency.exponential_ratio(ready, 10) == pytest.approx(exact, abs=5e-6)
         for clock in ("restart", "fifo"):
-            assert schedule(clock, tau, ready).mean_round / sync == pytest.approx(exact, rel=0.03)
+            assert make_schedule(clock, tau, ready).mean_round / sync == pytest.approx(exact, rel=0.03)
     assert latency.exponential_ratio(10, 10) == 1
 
 
@@ -122,10 +123,10 @@ def test_the_normal_limit_of_order_statistics():
 
 
 def test_work_that_is_kept_makes_rounds_shorter_than_the_analysis_says():
-    rows = latency.table(Hospitals(), (1, 3, 5, 10), rounds=4000)
+    rows = latency.make_table(Hospitals(), (1, 3, 5, 10), rounds=4000)
     assert all(r.fifo < r.restart < r.rigorous for r in rows[:3])
     assert all(r.ratio < r.estimate for r in rows[:3]) and rows[3].ratio == 1
-    assert latency.text(rows).count("\n") == 4
+    assert latency.format_table(rows).count("\n") == 4
 
 
 def test_pull_only_is_faster():
@@ -134,9 +135,9 @@ def test_pull_only_is_faster():
 
 def test_accuracy_against_time():
     ends, values = [2.0, 5.0, 9.0], [0.3, 0.6, 0.5]
-    assert np.isnan(latency.against_time(ends, values, [1.0])[0])
-    assert latency.against_time(ends, values, [2.0, 4.9, 5.0, 100.0]).tolist() == [0.3, 0.3, 0.6, 0.5]
-    assert latency.time_to(ends, values, 0.55) == 5.0 and latency.time_to(ends, values, 0.9) == inf
+    assert np.isnan(latency.read_at(ends, values, [1.0])[0])
+    assert latency.read_at(ends, values, [2.0, 4.9, 5.0, 100.0]).tolist() == [0.3, 0.3, 0.6, 0.5]
+    assert latency.find_time(ends, values, 0.55) == 5.0 and latency.find_time(ends, values, 0.9) == inf
 
 
 # The loopback's clock as the simulated time ---------------------------------------------------------------------
@@ -155,25 +156,25 @@ def played(cloud, ready, rounds=120):
         score = lambda x, i=i: {"samples": 1, "loss": float(x[0] - i / 4) ** 2}  # noqa: E731
         grad = lambda x, _, i=i: (0.0, x - i / 4)  # noqa: E731
         envs |= {d: FEDBCD.env(**common, grad_fn=grad, samples=1, score=score) for d in devices}
-    weather = Weather(repeat=0.0, delay=(0.0, 0.0), slow=latency.Delays(TREE, SMALL))
-    trace = Loopback(FEDBCD, TREE, envs, policies(settings, sizes, inf, inf), 0, weather).run()
-    told = [m for _, m in trace.told if isinstance(m, Progress)]
-    return [c.time for c in trace.closed["aggregator"]], [-m.sums["personal_loss"] / m.devices for m in told]
+    faults = NetworkFaults(repeat=0.0, delay=(0.0, 0.0), slow=latency.Delays(TREE, SMALL))
+    transcript = Loopback(FEDBCD, TREE, envs, policies(settings, sizes, inf, inf), 0, faults).run()
+    told = [m for _, m in transcript.told if isinstance(m, Progress)]
+    return [c.time for c in transcript.closed["aggregator"]], [-m.sums["personal_loss"] / m.devices for m in told]
 
 
 def test_a_run_takes_the_time_that_its_clock_says_and_sync_is_last():
-    tau = latency.hospital_times(np.random.default_rng(0), SMALL, 4000)
+    tau = latency.draw_hospital_times(np.random.default_rng(0), SMALL, 4000)
     reached = {}
     for cloud, clock, ready in (("sync", "sync", 2), ("first-b", "fifo", 2), ("rigorous", "rigorous", 2)):
         ends, values = played(cloud, ready)
-        assert ends[-1] / len(ends) == pytest.approx(schedule(clock, tau, ready).mean_round, rel=0.15)
-        reached[cloud] = latency.time_to(ends, values, -0.02)
+        assert ends[-1] / len(ends) == pytest.approx(make_schedule(clock, tau, ready).mean_round, rel=0.15)
+        reached[cloud] = latency.find_time(ends, values, -0.02)
     assert max(reached["first-b"], reached["rigorous"]) < reached["sync"] < inf
 
 
 @pytest.mark.parametrize("wrong", [
     lambda: Hospitals(accepted=11), lambda: Hospitals(computing="magic"), lambda: Hospitals(arrival=0.0),
-    lambda: schedule("fifo", times(rounds=2), 11), lambda: schedule("lamport", times(rounds=2), 1),
+    lambda: make_schedule("fifo", times(rounds=2), 11), lambda: make_schedule("lamport", times(rounds=2), 1),
     lambda: latency.exponential_ratio(0, 10),
 ])  # fmt: skip
 def test_mistakes_are_refused(wrong):

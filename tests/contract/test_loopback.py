@@ -1,4 +1,4 @@
-"""The network in memory: what its weather does, and that a seed is a story."""
+"""The network in memory: what its faults do, and that the same seed gives the same run."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from edge_sdk.contract.loopback import ROOT, Loopback, Weather
+from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.round import Policy
 
@@ -43,32 +43,32 @@ COUNTING = Method(
 )
 
 
-def play(weather=Weather(), seed=0, policies=None, until=inf, rounds=8, **more):  # noqa: B008 (frozen)
-    net = Loopback(COUNTING, TREE, dict.fromkeys(NODES, NodeEnv(rounds=rounds)), policies, seed, weather, **more)
+def play(faults=NetworkFaults(), seed=0, policies=None, until=inf, rounds=8, **more):  # noqa: B008 (frozen)
+    net = Loopback(COUNTING, TREE, dict.fromkeys(NODES, NodeEnv(rounds=rounds)), policies, seed, faults, **more)
     return net.run(until)
 
 
-def totals(trace):
-    return [m for _, m in trace.told]
+def totals(transcript):
+    return [m for _, m in transcript.told]
 
 
-def test_fair_weather():
-    trace = play(Weather(repeat=0.0))
-    assert totals(trace) == [3] * 8 and not trace.refused
-    assert all(trace.ran[d] == list(range(1, 9)) for d in "abc")
-    assert len(trace.closed["h0"]) == 8 and trace.closed["h0"][2].above == 3
-    assert len(trace.crossed) == 8 * (2 + 3) * 2
+def test_a_run_without_faults():
+    transcript = play(NetworkFaults(repeat=0.0))
+    assert totals(transcript) == [3] * 8 and not transcript.refused
+    assert all(transcript.ran[d] == list(range(1, 9)) for d in "abc")
+    assert len(transcript.closed["h0"]) == 8 and transcript.closed["h0"][2].above == 3
+    assert len(transcript.crossed) == 8 * (2 + 3) * 2
 
 
 def test_the_same_seed_is_the_same_story():
-    stories = [play(Weather(drop=0.2), seed, HASTY) for seed in (1, 1, 2)]
+    stories = [play(NetworkFaults(drop=0.2), seed, HASTY) for seed in (1, 1, 2)]
     assert stories[0].crossed == stories[1].crossed and stories[0].time == stories[1].time
     assert stories[0].time != stories[2].time
 
 
 def test_repeated_messages_are_refused():
-    trace = play(Weather(repeat=1.0))
-    assert totals(trace) == [3] * 8 and len(trace.refused) >= 8 * 10
+    transcript = play(NetworkFaults(repeat=1.0))
+    assert totals(transcript) == [3] * 8 and len(transcript.refused) >= 8 * 10
 
 
 def test_delays_reorder():
@@ -77,38 +77,38 @@ def test_delays_reorder():
 
 
 def test_dropped_messages_cost_answers_but_no_rounds():
-    trace = play(Weather(drop=0.3), policies=HASTY, rounds=30)
-    assert len(totals(trace)) == 30 and sum(totals(trace)) < 80
+    transcript = play(NetworkFaults(drop=0.3), policies=HASTY, rounds=30)
+    assert len(totals(transcript)) == 30 and sum(totals(transcript)) < 80
 
 
 def test_away_nodes_hear_and_say_nothing_and_come_back():
-    trace = play(Weather(repeat=0.0, away={"c": [(5.0, 20.0)]}), policies=HASTY)
-    assert {2, 3} == set(totals(trace)) and totals(trace)[-1] == 3
-    assert not any(5.0 <= at < 20.0 for at, _ in trace.times["c"])
+    transcript = play(NetworkFaults(repeat=0.0, away={"c": [(5.0, 20.0)]}), policies=HASTY)
+    assert {2, 3} == set(totals(transcript)) and totals(transcript)[-1] == 3
+    assert not any(5.0 <= at < 20.0 for at, _ in transcript.times["c"])
 
 
 def test_a_child_that_is_back_in_time_still_counts():
     """Without deadlines the round waits; `join` repeats the question that was lost."""
-    trace = play(Weather(repeat=0.0, away={"c": [(0.0, 50.0)]}), rounds=2)
-    assert totals(trace) == [3, 3] and trace.closed["h1"][0].time > 50.0
+    transcript = play(NetworkFaults(repeat=0.0, away={"c": [(0.0, 50.0)]}), rounds=2)
+    assert totals(transcript) == [3, 3] and transcript.closed["h1"][0].time > 50.0
 
 
 def test_slow_answers_come_after_the_close():
-    trace = play(Weather(repeat=0.0, slow={("b", 2): 30.0}), policies=HASTY)
-    assert totals(trace) == [3, 2, *[3] * 6]
-    assert any(who == "h0" and sender == "b" for who, sender, _ in trace.refused)
+    transcript = play(NetworkFaults(repeat=0.0, slow={("b", 2): 30.0}), policies=HASTY)
+    assert totals(transcript) == [3, 2, *[3] * 6]
+    assert any(who == "h0" and sender == "b" for who, sender, _ in transcript.refused)
 
 
 def test_a_busy_node_does_one_thing_at_a_time():
-    trace = play(Weather(repeat=0.0, work={"a": 5.0}), rounds=3)
-    times = [at for at, _ in trace.times["a"]]
+    transcript = play(NetworkFaults(repeat=0.0, work={"a": 5.0}), rounds=3)
+    times = [at for at, _ in transcript.times["a"]]
     assert all(b - a >= 5.0 for a, b in pairwise(times))
 
 
 def test_messages_pass_through_the_wire():
     seen = []
-    trace = play(Weather(repeat=0.0), through=lambda m: seen.append(m) or m, rounds=1)
-    assert seen == [m for _, _, m in trace.crossed]
+    transcript = play(NetworkFaults(repeat=0.0), through=lambda m: seen.append(m) or m, rounds=1)
+    assert seen == [m for _, _, m in transcript.crossed]
 
 
 @pytest.mark.parametrize("until", [3.0, 8.0])

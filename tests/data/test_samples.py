@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_sdk.data.samples import Samples, Stored, samples_of, store
+from edge_sdk.data.samples import Cut, Samples, Stored, samples_of, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.service_files import DeviceFile
 from edge_sdk.nodes.settings import read_toml
+from edge_sdk.replay.synth import write_traces
 
 X, LABELS = np.arange(6, dtype=np.float32).reshape(3, 2), np.array(["a", "b", "a"])
 
@@ -19,24 +20,46 @@ def written(path, **arrays):
 
 
 def test_what_is_stored_is_read_again(tmp_path):
-    train, held_out = Samples(X, ("a", "b", "a")), Samples(X[:1], ("b",))
-    for one, other in zip(
-        samples_of(Stored(store(tmp_path / "d.npz", train, held_out))), (train, held_out), strict=True
-    ):
+    train, held_out, chosen = Samples(X, ("a", "b", "a")), Samples(X[:1], ("b",)), Samples(X[1:], ("a", "b"))
+    found = samples_of(Stored(store_samples(tmp_path / "d.npz", train, held_out, chosen)))
+    for one, other in ((found.train, train), (found.held_out, held_out), (found.validation, chosen)):
         assert (one.x == other.x).all() and one.labels == other.labels
+    assert samples_of(Stored(store_samples(tmp_path / "e.npz", train, held_out))).validation is None
+    empty = Samples(X[:0], ())
+    found = samples_of(Stored(store_samples(tmp_path / "f.npz", train, held_out, empty))).validation
+    assert found is not None and len(found) == 0
 
 
 def test_without_held_out_samples_there_are_none(tmp_path):
-    _, held_out = samples_of(written(tmp_path / "d.npz", x=X, labels=LABELS))
+    held_out = samples_of(written(tmp_path / "d.npz", x=X, labels=LABELS)).held_out
     assert len(held_out) == 0 and held_out.x.shape == (0, 2)
+
+
+def test_a_trace_in_three_parts(tmp_path):
+    write_traces(tmp_path, devices=1, seed=3, minutes=20)
+    trace = tmp_path / "synth-01.csv"
+    two, three = samples_of(Cut(trace, held_out=0.2)), samples_of(Cut(trace, held_out=0.2, validation=0.2))
+    assert two.validation is None and three.validation is not None
+    assert (two.held_out.x == three.held_out.x).all(), "the test part does not depend on the validation part"
+    assert len(three.train) + len(three.validation) == len(two.train)
+    parts = [{row.tobytes() for row in part.x} for part in (three.train, three.validation, three.held_out)]
+    assert not parts[0] & parts[1] and not parts[1] & parts[2] and not parts[0] & parts[2]
+
+
+@pytest.mark.parametrize(("validation", "held_out"), [(-0.1, 0.2), (0.8, 0.2), (float("nan"), 0.2)])
+def test_shares_leave_something_to_train_on(validation, held_out):
+    with pytest.raises(UsageError, match="leave something to train on"):
+        Cut("x.csv", held_out=held_out, validation=validation)
 
 
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
         ({"x": X}, "has no array labels"),
-        ({"x": X, "labels": LABELS, "y": X}, "array y is none of x, labels"),
+        ({"x": X, "labels": LABELS, "y": X}, "array y is none of x, labels, held_out_x"),
         ({"x": X, "labels": LABELS, "held_out_x": X}, "has no array held_out_labels"),
+        ({"x": X, "labels": LABELS, "validation_labels": LABELS}, "has no array validation_x"),
+        ({"x": X, "labels": LABELS, "validation_x": X[:, :1], "validation_labels": LABELS}, "validation_x is of shape"),
         ({"x": X.astype(float), "labels": LABELS}, "x is float64"),
         ({"x": X[:2], "labels": LABELS}, "2 rows but 3 labels"),
         ({"x": X, "labels": np.arange(3)}, "labels are int64"),

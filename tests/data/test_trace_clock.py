@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_sdk.data.traces import ReplayClock, arrived, windows
+from edge_sdk.data.traces import ReplayClock, cut_windows, select_arrived
 from edge_sdk.errors import UsageError
 from tests.data.trace_making import runs, trace_of
 
@@ -54,9 +54,9 @@ def test_settings_are_checked(wrong: dict[str, float]) -> None:
 
 
 def test_windows_arrive_with_their_last_sample() -> None:
-    whole = windows(trace_of(runs((0, 10))), 4, 2)
+    whole = cut_windows(trace_of(runs((0, 10))), 4, 2)
     assert whole.end.tolist() == pytest.approx([0.3, 0.5, 0.7, 0.9])
-    assert arrived(whole, 0.29).first.tolist() == []
-    assert arrived(whole, whole.end[1]).first.tolist() == [0, 2]
-    assert arrived(whole, 0.8, since=whole.end[0]).first.tolist() == [2, 4]
-    assert len(arrived(whole, inf)) == len(whole)
+    assert select_arrived(whole, 0.29).first.tolist() == []
+    assert select_arrived(whole, whole.end[1]).first.tolist() == [0, 2]
+    assert select_arrived(whole, 0.8, since=whole.end[0]).first.tolist() == [2, 4]
+    assert len(select_arrived(whole, inf)) == len(whole)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_sdk.data.traces import Windows, load_folder, split, windows
+from edge_sdk.data.traces import Windows, cut_windows, load_folder, split, split_off_validation
 from edge_sdk.errors import UsageError
 from tests.data.trace_making import runs, samples, trace_of
 
@@ -19,7 +19,7 @@ def cut(*lengths: tuple[int, int]) -> Windows:
     codes = runs(*lengths)
     steps = np.full(len(codes) - 1, 0.1)
     steps[np.cumsum([length for _, length in lengths])[:-1] - 1] = 9.0
-    return windows(trace_of(codes, steps.tolist()), WINDOW, STRIDE)
+    return cut_windows(trace_of(codes, steps.tolist()), WINDOW, STRIDE)
 
 
 def held(got: Windows) -> list[int]:
@@ -83,7 +83,30 @@ def test_the_share_is_checked(share: float) -> None:
 
 def test_every_recorded_device_has_both_parts(wrist: Path) -> None:
     for trace in load_folder(wrist):
-        whole = windows(trace)
+        whole = cut_windows(trace)
         train, test = split(whole)
         assert len(train) and 0.2 < len(test) / len(whole) < 0.5, trace.name
         assert not set(held(train)) & set(held(test)) and not test.note
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(4, 24)), min_size=2, max_size=14), st.floats(0.05, 0.6))
+def test_three_parts_have_no_sample_in_common(lengths: list[tuple[int, int]], share: float) -> None:
+    try:
+        whole, test = split(cut(*lengths), 0.3)
+    except UsageError:
+        return
+    train, chosen = split_off_validation(whole, share)
+    parts = [samples(part.first, WINDOW) for part in (train, chosen, test)]
+    assert parts[0] and not parts[0] & parts[1] and not parts[1] & parts[2]
+    assert set(train.y) == set(whole.y), "every class stays in training"
+    for code in np.unique(chosen.y):
+        assert chosen.end[chosen.y == code].min() > train.end[train.y == code].max(), "after what is trained on"
+
+
+def test_validation_takes_recordings_where_it_can_and_says_where_not() -> None:
+    train, chosen = split_off_validation(cut((0, 20), (0, 20), (0, 20), (1, 20)), 0.25)
+    assert held(chosen) == [2] and held(train) == [0, 1, 3] and not chosen.note
+    train, chosen = split_off_validation(cut((0, 40), (1, 40)), 0.3)
+    assert held(chosen) == held(train) == [0, 1] and "on the tail of each" in chosen.note == train.note
+    train, chosen = split_off_validation(cut((0, 4), (1, 4)), 0.3)
+    assert len(train) == 2 and len(chosen) == 0

@@ -66,7 +66,7 @@ class Fleet:
         process.wait()
 
     def dies(self, name: str, seconds: float = 30.0) -> bool:
-        """Whether it has killed itself within the time."""
+        """True if the node has killed itself within the time."""
         try:
             code = self.processes[name].wait(seconds)
         except subprocess.TimeoutExpired:
@@ -76,7 +76,7 @@ class Fleet:
         return True
 
     def stands_still(self, name: str) -> bool:
-        """Whether it has stopped itself."""
+        """True if the node has stopped itself."""
         pid = self.processes[name].pid
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
 
@@ -116,7 +116,7 @@ class Fleet:
     def state(self, name: str) -> Any:
         store = Store(self.base / name / "count.db")
         try:
-            saved = store.record()
+            saved = store.load_record()
             codec = roles.assembly(ROLES[self.tier(name)], RUN).records
             return None if saved is None else codec.decode(saved).state
         finally:
@@ -125,7 +125,7 @@ class Fleet:
     def quarantined(self, name: str) -> list[tuple[str, int, str]]:
         store = Store(self.base / name / "count.db")
         try:
-            return store.quarantined()
+            return store.load_quarantine()
         finally:
             store.close()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Coder
+from edge_sdk.delivery.engine import MessageCodec
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.wire.link import Backoff
 from tests.delivery import roles
@@ -73,8 +73,8 @@ class Net:
         return self.node(name, roles.DEVICE, parent, (), given={"work": work} if work else {}, **options)
 
     @property
-    def codec(self) -> Coder:
-        """Of what the aggregator keeps."""
+    def codec(self) -> MessageCodec:
+        """Codec of what the aggregator saves."""
         return roles.assembly(roles.AGGREGATOR, Run(id="count", method="count")).records
 
     @property
@@ -83,7 +83,7 @@ class Net:
 
 
 def playing(*nodes: Runtime) -> ExitStack:
-    """All of them, in a `with`."""
+    """Run nodes on threads, in a `with`."""
     stack = ExitStack()
     for node in nodes:
         stack.enter_context(Live(node))

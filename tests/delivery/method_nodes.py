@@ -18,7 +18,7 @@ import numpy as np
 
 from edge_sdk.contract.run import Run
 from edge_sdk.live.runtime import Assembly, Runtime
-from edge_sdk.nodes.assembly import assembly, method_of, settings_of
+from edge_sdk.nodes.assembly import make_assembly, method_of, settings_of
 from edge_sdk.wire.link import Backoff
 from tests.methods.problems import TREE, envs_of
 
@@ -50,7 +50,7 @@ def nodes_of(run: Run, base: Path, broker: str, told: Callable[[int, Any], None]
         tier = "aggregator" if name == "agg" else "hospital" if name in TREE else "device"
 
         def assemble(offered: Run) -> Assembly:
-            return assembly(offered, tier, envs["aggregator" if name == "agg" else name])
+            return make_assembly(offered, tier, envs["aggregator" if name == "agg" else name])
 
         options = {"run": run, "told": told} if name == "agg" else {}
         return Runtime(

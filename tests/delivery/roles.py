@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Done:
-    """What the root tells its application after each round."""
+    """Event of the root after each round."""
 
     round: int
     devices: int

@@ -31,7 +31,7 @@ def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) ->
 
 
 def test_two_writers_of_one_file_do_not_trip_each_other_up(tmp_path: Path) -> None:
-    """As two processes would that were started in one directory."""
+    """Two processes that were started in one directory do so."""
     path = tmp_path / "ledger.json"
     with replace_file(path) as first, replace_file(path) as second:
         first.write(b"first")

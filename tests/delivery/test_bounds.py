@@ -1,4 +1,4 @@
-"""What may wait for a peer that is away: questions and answers always, notices as long and as many as is said."""
+"""Bounds of what waits for a peer that is away: questions and answers always wait, notices within limits."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sqlite3
 import threading
@@ -12,12 +13,15 @@ from random import Random
 import pytest
 
 from edge_sdk.contract.run import Run
+from edge_sdk.delivery.checksums import StoreDamaged, checksum, checksums, make_digest
 from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.files import checksum, checksums, digest
-from edge_sdk.delivery.session import Habits, Session
+from edge_sdk.delivery.database import Transaction
+from edge_sdk.delivery.habits import Habits
+from edge_sdk.delivery.outbox_table import OutboxTable
+from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import DiskError, Store
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import Desk
+from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire.frames import Chunk, Message
@@ -71,15 +75,15 @@ def test_a_full_disk_stops_a_node_until_there_is_room(
 
 
 WRITES = (
-    "commit",
-    "put",
-    "save_record",
-    "save_peer",
-    "save_received",
-    "save_sent",
-    "drop_sent",
-    "save_job",
-    "drop_job",
+    (Transaction, "commit"),
+    (Store, "put_value"),
+    (Store, "save_record"),
+    (Store, "save_peer"),
+    (Store, "save_received"),
+    (Store, "save_sent"),
+    (OutboxTable, "drop_rows"),
+    (Store, "save_job"),
+    (Store, "drop_job"),
 )
 
 
@@ -90,7 +94,7 @@ def test_a_disk_that_fails_now_and_then_anywhere_loses_nothing_and_counts_nothin
     """One write in forty, of any kind, in all three tiers; each round is whole and its sum is right."""
     monkeypatch.setattr("edge_sdk.live.membership.DISK", 0.02)
     random = Random(7)
-    disks = [Full(monkeypatch, Store, write, lambda *_: random.random() < 1 / 40) for write in WRITES]
+    disks = [Full(monkeypatch, *write, lambda *_: random.random() < 1 / 40) for write in WRITES]
     net = Net(tmp_path, quick.url, worker=worker)
     nodes = net.aggregator("h", rounds=40), net.hospital("h", "a", "b"), net.device("a", "h"), net.device("b", "h")
     with playing(*nodes):
@@ -129,13 +133,13 @@ def test_who_is_stopped_after_a_commit_that_failed_has_saved_nothing_of_it(
 def test_a_node_that_waits_for_its_disk_sleeps(
     tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, turns, turn = Full(monkeypatch, Store, "save_received"), list[Runtime](), Runtime.turn
+    disk, turns, turn = Full(monkeypatch, Store, "save_received"), list[Runtime](), Runtime.take_turn
 
     def counted(node: Runtime, patience: float) -> None:
         turns.append(node)
         turn(node, patience)
 
-    monkeypatch.setattr(Runtime, "turn", counted)
+    monkeypatch.setattr(Runtime, "take_turn", counted)
     net = Net(tmp_path, quick.url)
     aggregator, device = net.aggregator("a"), net.device("a", "agg")
     with playing(aggregator, device):
@@ -152,7 +156,7 @@ def test_a_node_that_waits_for_its_disk_sleeps(
 def test_a_run_that_comes_while_the_disk_is_full_is_taken_up_later(
     tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = Full(monkeypatch, Desk, "open", lambda desk, run: desk.directory.name == "a")
+    disk = Full(monkeypatch, NodeDirectory, "open_store", lambda files, run: files.directory.name == "a")
     disk.full.set()
     net = Net(tmp_path, quick.url)
     device = net.device("a", "agg")
@@ -163,15 +167,42 @@ def test_a_run_that_comes_while_the_disk_is_full_is_taken_up_later(
         eventually(lambda: net.rounds == 3)
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE, errno.EIO])
+def test_an_event_that_the_application_cannot_save_is_told_again(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The application writes a model or a line of metrics. It is not lost, and nothing overtakes it."""
+    monkeypatch.setattr("edge_sdk.delivery.events.RETRY", 0.05)
+    net, full = Net(tmp_path, quick.url), threading.Event()
+    heard = list[int]()
+
+    def save(number: int, done: roles.Done) -> None:
+        if full.is_set():
+            raise OSError(code, "no room")
+        heard.append(done.round)
+
+    aggregator = net.aggregator("a")
+    aggregator.told = save
+    with playing(aggregator, net.device("a", "agg")):
+        eventually(lambda: len(heard) >= 3)
+        full.set()
+        eventually(lambda: aggregator.counters["told_failed"] >= 3)
+        reached = aggregator.node.record.state.round
+        eventually(lambda: aggregator.node.record.state.round >= reached + 3)  # the run goes on meanwhile
+        full.clear()
+        eventually(lambda: heard[-1] >= reached + 3)
+    assert heard == list(range(1, len(heard) + 1))
+
+
 def test_a_store_that_cannot_be_written_is_not_called_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for code, expected in ((sqlite3.SQLITE_FULL, DiskError), (sqlite3.SQLITE_NOTADB, UsageError)):
+    for code, expected in ((sqlite3.SQLITE_FULL, DiskError), (sqlite3.SQLITE_NOTADB, StoreDamaged)):
         error = sqlite3.OperationalError("no")
         error.sqlite_errorcode = code
 
-        def prepare(store: Store, durability: str, error: Exception = error) -> None:
+        def prepare(*_: object, error: Exception = error) -> None:
             raise error
 
-        monkeypatch.setattr(Store, "prepare", prepare)
+        monkeypatch.setattr("edge_sdk.delivery.database.prepare_database", prepare)
         with pytest.raises(expected):
             Store(tmp_path / "count.db")
 
@@ -202,16 +233,16 @@ def session(tmp_path: Path) -> Iterator[Session]:
     store, log = Store(tmp_path / "count.db"), logging.getLogger("test")
     habits = Habits(worker=True, wait_for=99)
     found = Session("root", None, RUN, AGGREGATOR, store, habits, Counters(), lambda *_: None, lambda: None, log)
-    found.meet("a", 7)
+    found.meet_peer("a", 7)
     yield found
     found.close(1.0)
 
 
 def in_pieces(body: bytes, epoch: int) -> list[Chunk]:
     size = len(body) // 2
-    sums, pieces = checksums(body, size), (body[:size], body[size:])
+    whole, pieces = make_digest(checksums(body, size)), (body[:size], body[size:])
     return [
-        Chunk(RUN.id, "a", epoch, 1, 1, (), 1, False, len(body), size, digest(sums), i, checksum(piece), False, piece)
+        Chunk(RUN.id, "a", epoch, 1, 1, (), 1, False, len(body), size, whole, i, checksum(piece), False, piece)
         for i, piece in enumerate(pieces)
     ]
 
@@ -222,9 +253,9 @@ def test_a_message_of_a_new_disk_does_not_get_the_file_of_one_of_the_old_disk(se
         session.take_piece(piece)
     files = session.store.files.directory
     assert len(list(files.iterdir())) == 1
-    session.meet("a", 8)
+    session.meet_peer("a", 8)
     assert not list(files.iterdir())
-    assert session.take(Message(RUN.id, "a", 8, 1, 1, (), 1, False, b"small")) == "new"
+    assert session.take_message(Message(RUN.id, "a", 8, 1, 1, (), 1, False, b"small")) == "new"
     session.commit(1000.0)
-    (job,) = session.store.jobs()
+    (job,) = session.store.load_jobs()
     assert bytes(job.body) == b"small" and job.file is None

@@ -51,9 +51,9 @@ def test_the_counting_run_goes_on_with_everything_counted_once(tmp_path: Path, q
 def messages_to_send(path: Path) -> int:
     store = Store(path)
     try:
-        for sent in store.outbox():
-            assert len(store.body(sent.seq)) == sent.size > 0
-        return len(store.outbox())
+        for sent in store.outbox.load_rows():
+            assert len(store.outbox.load_body(sent.seq)) == sent.size > 0
+        return len(store.outbox.load_rows())
     finally:
         store.close()
 
@@ -85,7 +85,7 @@ def read_records(base: Path, name: str) -> None:
     for node in ("agg", *TREE, *DEVICES):
         tier = "aggregator" if node == "agg" else "hospital" if node in TREE else "device"
         store = Store(base / node / f"{run.id}.db")
-        saved = store.record()
+        saved = store.load_record()
         store.close()
         assert saved is not None
         layout = envs["aggregator" if node == "agg" else node].layout

@@ -10,7 +10,8 @@ import pytest
 
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.session import KEPT, Habits, Session
+from edge_sdk.delivery.habits import Habits
+from edge_sdk.delivery.session import STAY_OPEN, Session
 from edge_sdk.delivery.store import Store
 from edge_sdk.wire.frames import Message
 from tests.delivery import roles
@@ -41,7 +42,7 @@ def session(tmp_path: Path) -> Session:
     """Has asked the first question."""
     found = opened(tmp_path)
     for child in CHILDREN:
-        found.meet(child, 7)
+        found.meet_peer(child, 7)
     found.commit(NOW)
     assert found.node.record.below.owed.keys() == set(CHILDREN)
     assert not found.store.db.in_transaction, "a question may leave as soon as somebody comes"
@@ -50,28 +51,28 @@ def session(tmp_path: Path) -> Session:
 
 def heard(session: Session, *children: str, now: float = NOW) -> None:
     for child in children:
-        assert session.take(answer(child)) == "new"
+        assert session.take_message(answer(child)) == "new"
     session.commit(now)
 
 
 def restarted(session: Session, tmp_path: Path) -> Session:
-    """As after a kill -9: what was not committed is gone."""
+    """The session after a kill -9: what was not committed is gone."""
     session.store.close()
     return opened(tmp_path)
 
 
 def test_an_answer_waits_for_the_others_unsaved_and_unacknowledged(session: Session, tmp_path: Path) -> None:
     heard(session, "a")
-    assert not session.acks and session.store.db.in_transaction and session.timer(NOW) < 2 * KEPT
+    assert not session.acks and session.store.db.in_transaction and session.get_timer(NOW) < 2 * STAY_OPEN
     again = restarted(session, tmp_path)
-    assert again.node.record.below.owed.keys() == set(CHILDREN) and again.take(answer("a")) == "new"
+    assert again.node.record.below.owed.keys() == set(CHILDREN) and again.take_message(answer("a")) == "new"
 
 
 def test_its_repetition_is_not_acknowledged_before_it_is_saved(session: Session) -> None:
     heard(session, "a")
-    assert session.take(answer("a")) == "duplicate" and not session.acks
-    session.commit(NOW + KEPT)
-    assert session.take(answer("a")) == "duplicate" and session.acks.keys() == {"a"}
+    assert session.take_message(answer("a")) == "duplicate" and not session.acks
+    session.commit(NOW + STAY_OPEN)
+    assert session.take_message(answer("a")) == "duplicate" and session.acks.keys() == {"a"}
 
 
 def test_the_last_answer_ends_the_waiting(session: Session, tmp_path: Path) -> None:
@@ -79,13 +80,13 @@ def test_the_last_answer_ends_the_waiting(session: Session, tmp_path: Path) -> N
         heard(session, child)
     assert session.acks.keys() == set(CHILDREN) and not session.store.db.in_transaction
     again = restarted(session, tmp_path)
-    assert again.node.record.state.round == 2 and again.take(answer("a")) == "duplicate"
+    assert again.node.record.state.round == 2 and again.take_message(answer("a")) == "duplicate"
 
 
 def test_time_ends_it_too(session: Session, tmp_path: Path) -> None:
     heard(session, "a")
-    heard(session, "b", now=NOW + KEPT / 2)
-    session.commit(NOW + KEPT)
+    heard(session, "b", now=NOW + STAY_OPEN / 2)
+    session.commit(NOW + STAY_OPEN)
     assert session.acks.keys() == {"a", "b"}
     again = restarted(session, tmp_path)
     assert again.node.record.below.owed.keys() == {"c"} and again.node.record.state.devices == 2
@@ -93,14 +94,14 @@ def test_time_ends_it_too(session: Session, tmp_path: Path) -> None:
 
 def test_a_child_with_another_disk_ends_it_first(session: Session, tmp_path: Path) -> None:
     heard(session, "a")
-    session.meet("b", 8)
+    session.meet_peer("b", 8)
     assert session.acks.keys() == {"a"}
     again = restarted(session, tmp_path)
-    assert again.node.record.below.owed.keys() == {"b", "c"} and again.take(answer("a")) == "duplicate"
+    assert again.node.record.below.owed.keys() == {"b", "c"} and again.take_message(answer("a")) == "duplicate"
 
 
 def test_so_does_the_end(session: Session, tmp_path: Path) -> None:
     heard(session, "a")
     session.close(1.0)
     again = opened(tmp_path)
-    assert again.node.record.below.owed.keys() == {"b", "c"} and again.take(answer("a")) == "duplicate"
+    assert again.node.record.below.owed.keys() == {"b", "c"} and again.take_message(answer("a")) == "duplicate"

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.delivery.store import RESERVED, SOON, Sent, Store
-from edge_sdk.wire.mqtt import VOUCHED, Connection, broker_at
+from edge_sdk.delivery.outbox_table import OutboxRow
+from edge_sdk.delivery.store import RESERVED, SOON, Store
+from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.mqtt import VOUCHED, Connection
 from edge_sdk.wire.stream import SMALL
 
 
-def sent(seq: int, size: int) -> Sent:
-    return Sent(seq, seq, False, ("parent",), frozenset(["parent"]), size=size)
+def sent(seq: int, size: int) -> OutboxRow:
+    return OutboxRow(seq, seq, False, ("parent",), frozenset(["parent"]), size=size)
 
 
 def body(seq: int, size: int = 10_000) -> bytes:
@@ -24,13 +26,13 @@ def test_a_message_takes_the_row_of_one_that_is_done_with(tmp_path: Path) -> Non
     store = Store(tmp_path / "a.db")
     for seq in range(1, 30):
         with store.transaction():
-            store.drop_sent([seq - 1])
+            store.outbox.drop_rows([seq - 1])
             store.save_sent(sent(seq, 10_000), body(seq))
     assert store.db.execute("select count(*), max(slot) from outbox").fetchone() == (1, 1)
     store.close()
     again = Store(tmp_path / "a.db")
-    assert [(s.seq, s.number, s.size) for s in again.outbox()] == [(29, 29, 10_000)]
-    assert again.body(29) == body(29)
+    assert [(s.seq, s.number, s.size) for s in again.outbox.load_rows()] == [(29, 29, 10_000)]
+    assert again.outbox.load_body(29) == body(29)
 
 
 def test_what_is_done_with_does_not_come_back(tmp_path: Path) -> None:
@@ -39,9 +41,9 @@ def test_what_is_done_with_does_not_come_back(tmp_path: Path) -> None:
         for seq in (1, 2, 3):
             store.save_sent(sent(seq, 10_000), body(seq))
     with store.transaction():
-        store.drop_sent([1, 3])
+        store.outbox.drop_rows([1, 3])
     store.close()
-    assert [s.seq for s in Store(tmp_path / "a.db").outbox()] == [2]
+    assert [s.seq for s in Store(tmp_path / "a.db").outbox.load_rows()] == [2]
 
 
 def test_a_row_that_was_not_written_over_after_all_is_as_it_was(tmp_path: Path) -> None:
@@ -49,24 +51,24 @@ def test_a_row_that_was_not_written_over_after_all_is_as_it_was(tmp_path: Path) 
     with store.transaction():
         store.save_sent(sent(1, 10_000), body(1))
     with pytest.raises(RuntimeError), store.transaction():
-        store.drop_sent([1])
+        store.outbox.drop_rows([1])
         store.save_sent(sent(2, 10_000), body(2))
         raise RuntimeError
     store.close()
     again = Store(tmp_path / "a.db")
-    assert [s.seq for s in again.outbox()] == [1] and again.body(1) == body(1)
+    assert [s.seq for s in again.outbox.load_rows()] == [1] and again.outbox.load_body(1) == body(1)
 
 
 @pytest.mark.parametrize("count", [1, RESERVED, 3 * RESERVED + 5])
 def test_no_number_is_used_twice(tmp_path: Path, count: int) -> None:
     store = Store(tmp_path / "a.db")
-    first = store.next_seq()
+    first = store.load_next_seq()
     for seq in range(first, first + count):
         with store.transaction():
             store.save_sent(sent(seq, 10), body(seq, 10))
-            store.drop_sent([seq])
+            store.outbox.drop_rows([seq])
     store.close()
-    assert first + count <= Store(tmp_path / "a.db").next_seq() <= first + count + RESERVED
+    assert first + count <= Store(tmp_path / "a.db").load_next_seq() <= first + count + RESERVED
 
 
 def test_an_idle_node_brings_its_log_home(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_an_idle_node_brings_its_log_home(tmp_path: Path) -> None:
     with store.transaction():
         store.save_sent(sent(1, SOON), body(1, SOON))
     assert (tmp_path / "a.db").stat().st_size < SOON
-    store.rest()
+    store.checkpoint()
     assert (tmp_path / "a.db").stat().st_size > SOON
 
 
@@ -82,15 +84,15 @@ def test_one_acknowledged_publish_speaks_for_those_soon_after(monkeypatch: pytes
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     connection = Connection(broker_at("mqtt://127.0.0.1"), "a", [])
-    assert not connection.light, "the first tells whether the link works"
+    assert not connection.is_light, "the first tells whether the link works"
     connection.vouched = now
-    assert connection.light
-    connection.stream = connection.client.over(ClosedSocket())  # type: ignore[arg-type]
+    assert connection.is_light
+    connection.stream = connection.client.wrap_socket(ClosedSocket())  # type: ignore[arg-type]
     connection.stream.out += bytes(SMALL)
-    assert not connection.light, "where the link is full, the broker says what it has room for"
+    assert not connection.is_light, "where the link is full, the broker says what it has room for"
     connection.stream.out.clear()
     now += VOUCHED
-    assert not connection.light
+    assert not connection.is_light
 
 
 class ClosedSocket:

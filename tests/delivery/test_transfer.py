@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.delivery.files import Files, checksum, checksums, digest
-from edge_sdk.delivery.outbox import Out
-from edge_sdk.delivery.transfer import STALL, Receiver, Sender
+from edge_sdk.delivery.checksums import checksum, checksums, make_digest
+from edge_sdk.delivery.files import Files
+from edge_sdk.delivery.incoming_transfers import IncomingTransfers
+from edge_sdk.delivery.outbox import OutboxMessage
+from edge_sdk.delivery.outgoing_transfers import STALL, OutgoingTransfers
 from edge_sdk.replay.broker import LocalBroker
-from edge_sdk.wire.frames import Chunk, Held, Offer
+from edge_sdk.wire.frames import Chunk, ChunkReport, Offer
 from edge_sdk.wire.topics import ALL
 from hardware.bad_link import Proxy
 from tests.delivery.fleet import Fleet, eventually
@@ -22,11 +24,11 @@ from tests.delivery.live import Net, playing
 CHUNK = 16384
 BODY = random.Random(3).randbytes(10 * CHUNK + 77)
 COUNT = 11
-DIGEST = digest(checksums(BODY, CHUNK))
+DIGEST = make_digest(checksums(BODY, CHUNK))
 
 
-def big(members: tuple[str, ...]) -> Out:
-    return Out(1, 1, True, members, BODY, set(members), CHUNK, DIGEST)
+def big(members: tuple[str, ...]) -> OutboxMessage:
+    return OutboxMessage(1, 1, True, members, BODY, set(members), CHUNK, DIGEST)
 
 
 def chunk_of(i: int, body: bytes = BODY, report: bool = True) -> Chunk:
@@ -41,12 +43,12 @@ def offer() -> Offer:
 
 def test_chunks_in_any_order_and_twice_are_the_body(tmp_path: Path) -> None:
     files = Files(tmp_path / "bodies", sync=False)
-    receiver = Receiver(files)
+    receiver = IncomingTransfers(files)
     order = [*range(COUNT), *range(COUNT)]
     random.Random(1).shuffle(order)
     names = []
     for i in order:
-        _, name = receiver.take(chunk_of(i))
+        _, name = receiver.take_piece(chunk_of(i))
         if name:
             names.append(name)
             break
@@ -55,16 +57,16 @@ def test_chunks_in_any_order_and_twice_are_the_body(tmp_path: Path) -> None:
 
 def test_a_receiver_that_died_knows_what_it_has(tmp_path: Path) -> None:
     files = Files(tmp_path / "bodies", sync=False)
-    first = Receiver(files)
+    first = IncomingTransfers(files)
     for i in (0, 3, 10):
-        first.take(chunk_of(i))
+        first.take_piece(chunk_of(i))
     (path,) = (tmp_path / "bodies").iterdir()
     torn = bytearray(path.read_bytes())
     torn[3 * CHUNK + 5] ^= 1  # chunk 3 did not reach the disk
     path.write_bytes(torn)
-    second = Receiver(files)
-    assert second.take(offer()) == ("offer", None)
-    ((to, held),) = second.held()
+    second = IncomingTransfers(files)
+    assert second.take_piece(offer()) == ("offer", None)
+    ((to, held),) = second.take_reports()
     assert (to, int.from_bytes(held.bitmap, "little"), held.nonce) == ("a", 1 << 0 | 1 << 10, 99)
     first.close()
     second.close()
@@ -73,63 +75,63 @@ def test_a_receiver_that_died_knows_what_it_has(tmp_path: Path) -> None:
 def test_an_offer_alone_completes_a_body_whose_chunks_are_all_there(tmp_path: Path) -> None:
     """The receiver was killed between the last chunk and the commit."""
     files = Files(tmp_path / "bodies", sync=False)
-    part = files.part("a.5.1", len(BODY), CHUNK)
+    part = files.open_partial("a.5.1", len(BODY), CHUNK)
     for i in range(COUNT):
         piece = chunk_of(i)
-        assert part.put(i, piece.body, piece.crc) == "new"
+        assert part.put_chunk(i, piece.body, piece.crc) == "new"
     part.close()
-    verdict, name = Receiver(files).take(offer())
+    verdict, name = IncomingTransfers(files).take_piece(offer())
     assert verdict == "offer" and name and bytes(files.read(name)) == BODY
 
 
 def test_a_wrong_chunk_is_refused_and_a_wrong_whole_is_thrown_away(tmp_path: Path) -> None:
     files = Files(tmp_path / "bodies", sync=False)
-    receiver = Receiver(files)
+    receiver = IncomingTransfers(files)
     f = chunk_of(0)
     wrong = Chunk(*[getattr(f, n) for n in list(f.__dataclass_fields__)[:-1]], body=b"x" * CHUNK)
-    assert receiver.take(wrong) == ("broken", None)
+    assert receiver.take_piece(wrong) == ("broken", None)
     garbled = bytes(CHUNK) + BODY[CHUNK:]
-    verdicts = [receiver.take(chunk_of(i, garbled)) for i in range(COUNT)]
+    verdicts = [receiver.take_piece(chunk_of(i, garbled)) for i in range(COUNT)]
     assert verdicts[-1] == ("broken", None) and not list((tmp_path / "bodies").iterdir())
-    ((_, held),) = receiver.held()
+    ((_, held),) = receiver.take_reports()
     assert int.from_bytes(held.bitmap, "little") == 0
 
 
 def test_an_old_answer_to_an_offer_starts_nothing() -> None:
-    sender, out = Sender(), big(("b",))
+    sender, out = OutgoingTransfers(), big(("b",))
     out.fresh = False
-    sender.begin(out, "b", ["b"], 0.0)
-    sender.begin(out, "b", ["b"], 1.0)
+    sender.begin_body(out, "b", ["b"], 0.0)
+    sender.begin_body(out, "b", ["b"], 1.0)
     (_, _, old), (_, _, new) = sender.questions
-    sender.reported("b", Held("a", 5, 1, b"", old), 1.0)
-    assert list(sender.pieces(1.0)) == []
-    sender.reported("b", Held("a", 5, 1, b"\xff", new), 1.0)
-    assert [i for _, _, i, _ in sender.pieces(1.0)] == [8, 9, 10]
+    sender.note_report("b", ChunkReport("a", 5, 1, b"", old), 1.0)
+    assert list(sender.next_pieces(1.0)) == []
+    sender.note_report("b", ChunkReport("a", 5, 1, b"\xff", new), 1.0)
+    assert [i for _, _, i, _ in sender.next_pieces(1.0)] == [8, 9, 10]
 
 
 def test_who_is_slow_leaves_the_group() -> None:
-    sender, out = Sender(), big(("b", "c"))
-    sender.begin(out, ALL, ["b", "c"], 0.0)
-    sent = [i for _, _, i, _ in sender.pieces(0.0)]
+    sender, out = OutgoingTransfers(), big(("b", "c"))
+    sender.begin_body(out, ALL, ["b", "c"], 0.0)
+    sent = [i for _, _, i, _ in sender.next_pieces(0.0)]
     assert sent == list(range(8))
-    sender.reported("b", Held("a", 5, 1, b"\xff", 0), STALL)
-    assert list(sender.pieces(STALL)) == []  # c has nothing, and the window is full
-    sender.evict(STALL + 0.5)
+    sender.note_report("b", ChunkReport("a", 5, 1, b"\xff", 0), STALL)
+    assert list(sender.next_pieces(STALL)) == []  # c has nothing, and the window is full
+    sender.evict_slow(STALL + 0.5)
     assert [(dst, nonce > 0) for _, dst, nonce in sender.questions] == [("c", True)]
-    sender.reported("b", Held("a", 5, 1, b"\xff", 0), STALL + 0.5)
-    assert [(dst, i) for _, dst, i, _ in sender.pieces(STALL + 0.5)] == [(ALL, 8), (ALL, 9), (ALL, 10)]
+    sender.note_report("b", ChunkReport("a", 5, 1, b"\xff", 0), STALL + 0.5)
+    assert [(dst, i) for _, dst, i, _ in sender.next_pieces(STALL + 0.5)] == [(ALL, 8), (ALL, 9), (ALL, 10)]
     nonce = sender.questions[0][2]
-    sender.reported("c", Held("a", 5, 1, b"\x01", nonce), STALL + 1)
-    assert [(dst, i) for _, dst, i, _ in sender.pieces(STALL + 1)] == [("c", i) for i in range(1, 9)]
+    sender.note_report("c", ChunkReport("a", 5, 1, b"\x01", nonce), STALL + 1)
+    assert [(dst, i) for _, dst, i, _ in sender.next_pieces(STALL + 1)] == [("c", i) for i in range(1, 9)]
 
 
 def test_the_window_follows_the_link() -> None:
     lane_of = {}
     for took in (0.01, 2.0):
-        sender, out = Sender(), big(("b",))
-        sender.begin(out, "b", ["b"], 0.0)
-        assert deque(sender.pieces(0.0))
-        sender.reported("b", Held("a", 5, 1, b"\x0f", 0), took)
+        sender, out = OutgoingTransfers(), big(("b",))
+        sender.begin_body(out, "b", ["b"], 0.0)
+        assert deque(sender.next_pieces(0.0))
+        sender.note_report("b", ChunkReport("a", 5, 1, b"\x0f", 0), took)
         lane_of[took] = sender.bodies[1].lanes["b"].window
     assert lane_of[0.01] > 8 > lane_of[2.0] >= 2
 

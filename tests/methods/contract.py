@@ -18,7 +18,7 @@ from math import inf
 
 import numpy as np
 
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP, Method, Role
 from edge_sdk.methods.shared.evaluation import Progress
 from edge_sdk.wire.codec.codec import Codec
@@ -48,10 +48,10 @@ def run(method, settings, **more):
 
 def outcome(played) -> dict[str, bytes]:
     """Node -> its final state and what it told its application."""
-    net, trace = played
+    net, transcript = played
     names = ("aggregator", *TREE, *DEVICES)
     return {
-        n: fingerprint([net.nodes[n].record.state, sorted(fingerprint(m) for who, m in trace.told if who == n)])
+        n: fingerprint([net.nodes[n].record.state, sorted(fingerprint(m) for who, m in transcript.told if who == n)])
         for n in names
     }
 
@@ -121,15 +121,15 @@ def only_declared_messages(method, settings):
 
 
 def duplicates_change_nothing(method, settings):
-    once = outcome(run(method, settings, weather=Weather(repeat=0.0)))
-    twice = run(method, settings, weather=Weather(repeat=1.0))
+    once = outcome(run(method, settings, faults=NetworkFaults(repeat=0.0)))
+    twice = run(method, settings, faults=NetworkFaults(repeat=1.0))
     assert twice[1].refused and outcome(twice) == once, "a duplicate changed something"
 
 
 def late_answers_change_nothing(method, settings):
     def played(delay):
         slow = {("d1", 2): delay, ("h1", 3): delay}
-        return run(method, settings, weather=Weather(slow=slow), policies=HASTY)
+        return run(method, settings, faults=NetworkFaults(slow=slow), policies=HASTY)
 
     late, never = played(60.0), played(1e6)
     assert any(sender == "d1" for _, sender, _ in late[1].refused)
@@ -165,20 +165,20 @@ def recorded_hospital_calls(method, settings):
 
         return call
 
-    run(around(method, wrap), settings, weather=Weather(repeat=0.0))
+    run(around(method, wrap), settings, faults=NetworkFaults(repeat=0.0))
     return seen
 
 
 def a_silent_device_does_not_stall(method, settings):
-    _, trace = run(method, settings, weather=Weather(away={"d5": [(0, inf)]}), policies=HASTY)
-    rounds = [m.round for m in told(trace, Progress)]
+    _, transcript = run(method, settings, faults=NetworkFaults(away={"d5": [(0, inf)]}), policies=HASTY)
+    rounds = [m.round for m in told(transcript, Progress)]
     assert rounds == list(range(1, ROUNDS + 1)), f"{len(rounds)} of {ROUNDS} rounds with a silent device"
 
 
 def order_does_not_matter(method, settings):
     """Delays in between, so that every seed has another order of arrival."""
-    played = [run(method, settings, policies=PATIENT, seed=s, weather=Weather(delay=(0.1, 9.0))) for s in range(4)]
-    orders = {tuple(c.children) for _, trace in played for c in trace.closed["h0"]}
+    played = [run(method, settings, policies=PATIENT, seed=s, faults=NetworkFaults(delay=(0.1, 9.0))) for s in range(4)]
+    orders = {tuple(c.children) for _, transcript in played for c in transcript.closed["h0"]}
     assert len(orders) > 2
     assert len({tuple(outcome(p).items()) for p in played}) == 1, "the order of arrival changes the result"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.loopback import Loopback, Trace, Weather
-from edge_sdk.contract.method import Method, NodeEnv
+from edge_sdk.contract.loopback import Loopback, NetworkFaults, Transcript
+from edge_sdk.contract.method import Labelled, Method, NodeEnv
 from edge_sdk.contract.round import Policy
 from edge_sdk.methods.shared.evaluation import Watched
 from tests.methods.fedal import logit_problems
@@ -22,7 +22,8 @@ SEED = 7
 
 PATIENT = {"aggregator": Policy(quorum=1)}
 HASTY = {"aggregator": Policy(quorum=1, deadline=9.0), "hospital": Policy(deadline=4.0)}
-LOSSY = Weather(drop=0.15, slow={("d1", 4): 30.0, ("h1", 6): 40.0}, away={"d0": [(20, 90)], "h2": [(50, 70)]})
+USUAL = NetworkFaults()  # messages are reordered and repeated, none is lost
+LOSSY = NetworkFaults(drop=0.15, slow={("d1", 4): 30.0, ("h1", 6): 40.0}, away={"d0": [(20, 90)], "h2": [(50, 70)]})
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class LeastSquares:
         correct = int((np.abs(self.a @ theta - self.b) < 1).sum())
         return {"samples": len(self.b), "correct": correct, "loss": self(theta)[0] * len(self.b)}
 
+    def labelled(self, every):
+        """Every so many of its rows with a sign to guess: class 1 where b is above zero."""
+        a, b = self.a[::every], self.b[::every]
+        return Labelled((b > 0).astype(np.int64), lambda theta: np.stack([np.zeros(len(b)), a @ theta], 1))
+
 
 def least_squares(seed=0, n=LAYOUT.size, rows=60):
     """Device -> its problem; all of different sizes, none a multiple of a batch."""
@@ -60,7 +66,8 @@ def envs_of(method: Method, settings, rounds: int, dtype=np.float64, **given) ->
     envs = {"aggregator": method.env(**common, sizes=SIZES)}
     envs |= {h: method.env(**common, sizes=dict.fromkeys(devices, 1)) for h, devices in TREE.items()}
     for d, problem in PROBLEMS.items():
-        envs[d] = method.env(**common, grad_fn=problem, samples=len(problem.b), score=problem.score)
+        own = dict(validation=problem.labelled(3), held_out=problem.labelled(2), own_classes=(0, 1))
+        envs[d] = method.env(**common, grad_fn=problem, samples=len(problem.b), score=problem.score, **own)
     if hasattr(method.env, "companions"):
         return logit_problems.with_companions(envs)
     if hasattr(method.env, "public"):
@@ -68,10 +75,10 @@ def envs_of(method: Method, settings, rounds: int, dtype=np.float64, **given) ->
     return split_problems.with_split(envs) if hasattr(method.env, "split") else envs
 
 
-def play(method, settings, rounds, *, weather=Weather(), policies=PATIENT, seed=0, tree=TREE, envs=None, **more):  # noqa: B008
+def play(method, settings, rounds, *, faults=USUAL, policies=PATIENT, seed=0, tree=TREE, envs=None, **more):
     """(network, trace) of a run."""
     envs = envs_of(method, settings, rounds) if envs is None else envs
-    net = Loopback(method, tree, envs, policies, seed, weather, **more)
+    net = Loopback(method, tree, envs, policies, seed, faults, **more)
     return net, net.run()
 
 
@@ -81,8 +88,8 @@ def state(net: Loopback, name: str):
     return s.inner if isinstance(s, Watched) else s
 
 
-def told(trace: Trace, kind: type, who="aggregator") -> list:
-    return [m for name, m in trace.told if isinstance(m, kind) and name == who]
+def told(transcript: Transcript, kind: type, who="aggregator") -> list:
+    return [m for name, m in transcript.told if isinstance(m, kind) and name == who]
 
 
 def without_scores(envs: dict[str, NodeEnv]) -> dict[str, NodeEnv]:
@@ -91,17 +98,17 @@ def without_scores(envs: dict[str, NodeEnv]) -> dict[str, NodeEnv]:
 
 # Readers of a trace, for methods in which a hospital closes once per question of the aggregator. Round r of the
 # aggregator is its question r + 1.
-def devices_counted(trace: Trace) -> list[list[str]]:
+def devices_counted(transcript: Transcript) -> list[list[str]]:
     """Aggregator round -> the devices in what it closed with."""
-    part = {(h, c.above - 1): c.children for h in TREE for c in trace.closed.get(h, [])}
-    return [sorted(d for h in c.children for d in part[h, r]) for r, c in enumerate(trace.closed["aggregator"])]
+    part = {(h, c.above - 1): c.children for h in TREE for c in transcript.closed.get(h, [])}
+    return [sorted(d for h in c.children for d in part[h, r]) for r, c in enumerate(transcript.closed["aggregator"])]
 
 
-def devices_that_ran(trace: Trace) -> list[list[str]]:
+def devices_that_ran(transcript: Transcript) -> list[list[str]]:
     """Aggregator round -> the devices whose question arrived, whatever became of the answer."""
-    rounds = [set() for _ in trace.closed["aggregator"]]
+    rounds = [set() for _ in transcript.closed["aggregator"]]
     parent = {d: h for h, devices in TREE.items() for d in devices}
     for d in DEVICES:
-        for number in trace.ran.get(d, []):
-            rounds[trace.asked[parent[d]][number] - 1].add(d)
+        for number in transcript.ran.get(d, []):
+            rounds[transcript.asked[parent[d]][number] - 1].add(d)
     return [sorted(s) for s in rounds]

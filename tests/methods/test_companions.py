@@ -6,24 +6,19 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import fedslr_consensus
-from edge_sdk.methods.companions import method as companions
-from edge_sdk.methods.companions.method import (
-    FEDSLR_B_FEDAL,
-    FEDSLR_FEDAL,
-    Both,
-    ConsensusSettings,
-    Settings,
-    SharedModel,
-)
+from edge_sdk.methods.companions import device as companions_device
+from edge_sdk.methods.companions.messages import Both, SharedModel
+from edge_sdk.methods.companions.method import FEDSLR_B_FEDAL, FEDSLR_FEDAL
+from edge_sdk.methods.companions.settings import ConsensusSettings, Settings
 from edge_sdk.methods.fedal import distillation
-from edge_sdk.methods.fedal import method as fedal
+from edge_sdk.methods.fedal import equations as fedal_equations
 from edge_sdk.methods.fedal import settings as fedal_settings
-from edge_sdk.methods.fedal.messages import Outputs, Parcel, Settled
-from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedal.messages import HospitalLogits, Outputs, Settled
+from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
@@ -31,8 +26,10 @@ from edge_sdk.methods.shared.reports import Progress
 from tests.methods.fedal.logit_problems import CLASSES, COMPANIONS, PUBLIC, Net
 from tests.methods.problems import DEVICES, LAYOUT, SEED, SIZES, THETA0, TREE, envs_of, play, state
 
-SHARED = fedslr.Settings(eta_g=0.5, eta_l=0.1, decay=0.98, lam=0.3, mu=0.2, weight_decay=0.0, batch=0, local_epochs=5)
-OUTPUTS = fedal.Settings(tau=2, eta_l=0.02, batch=16, public_batch=8, al=0.5, widths=(6,), eta_d=1e-2)
+SHARED = fedslr_settings.Settings(
+    eta_g=0.5, eta_l=0.1, decay=0.98, lam=0.3, mu=0.2, weight_decay=0.0, batch=0, local_epochs=5
+)
+OUTPUTS = fedal_settings.Settings(tau=2, eta_l=0.02, batch=16, public_batch=8, al=0.5, widths=(6,), eta_d=1e-2)
 SETTINGS = Settings(shared=SHARED, outputs=OUTPUTS, into=0.2)
 APART = {d for devices in COMPANIONS.values() for d in devices}
 OURS = {h: tuple(d for d in devices if d not in APART) for h, devices in TREE.items()}
@@ -72,13 +69,13 @@ def one_close(settings, smooth_grad=None):
         ours, n = len(OURS[h]), len(COMPANIONS.get(h, ()))
         total = ours * (THETA0 + 0.3 * rng.normal(size=LAYOUT.size))
         logits = rng.normal(size=(n, OUTPUTS.public_batch, CLASSES))
-        outputs = Parcel(tuple(range(n)), logits) if n else None
+        outputs = HospitalLogits(tuple(range(n)), logits) if n else None
         s, _ = FEDSLR_FEDAL.aggregator.receive(env, s, h, Both(Sum(total, float(ours), ours), outputs))
     return env, s, *FEDSLR_FEDAL.aggregator.close(env, s)
 
 
 PLAIN = fedal_settings.Env(seed=SEED, settings=OUTPUTS, public=Net((2,)).inputs(PUBLIC))
-ROWS = fedal.public_rows(PLAIN, 0, 0)
+ROWS = fedal_equations.draw_public_rows(PLAIN, 0, 0)
 
 
 def logits_of_w(w):
@@ -154,13 +151,15 @@ def test_consensus_between_hospitals_goes_on_while_one_is_slow(seed):
     )
     settings = ConsensusSettings(shared=shared, outputs=OUTPUTS, into=0.2)
     policies = FEDSLR_B_FEDAL.policies(settings, SIZES, np.inf, np.inf, 0)
-    net, trace = play(FEDSLR_B_FEDAL, settings, 20, weather=Weather(work={"d3": 7.0}), policies=policies, seed=seed)
-    members = [sorted(c.children) for c in trace.closed["aggregator"]]
+    net, transcript = play(
+        FEDSLR_B_FEDAL, settings, 20, faults=NetworkFaults(work={"d3": 7.0}), policies=policies, seed=seed
+    )
+    members = [sorted(c.children) for c in transcript.closed["aggregator"]]
     assert len(members) == 20 and len({tuple(m) for m in members}) > 1
-    late = [c for c in trace.closed["aggregator"] if "h1" in c.children]
+    late = [c for c in transcript.closed["aggregator"] if "h1" in c.children]
     assert late  # it joins, and what its companion says of an exchange that is over is not counted
     assert np.isfinite(model(net)).all()
-    for c in trace.closed["aggregator"]:
+    for c in transcript.closed["aggregator"]:
         assert set(c.state.outputs.parcels) <= set(TREE)
 
 
@@ -168,37 +167,37 @@ def test_an_answer_to_an_exchange_that_is_over_is_not_counted():
     env, before, _, _ = one_close(SETTINGS)
     stale = replace(before, outputs=replace(before.outputs, parcels={}), exchanges={"h0": (0, 7, "logits")})
     logits = np.zeros((1, OUTPUTS.public_batch, CLASSES))
-    after, _ = FEDSLR_FEDAL.aggregator.receive(env, stale, "h0", Both(None, Parcel((0,), logits)))
+    after, _ = FEDSLR_FEDAL.aggregator.receive(env, stale, "h0", Both(None, HospitalLogits((0,), logits)))
     assert after.outputs.parcels == {}
 
 
 def test_no_parameter_of_a_companion_leaves_it():
-    _, trace = play(FEDSLR_FEDAL, SETTINGS, 12)
-    said = {type(m) for sender, _, m in trace.crossed if sender in APART}
+    _, transcript = play(FEDSLR_FEDAL, SETTINGS, 12)
+    said = {type(m) for sender, _, m in transcript.crossed if sender in APART}
     assert said <= {Outputs, Settled, Nobody}
-    up = [m.outputs for sender, to, m in trace.crossed if sender in TREE and to == "aggregator"]
-    assert {type(m) for m in up} <= {Parcel, Settled, Nobody, type(None)}
+    up = [m.outputs for sender, to, m in transcript.crossed if sender in TREE and to == "aggregator"]
+    assert {type(m) for m in up} <= {HospitalLogits, Settled, Nobody, type(None)}
 
 
 def test_lost_messages_and_a_dead_companion_stop_nobody():
     hasty = {"aggregator": Policy(quorum=1, deadline=9.0), "hospital": Policy(deadline=4.0)}
-    weather = Weather(drop=0.15, away={"d4": [(0, np.inf)], "h0": [(20, 60)]})
-    net, trace = play(FEDSLR_FEDAL, SETTINGS, 30, weather=weather, policies=hasty)
+    faults = NetworkFaults(drop=0.15, away={"d4": [(0, np.inf)], "h0": [(20, 60)]})
+    net, transcript = play(FEDSLR_FEDAL, SETTINGS, 30, faults=faults, policies=hasty)
     assert state(net, "aggregator").shared.round == 30
-    told = [m for who, m in trace.told if who == "aggregator" and isinstance(m, Progress)]
+    told = [m for who, m in transcript.told if who == "aggregator" and isinstance(m, Progress)]
     assert len(told) == 30 and np.isfinite(model(net)).all()
 
 
 def test_the_report_of_a_round_tells_of_the_game():
-    _, trace = play(FEDSLR_FEDAL, SETTINGS, 12)
-    sums = [m.sums for _, m in trace.told if isinstance(m, Progress)]
+    _, transcript = play(FEDSLR_FEDAL, SETTINGS, 12)
+    sums = [m.sums for _, m in transcript.told if isinstance(m, Progress)]
     assert any({"payoff", "floor", "caught", "gap", "exchanged"} <= set(s) for s in sums)
 
 
 # What is refused ------------------------------------------------------------------------------------------------
 def test_settings_are_checked():
     with pytest.raises(UsageError, match="averaging"):
-        Settings(outputs=fedal.Settings(averaging="after_local"))
+        Settings(outputs=fedal_settings.Settings(averaging="after_local"))
     with pytest.raises(UsageError, match="rigorous"):
         ConsensusSettings(shared=fedslr_consensus.Settings(cloud="rigorous", ready=1))
     with pytest.raises(UsageError, match="into"):
@@ -217,4 +216,4 @@ def test_a_hospital_of_companions_only_is_refused():
 
 def test_a_model_of_another_layout_is_no_model():
     with pytest.raises(PeerError, match="model of round 3"):
-        companions.checked(LAYOUT, SharedModel(3, (1, 1), np.zeros(5)))
+        companions_device.check_model(LAYOUT, SharedModel(3, (1, 1), np.zeros(5)))

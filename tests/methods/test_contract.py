@@ -10,7 +10,7 @@ from edge_sdk.contract.method import OUT, UP, Send
 from edge_sdk.errors import PeerError
 from edge_sdk.methods import METHODS, fedavg
 from edge_sdk.methods.fedavg import FEDAVG
-from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr import device as fedslr_device
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.gather import Sum
@@ -19,7 +19,7 @@ from tests.methods import contract
 WRAPPED = {"plain": lambda m: m, "evaluated": lambda m: evaluated(m, every=3)}
 
 
-SMALL = dict(eta_l=0.05, eta_x=0.05, eta=0.05, batch=16, local_epochs=1, local_steps=2)
+SMALL = dict(eta_l=0.05, eta_x=0.05, eta=0.05, batch=16, local_epochs=1, local_steps=2, personal_slots="bias")
 
 
 def settings_of(method):
@@ -42,7 +42,7 @@ def changed(method, tier, **functions):
 
 def mutating(env, s, sender, m):
     s.gamma[0] += 1
-    return fedslr.device_receive(env, s, sender, m)
+    return fedslr_device.device_receive(env, s, sender, m)
 
 
 def writing_the_message(env, s, sender, m):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FEDAVG, Settings
 from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
@@ -43,31 +43,31 @@ def model(net):
     return lowrank.unpack(LAYOUT, state(net, "aggregator").model)
 
 
-def error(net, trace, settings):
-    return np.abs(model(net) - literal.fedavg(PROBLEMS, THETA0, settings, devices_counted(trace))[-1]).max()
+def error(net, transcript, settings):
+    return np.abs(model(net) - literal.fedavg(PROBLEMS, THETA0, settings, devices_counted(transcript))[-1]).max()
 
 
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
 def test_agrees_with_the_literal_algorithm(settings):
-    net, trace = play(FEDAVG, settings, 12)
-    assert len(devices_counted(trace)) == 12
-    assert error(net, trace, settings) < 1e-12
+    net, transcript = play(FEDAVG, settings, 12)
+    assert len(devices_counted(transcript)) == 12
+    assert error(net, transcript, settings) < 1e-12
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_messages_only_shrink_the_set(seed):
-    net, trace = play(FEDAVG, BASIC, 30, weather=LOSSY, policies=HASTY, seed=seed)
-    S = devices_counted(trace)
+    net, transcript = play(FEDAVG, BASIC, 30, faults=LOSSY, policies=HASTY, seed=seed)
+    S = devices_counted(transcript)
     assert len(S) == 30 and sum(map(len, S)) < 30 * 6 * 0.9
-    assert error(net, trace, BASIC) < 1e-12
+    assert error(net, transcript, BASIC) < 1e-12
 
 
 def test_a_silent_device_and_everybody_away():
-    weather = Weather(away={"d5": [(0, inf)], **{d: [(20, 45)] for d in DEVICES[:5]}})
-    net, trace = play(FEDAVG, BASIC, 20, weather=weather, policies=HASTY)
-    S = devices_counted(trace)
+    faults = NetworkFaults(away={"d5": [(0, inf)], **{d: [(20, 45)] for d in DEVICES[:5]}})
+    net, transcript = play(FEDAVG, BASIC, 20, faults=faults, policies=HASTY)
+    S = devices_counted(transcript)
     assert [] in S and S[-1] == list(DEVICES[:5])
-    assert error(net, trace, BASIC) < 1e-12
+    assert error(net, transcript, BASIC) < 1e-12
 
 
 def test_the_mean_is_weighted_with_samples():
@@ -82,9 +82,9 @@ def test_the_mean_is_weighted_with_samples():
 def test_a_device_without_samples_is_not_in_the_mean():
     envs = envs_of(FEDAVG, BASIC, 3)
     envs["d4"] = replace(envs["d4"], samples=0)
-    net, trace = play(FEDAVG, BASIC, 3, envs=envs)
-    S = [[d for d in s if d != "d4"] for s in devices_counted(trace)]
-    assert [p.devices for p in told(trace, Progress)] == [5, 5, 5]
+    net, transcript = play(FEDAVG, BASIC, 3, envs=envs)
+    S = [[d for d in s if d != "d4"] for s in devices_counted(transcript)]
+    assert [p.devices for p in told(transcript, Progress)] == [5, 5, 5]
     assert np.abs(model(net) - literal.fedavg(PROBLEMS, THETA0, BASIC, S)[-1]).max() < 1e-12
 
 
@@ -96,20 +96,20 @@ def test_gpgd_sends_factors():
 
 def test_fine_tuning_makes_a_personal_model_for_evaluation_only():
     settings = replace(BASIC, fine_tune_epochs=3)
-    net, trace = play(evaluated(FEDAVG), settings, 5)
-    (report,) = told(trace, Report)
+    net, transcript = play(evaluated(FEDAVG), settings, 5)
+    (report,) = told(transcript, Report)
     assert report.sums["personal_correct"] > report.sums["global_correct"]
-    (models,) = told(trace, Models, "d1")
+    (models,) = told(transcript, Models, "d1")
     v = models.models["global"]
     for batch in literal.shuffled(7, 5, "d1", 2, len(PROBLEMS["d1"].b), 16, 3):
         v = v - settings.eta(5) * (PROBLEMS["d1"](v, batch)[1] + settings.weight_decay * v)
     assert np.abs(models.models["personal"] - v).max() < 1e-13
-    assert error(net, trace, settings) < 1e-12 or "personal" not in report.sums
+    assert error(net, transcript, settings) < 1e-12 or "personal" not in report.sums
 
 
 def test_without_fine_tuning_there_is_only_the_global_model():
-    _, trace = play(evaluated(FEDAVG), BASIC, 2)
-    (models,) = told(trace, Models, "d1")
+    _, transcript = play(evaluated(FEDAVG), BASIC, 2)
+    (models,) = told(transcript, Models, "d1")
     assert list(models.models) == ["global"]
 
 

@@ -51,9 +51,9 @@ def as_printed(s, rounds, devices=DEVICES):
 @pytest.mark.parametrize("hvp", ["central", "none"])
 def test_agrees_with_the_algorithm_as_printed(batch, hvp):
     s = replace(BASIC, batch=batch, hvp=hvp)
-    net, trace = play(PERFEDAVG, s, 6)
+    net, transcript = play(PERFEDAVG, s, 6)
     assert np.abs(model(net) - as_printed(s, 6)).max() < 1e-12
-    assert [m.devices for m in told(trace, Progress)] == [6] * 6
+    assert [m.devices for m in told(transcript, Progress)] == [6] * 6
 
 
 def test_alpha_zero_is_fedavg_on_the_second_halves():
@@ -75,13 +75,13 @@ def test_alpha_zero_is_fedavg_on_the_second_halves():
 
 def test_devices_that_never_train_adapt_the_model_of_the_others():
     s = replace(BASIC, unseen=0.34, adapt_steps=2, adapt_rate=0.02)
-    net, trace = play(evaluated(PERFEDAVG), s, 4)
-    unseen = [d for d in DEVICES if "unseen" in told(trace, Models, d)[0].models]
+    net, transcript = play(evaluated(PERFEDAVG), s, 4)
+    unseen = [d for d in DEVICES if "unseen" in told(transcript, Models, d)[0].models]
     assert len(unseen) == 2
     assert np.abs(model(net) - as_printed(s, 4, [d for d in DEVICES if d not in unseen])).max() < 1e-12
-    (report,) = told(trace, Report)
+    (report,) = told(transcript, Report)
     assert report.sums["unseen_devices"] == 2 and report.sums["devices"] == 6
-    (models,) = told(trace, Models, unseen[0])
+    (models,) = told(transcript, Models, unseen[0])
     f, phi = PROBLEMS[unseen[0]], models.models["global"]
     support, _ = meta.support_and_query(Env(me=unseen[0], seed=SEED, samples=len(f.b)), 0.5)
     for _ in range(2):
@@ -92,8 +92,8 @@ def test_devices_that_never_train_adapt_the_model_of_the_others():
 def test_a_device_with_one_sample_cannot_take_part():
     envs = envs_of(PERFEDAVG, BASIC, 3)
     envs["d4"] = replace(envs["d4"], samples=1)
-    _, trace = play(PERFEDAVG, BASIC, 3, envs=envs)
-    assert [m.devices for m in told(trace, Progress)] == [5, 5, 5]
+    _, transcript = play(PERFEDAVG, BASIC, 3, envs=envs)
+    assert [m.devices for m in told(transcript, Progress)] == [5, 5, 5]
 
 
 @pytest.mark.parametrize(("key", "value"), [("batch", 1), ("fine_tune_epochs", 2), ("alpha", -1.0), ("eta_l", 0.0)])

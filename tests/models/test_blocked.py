@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-import edge_sdk.model.model
+import edge_sdk.model.self_test
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.model import Model
@@ -68,7 +68,7 @@ def test_outputs_and_gradients_are_those_of_the_portable_graphs(make, shape):
 
 
 def test_another_layout_falls_back_and_says_so(bundle, monkeypatch, caplog):
-    monkeypatch.setattr(edge_sdk.model.model, "BLOCK", 8)
+    monkeypatch.setattr(edge_sdk.model.self_test, "BLOCK", 8)
     with caplog.at_level(logging.WARNING):
         model = Model(bundle)
     assert model.kernels == "portable" and "m: portable kernels are used" in caplog.text
@@ -80,7 +80,7 @@ def test_another_layout_falls_back_and_says_so(bundle, monkeypatch, caplog):
 
 def test_a_layout_that_probes_wrong_is_refused(bundle, monkeypatch):
     model = Model(bundle, kernels="portable")
-    monkeypatch.setattr(edge_sdk.model.model.np, "array_equal", lambda a, b: False)
+    monkeypatch.setattr(edge_sdk.model.self_test.np, "array_equal", lambda a, b: False)
     with pytest.raises(BundleError, match="is not that of 16 channels in a block"):
         model.probe()
 

@@ -11,7 +11,9 @@ from edge_sdk.algebra import classification
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import compression
-from edge_sdk.methods.hsgd.method import HSGD, Embedding, Settings
+from edge_sdk.methods.hsgd.messages import Embedding
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Settings
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.reports import Report
 from edge_sdk.model.bundle import parse

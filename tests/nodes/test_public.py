@@ -15,7 +15,8 @@ from edge_sdk.model.model import Model
 from edge_sdk.nodes.assembly import check_identity
 from edge_sdk.nodes.device import Device
 from edge_sdk.nodes.kernels import outputs
-from edge_sdk.replay.cohort import apart, cohort
+from edge_sdk.replay.cohorts.datasets import set_apart
+from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.synth import write_traces
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
@@ -110,21 +111,21 @@ def test_work_gives_way(model: Model) -> None:
 
 def test_public_samples_are_nobodys(tmp_path: Path) -> None:
     train = np.arange(0, 200, 2)
-    common, rest = apart(train, 30, seed=1)
+    common, rest = set_apart(train, 30, seed=1)
     assert len(common) == 30 and sorted([*common, *rest]) == train.tolist()
-    assert common.tolist() != apart(train, 30, seed=2)[0].tolist()
+    assert common.tolist() != set_apart(train, 30, seed=2)[0].tolist()
     with pytest.raises(UsageError, match="--public 100"):
-        apart(train, 100, seed=1)
+        set_apart(train, 100, seed=1)
 
 
 def test_windows_of_persons_who_are_no_devices_are_public(tmp_path: Path) -> None:
     write_traces(tmp_path, devices=4, seed=1, minutes=2.0)
-    found = cohort(str(tmp_path), 2, 3, {"public": 40})
+    found = form_cohort(str(tmp_path), 2, 3, {"public": 40})
     assert found.public is not None and found.public.shape == (40, 3, 64)
     devices = sorted(d for some in found.tree.values() for d in some)
     assert 1 <= len(devices) < 4
     tables = found.tables(tmp_path / "data", lambda node: {})
     assert sorted(tables) == devices and "public" not in tables[devices[0]]
-    assert cohort(str(tmp_path), 2, 3, {}).public is None
+    assert form_cohort(str(tmp_path), 2, 3, {}).public is None
     with pytest.raises(UsageError, match="windows of 4 traces are not enough"):
-        cohort(str(tmp_path), 2, 3, {"public": 100_000})
+        form_cohort(str(tmp_path), 2, 3, {"public": 100_000})

@@ -11,7 +11,8 @@ from edge_sdk.data.patients import patients_of, rows_of
 from edge_sdk.data.samples import Stored, samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import datasets
-from edge_sdk.replay.cohort import cohort
+from edge_sdk.replay.cohorts.form import form_cohort
+from edge_sdk.replay.synth import write_traces
 
 
 def given(everybody, directory: Path):
@@ -25,42 +26,46 @@ def rows(x):
 
 @pytest.mark.parametrize("deal", ["mixed", "iid", "classes=1", "dirichlet=0.5"])
 def test_parts_do_not_overlap_and_nobody_is_judged_on_what_is_trained_on(tmp_path, deal):
-    everybody = cohort("breast-cancer", 3, 1, {"devices": 2, "deal": deal})
+    everybody = form_cohort("breast-cancer", 3, 1, {"devices": 2, "deal": deal})
     parts = {d: samples_of(where) for d, where in given(everybody, tmp_path).items()}
     assert [*parts] == [f"h{h}-{d}" for h in (1, 2, 3) for d in (1, 2)]
-    found = [row for train, judged in parts.values() for row in rows(train.x) + rows(judged.x)]
-    assert len(set(found)) == len(found) >= 567  # of 569: what does not divide is left over
-    assert set.union(*({*train.labels} for train, _ in parts.values())) == {"malignant", "benign"}
+    found = [row for p in parts.values() for part in (p.train, p.held_out, p.validation) for row in rows(part.x)]
+    assert len(set(found)) == len(found) >= 564  # of 569: what does not divide is left over
+    assert set.union(*({*p.train.labels} for p in parts.values())) == {"malignant", "benign"}
+    sizes = [sum(len(getattr(p, key)) for p in parts.values()) for key in ("train", "held_out", "validation")]
+    assert np.allclose(np.array(sizes) / sum(sizes), (0.6, 0.2, 0.2), atol=0.02)
 
 
 def test_the_same_seed_gives_the_same_parts(tmp_path):
     def names(seed, where):
-        parts = given(cohort("breast-cancer", 2, seed, {}), tmp_path / where)
-        return [rows(samples_of(part)[0].x) for part in parts.values()]
+        parts = given(form_cohort("breast-cancer", 2, seed, {}), tmp_path / where)
+        return [rows(samples_of(part).train.x) for part in parts.values()]
 
     assert names(1, "a") == names(1, "b") != names(2, "c")
 
 
 def test_caps_and_global_judging(tmp_path):
-    everybody = cohort("breast-cancer", 2, 1, {"devices": 2, "samples": 10, "tests": 20, "judge": "global"})
+    everybody = form_cohort("breast-cancer", 2, 1, {"devices": 2, "samples": 10, "tests": 20, "judge": "global"})
     parts = [samples_of(where) for where in given(everybody, tmp_path).values()]
-    assert [(len(train), len(judged)) for train, judged in parts] == [(10, 20)] * 4
-    assert len({tuple(rows(judged.x)) for _, judged in parts}) == 1  # all on the same ones
-    whole = cohort("breast-cancer", 2, 1, {"judge": "global", "held_out": 0.3})
-    sizes = {len(samples_of(where)[1]) for where in given(whole, tmp_path).values()}
-    assert sizes == {len(datasets.held_out(datasets.load("breast-cancer"), 0.3, 1)[1])}
+    assert [(len(p.train), len(p.held_out), len(p.validation)) for p in parts] == [(10, 20, 4)] * 4
+    assert len({tuple(rows(p.held_out.x)) for p in parts}) == 1  # all on the same ones
+    whole = form_cohort("breast-cancer", 2, 1, {"judge": "global", "held_out": 0.3})
+    sizes = {len(samples_of(where).held_out) for where in given(whole, tmp_path).values()}
+    assert sizes == {len(datasets.hold_out(datasets.load("breast-cancer"), 0.3, 1)[1])}
 
 
 def test_hospital_and_device_hold_the_two_parts_of_the_same_patients(tmp_path):
-    everybody = cohort("breast-cancer", 2, 1, {"devices": 3}, splits=True)
+    everybody = form_cohort("breast-cancer", 2, 1, {"devices": 3}, splits=True)
     table = datasets.load("breast-cancer")
-    known = datasets.divided(datasets.standardised(table, datasets.held_out(table, 0.2, 1)[0]))
+    known = datasets.divide(datasets.standardise(table, datasets.hold_out(table, 0.2, 1)[0]))
     patient = {key: i for i, key in enumerate(rows(known.x2))}
     parts = given(everybody, tmp_path)
     for hospital, devices in everybody.tree.items():
         patients = patients_of(parts[hospital].samples)
         for device, mine in rows_of(patients.devices).items():
-            train, judged = samples_of(parts[device])
+            found = samples_of(parts[device])
+            assert found.validation is None, "divided samples have no validation part"
+            train, judged = found.train, found.held_out
             theirs = rows_of(patients.held_out_devices)[device]
             for x1, x2 in ((patients.train.x[mine], train.x), (patients.held_out[theirs], judged.x)):
                 assert (x1 == known.x1[[patient[key] for key in rows(x2)]]).all()
@@ -69,10 +74,37 @@ def test_hospital_and_device_hold_the_two_parts_of_the_same_patients(tmp_path):
 
 
 def test_a_sample_takes_the_shape_that_a_model_wants(tmp_path):
-    everybody = cohort("breast-cancer", 1, 0, {"devices": 1})
+    everybody = form_cohort("breast-cancer", 1, 0, {"devices": 1})
     tables = everybody.tables(tmp_path, lambda node: {"x": (3, 10)})
-    train, judged = samples_of(Stored(tables["h1-1"]["samples"]))
-    assert train.x.shape[1:] == judged.x.shape[1:] == (3, 10)
+    found = samples_of(Stored(tables["h1-1"]["samples"]))
+    assert found.train.x.shape[1:] == found.held_out.x.shape[1:] == found.validation.x.shape[1:] == (3, 10)
+
+
+def test_without_a_validation_share_the_parts_are_the_two_of_before(tmp_path):
+    everybody = form_cohort("breast-cancer", 2, 1, {"validation": 0})
+    parts = [samples_of(where) for where in given(everybody, tmp_path).values()]
+    assert all(p.validation is None for p in parts)
+    assert sum(len(p.train) for p in parts) == len(datasets.hold_out(datasets.load("breast-cancer"), 0.2, 1)[0])
+
+
+def test_a_trace_that_is_too_short_is_left_out_and_named(tmp_path):
+    write_traces(tmp_path, devices=3, seed=3, minutes=2)
+    short = (tmp_path / "synth-02.csv").read_text().splitlines()[:70]
+    (tmp_path / "synth-02.csv").write_text("\n".join(short) + "\n")
+    everybody = form_cohort(str(tmp_path), 2, 0, {})
+    assert everybody.devices == ("synth-01", "synth-03")
+    assert len(everybody.notes) == 1 and everybody.notes[0].startswith("warning: skipped synth-02: ")
+    (tmp_path / "synth-01.csv").unlink()
+    (tmp_path / "synth-03.csv").unlink()
+    with pytest.raises(UsageError, match="synth-02"):
+        form_cohort(str(tmp_path), 2, 0, {})
+
+
+def test_who_lends_windows_is_named(tmp_path):
+    write_traces(tmp_path, devices=3, seed=3, minutes=2)
+    everybody = form_cohort(str(tmp_path), 2, 0, {"public": 20})
+    lender = ({"synth-01", "synth-02", "synth-03"} - {*everybody.devices}).pop()
+    assert everybody.notes == (f"{lender} lends its windows as public inputs, and is no device",)
 
 
 @pytest.mark.parametrize(
@@ -88,4 +120,4 @@ def test_a_sample_takes_the_shape_that_a_model_wants(tmp_path):
 )
 def test_what_cannot_be_had(data, options, splits, said):
     with pytest.raises(UsageError, match=said):
-        cohort(data, 2, 0, options, splits)
+        form_cohort(data, 2, 0, options, splits)

@@ -12,7 +12,7 @@ import pytest
 from edge_sdk.algebra import classification
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import datasets
-from edge_sdk.replay.datasets import clinical, dealt, diverse, held_out, load, mixed, prepared
+from edge_sdk.replay.datasets import clinical, deal_group, deal_labels, deal_mixed, hold_out, load, prepare
 
 DATA = Path(os.environ.get("AUSCULT_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
 
@@ -33,7 +33,7 @@ def test_breast_cancer_ships():
     assert table.x.shape == (569, 30) and table.x.dtype == np.float32 and table.classes == ("malignant", "benign")
     assert np.bincount(table.y).tolist() == [212, 357]
     assert np.isclose(table.x[0, 0], 17.99) and np.isclose(table.x[:, 3].max(), 2501)
-    train, test = prepared("breast-cancer")
+    train, test = prepare("breast-cancer")
     assert train.x1.shape == (456, 15) and train.x2.shape == (456, 15) and len(test) == 113
     assert np.abs(train.x1.mean(0)).max() < 1e-5 and np.abs(train.x2.std(0) - 1).max() < 1e-5
 
@@ -43,9 +43,9 @@ def test_generated_table_has_the_structure_that_it_says():
     assert table.x.shape == (2000, 76) and 0.25 < table.y.mean() < 0.45
     truth = classification.auc(table.y == 1, table.truth)
     assert truth > 0.9 and abs(table.truth.mean() - table.y.mean()) < 0.03
-    assert clinical.generated(50, seed=1).x.tobytes() == clinical.generated(50, seed=1).x.tobytes()
-    bigger = clinical.generated(20_000)
-    x1, x2 = clinical.halves(bigger.x)
+    assert clinical.generate_table(50, seed=1).x.tobytes() == clinical.generate_table(50, seed=1).x.tobytes()
+    bigger = clinical.generate_table(20_000)
+    x1, x2 = clinical.halve_features(bigger.x)
     signs = np.where(np.arange(6) % 2, -1.0, 1.0)
     areas = [classification.auc(bigger.y == 1, x[:, :6] @ signs) for x in (x1, x2)]
     both = classification.auc(bigger.y == 1, x1[:, :6] @ signs + x2[:, :6] @ signs)
@@ -59,7 +59,7 @@ def test_esr_layout(tmp_path):
     table = load(f"esr:{npz(tmp_path / 'eeg.npz', signal=signal, set=np.array(list('ZONFS')))}")
     assert table.x.shape == (115, 178) and np.bincount(table.y).tolist() == [23] * 5
     assert (table.x[24] == signal[1, 178:356]).all() and table.source[24] == 1
-    whole = datasets.divided(table)
+    whole = datasets.divide(table)
     assert whole.x1.shape == whole.x2.shape == (115, 89, 1) and (whole.x2[0, :, 0] == signal[0, 89:178]).all()
 
 
@@ -67,12 +67,12 @@ def test_images_frame_and_crop(tmp_path):
     x = np.random.default_rng(0).integers(0, 256, (7, 28, 28), np.uint8)
     path = npz(tmp_path / "m.npz", x_train=x[:5], y_train=np.arange(5), x_test=x[5:], y_test=np.arange(2))
     table = load(f"mnist:{path}")
-    whole = datasets.divided(table)
+    whole = datasets.divide(table)
     assert whole.x1.shape == (7, 1, 22, 22) and whole.x2.shape == (7, 1, 15, 20)
     assert np.allclose(whole.x1[3, 0], x[3, 3:25, 3:25] / 255) and np.allclose(
         whole.x2[3].ravel()[:84], x[3, :3].ravel() / 255
     )
-    assert [r.tolist() for r in held_out(table)] == [[0, 1, 2, 3, 4], [5, 6]]
+    assert [r.tolist() for r in hold_out(table)] == [[0, 1, 2, 3, 4], [5, 6]]
     other = {"train_images": x[:5], "train_labels": np.arange(5)[:, None]}
     medical = npz(tmp_path / "o.npz", **other, test_images=x[5:], test_labels=np.arange(2)[:, None])
     assert load(f"mnist:{medical}").x.tobytes() == table.x.tobytes()
@@ -84,16 +84,16 @@ def test_colour_images(tmp_path):
     table = load(f"cifar10:{path}")
     assert table.x.shape == (3, 3, 32, 32) and np.isclose(table.x[1, 2, 4, 5], x[1, 4, 5, 2] / 255)
     with pytest.raises(UsageError, match="no division"):
-        datasets.divided(table)
+        datasets.divide(table)
 
 
 @pytest.mark.parametrize("path", [brought("bonn_eeg.npz")])
 def test_the_real_eeg_makes_the_papers_groups(path):
     table = load(f"esr:{path}")
     assert len(table) == 9200 and np.bincount(table.y).tolist() == [1840] * 5
-    train, test = held_out(table)
+    train, test = hold_out(table)
     assert len(test) == 1840 and not {*table.source[train]} & {*table.source[test]}
-    groups = mixed(table.y[train], 10, 700 / 920)
+    groups = deal_mixed(table.y[train], 10, 700 / 920)
     counts = np.array([np.bincount(table.y[train][g], minlength=5) for g in groups])
     assert {len(g) for g in groups} == {736} and counts.sum(0).tolist() == [1472] * 5
     pairs = [tuple(np.flatnonzero(row >= 280).tolist()) for row in counts]
@@ -104,9 +104,9 @@ def test_the_real_eeg_makes_the_papers_groups(path):
 @pytest.mark.parametrize("path", [brought("mnist.npz")])
 def test_the_real_digits(path):
     table = load(f"mnist:{path}")
-    train, test = held_out(table)
+    train, test = hold_out(table)
     assert (len(train), len(test)) == (60000, 10000)
-    groups = mixed(table.y[train], 10, 3000 / 3458)
+    groups = deal_mixed(table.y[train], 10, 3000 / 3458)
     shares = [np.sort(np.bincount(table.y[train][g]) / len(g))[-2:].sum() for g in groups]
     assert {len(g) for g in groups} == {6000} and np.mean(shares) > 0.8
 
@@ -142,13 +142,13 @@ def test_files_that_are_something_else_are_refused(tmp_path):
 
 # Who holds what -------------------------------------------------------------------------------------------------
 def test_held_out_by_source_or_by_sample():
-    table = clinical.generated(200)
+    table = clinical.generate_table(200)
     for by in ("source", "sample"):
-        train, test = held_out(table, 0.25, by=by)
+        train, test = hold_out(table, 0.25, by=by)
         assert sorted([*train, *test]) == list(range(200)) and abs(len(test) - 50) <= 1
         assert abs(table.y[test].mean() - table.y.mean()) < 0.02
     with pytest.raises(UsageError, match="held out"):
-        held_out(table, 1.0)
+        hold_out(table, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -156,16 +156,16 @@ def test_held_out_by_source_or_by_sample():
 )
 def test_mixed_groups(groups, classes, majority):
     y = np.random.default_rng(1).choice(classes, 2000, p=np.arange(1, classes + 1) / np.arange(1, classes + 1).sum())
-    parts = mixed(y, groups, majority)
+    parts = deal_mixed(y, groups, majority)
     assert {len(p) for p in parts} == {2000 // groups}
     everything = np.concatenate(parts)
     assert len({*everything.tolist()}) == len(everything)
-    assert [p.tolist() for p in mixed(y, groups, majority)] == [p.tolist() for p in parts]
+    assert [p.tolist() for p in deal_mixed(y, groups, majority)] == [p.tolist() for p in parts]
 
 
 def test_mixed_groups_have_their_majority_where_there_is_enough():
     y = np.repeat(np.arange(6), 300)
-    parts = mixed(y, 3, 0.8)
+    parts = deal_mixed(y, 3, 0.8)
     for p in parts:
         assert np.sort(np.bincount(y[p], minlength=6))[-2:].sum() >= 0.8 * 600
 
@@ -173,24 +173,24 @@ def test_mixed_groups_have_their_majority_where_there_is_enough():
 @pytest.mark.parametrize("labels", [3, 6, 10])
 def test_diverse_devices_hold_so_many_labels(labels):
     y = np.random.default_rng(2).integers(0, 10, 5000)
-    parts = diverse(y, 100, labels)
+    parts = deal_labels(y, 100, labels)
     assert sorted(np.concatenate(parts).tolist()) == list(range(5000))
     assert {len({*y[p].tolist()}) for p in parts} == {labels}
     with pytest.raises(UsageError, match="to be held"):
-        diverse(y, 3, 2)
+        deal_labels(y, 3, 2)
 
 
 def test_dealt_to_devices():
     rows = np.arange(10)
-    assert [p.tolist() for p in dealt(rows, 3)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
-    assert [len(p) for p in dealt(rows, 10)] == [1] * 10
+    assert [p.tolist() for p in deal_group(rows, 3)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+    assert [len(p) for p in deal_group(rows, 10)] == [1] * 10
     with pytest.raises(UsageError, match="at least one"):
-        dealt(rows, 11)
+        deal_group(rows, 11)
 
 
 def test_divisions_of_nothing_are_refused():
     with pytest.raises(UsageError, match="no division"):
-        mixed(np.zeros(5, int), 6, 0.5)
+        deal_mixed(np.zeros(5, int), 6, 0.5)
 
 
 # Dealing --------------------------------------------------------------------------------------------------------
@@ -199,17 +199,17 @@ LABELS = np.arange(600) % 6
 
 @pytest.mark.parametrize("rule", ["iid", "classes=2", "dirichlet=0.3", "mixes=0.3", "mixed"])
 def test_every_rule_deals_each_sample_at_most_once(rule):
-    shared = datasets.shares(LABELS, rule, 3, 4, 0.5, seed=2)
+    shared = datasets.deal_rows(LABELS, rule, 3, 4, 0.5, seed=2)
     assert [len(devices) for devices in shared] == [4, 4, 4]
     rows = np.concatenate([rows for devices in shared for rows in devices])
     assert len(np.unique(rows)) == len(rows) == 600
-    again = datasets.shares(LABELS, rule, 3, 4, 0.5, seed=2)
+    again = datasets.deal_rows(LABELS, rule, 3, 4, 0.5, seed=2)
     assert all((a == b).all() for d, e in zip(shared, again, strict=True) for a, b in zip(d, e, strict=True))
 
 
 def test_rules_mean_what_they_say():
     def kinds(rule):
-        return [len(np.unique(LABELS[r])) for devices in datasets.shares(LABELS, rule, 3, 4, 0.0) for r in devices]
+        return [len(np.unique(LABELS[r])) for devices in datasets.deal_rows(LABELS, rule, 3, 4, 0.0) for r in devices]
 
     assert kinds("classes=2") == [2] * 12
     assert min(kinds("iid")) == min(kinds("mixed")) == 6
@@ -220,19 +220,19 @@ def test_mixes_are_of_one_size_and_closer_to_uniform_the_larger_alpha_is():
     """FedAL's split: a draw of Dir(alpha) over the labels for each device, without replacement."""
 
     def apart(alpha):
-        parts = [r for devices in datasets.shares(LABELS, f"mixes={alpha}", 2, 4, 0.0, seed=1) for r in devices]
+        parts = [r for devices in datasets.deal_rows(LABELS, f"mixes={alpha}", 2, 4, 0.0, seed=1) for r in devices]
         assert {len(rows) for rows in parts} == {75} and len(np.unique(np.concatenate(parts))) == 600
         return np.mean([np.abs(np.bincount(LABELS[rows], minlength=6) / 75 - 1 / 6).sum() for rows in parts])
 
     distances = [apart(alpha) for alpha in (0.1, 1, 5, 1000)]
     assert distances == sorted(distances, reverse=True) and distances[-1] < 0.25 * distances[0]
-    left_over = datasets.shares(LABELS, "mixes=1", 1, 7, 0.0)[0]
+    left_over = datasets.deal_rows(LABELS, "mixes=1", 1, 7, 0.0)[0]
     assert {len(rows) for rows in left_over} == {85}
 
 
 def test_a_device_is_judged_on_its_own_mix():
-    parts = [r for devices in datasets.shares(LABELS, "dirichlet=0.5", 2, 3, 0.0) for r in devices]
-    judged = datasets.alike(LABELS, LABELS[:300], parts)
+    parts = [r for devices in datasets.deal_rows(LABELS, "dirichlet=0.5", 2, 3, 0.0) for r in devices]
+    judged = datasets.match_tests(LABELS, LABELS[:300], parts)
     assert len(np.unique(np.concatenate(judged))) == 300
     for mine, tests in zip(parts, judged, strict=True):
         half = np.bincount(LABELS[mine], minlength=6) / 2
@@ -244,9 +244,9 @@ def test_a_device_is_judged_on_its_own_mix():
 )
 def test_a_rule_that_is_none(rule):
     with pytest.raises(UsageError):
-        datasets.shares(LABELS, rule, 1, 2, 0.0)
+        datasets.deal_rows(LABELS, rule, 1, 2, 0.0)
 
 
 def test_too_few_samples_for_the_devices():
     with pytest.raises(UsageError, match="each has at least one"):
-        datasets.shares(LABELS, "iid", 100, 7, 0.0)
+        datasets.deal_rows(LABELS, "iid", 100, 7, 0.0)

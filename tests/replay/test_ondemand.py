@@ -28,24 +28,24 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "rules.py").write_text("a = 1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(ondemand, "compiler", lambda: tmp_path / "models")
+    monkeypatch.setattr(ondemand, "find_compiler", lambda: tmp_path / "models")
     monkeypatch.setattr(subprocess, "run", run)
     return commands
 
 
 def test_it_is_compiled_once(compiler: list[list[str]]) -> None:
     said: list[str] = []
-    first = ondemand.compiled("mlp", SIZES, 0, said.append)
-    assert first.read_bytes() == b"bundle" and ondemand.compiled("mlp", SIZES, 0, said.append) == first
+    first = ondemand.compile_network("mlp", SIZES, 0, said.append)
+    assert first.read_bytes() == b"bundle" and ondemand.compile_network("mlp", SIZES, 0, said.append) == first
     assert len(compiler) == len(said) == 1 and compiler[0][3:-2] == ["compile", "mlp", "--seed", "0", *SIZES]
     assert list(first.parent.iterdir()) == [first]
 
 
 def test_anew_for_another_seed_size_or_compiler(compiler: list[list[str]], tmp_path: Path) -> None:
-    paths = {ondemand.compiled("mlp", SIZES, seed, print) for seed in (0, 1)}
-    paths.add(ondemand.compiled("mlp", [*SIZES[:-1], "3"], 0, print))
+    paths = {ondemand.compile_network("mlp", SIZES, seed, print) for seed in (0, 1)}
+    paths.add(ondemand.compile_network("mlp", [*SIZES[:-1], "3"], 0, print))
     (tmp_path / "models" / "rules.py").write_text("a = 2")
-    paths.add(ondemand.compiled("mlp", SIZES, 0, print))
+    paths.add(ondemand.compile_network("mlp", SIZES, 0, print))
     assert len(paths) == len(compiler) == 4
 
 
@@ -53,20 +53,20 @@ def test_a_compiler_that_fails_or_is_missing(compiler: list[list[str]], monkeypa
     failed = SimpleNamespace(returncode=2, stderr="UnsupportedOperator: what", stdout="")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(UsageError, match="UnsupportedOperator: what"):
-        ondemand.compiled("mlp", SIZES, 0, print)
-    monkeypatch.setattr(ondemand, "compiler", lambda: None)
+        ondemand.compile_network("mlp", SIZES, 0, print)
+    monkeypatch.setattr(ondemand, "find_compiler", lambda: None)
     with pytest.raises(UsageError, match="name one with --bundle"):
-        ondemand.compiled("mlp", SIZES, 0, print)
+        ondemand.compile_network("mlp", SIZES, 0, print)
 
 
 def test_a_network_of_the_zoo_can_be_named(compiler: list[list[str]], tmp_path: Path) -> None:
     cohort = SimpleNamespace(shapes={"x": (784,)}, classes=("a", "b"))
-    ondemand.named_bundle("mnist:x.npz", Path("lenet"), cohort, 7, print)  # type: ignore[arg-type]
+    ondemand.find_named_bundle("mnist:x.npz", Path("lenet"), cohort, 7, print)  # type: ignore[arg-type]
     assert compiler[0][3:-2] == ["compile", "lenet", "--seed", "7", "--input", "1,28,28", "--classes", "2"]
     mine = tmp_path / "lenet"
     mine.write_bytes(b"mine")
     for named in (mine, Path("missing.bundle"), Path("somewhere/lenet")):
-        assert ondemand.named_bundle("mnist:x.npz", named, cohort, 7, print) == named.resolve()  # type: ignore[arg-type]
+        assert ondemand.find_named_bundle("mnist:x.npz", named, cohort, 7, print) == named.resolve()  # type: ignore[arg-type]
     cohort.shapes = {"x.device": (392,), "x.hospital": (392,)}
     with pytest.raises(UsageError, match="split model"):
-        ondemand.named_bundle("mnist:x.npz", Path("lenet"), cohort, 7, print)  # type: ignore[arg-type]
+        ondemand.find_named_bundle("mnist:x.npz", Path("lenet"), cohort, 7, print)  # type: ignore[arg-type]

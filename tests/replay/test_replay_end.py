@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from edge_sdk.nodes.serve import ALONE, Noted
-from edge_sdk.replay import job as replay
-from edge_sdk.replay.processes import Fleet, FleetError
+from edge_sdk.nodes.device_service import ALONE, ProgressNote
+from edge_sdk.replay import watch
+from edge_sdk.replay.processes import NodeProcesses, ProcessError
 
 
 @dataclass
 class Script:
-    """A clock, and a fleet of two devices of which each training step and the end happen at a given second.
+    """A clock, and two devices of which each training step and the end happen at a given second.
 
     Attributes:
         notes: second -> (device, rounds done of 4). ends: device -> second; never if there is none.
@@ -36,7 +35,7 @@ class Script:
         for second, (device, rounds) in self.notes.items():
             if before < second <= self.now:
                 (self.directory / device).mkdir(exist_ok=True)
-                Noted(self.directory / device / ALONE, 4)(rounds)
+                ProgressNote(self.directory / device / ALONE, 4)(rounds)
 
     def check(self) -> None:
         pass
@@ -44,16 +43,16 @@ class Script:
     def unfinished(self) -> list[str]:
         return [device for device in "ab" if self.now < self.ends.get(device, 1e9)]
 
-    def settle(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(replay, "time", self)
-        everybody = SimpleNamespace(tree={"h": ["a", "b"]})
-        replay.settle(self, replay.Alone(self.directory, everybody), self.said.append)  # type: ignore[arg-type]
+    def play(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watch, "time", self)
+        notes = watch.LocalOnlyNotes(self.directory, ["a", "b"])
+        watch.wait_for_end(self, notes, self.said.append)  # type: ignore[arg-type]
 
 
 def test_devices_may_take_their_time_as_long_as_one_gets_on(tmp_path, monkeypatch):
     steps = {200: ("a", 1), 450: ("a", 2), 700: ("b", 2), 950: ("a", 4)}
     script = Script(tmp_path, steps, {"a": 960, "b": 1200})
-    script.settle(monkeypatch)
+    script.play(monkeypatch)
     assert script.now >= 1200
     assert script.said[0].split() == ["alone", "12%", "0", "of", "2", "devices", "are", "done"]
     assert "alone    75%   1 of 2 devices are done" in script.said
@@ -61,13 +60,13 @@ def test_devices_may_take_their_time_as_long_as_one_gets_on(tmp_path, monkeypatc
 
 def test_who_does_nothing_any_more_is_named(tmp_path, monkeypatch):
     script = Script(tmp_path, {100: ("a", 4), 250: ("b", 1)}, {"a": 110})
-    with pytest.raises(FleetError, match="nothing has moved for 300 s; still running: b"):
-        script.settle(monkeypatch)
+    with pytest.raises(ProcessError, match="nothing has moved for 300 s; still running: b"):
+        script.play(monkeypatch)
     assert 550 <= script.now < 552
 
 
 def test_a_disk_that_takes_no_note_ends_no_training(tmp_path, caplog):
-    noted = Noted(tmp_path / "gone" / ALONE, 4)
+    noted = ProgressNote(tmp_path / "gone" / ALONE, 4)
     noted(1)
     assert "1 of 4 rounds are done, which could not be noted" in caplog.text
 
@@ -78,11 +77,11 @@ def test_bytes_so_far_are_seen_from_the_lower_end_of_each_hop(tmp_path):
     for name, some in (("hospital-1", down), ("hospital-2", {"c": {"sent": 1, "received": 2}})):
         (tmp_path / name).mkdir()
         (tmp_path / name / "ledger.json").write_text(json.dumps({**ledger, "down": some}))
-    assert replay.bytes_so_far(tmp_path) == (1200 + 100 + 2 * 7) + (1200 + 3 + 7)
+    assert watch.count_bytes(tmp_path) == (1200 + 100 + 2 * 7) + (1200 + 3 + 7)
 
 
 def test_what_a_process_warns_of(tmp_path):
-    fleet = Fleet(tmp_path)
+    nodes = NodeProcesses(tmp_path)
     text = "2026-01-02 03:04:05,678 INFO cloud: run opened\n2026-01-02 03:04:05,679 WARNING cloud: rho is small\n"
     (tmp_path / "aggregator.log").write_text(text)
-    assert fleet.warnings("aggregator") == ["cloud: rho is small"]
+    assert nodes.warnings("aggregator") == ["cloud: rho is small"]

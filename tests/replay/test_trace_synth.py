@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import load_folder, split, windows
+from edge_sdk.data.traces import cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.motions import ACTIVITIES, RATE, felt, walk
-from edge_sdk.replay.synth import MARK, RANGE, STEP, bouts, draw_person, write_traces
+from edge_sdk.replay.motions import ACTIVITIES, RATE, sense, walk
+from edge_sdk.replay.synth import MARK, RANGE, STEP, draw_person, make_bouts, write_traces
 
 
 def digest(folder: Path) -> dict[str, str]:
@@ -39,7 +39,7 @@ def test_the_summary_is_what_the_files_hold_and_every_device_can_be_split(tmp_pa
     traces = load_folder(tmp_path)
     assert [t.name for t in traces] == [s.device for s in told] == [f"synth-{k:02d}" for k in range(1, 5)]
     for trace, summary in zip(traces, told, strict=True):
-        whole = windows(trace)
+        whole = cut_windows(trace)
         train, test = split(whole)
         assert len(train) and len(test) and not test.note
         assert (len(trace.time), len(trace.time) / RATE) == (summary.samples, summary.seconds)
@@ -70,7 +70,7 @@ def test_numbers_are_checked(tmp_path: Path, wrong: dict[str, float]) -> None:
 def test_steps_of_a_walk_have_the_persons_frequency(seed: int) -> None:
     rng = np.random.default_rng(seed)
     person = draw_person(rng)
-    found = [dominant_hz(np.linalg.norm(felt(walk(person, 1024, rng)), axis=1)) for _ in range(5)]
+    found = [dominant_hz(np.linalg.norm(sense(walk(person, 1024, rng)), axis=1)) for _ in range(5)]
     resolution, variation = RATE / 1024, 0.02 * person.step_hz
     assert np.median(found) == pytest.approx(person.step_hz, abs=resolution + 2 * variation)
 
@@ -83,7 +83,7 @@ def dominant_hz(signal: np.ndarray) -> float:
 def test_a_hand_at_rest_feels_one_g_and_a_moving_one_more_and_less() -> None:
     rng = np.random.default_rng(3)
     seen: dict[str, list[np.ndarray]] = {}
-    for name, values in (bout for _ in range(8) for bout in bouts(draw_person(rng), 4, rng)):
+    for name, values in (bout for _ in range(8) for bout in make_bouts(draw_person(rng), 4, rng)):
         seen.setdefault(name, []).append(np.linalg.norm(values, axis=1))
     assert set(seen) == set(ACTIVITIES)
     for name, norms in seen.items():
@@ -100,7 +100,7 @@ def test_a_hand_at_rest_feels_one_g_and_a_moving_one_more_and_less() -> None:
 
 def test_values_are_steps_of_the_sensor() -> None:
     rng = np.random.default_rng(4)
-    for _, values in bouts(draw_person(rng), 1, rng):
+    for _, values in make_bouts(draw_person(rng), 1, rng):
         assert np.abs(values).max() <= RANGE + 1e-9
         steps = (values + RANGE) / STEP
         assert np.allclose(steps, np.round(steps))

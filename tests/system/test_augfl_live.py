@@ -19,7 +19,7 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 
 import torch
 
-from aggregator.private_model.checkpoint import loaded, said_of
+from aggregator.private_model.checkpoint import compute_outputs, load_module
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.nodes.settings import read_toml
@@ -132,10 +132,10 @@ def test_nothing_private_is_on_the_wire(played: tuple[dict[str, Any], Path, byte
     assert len(seen) > 10_000
     theta0 = read_bundle(files[1]).theta0
     assert any(piece in seen for piece in pieces(theta0))  # the tap does see what is sent
-    module = loaded(private, "cpu")
+    module = load_module(private, "cpu")
     with np.load(files[0].parent / "data.npz") as file:
         x = file["x"]
-    outputs = said_of(module, "", torch.from_numpy(x), 50)
+    outputs = compute_outputs(module, "", torch.from_numpy(x), 50)
     secrets = [p.detach().numpy() for p in module.parameters()]
     secrets += [x, outputs.features.numpy(), outputs.logits.numpy()]
     for secret in secrets:

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.lowrank import unpack
-from edge_sdk.data.samples import labelled, store
+from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.bundles import compiled
-from edge_sdk.replay.datasets import prepared
+from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.datasets import prepare
 from hardware.bad_link import Proxy
 from tests.system.live_nodes import CLASSES, Cloud, Nodes
 
@@ -40,17 +40,17 @@ def broker() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def bundle() -> Path:
-    return compiled("mlp", ["--input", "30", "--classes", "2"], 0, print)
+    return compile_network("mlp", ["--input", "30", "--classes", "2"], 0, print)
 
 
 def write(nodes: Nodes, ways: Mapping[str, str]) -> None:
     """`ways`: hospital -> URL by which it and its devices reach the broker."""
     nodes.directory.mkdir(exist_ok=True)
-    data = prepared("breast-cancer")[0]
+    data = prepare("breast-cancer")[0]
     x = np.concatenate([data.x1, data.x2], 1)
     for i, name in enumerate(nodes.devices):
         rows = slice(2 * i * EACH, (2 * i + 1) * EACH), slice((2 * i + 1) * EACH, (2 * i + 2) * EACH)
-        path = store(nodes.directory / f"{name}.npz", *(labelled(x[r], data.y[r], CLASSES) for r in rows))
+        path = store_samples(nodes.directory / f"{name}.npz", *(label_samples(x[r], data.y[r], CLASSES) for r in rows))
         hospital = name.partition("-")[0]
         nodes.table({"name": name, "hospital": hospital, "broker": ways[hospital], "data": {"samples": path}})
     for hospital, devices in nodes.tree.items():

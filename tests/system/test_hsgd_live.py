@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.patients import Patients, store_patients
-from edge_sdk.data.samples import labelled, store
+from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.kernels import split as parties
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.datasets import Vertical, prepared
+from edge_sdk.replay.datasets import Vertical, prepare
 from hardware.bad_link import Proxy
 from tests.system.live_nodes import CLASSES, Cloud, Nodes
 
@@ -41,7 +41,7 @@ def held(train: Vertical) -> dict[str, Vertical]:
 
 @pytest.fixture(scope="module")
 def data() -> dict[str, Vertical]:
-    return held(prepared("breast-cancer")[0])
+    return held(prepare("breast-cancer")[0])
 
 
 @pytest.fixture
@@ -56,13 +56,13 @@ def write(nodes: Nodes, data: Mapping[str, Vertical], brokers: Mapping[str, str]
     for hospital, devices in TREE.items():
         for name in devices:
             mine = data[name]
-            nobody = labelled(mine.x2[:0], mine.y[:0], CLASSES)
-            path = store(nodes.directory / f"{name}.npz", labelled(mine.x2, mine.y, CLASSES), nobody)
+            nobody = label_samples(mine.x2[:0], mine.y[:0], CLASSES)
+            path = store_samples(nodes.directory / f"{name}.npz", label_samples(mine.x2, mine.y, CLASSES), nobody)
             nodes.table({"name": name, "hospital": hospital, "broker": brokers[name], "data": {"samples": path}})
         x1, y = (np.concatenate([getattr(data[d], key) for d in devices]) for key in ("x1", "y"))
         whose = tuple(d for d in devices for _ in range(EACH))
         path = store_patients(
-            nodes.directory / f"{hospital}.npz", Patients(labelled(x1, y, CLASSES), whose, x1[:0], ())
+            nodes.directory / f"{hospital}.npz", Patients(label_samples(x1, y, CLASSES), whose, x1[:0], ())
         )
         table = {"name": hospital, "aggregator": "cloud", "broker": brokers[hospital], "devices": devices}
         nodes.table(table | {"data": {"samples": path}, **more.get(hospital, {})})

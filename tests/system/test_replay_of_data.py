@@ -40,7 +40,7 @@ def test_breast_cancer_with_fedavg(tmp_path: Path) -> None:
     page = (out / "report.html").read_text()
     assert "breast-cancer" in page and "AUC" in page
     with np.load(out / "data" / "h1-1.npz") as mine, np.load(out / "data" / "h2-2.npz") as other:
-        assert mine["x"].shape == other["x"].shape == (114, 30)
+        assert mine["x"].shape == other["x"].shape == (86, 30) and mine["validation_x"].shape[1] == 30
         assert not {row.tobytes() for row in mine["x"]} & {row.tobytes() for row in other["x"]}
     assert 'samples = "' in (out / "config" / "h1-1.toml").read_text()
 
@@ -56,7 +56,7 @@ def test_breast_cancer_with_fedavg(tmp_path: Path) -> None:
         ("breast-cancer", ("--deal", "even"), "deal = 'even': one of iid"),
         ("breast-cancer", ("--devices", 0), "--devices 0: at least 1"),
         ("breast-cancer", ("--judge", "all"), "--judge all: own or global"),
-        ("breast-cancer", ("--held-out", 2), "held out"),
+        ("breast-cancer", ("--held-out", 2), "held_out = 2"),
         (".", ("--devices", 3), "--devices is for a data set"),
         ("breast-cancer", ("--bundle", BUNDLES / "wrist.bundle"), "these data need x 30 and 2"),
     ],

@@ -21,7 +21,7 @@ import torch
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.kept_models import load
 from edge_sdk.replay.broker import EmbeddedBroker
-from edge_sdk.replay.processes import Fleet
+from edge_sdk.replay.processes import NodeProcesses
 from models.bundle.compile import compile_module
 from models.ir.spec import Spec
 from models.zoo.dense import MLP
@@ -88,7 +88,7 @@ def test_kill_9_of_the_aggregator_changes_no_bit(played: tuple[Path, dict[str, A
     """The discriminator and its optimiser go on where they were saved."""
     before, _ = played
     out = tmp_path / "out"
-    with EmbeddedBroker() as broker, Fleet(out / "logs") as fleet:
+    with EmbeddedBroker() as broker, NodeProcesses(out / "logs") as fleet:
         commands = configured(before, out, broker.url)
         for name, command in commands.items():
             fleet.start(name, command)
@@ -119,7 +119,7 @@ def configured(before: Path, out: Path, url: str) -> dict[str, list[str | Path]]
     return commands
 
 
-def wait_for_rounds(out: Path, rounds: int, fleet: Fleet) -> None:
+def wait_for_rounds(out: Path, rounds: int, fleet: NodeProcesses) -> None:
     path = out / "aggregator" / "metrics.jsonl"
     until = time.monotonic() + 120
     while not path.exists() or path.read_text().count('"kind": "round"') < rounds:

@@ -10,9 +10,12 @@ from typing import Annotated, Any, Optional
 import msgpack
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from edge_sdk.algebra.arrays import Tensor, Theta, Values
 from edge_sdk.algebra.vectors import Layout, layout_of
+from edge_sdk.errors import PeerError
+from edge_sdk.wire.codec.codec import Codec, DecodeError
 
 LAYOUT = layout_of(("w", (2, 3), "linear"))
 
@@ -99,3 +102,11 @@ def wire(header: Any, *bodies: bytes) -> bytes:
 
 def array(code: Any, shape: Any, index: Any) -> Any:
     return msgpack.ExtType(1, msgpack.packb([code, shape, index]))
+
+
+def refuse(codec: Codec, data: bytes, text: str, expect: type | None = None) -> None:
+    """Check that a codec refuses these bytes with this error."""
+    with pytest.raises(DecodeError) as caught:
+        codec.decode(data, expect)
+    assert isinstance(caught.value, PeerError)
+    assert str(caught.value) == text

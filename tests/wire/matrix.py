@@ -27,7 +27,7 @@ Cell = tuple[str, str, str]  # who dies, while which tier is at which point
 
 
 def cells() -> list[Cell]:
-    """All that there are: only the aggregator tells its application anything."""
+    """List all cells. Only the aggregator tells its application anything."""
     steps = [(tier, point) for tier in VICTIMS for point in POINTS if point != "told" or tier == "aggregator"]
     return [(victim, tier, point) for tier, point in steps for victim in (tier, "broker")]
 
@@ -57,7 +57,7 @@ def kill_at(fleet: Fleet, tier: str, point: str, nth: int) -> None:
 
 
 def play(base: Path, broker: LocalBroker, wanted: list[Cell], dice: random.Random, **settings: object) -> Counter[Cell]:
-    """All cells one after the other in one run; then everything must have counted once."""
+    """Visit all cells one after the other in one run; then everything must have counted once."""
     # bodies of 400 KB in pieces of 64 KB, kept in files
     fleet = Fleet(base, broker.url, TREE, size=100_000, largest_chunk=65536, **settings)
     survived: Counter[Cell] = Counter()

@@ -88,7 +88,7 @@ class StrictBroker:
             writer.close()
 
     def handle(self, client: Client, head: int, body: bytes) -> bool:
-        """Whether the client may stay."""
+        """True if the client may stay."""
         kind = head >> 4
         if len(body) > self.packet:
             return self.refuse(client, TOO_LARGE, f"packet of {len(body)} bytes")

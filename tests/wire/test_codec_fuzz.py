@@ -41,7 +41,7 @@ by_message = pytest.mark.parametrize("data", WRITTEN, ids=[type(m).__name__ for 
 
 
 def survives(data: bytes) -> bool:
-    """Whether it was a message; anything but a value or DecodeError is a failure of the test that asked."""
+    """True if it was a message; anything but a value or DecodeError is a failure of the test that asked."""
     try:
         value = CODEC.decode(data)
     except DecodeError as error:

@@ -10,7 +10,7 @@ import pytest
 
 from edge_sdk.errors import PeerError
 from edge_sdk.wire import topics
-from edge_sdk.wire.frames import ACKS_PER_FRAME, LARGEST, Acks, Birth, Frame, Hello, Message, pack, unpack
+from edge_sdk.wire.frames import ACKS_PER_FRAME, LARGEST, Acks, Birth, Frame, Hello, Message, pack_frame, unpack_frame
 
 FRAMES: list[Frame] = [
     Message("run", "a", 1, 2, 1, (("h", 3, 4), ("agg", 5, LARGEST)), 7, True, b"body"),
@@ -23,27 +23,27 @@ NAMES = [type(f).__name__ for f in FRAMES]
 
 @pytest.mark.parametrize("frame", FRAMES, ids=NAMES)
 def test_round_trip(frame: Frame) -> None:
-    back = unpack(pack(frame))
+    back = unpack_frame(pack_frame(frame))
     assert bytes(back.body) == frame.body
-    assert pack(back) == pack(frame)
+    assert pack_frame(back) == pack_frame(frame)
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=NAMES)
 def test_body_is_aligned(frame: Frame) -> None:
-    assert (len(pack(frame)) - len(frame.body)) % 8 == 0
+    assert (len(pack_frame(frame)) - len(frame.body)) % 8 == 0
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=NAMES)
 def test_every_truncation_of_the_header_is_a_peer_error(frame: Frame) -> None:
-    payload = pack(frame)
+    payload = pack_frame(frame)
     for end in range(len(payload) - len(frame.body)):
         with pytest.raises(PeerError):
-            unpack(payload[:end])
+            unpack_frame(payload[:end])
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=NAMES)
 def test_flipped_bytes_are_a_frame_or_a_peer_error(frame: Frame) -> None:
-    dice, payload = random.Random(1), pack(frame)
+    dice, payload = random.Random(1), pack_frame(frame)
     for _ in range(2000):
         garbled = bytearray(payload)
         for _ in range(dice.randint(1, 4)):
@@ -59,7 +59,7 @@ def test_noise_is_a_peer_error() -> None:
 
 def is_frame_or_peer_error(payload: bytes) -> None:
     with suppress(PeerError):
-        unpack(payload)
+        unpack_frame(payload)
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def is_frame_or_peer_error(payload: bytes) -> None:
 def test_a_field_of_another_type_is_named(header: object) -> None:
     packed = msgpack.packb(header)
     with pytest.raises(PeerError):
-        unpack(len(packed).to_bytes(2, "little") + packed + bytes(8))
+        unpack_frame(len(packed).to_bytes(2, "little") + packed + bytes(8))
 
 
 def test_a_later_version_may_append_fields() -> None:
     packed = msgpack.packb(["a", "run", "a", [], "new"])
-    assert unpack(len(packed).to_bytes(2, "little") + packed + bytes(8)).src == "a"
+    assert unpack_frame(len(packed).to_bytes(2, "little") + packed + bytes(8)).src == "a"
 
 
 def test_the_largest_header_fits() -> None:
     acks = tuple(("n" * 64, LARGEST, LARGEST) for _ in range(ACKS_PER_FRAME))
     name = "n" * 64
-    assert unpack(pack(Message(name, name, LARGEST, LARGEST, LARGEST, acks, LARGEST, True))).src == name
+    assert unpack_frame(pack_frame(Message(name, name, LARGEST, LARGEST, LARGEST, acks, LARGEST, True))).src == name
 
 
 def test_topics() -> None:
-    assert topics.parse(topics.up("h", "a", "m")) == topics.Place("h", "a", True, "m")
-    assert topics.parse(topics.down("h", "all", "b")).sender == "h"
+    assert topics.parse_topic(topics.upward("h", "a", "m")) == topics.ParsedTopic("h", "a", True, "m")
+    assert topics.parse_topic(topics.downward("h", "all", "b")).sender == "h"
     for topic in ("auscult/v1/h/a/up", "auscult/v2/h/a/up/m", "auscult/v1/h/a/sideways/m", "", "?"):
         with pytest.raises(PeerError):
-            topics.parse(topic)
+            topics.parse_topic(topic)

@@ -12,9 +12,10 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.broker import Mosquitto, find_free_port
-from edge_sdk.tools.provision import certificate, provision
+from edge_sdk.tools.provision import make_certificate, provision
 from edge_sdk.wire import topics
-from edge_sdk.wire.mqtt import Connection, Tls, broker_at
+from edge_sdk.wire.addresses import Tls, broker_at
+from edge_sdk.wire.mqtt import Connection
 from tests.conftest import missing
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
@@ -100,7 +101,7 @@ def test_no_certificate_no_connection(site: Site) -> None:
 
 
 def test_an_expired_certificate_is_refused(site: Site) -> None:
-    certificate(site.files, "old", "a", days=-1)
+    make_certificate(site.files, "old", "a", days=-1)
     assert outcome(site.connection("a", site.tls("old"))) != "up"
 
 
@@ -119,16 +120,16 @@ def test_a_broker_of_another_authority_is_refused(site: Site, tmp_path: Path) ->
 
 def test_a_device_reaches_only_its_own_topics(site: Site) -> None:
     """b's certificate neither lets it speak as a, nor hear what a is told, whatever client id it claims."""
-    hospital = site.connection("h", site.tls("h"), topics.up("h", "+", "+"))
-    b = site.connection("a", site.tls("b"), topics.down("h", "a", "+"))
+    hospital = site.connection("h", site.tls("h"), topics.upward("h", "+", "+"))
+    b = site.connection("a", site.tls("b"), topics.downward("h", "a", "+"))
     assert outcome(hospital) == "up" and outcome(b) == "up"
-    b.publish(topics.up("h", "a", "m"), b"forged", 1)
-    b.publish(topics.up("h", "b", "m"), b"own", 1)
+    b.publish(topics.upward("h", "a", "m"), b"forged", 1)
+    b.publish(topics.upward("h", "b", "m"), b"own", 1)
     heard: list[tuple[str, bytes]] = []
     eventually(lambda: heard.extend(hospital.read()) or heard)
-    assert heard == [(topics.up("h", "b", "m"), b"own")]
-    hospital.publish(topics.down("h", "a", "m"), b"for a", 1)
-    hospital.publish(topics.down("h", "b", "m"), b"for b, who has not subscribed to it", 1)
+    assert heard == [(topics.upward("h", "b", "m"), b"own")]
+    hospital.publish(topics.downward("h", "a", "m"), b"for a", 1)
+    hospital.publish(topics.downward("h", "b", "m"), b"for b, who has not subscribed to it", 1)
     eventually(lambda: not (hospital.read() or hospital.flying))
     assert b.read() == []
     hospital.close()

@@ -1,19 +1,20 @@
 """Recorded sensor streams: read, cut into windows, split by recording, and replayed on a clock."""
 
-from edge_sdk.data.traces.clock import ReplayClock, arrived
+from edge_sdk.data.traces.clock import ReplayClock, select_arrived
 from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.read import Trace, read_trace
-from edge_sdk.data.traces.split import split
-from edge_sdk.data.traces.windows import Windows, recordings, windows
+from edge_sdk.data.traces.split import split, split_off_validation
+from edge_sdk.data.traces.windows import Windows, cut_windows, find_recordings
 
 __all__ = [
     "ReplayClock",
     "Trace",
     "Windows",
-    "arrived",
+    "cut_windows",
+    "find_recordings",
     "load_folder",
     "read_trace",
-    "recordings",
+    "select_arrived",
     "split",
-    "windows",
+    "split_off_validation",
 ]

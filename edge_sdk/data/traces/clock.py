@@ -1,4 +1,4 @@
-"""When a recorded sample arrives in a replay. Pure: every question brings its own `now`."""
+"""The time at which a recorded sample arrives in a replay. Pure: every function takes `now`."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class ReplayClock:
             raise UsageError(f"replay: loop needs a finite speed and duration, got {self.speed} and {self.duration}")
 
     def due(self, now: float) -> float:
-        """Recorded seconds that are available at `now`; in a loop, of the present lap."""
+        """The recorded second up to which samples are there at `now`; in a loop, in the present lap."""
         played = self._played(now)
         return self.start + (played % self.duration if self.loop else min(played, self.duration))
 
     def lap(self, now: float) -> int:
-        """How often the loop has begun again."""
+        """Counts how often the loop has begun again."""
         return int(self._played(now) // self.duration) if self.loop else 0
 
     def wait_for(self, recorded: float, now: float) -> float:
@@ -64,6 +64,6 @@ class ReplayClock:
         return (now - self.began) * self.speed if isfinite(self.speed) else inf
 
 
-def arrived(windows: Windows, recorded: float, since: float = -inf) -> Windows:
-    """The windows whose last sample came after second `since` and not after second `recorded` of the trace."""
+def select_arrived(windows: Windows, recorded: float, since: float = -inf) -> Windows:
+    """Selects the windows whose last sample came after second `since` and not after second `recorded` of the trace."""
     return windows.take((windows.end > since) & (windows.end <= recorded))

@@ -36,15 +36,15 @@ def load_folder(
     Raises:
         UsageError: no file, two files of one name, or two files whose channels or rates differ.
     """
-    files = _files(path)
+    files = _find_files(path)
     traces = [read_trace(file, label, channels, limit=limit) for file in files]
     for file, trace in zip(files[1:], traces[1:], strict=True):
         _check_alike(files[0], traces[0], file, trace)
     classes = tuple(sorted({name for trace in traces for name in trace.classes}))
-    return tuple(_recoded(trace, classes) for trace in traces)
+    return tuple(_recode(trace, classes) for trace in traces)
 
 
-def _files(path: str | Path | Iterable[str | Path]) -> list[Path]:
+def _find_files(path: str | Path | Iterable[str | Path]) -> list[Path]:
     if isinstance(path, (str, Path)):
         if not Path(path).is_dir():
             raise UsageError(f"{path}: not a folder; expected a folder of CSV files or a list of files")
@@ -73,6 +73,6 @@ def _check_alike(first: Path, one: Trace, file: Path, other: Trace) -> None:
         )
 
 
-def _recoded(trace: Trace, classes: tuple[str, ...]) -> Trace:
+def _recode(trace: Trace, classes: tuple[str, ...]) -> Trace:
     place = np.array([classes.index(name) for name in trace.classes], np.int64)
     return replace(trace, codes=place[trace.codes], classes=classes)

@@ -2,7 +2,7 @@
 
 Every cell is checked here, once, so that nothing behind this module has to. Rows are taken in blocks: that bounds the
 memory (a list of all cells of a long file would not fit on a device), and the columns of a block are converted at the
-speed of C. Only when a block fails is it gone through cell by cell, to name the first bad one.
+speed of C. When a block fails, its cells are gone through one by one, to name the first bad one.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ def read_trace(
         if size > limit:
             raise UsageError(f"{file}: {size} bytes, the limit for one trace is {limit}: cut it into shorter ones")
         with open(file, newline="", encoding="utf-8-sig") as text:
-            return _trace(file, csv.reader(text), label, channels)
+            return _read_trace(file, csv.reader(text), label, channels)
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror}); a trace is a CSV file") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{file}: not a CSV text in UTF-8 ({error})") from error
 
 
-def _trace(file: Path, reader: Iterator[list[str]], label: str, channels: Sequence[str] | None) -> Trace:
+def _read_trace(file: Path, reader: Iterator[list[str]], label: str, channels: Sequence[str] | None) -> Trace:
     header, first = next(reader, None), next(reader, None)
     if header is None or first is None:
         raise UsageError(f"{file}: {'empty' if header is None else 'a header and no samples'}; one sample per line")
-    table = _table(file, header, first, label, channels)
+    table = _read_header(file, header, first, label, channels)
     vocabulary: dict[str, int] = {}
-    blocks = list(_blocks(table, chain([first], reader), vocabulary))
+    blocks = list(_read_blocks(table, chain([first], reader), vocabulary))
     time = np.concatenate([block.time for block in blocks])
     if len(time) < 2:
         raise UsageError(f"{file}: one sample; two or more make a trace")
@@ -97,20 +97,20 @@ def _trace(file: Path, reader: Iterator[list[str]], label: str, channels: Sequen
         channels=tuple(header[i] for i in table.channels),
         codes=rank[np.concatenate([block.codes for block in blocks])],
         classes=classes,
-        rate_hz=_rate(time),
+        rate_hz=_measure_rate(time),
         start=first[table.time],
     )
 
 
-def _rate(time: npt.NDArray[np.float64]) -> float:
-    """Median over spans of up to 32 samples: single steps are off by the rounding of time stamps to milliseconds."""
+def _measure_rate(time: npt.NDArray[np.float64]) -> float:
+    """Samples per second: the median over spans of up to 32 samples, as time stamps are rounded to milliseconds."""
     span = min(32, len(time) - 1)
     return float(span / np.median(time[span:] - time[:-span]))
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Which column is what, and how a time is read."""
+    """The header of a file: which column is what, and how a time is read."""
 
     file: Path
     header: list[str]
@@ -120,7 +120,7 @@ class _Table:
     seconds: Callable[[str], float]
 
 
-def _table(file: Path, header: list[str], first: list[str], label: str, channels: Sequence[str] | None) -> _Table:
+def _read_header(file: Path, header: list[str], first: list[str], label: str, channels: Sequence[str] | None) -> _Table:
     if label == "time":
         raise UsageError(f"{file}: label = 'time'; the column time holds the time, name the one with the activity")
     wanted = [name for name in header if name not in ("time", label)] if channels is None else list(channels)
@@ -133,22 +133,22 @@ def _table(file: Path, header: list[str], first: list[str], label: str, channels
     places = [header.index(name) for name in wanted]
     table = _Table(file, header, header.index("time"), header.index(label), places, float)
     if len(first) != len(header):
-        raise _ragged(table, first, 2)
-    return _Table(file, header, table.time, table.label, places, _seconds(table, first[table.time]))
+        raise _ragged_error(table, first, 2)
+    return _Table(file, header, table.time, table.label, places, _choose_clock(table, first[table.time]))
 
 
-def _seconds(table: _Table, first: str) -> Callable[[str], float]:
-    """A function from a cell to seconds since the first sample. The first cell decides which form the file uses."""
+def _choose_clock(table: _Table, first: str) -> Callable[[str], float]:
+    """Chooses how a cell becomes seconds since the first sample. The first cell decides which form the file uses."""
     try:
         zero = float(first)
     except ValueError:
         try:
             start = datetime.fromisoformat(first)
         except ValueError:
-            raise _bad(table, 2, "time", first, TIME_FORM) from None
+            raise _cell_error(table, 2, "time", first, TIME_FORM) from None
         return lambda cell: (datetime.fromisoformat(cell) - start).total_seconds()
     if not isfinite(zero):
-        raise _bad(table, 2, "time", first, TIME_FORM)
+        raise _cell_error(table, 2, "time", first, TIME_FORM)
     return lambda cell: float(cell) - zero
 
 
@@ -159,16 +159,16 @@ class _Block:
     codes: npt.NDArray[np.int64]
 
 
-def _blocks(table: _Table, reader: Iterator[list[str]], vocabulary: dict[str, int]) -> Iterator[_Block]:
-    """All rows, a block at a time. `vocabulary` grows by the labels that are new."""
+def _read_blocks(table: _Table, reader: Iterator[list[str]], vocabulary: dict[str, int]) -> Iterator[_Block]:
+    """Reads all rows, a block at a time. `vocabulary` grows by the labels that are new."""
     last, line = -1.0, 2
     while rows := list(islice(reader, BLOCK)):
-        yield (block := _block(table, rows, line, last, vocabulary))
+        yield (block := _convert_block(table, rows, line, last, vocabulary))
         last, line = float(block.time[-1]), line + len(rows)
 
 
-def _block(table: _Table, rows: list[list[str]], line: int, last: float, vocabulary: dict[str, int]) -> _Block:
-    """The fast way. `last` is the time before this block, which begins in `line`."""
+def _convert_block(table: _Table, rows: list[list[str]], line: int, last: float, vocabulary: dict[str, int]) -> _Block:
+    """Converts the columns of a block at once. `last` is the time before this block, which begins in `line`."""
     try:
         columns = list(zip(*rows, strict=True))
         if len(columns) != len(table.header):
@@ -180,43 +180,43 @@ def _block(table: _Table, rows: list[list[str]], line: int, last: float, vocabul
         if not (rises and np.all(np.abs(values) <= FLOAT32_MAX) and all(map(str.strip, set(labels)))):
             raise ValueError
     except (ValueError, TypeError, OverflowError):
-        raise _first_bad(table, rows, line, last) from None
+        raise _find_bad_cell(table, rows, line, last) from None
     for name in dict.fromkeys(labels):
         vocabulary.setdefault(name, len(vocabulary))
     codes = np.fromiter(map(vocabulary.__getitem__, labels), np.int64, len(rows))
     return _Block(time, values.astype(np.float32), codes)
 
 
-def _first_bad(table: _Table, rows: list[list[str]], line: int, last: float) -> UsageError:
-    """The slow way, after a block has failed: the first cell in it that is wrong."""
+def _find_bad_cell(table: _Table, rows: list[list[str]], line: int, last: float) -> UsageError:
+    """Finds the first cell of a block that is wrong, cell by cell, after `_convert_block` has failed."""
     for at, row in enumerate(rows, line):
         if len(row) != len(table.header):
-            return _ragged(table, row, at)
-        time = _or_nan(table.seconds, row[table.time])
+            return _ragged_error(table, row, at)
+        time = _convert_or_nan(table.seconds, row[table.time])
         if not isfinite(time):
-            return _bad(table, at, "time", row[table.time], f"{TIME_FORM}, the same in all lines")
+            return _cell_error(table, at, "time", row[table.time], f"{TIME_FORM}, the same in all lines")
         if not time > last:
-            return _bad(table, at, "time", row[table.time], f"later than the line before ({time - last:+.3f} s)")
+            return _cell_error(table, at, "time", row[table.time], f"later than the line before ({time - last:+.3f} s)")
         last = time
         for i in table.channels:
-            if not abs(_or_nan(float, row[i])) <= FLOAT32_MAX:
-                return _bad(table, at, table.header[i], row[i], "a finite number, decimal point, no unit")
+            if not abs(_convert_or_nan(float, row[i])) <= FLOAT32_MAX:
+                return _cell_error(table, at, table.header[i], row[i], "a finite number, decimal point, no unit")
         if not row[table.label].strip():
-            return _bad(table, at, table.header[table.label], row[table.label], "the name of what was done")
+            return _cell_error(table, at, table.header[table.label], row[table.label], "the name of what was done")
     raise AssertionError(f"{table.file}: block at line {line} refused, and every cell of it is right")
 
 
-def _or_nan(convert: Callable[[str], float], cell: str) -> float:
+def _convert_or_nan(convert: Callable[[str], float], cell: str) -> float:
     try:
         return convert(cell)
     except (ValueError, TypeError, OverflowError):
         return float("nan")
 
 
-def _ragged(table: _Table, row: list[str], line: int) -> UsageError:
+def _ragged_error(table: _Table, row: list[str], line: int) -> UsageError:
     cells = f"{len(row)} cells ({','.join(row)!r:.60})"
     return UsageError(f"{table.file} line {line}: {cells}; expected {len(table.header)}: {','.join(table.header)}")
 
 
-def _bad(table: _Table, line: int, column: str, value: str, right: str) -> UsageError:
+def _cell_error(table: _Table, line: int, column: str, value: str, right: str) -> UsageError:
     return UsageError(f"{table.file} line {line}, column {column}: {value!r:.60}; expected {right}")

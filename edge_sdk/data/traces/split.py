@@ -1,4 +1,4 @@
-"""Which windows a device trains on and which it is judged by.
+"""The split of a device's windows: those it trains on, those that choices are made on, and those it is judged by.
 
 Neighbouring windows share samples, and windows of one recording share everything that makes a recording special.
 A split at random would thus measure memory. Held out is the last part in time, and by whole recordings.
@@ -34,10 +34,10 @@ def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
     """
     if not 0 < held_out < 1:
         raise UsageError(f"held_out = {held_out}; a share of the windows above 0 and below 1 is needed")
-    test = _whole_recordings(windows, held_out)
+    test = _hold_recordings(windows, held_out)
     if test.any():
         return windows.take(~test), windows.take(test)
-    train, test = _tails(windows, held_out)
+    train, test = _hold_tails(windows, held_out)
     if not test.any():
         raise UsageError(
             f"{windows.name}: {len(windows)} windows in {len(np.unique(windows.recording))} recordings; "
@@ -47,7 +47,30 @@ def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
     return windows.take(train, note), windows.take(test, note)
 
 
-def _whole_recordings(windows: Windows, held_out: float) -> Mask:
+def split_off_validation(train: Windows, share: float) -> tuple[Windows, Windows]:
+    """Splits a validation part off the training windows, as `split` does it for the held-out part.
+
+    Of every class that has several recordings left, the last of these are taken. Where no class has, the tail of each
+    recording is; where that is too short as well, the validation part is empty.
+
+    Args:
+        train: training windows of one device, as `split` returns them.
+        share: of these windows, between 0 and 1.
+    """
+    if not 0 < share < 1:
+        raise UsageError(f"validation: a share of {share} of the training windows; above 0 and below 1 is needed")
+    chosen = _hold_recordings(train, share)
+    if chosen.any():
+        return train.take(~chosen), train.take(chosen)
+    kept, tails = _hold_tails(train, share)
+    if not tails.any():
+        return train, train.take(tails)
+    note = f"{train.name}: one recording per class is left, so validation is on the tail of each"
+    return train.take(kept, train.note or note), train.take(tails, train.note or note)
+
+
+def _hold_recordings(windows: Windows, held_out: float) -> Mask:
+    """The last whole recordings of each class that has several."""
     test = np.zeros(len(windows), np.bool_)
     for code in np.unique(windows.y):
         names, sizes = np.unique(windows.recording[windows.y == code], return_counts=True)
@@ -58,7 +81,8 @@ def _whole_recordings(windows: Windows, held_out: float) -> Mask:
     return test
 
 
-def _tails(windows: Windows, held_out: float) -> tuple[Mask, Mask]:
+def _hold_tails(windows: Windows, held_out: float) -> tuple[Mask, Mask]:
+    """The heads and the tails of all recordings; a recording too short for both is all head."""
     train, test = np.zeros((2, len(windows)), np.bool_)
     length = windows.x.shape[2]
     for name in np.unique(windows.recording):

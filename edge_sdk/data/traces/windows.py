@@ -1,4 +1,4 @@
-"""From samples to training examples: windows of fixed length that never cross the boundary of a recording."""
+"""Windows of fixed length, which a model trains on; none crosses the boundary of a recording."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Windows:
         return len(self.y)
 
     def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64], note: str = "") -> Windows:
-        """The chosen windows (a mask or indices), in copies of their own."""
+        """Copies the chosen windows (a mask or indices)."""
         fields = {name: getattr(self, name)[chosen] for name in ("x", "y", "recording", "first", "end")}
         return replace(self, **fields, note=note or self.note)
 
 
-def recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
-    """Where the sensor was switched off or the activity changed.
+def find_recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
+    """Finds where the sensor was switched off or the activity changed, which is where one recording ends.
 
     Args:
         trace: n samples.
@@ -62,24 +62,24 @@ def recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
     return np.stack([np.concatenate([[0], inner]), np.concatenate([inner, [len(trace.time)]])], axis=1).astype(np.int64)
 
 
-def windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5) -> Windows:
+def cut_windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5) -> Windows:
     """Cuts a trace into windows. A recording shorter than `window` gives none; what remains of one is left out.
 
     Args:
         trace: n samples of c channels.
         window: samples per window.
         stride: samples from the start of a window to the start of the next.
-        gap: seconds, see `recordings`.
+        gap: seconds, see `find_recordings`.
     """
     for name, value in (("window", window), ("stride", stride)):
         if value < 1:
             raise UsageError(f"{name} = {value}; a whole number of samples, 1 or more, is needed")
-    bounds = recordings(trace, gap)
+    bounds = find_recordings(trace, gap)
     starts = [np.arange(a, b - window + 1, stride, dtype=np.int64) for a, b in bounds]
     first = np.concatenate(starts)
     return Windows(
         name=trace.name,
-        x=_cut(trace.values, first, window),
+        x=_copy_windows(trace.values, first, window),
         y=trace.codes[first],
         classes=trace.classes,
         recording=np.repeat(np.arange(len(bounds), dtype=np.int64), [len(s) for s in starts]),
@@ -88,8 +88,10 @@ def windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5) 
     )
 
 
-def _cut(values: npt.NDArray[np.float32], first: npt.NDArray[np.int64], window: int) -> npt.NDArray[np.float32]:
-    """float32 (N, c, window). The view costs nothing; only the windows that are wanted are copied."""
+def _copy_windows(
+    values: npt.NDArray[np.float32], first: npt.NDArray[np.int64], window: int
+) -> npt.NDArray[np.float32]:
+    """Copies windows, float32 (N, c, window). The view costs nothing; only the windows that are wanted are copied."""
     if not len(first):
         return np.empty((0, values.shape[1], window), np.float32)
     return np.ascontiguousarray(sliding_window_view(values, window, axis=0)[first])

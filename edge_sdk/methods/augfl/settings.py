@@ -1,7 +1,7 @@
-"""Settings of AugFL, and what its theorem asks of them. lambda and the pretrained model are none of them: settings go
-to every node of a run, and these stay on the aggregator (edge_sdk/nodes/private_table.py).
+"""Settings of AugFL, and what its nodes are given.
 
-Source: sections 3 and 4 of the paper; its conditions are Assumption 5.
+lambda and the pretrained model are not among the settings: settings go to every node of a run, and these two stay on
+the aggregator, which is given them as `Env.regulariser`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,22 @@ from math import isfinite
 
 import numpy as np
 
+from edge_sdk.algebra import prox
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.draw import SELECTIONS
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
-from edge_sdk.methods.shared.meta import Meta, kept_out
-from edge_sdk.methods.shared.server import PENALTIES
+from edge_sdk.methods.shared.meta import HessianProduct, Meta
+from edge_sdk.methods.shared.server import PENALTIES, Svt
 
 BOTH, U, Y = UPLOADS = ("theta_y", "u", "y")
-SAMPLES, UNIFORM, NONE = WEIGHTINGS = ("samples", "uniform", "none")
+
+
+SAMPLES, NONE = "samples", "none"
+WEIGHTINGS = (SAMPLES, "uniform", NONE)
+
+
 ZERO, PLAIN = Y_INITS = ("zero", "plain")
 
 
@@ -87,74 +94,40 @@ class Settings(Meta):
         return self.rhos.get(device, self.rho)
 
 
-# Theory ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Margins:
-    """What must be above 0. Attributes: of eqs. (21), (22) and (23)."""
+class Pull:
+    """What the aggregator's regulariser says of one model.
 
-    local: float
-    shared: float
-    simple: float
-
-
-def meta_smoothness(alpha: float, mu: float, beta: float = 0.0, zeta: float = 0.0) -> float:
-    """nu_i of F_i. The paper's eq. (25) drops an alpha; this is what its appendix derives, (79) and (80)."""
-    return (1 + alpha * mu) ** 2 * mu + alpha * beta * zeta
-
-
-def margins(rho: float, weight: float, nu: float, devices: int, pull: float = 0.0) -> Margins:
-    """Of one device. `pull`: lambda mu_r, the smoothness of the regulariser's term."""
-    dual = 2 * weight**2 * nu**2 * (4 * weight * nu / rho**2 + 1 / rho)
-    return Margins(rho / 2 - 4 * weight * nu, rho / 2 - dual - pull / (2 * devices), rho - 3 * nu)
-
-
-def least_rho_sum(nu: float, pull: float = 0.0) -> float:
-    """Below this sum of rho_i iterates may grow. Exact for quadratics, with curvatures in place of nu and `pull`."""
-    return (3 * nu + pull) / 2
-
-
-def largest_curvature(gradient: Callable[[Vector], Vector], theta: Vector, steps: int = 20) -> float:
-    """The Hessian's eigenvalue of largest magnitude at theta, by power iteration with central differences."""
-    v = np.random.default_rng(0).normal(size=theta.shape).astype(theta.dtype)
-    step = float(np.sqrt(np.finfo(theta.dtype).eps) * max(1.0, float(np.linalg.norm(theta))))
-    found = 0.0
-    for _ in range(steps):
-        length = float(np.linalg.norm(v))
-        if length == 0:
-            return 0.0
-        v = v / length
-        product = (gradient(theta + step * v) - gradient(theta - step * v)) / (2 * step)
-        found, v = float(v @ product), product
-    return found
-
-
-def warnings(s: Settings, sizes: Mapping[str, int], pull: float = 0.0) -> list[str]:
-    """Settings that run, but beyond what the theorem covers.
-
-    Args:
-        pull: lambda mu_r, where it is known: on the aggregator.
+    Attributes:
+        gradient: (n,), lambda grad R_h.
+        value: lambda R_h.
+        memory: what it wants to be given next time (trained heads, a bank of features).
     """
-    found = []
-    if s.participation != 1:
-        found.append(f"participation = {s.participation}: the theorem covers rounds in which all devices take part")
-    if s.penalty != "none":
-        found.append(f"penalty = {s.penalty!r}: the theorem covers smooth terms")
-    if s.smoothness is not None and s.delta_power <= 1 and s.hvp == "central":
-        found.append(f"delta_power = {s.delta_power}: the theorem asks for a summable schedule, above 1")
-    return found + step_warnings(s, sum(n - kept_out(n, s.unseen) for n in sizes.values()), pull)
+
+    gradient: Vector
+    value: float
+    memory: Vector
 
 
-def step_warnings(s: Settings, devices: int, pull: float) -> list[str]:
-    """Of the sum of rho; and of Assumption 5, where the smoothness of the devices' losses is known."""
-    rho, total = min([s.rho, *s.rhos.values()]), s.rho * max(0, devices - len(s.rhos)) + sum(s.rhos.values())
-    found, nu = list[str](), 0.0
-    if s.smoothness is not None:
-        nu = meta_smoothness(s.alpha, s.smoothness, s.gradient_bound, s.hessian_lipschitz)
-        there = margins(rho, 1 / devices, nu, devices, pull)
-        asked = {"(21)": there.local, "(22)": there.shared, "(23)": there.simple}
-        found = [f"rho = {rho}: Assumption 5, eq. {n}, misses 0 by {-m:.3g}" for n, m in asked.items() if not m > 0]
-    least = least_rho_sum(nu, pull)
-    if total <= least:
-        advice = "raise rho, or lower the weight of the private model" if pull else "raise rho"
-        found.append(f"the sum of rho is {total:.3g}, and below {least:.3g} iterates may grow: if they do, {advice}")
-    return found
+Regulariser = Callable[[Vector, int, Vector], Pull]
+"""(theta, round, memory) -> its pull. The same for the same arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(NodeEnv):
+    """What a node is given.
+
+    Attributes:
+        hessian: device: the exact product, where settings ask for it.
+        y_init: device: y_i^-1, in place of what settings say; only with upload = "theta_y".
+        regulariser: aggregator: lambda R_h; None: lambda is 0, and there is no pretrained model.
+        memory: aggregator: what the regulariser is given first.
+        svt: aggregator: prox.svt or its twin on a GPU.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    hessian: HessianProduct | None = None
+    y_init: Vector | None = None
+    regulariser: Regulariser | None = None
+    memory: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
+    svt: Svt = prox.svt

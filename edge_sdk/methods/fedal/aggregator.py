@@ -1,152 +1,45 @@
-"""FedAL's hospital, which bundles what its devices send, and its aggregator, which plays the discriminator.
+"""FedAL's aggregator: the mean of all logits, and the discriminator's steps.
 
-Both know devices by numbers: a hospital counts its own from 0, by name, and only the number goes up. The aggregator
-lines up the hospitals by name, and a device's place in that line is its output of the discriminator.
+It lines up the hospitals by name, and their devices by number: a device's place in that line is its output of the
+discriminator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
 from edge_sdk.algebra.arrays import Values
-from edge_sdk.contract.method import DOWN, UP, Send, Step
+from edge_sdk.contract.method import DOWN, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedal import discriminator, distillation
 from edge_sdk.methods.fedal.discriminator import Mask
-from edge_sdk.methods.fedal.distillation import Floats, Labels, Logits, Stack
+from edge_sdk.methods.fedal.distillation import Floats, Labels, Stack
+from edge_sdk.methods.fedal.hospital import add_settled, add_share, check_logits
 from edge_sdk.methods.fedal.memory import Memory, empty, optimiser, remembered
 from edge_sdk.methods.fedal.messages import (
     LOGITS,
     MODEL,
     SETTLED,
-    Average,
     Averages,
     Consensus,
-    Feedback,
+    HospitalLogits,
     Local,
-    Outputs,
-    Parcel,
     Settled,
-    Share,
     Shares,
+    Shown,
 )
 from edge_sdk.methods.fedal.settings import DISCRIMINATOR, Env
 from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
+from edge_sdk.methods.shared.gather import Nobody, Tally
 from edge_sdk.methods.shared.reports import progress
 
 
-# Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Hospital:
-    """Attributes:
-    wanted: what its devices were asked for.
-    logits: device -> its own.
-    shares: architecture -> the sum of its models.
-    architectures: device -> its own, of those that have shared.
-    settled: who is done, and their scores.
-    """
-
-    wanted: str = SETTLED
-    logits: Mapping[str, Logits] = field(default_factory=dict)
-    shares: Mapping[str, Tally] = field(default_factory=dict)
-    architectures: Mapping[str, str] = field(default_factory=dict)
-    settled: Tally | None = None
-
-
-def hospital_start(env: Env) -> Step:
-    return Hospital(), []
-
-
-def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
-    if sender != UP:
-        return gathered(env, s, sender, message), []
-    m = gather.expected(sender, message, Local, Consensus, Averages)
-    if isinstance(m, Local):
-        return Hospital(m.then), [Send(DOWN, m)]
-    asks = feedback_to(env, m) if isinstance(m, Consensus) else averages_to(s, m)
-    return Hospital(m.then), asks or [Send((), m)]
-
-
-def feedback_to(env: Env, m: Consensus) -> list[Send]:
-    """To each device that was in the exchange, and to nobody else. Who has just answered may be gone for a moment."""
-    names = sorted(env.sizes)
-    if m.slots and m.slots[-1] >= len(names):
-        raise PeerError(f"feedback for device {m.slots[-1]}, there are {len(names)}")
-    sends = []
-    for i, slot in enumerate(m.slots):
-        own = None if m.gradients is None else m.gradients[i]
-        told = Feedback(m.round, m.exchange, m.count, m.mean, own, m.then)
-        sends.append(Send(names[slot], told))
-    return sends
-
-
-def averages_to(s: Hospital, m: Averages) -> list[Send]:
-    return [Send(d, Average(m.round, m.models.get(a), m.then)) for d, a in sorted(s.architectures.items())]
-
-
-def gathered(env: Env, s: Hospital, sender: str, message: object) -> Hospital:
-    """After a device's answer, which may be that it has none."""
-    wanted: dict[str, type] = {LOGITS: Outputs, MODEL: Share, SETTLED: Settled}
-    m = gather.expected(sender, message, wanted[s.wanted], Nobody)
-    if isinstance(m, Outputs):
-        check_logits(env, sender, m.logits.shape)
-        return replace(s, logits={**s.logits, sender: m.logits})
-    if isinstance(m, Share):
-        if m.count != 1:
-            raise PeerError(f"{sender} shared the models of {m.count} devices, it is one")
-        kinds = {**s.architectures, sender: m.architecture}
-        return replace(s, shares=with_share(s.shares, sender, m), architectures=kinds)
-    if isinstance(m, Settled):
-        return replace(s, settled=with_settled(env, s.settled, sender, m))
-    return s
-
-
-def check_logits(env: Env, sender: str, shape: tuple[int, ...]) -> None:
-    expected = env.settings.public_batch, env.settings.width(env.classes)
-    if shape != expected:
-        raise PeerError(f"{sender} sent logits of shape {shape}, expected {expected}")
-
-
-def with_share(shares: Mapping[str, Tally], sender: str, m: Share) -> dict[str, Tally]:
-    known = shares.get(m.architecture)
-    if known is not None and known.high.shape != m.total.shape:
-        raise PeerError(f"{sender} shared {len(m.total)} parameters of {m.architecture}, others {len(known.high)}")
-    return {**shares, m.architecture: gather.add(known, sender, Sum(m.total, m.weight, m.count))}
-
-
-def with_settled(env: Env, tally: Tally | None, sender: str, m: Settled) -> Tally:
-    if m.count > env.sizes.get(sender, 1):
-        raise PeerError(f"{sender} speaks for {m.count} devices, it has {env.sizes.get(sender, 1)}")
-    return gather.add(tally, sender, Sum(np.zeros(0), 1.0, m.count, m.scores))
-
-
-def hospital_close(env: Env, s: Hospital) -> Step:
-    """What was gathered. Whose architecture is known is remembered until the next question."""
-    return Hospital(s.wanted, architectures=s.architectures), [Send(UP, bundled(env, s))]
-
-
-def bundled(env: Env, s: Hospital) -> Parcel | Shares | Settled | Nobody:
-    if s.logits:
-        numbers = {d: n for n, d in enumerate(sorted(env.sizes))}
-        names = sorted(s.logits, key=lambda d: numbers[d])
-        return Parcel(tuple(numbers[d] for d in names), np.stack([s.logits[d] for d in names]))
-    if s.shares:
-        return Shares(tuple(summed(env, a, tally) for a, tally in sorted(s.shares.items())))
-    return Nobody() if s.settled is None else Settled(s.settled.count, gather.scores(s.settled))
-
-
-def summed(env: Env, architecture: str, tally: Tally) -> Share:
-    total = gather.total(tally, env.theta0)
-    return Share(architecture, total.total, total.weight, total.count)
-
-
-# Aggregator -----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Aggregator:
+class AggregatorState:
     """Attributes:
     w: the discriminator; (0,): there is none.
     memory: of its optimiser.
@@ -158,12 +51,14 @@ class Aggregator:
     game: sums over the devices of this round's exchanges, see `watched`.
     """
 
+    written_as: ClassVar[str] = "Aggregator"
+
     w: Values
     memory: Memory
     round: int = 0
     exchange: int = 0
     wanted: str = LOGITS
-    parcels: Mapping[str, Parcel] = field(default_factory=dict)
+    parcels: Mapping[str, HospitalLogits] = field(default_factory=dict)
     shares: Mapping[str, Tally] = field(default_factory=dict)
     settled: Tally | None = None
     game: Mapping[str, float] = field(default_factory=dict)
@@ -177,7 +72,7 @@ def aggregator_start(env: Env) -> Step:
     w = np.zeros(0, env.theta0.dtype)
     if env.settings.al:
         w = discriminator.initial(env.random(0, DISCRIMINATOR), widths(env), env.theta0.dtype)
-    return begun(env, Aggregator(w, empty(w)), 0)
+    return begin_round(env, AggregatorState(w, empty(w)), 0)
 
 
 def widths(env: Env) -> tuple[int, ...]:
@@ -185,58 +80,58 @@ def widths(env: Env) -> tuple[int, ...]:
     return (env.classes, *env.settings.widths, env.devices)
 
 
-def begun(env: Env, s: Aggregator, round: int) -> tuple[Aggregator, list[Send]]:
+def begin_round(env: Env, s: AggregatorState, round: int) -> tuple[AggregatorState, list[Send]]:
     then = MODEL if env.settings.averaging == "after_local" else LOGITS
-    return Aggregator(s.w, s.memory, round, 0, then), [Send(DOWN, Local(round, then))]
+    return AggregatorState(s.w, s.memory, round, 0, then), [Send(DOWN, Local(round, then))]
 
 
-def aggregator_receive(env: Env, s: Aggregator, sender: str, message: object) -> Step:
-    wanted: dict[str, type] = {LOGITS: Parcel, MODEL: Shares, SETTLED: Settled}
+def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
+    wanted: dict[str, type] = {LOGITS: HospitalLogits, MODEL: Shares, SETTLED: Settled}
     m = gather.expected(sender, message, wanted[s.wanted], Nobody)
-    if isinstance(m, Parcel):
+    if isinstance(m, HospitalLogits):
         check_logits(env, sender, m.logits.shape[1:])
         if not m.slots or m.slots[-1] >= env.sizes[sender]:
             raise PeerError(f"{sender} sent logits of devices {m.slots}, it has {env.sizes[sender]}")
         return replace(s, parcels={**s.parcels, sender: m}), []
     if isinstance(m, Shares):
-        return replace(s, shares=with_shares(env, s.shares, sender, m)), []
+        return replace(s, shares=add_shares(env, s.shares, sender, m)), []
     if isinstance(m, Settled):
-        return replace(s, settled=with_settled(env, s.settled, sender, m)), []
+        return replace(s, settled=add_settled(env, s.settled, sender, m)), []
     return s, []
 
 
-def with_shares(env: Env, shares: Mapping[str, Tally], sender: str, m: Shares) -> Mapping[str, Tally]:
+def add_shares(env: Env, shares: Mapping[str, Tally], sender: str, m: Shares) -> Mapping[str, Tally]:
     if sum(part.count for part in m.parts) > env.sizes[sender]:
         raise PeerError(f"{sender} shared more models than it has devices, {env.sizes[sender]}")
     for part in m.parts:
-        shares = with_share(shares, sender, part)
+        shares = add_share(shares, sender, part)
     return shares
 
 
-def aggregator_close(env: Env, s: Aggregator) -> Step:
+def aggregator_close(env: Env, s: AggregatorState) -> Step:
     if s.wanted == LOGITS and s.parcels:
-        return exchanged(env, s)
+        return close_exchange(env, s)
     if s.wanted == MODEL and s.shares:
-        return averaged(env, s)
-    return round_over(env, s)
+        return average_models(env, s)
+    return end_round(env, s)
 
 
-def round_over(env: Env, s: Aggregator) -> Step:
+def end_round(env: Env, s: AggregatorState) -> Step:
     """All have settled, or nobody is left."""
     done = progress(s.round + 1, s.settled)
     done = replace(done, message=replace(done.message, sums={**done.message.sums, **s.game}))
-    after = Aggregator(s.w, s.memory, s.round + 1)
+    after = AggregatorState(s.w, s.memory, s.round + 1)
     if after.round >= env.rounds:
         return after, [done]
-    after, asks = begun(env, after, after.round)
+    after, asks = begin_round(env, after, after.round)
     return after, [done, *asks]
 
 
-def exchanged(env: Env, s: Aggregator) -> Step:
+def close_exchange(env: Env, s: AggregatorState) -> Step:
     """(b) to (e) on what has come."""
-    f, who = rows_of(env, s)
+    f, who = stack_logits(env, s)
     there = np.isin(np.arange(env.devices), who)
-    s, gradients = played(env, s, f, who, there)
+    s, gradients = play_discriminator(env, s, f, who, there)
     mean = distillation.mean_of(f) if env.settings.kd else None
     last = s.exchange + 1 == env.settings.tau
     end = MODEL if env.settings.averaging == "after_transfer" else SETTLED
@@ -250,7 +145,7 @@ def exchanged(env: Env, s: Aggregator) -> Step:
     return after, sends
 
 
-def rows_of(env: Env, s: Aggregator) -> tuple[Stack, Labels]:
+def stack_logits(env: Env, s: AggregatorState) -> tuple[Stack, Labels]:
     """All logits (D, B, K) by hospital and number, and which output of the discriminator each device is."""
     offsets, before = {}, 0
     for h in sorted(env.sizes):
@@ -260,21 +155,23 @@ def rows_of(env: Env, s: Aggregator) -> tuple[Stack, Labels]:
     return np.concatenate([s.parcels[h].logits for h in names]), np.array(who, np.int64)
 
 
-def played(env: Env, s: Aggregator, f: Stack, who: Labels, there: Mask) -> tuple[Aggregator, Stack | None]:
+def play_discriminator(
+    env: Env, s: AggregatorState, f: Stack, who: Labels, there: Mask
+) -> tuple[AggregatorState, Stack | None]:
     """(b), then (d): the new w judges the old outputs. One device alone plays with nobody."""
-    found = watched(env, f)
+    found = measure_exchange(env, f)
     if not env.settings.al or len(f) < 2:
-        return replace(s, game=added(s.game, found)), None
+        return replace(s, game=add_sums(s.game, found)), None
     flat, whose = f.reshape(-1, f.shape[-1]), np.repeat(who, f.shape[1])
-    s = taught(env, s, flat, whose, there)
+    s = teach_discriminator(env, s, flat, whose, there)
     payoff, g, right = env.discriminator.feedback(s.w, widths(env), flat, whose, there, env.settings.temperature_d)
     size = f.shape[1]
     found |= {"payoff": float(payoff.astype(np.float64).sum()) / size, "caught": float(right.sum()) / size}
     found["floor"] = -len(f) * float(np.log(len(f)))
-    return replace(s, game=added(s.game, found)), np.asarray(g, f.dtype).reshape(f.shape)
+    return replace(s, game=add_sums(s.game, found)), np.asarray(g, f.dtype).reshape(f.shape)
 
 
-def taught(env: Env, s: Aggregator, f: Floats, who: Labels, there: Mask) -> Aggregator:
+def teach_discriminator(env: Env, s: AggregatorState, f: Floats, who: Labels, there: Mask) -> AggregatorState:
     """w^{t,i+1}: one ascent step on the mean payoff of all N B vectors, (8) (13)."""
     settings = env.settings
     gradient = env.discriminator.ascent(s.w, widths(env), f, who, there, settings.temperature_d)
@@ -283,7 +180,7 @@ def taught(env: Env, s: Aggregator, f: Floats, who: Labels, there: Mask) -> Aggr
     return replace(s, w=w, memory=remembered(opt, w))
 
 
-def watched(env: Env, f: Stack) -> dict[str, float]:
+def measure_exchange(env: Env, f: Stack) -> dict[str, float]:
     """For the metrics, as sums over the devices of an exchange, of which there are `exchanged`.
 
     payoff: calU; of the best discriminator between `floor`, -log of their number (they are alike), and 0. caught: how
@@ -295,11 +192,11 @@ def watched(env: Env, f: Stack) -> dict[str, float]:
     return found
 
 
-def added(sums: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+def add_sums(sums: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
     return {name: sums.get(name, 0.0) + more.get(name, 0.0) for name in sorted({*sums, *more})}
 
 
-def averaged(env: Env, s: Aggregator) -> Step:
+def average_models(env: Env, s: AggregatorState) -> Step:
     """FedDF: theta_G = sum of |D_n| theta_n / sum of |D_n|. A device that is alone in its group keeps its own."""
     models = {}
     for architecture, tally in sorted(s.shares.items()):
@@ -310,3 +207,7 @@ def averaged(env: Env, s: Aggregator) -> Step:
     hospitals = sorted({h for tally in s.shares.values() for h in tally.heard})
     after = replace(s, wanted=then, parcels={}, shares={}, settled=None)
     return after, [Send(tuple(hospitals), Averages(s.round, models, then))]
+
+
+def show(env: Env, s: AggregatorState) -> Shown:
+    return Shown(s.round)

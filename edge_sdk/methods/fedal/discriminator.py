@@ -25,16 +25,16 @@ from edge_sdk.methods.fedal.distillation import Floats, Labels, log_softmax, sof
 
 Mask = npt.NDArray[np.bool_]
 Widths = tuple[int, ...]
-Ascent = Callable[[Vector, Widths, Floats, Labels, Mask, float], Vector]
-Feedback = Callable[[Vector, Widths, Floats, Labels, Mask, float], tuple[Floats, Floats, Mask]]
+AscentKernel = Callable[[Vector, Widths, Floats, Labels, Mask, float], Vector]
+FeedbackKernel = Callable[[Vector, Widths, Floats, Labels, Mask, float], tuple[Floats, Floats, Mask]]
 
 
 @dataclass(frozen=True)
-class Kernels:
+class DiscriminatorKernels:
     """`ascent` and `feedback`, or their twins: the same names, arguments and numbers."""
 
-    ascent: Ascent
-    feedback: Feedback
+    ascent: AscentKernel
+    feedback: FeedbackKernel
 
 
 def size(widths: Widths) -> int:
@@ -114,4 +114,4 @@ def feedback(
     return logs[np.arange(len(who)), who], g, np.asarray(logs.argmax(1) == who)
 
 
-KERNELS = Kernels(ascent, feedback)
+KERNELS = DiscriminatorKernels(ascent, feedback)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -106,8 +107,10 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class HospitalLogits:
     """Hospital -> aggregator: the logits (D, B, K) of its devices, which are numbers."""
+
+    written_as: ClassVar[str] = "Parcel"
 
     slots: tuple[int, ...]
     logits: Stack

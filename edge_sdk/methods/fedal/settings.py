@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log, sqrt
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Inputs
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal import discriminator
-from edge_sdk.methods.fedal.discriminator import Kernels
-from edge_sdk.methods.fedal.distillation import Floats, Labels
+from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels
+from edge_sdk.methods.fedal.distillation import Labels
 from edge_sdk.methods.fedal.memory import KINDS
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
 
 TARGETS = ("others", "all")
-AVERAGING = ("none", "after_local", "after_transfer")
-STARTS = ("bundle", "own")
-LOCAL, PUBLIC, DISCRIMINATOR, START = 1, 2, 3, 4  # purposes of randomness
 
-Rows = npt.NDArray[np.intp]
+
+AVERAGING = ("none", "after_local", "after_transfer")
+
+
+STARTS = ("bundle", "own")
+
+
+LOCAL, PUBLIC, DISCRIMINATOR, START = 1, 2, 3, 4  # purposes of randomness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,21 +121,6 @@ class Settings:
         return float(self.eta_d * self.decay_d**round)
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """Inputs behind a model.
-
-    Attributes:
-        count: how many.
-        logits: (theta, rows) -> (len(rows), K).
-        pull: (theta, rows, cotangent) -> gradient (n,) of sum(logits * cotangent).
-    """
-
-    count: int
-    logits: Callable[[Vector, Rows], Floats]
-    pull: Callable[[Vector, Rows, Floats], Vector]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Env(NodeEnv):
     """What a node is given.
@@ -155,12 +140,14 @@ class Env(NodeEnv):
     labels: Labels | None = None
     public: Inputs | None = None
     architecture: str = ""
-    discriminator: Kernels = discriminator.KERNELS
+    discriminator: DiscriminatorKernels = discriminator.KERNELS
 
 
-# Variants -------------------------------------------------------------------------------------------------------
 FEDMD: Mapping[str, Any] = {"al": 0.0, "lf_local": 0.0, "lf_transfer": 0.0}
+
+
 FEDDF: Mapping[str, Any] = {**FEDMD, "averaging": "after_local"}
+
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "fedmd": {**FEDMD, "tau": 1},
@@ -185,31 +172,3 @@ def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
     if settings.averaging == "after_local" and settings.al and sum(sizes.values()) < 3:
         said.append("averaging after the local stage: models that are equal cannot be told apart by a discriminator")
     return said
-
-
-# Theory ---------------------------------------------------------------------------------------------------------
-def step_cap(smoothness: float, tau: int) -> float:
-    """Theorem V.8: eta <= 1 / (8 L tau). Its proof is not valid as printed; a larger tau wants a smaller step."""
-    return 1 / (8 * smoothness * tau)
-
-
-def convergence_bound(gap: float, smoothness: float, sigma: float, tau: int, T: int, devices: int) -> float:
-    """(117): the right-hand side of (38) for eta = 1 / sqrt(T tau). `gap`: F^0 - F*; guidance only, as above."""
-    root = sqrt(T * tau)
-    return 4 * gap / ((devices + 1) * root) + 20 * smoothness * tau * sigma**2 / root
-
-
-def generalisation_bound(
-    losses: Sequence[float], gaps: Sequence[float], divergences: Sequence[float], best: Sequence[float],
-    samples: int, growth: float, delta: float,
-) -> float:  # fmt: skip
-    """Right-hand side of (24), per device n. Not to be asserted on data: the proof fails at (47)-(49).
-
-    Args:
-        losses: empirical. gaps: zeta_n, in nats (the paper's log 2 zeta has them in bits). divergences: d(P, D_n).
-        best: lambda_n*. samples: phi, per device. growth: eps_F(2 phi). delta: 1 - confidence.
-    """
-    N = len(losses)
-    complexity = (4 + sqrt(log(growth))) / (delta * sqrt(2 * samples))
-    apart = sum(2 * sqrt(2 * z) + d + 2 * b for z, d, b in zip(gaps, divergences, best, strict=True))
-    return sum(losses) / N + complexity + (N - 1) / N**2 * apart

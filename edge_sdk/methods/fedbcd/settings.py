@@ -1,22 +1,23 @@
-"""Settings of FedBCD and FedBCD-I: step sizes, what the theorem asks of them, and when rounds are over.
-
-Source: sections 2 to 4 of the paper; its conditions are assumption A4.
-"""
+"""Settings of FedBCD and FedBCD-I, and what their nodes are given."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf, isfinite, sqrt
+from math import inf, isfinite
 
-from edge_sdk.contract.round import Policy
+from edge_sdk.algebra import prox
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import mixing
 from edge_sdk.methods.shared.draw import round_half_up
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
-from edge_sdk.methods.shared.server import PENALTIES
+from edge_sdk.methods.shared.server import PENALTIES, Svt
 
 SYNC, FIRST_B, RIGOROUS = CLOUDS = ("sync", "first-b", "rigorous")
+
+
 ETA_MODES = ("relative", "raw", "mean")
 
 
@@ -98,7 +99,7 @@ class Settings:
         if self.participation > 1 and self.participation != int(self.participation):
             raise UsageError(f"participation = {self.participation}: a share up to 1, or a whole number of devices")
         if self.graph not in mixing.GRAPHS:
-            mixing.edges_of(self.graph)
+            mixing.parse_edges(self.graph)
         if self.cloud != SYNC and self.server_penalty != "none":
             raise UsageError(f"server_penalty = {self.server_penalty!r} needs cloud = 'sync', where there is one z")
 
@@ -150,115 +151,22 @@ class OfflineSettings(Settings):
                 raise UsageError(f"gamma = {gamma}: in FedBCD-I it is the step of the pull, at most 1")
 
 
-# The step of the cloud ------------------------------------------------------------------------------------------
-def in_a_step(s: Settings, sizes: Mapping[str, int], answered: int) -> int:
-    """How many devices the sum of one cloud step is over. `answered`: in this round, to the aggregator."""
-    if s.cloud == SYNC:
-        return answered if isinstance(s, OfflineSettings) else sum(sizes.values())
-    counts = [s.taking_part(n) if isinstance(s, OfflineSettings) else n for n in sizes.values()]
-    return max(counts)
+@dataclass(frozen=True, kw_only=True)
+class Env(NodeEnv):
+    """What a node is given.
 
-
-def cloud_eta(s: Settings, sizes: Mapping[str, int], answered: int) -> float:
-    """eta_z, one for all hospitals: each one's own would silently weigh hospitals anew."""
-    if s.eta_mode == "raw":
-        return s.eta_z
-    count = in_a_step(s, sizes, answered)
-    return s.eta_z / (count if s.eta_mode == "mean" else count * s.largest(sum(sizes.values())))
-
-
-# What the theorem asks for --------------------------------------------------------------------------------------
-def warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:
-    """Settings with which a run leaves what the theorem covers, or diverges. Sentences; none of them stops a run.
-
-    Args:
-        sizes: hospital -> number of its devices.
+    Attributes:
+        svt: aggregator: prox.svt or its twin on a GPU.
+        smooth_grad: aggregator, sync: gradient of a smooth term of its own (theta -> (n,)).
     """
-    return [*cloud_warnings(s, sizes), *device_warnings(s), *protocol_warnings(s, sizes)]
+
+    settings: Settings = field(default_factory=Settings)
+    svt: Svt = prox.svt
+    smooth_grad: Callable[[Vector], Vector] | None = None
 
 
-def cloud_warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:
-    """A4 on eta_z: eta_z * sum of gamma_i <= 1 keeps z in X, above 2 the step alone diverges."""
-    acting = heaviest_step(s, sizes)
-    if acting <= 1 + 1e-9:
-        return []
-    said = f"eta_z = {s.eta_z} ({s.eta_mode}): eta_z times the sum of gamma_i is {acting:.3g}, the theorem asks for 1"
-    if isinstance(s, OfflineSettings) and s.cloud == SYNC:
-        pulled = acting * mean_pull(s)
-        much = "diverges" if pulled > 2 else "may leave X"
-        return [f"{said}; what was uploaded has been pulled, so that {pulled:.3g} acts: it {much}"]
-    return [f"{said}: it {'diverges' if acting > 2 else 'may leave X'}"]
+@dataclass(frozen=True, kw_only=True)
+class OfflineEnv(Env):
+    """The same for FedBCD-I."""
 
-
-def heaviest_step(s: Settings, sizes: Mapping[str, int]) -> float:
-    """eta_z times the largest possible sum of gamma_i in one step."""
-    devices = sum(sizes.values())
-    answering = sum(s.taking_part(n) for n in sizes.values())
-    eta = cloud_eta(s, sizes, answering)
-    if not isinstance(s, OfflineSettings) and s.cloud == SYNC:
-        return eta * s.weights(devices)
-    count = in_a_step(s, sizes, answering)
-    return eta * count * s.largest(devices)
-
-
-def mean_pull(s: Settings) -> float:
-    """E[(1 - gamma)^K]: what a pull leaves of the distance between x and z."""
-    steps = range(1, s.local_steps + 1) if s.draw_steps else [s.local_steps]
-    return sum((1 - s.gamma) ** k for k in steps) / len(steps)
-
-
-def device_warnings(s: Settings) -> list[str]:
-    """A4 on eta_x and zeta, as far as the smoothness is known. Their rho_i, taken as max(0, L - gamma)."""
-    if s.lipschitz is None or isinstance(s, OfflineSettings):
-        return []
-    found, smallest = [], min([s.gamma, *s.gammas.values()])
-    limit = 1 / (s.lipschitz + max([s.gamma, *s.gammas.values()]))
-    if s.eta_x > limit:
-        found.append(f"eta_x = {s.eta_x}: the theorem asks for at most 1 / (L + gamma) = {limit:.3g}")
-    momentum = 1 / sqrt(1 + max(0.0, s.lipschitz - smallest) * s.eta_x)
-    if s.zeta >= momentum:
-        found.append(f"zeta = {s.zeta}: the theorem asks for less than 1 / sqrt(1 + rho eta_x) = {momentum:.3g}")
-    return found
-
-
-def protocol_warnings(s: Settings, sizes: Mapping[str, int]) -> list[str]:
-    found = []
-    if s.cloud != SYNC and s.ready == 1 and len(sizes) > 1:
-        found.append("ready = 1: a hospital alone mixes with nobody, so the hospitals never agree; 2 or more would do")
-    if s.cloud != SYNC and s.graph == "identity" and len(sizes) > 1:
-        found.append("graph = 'identity': nobody mixes with anybody, so the hospitals never agree")
-    if s.cloud == FIRST_B and s.ready < len(sizes):
-        found.append("cloud = 'first-b': who is late skips a round, which the theorem does not cover; 'rigorous' does")
-    if isinstance(s, OfflineSettings) and s.gamma == 1:
-        found.append("gamma = 1: a device would upload what it received, so z would never move")
-    return found
-
-
-# When rounds are over -------------------------------------------------------------------------------------------
-def policies(
-    s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
-) -> dict[str, Policy]:
-    """Tier -> when its rounds are over.
-
-    Args:
-        sizes: at the aggregator: hospital -> number of its devices; at a hospital: its own name -> their number.
-        deadline: seconds after which the aggregator goes on with the hospitals that are ready.
-        hospital_deadline: seconds after which a hospital goes on with the devices that have answered.
-        evaluate_every: rounds between evaluations on all devices; 0: only at the end.
-
-    Raises:
-        UsageError: evaluations would interrupt hospitals that work on their own clock.
-    """
-    if s.cloud != SYNC and evaluate_every:
-        raise UsageError(
-            f"evaluate_every = {evaluate_every} with cloud = {s.cloud!r}: an evaluation of all devices would interrupt "
-            "hospitals at work; expected 0 (at the end only), each round tells the scores of those that took part"
-        )
-    need = None if s.cloud == SYNC else s.ready
-    fastest = s.taking_part(max(sizes.values())) if s.selection == "fastest" else None
-    idle = s.offline_every if isinstance(s, OfflineSettings) else inf
-    return {
-        "aggregator": Policy(need=need, quorum=1, deadline=deadline, keep_late=s.cloud == FIRST_B),
-        "hospital": Policy(need=fastest, deadline=hospital_deadline),
-        "device": Policy(idle=idle),
-    }
+    settings: OfflineSettings = field(default_factory=OfflineSettings)

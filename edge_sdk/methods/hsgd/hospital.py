@@ -11,19 +11,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Rows
 from edge_sdk.contract.method import ME, UP, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd import compression
-from edge_sdk.methods.hsgd.compression import Floats, Matrix, Parcel
-from edge_sdk.methods.hsgd.messages import Embed, Embedding, Global, OwnSteps, Train, Trained, opened, sized
+from edge_sdk.methods.hsgd.compression import Floats, Matrix, PackedMatrix
+from edge_sdk.methods.hsgd.equations import (
+    MEASURE,
+    Added,
+    add_model,
+    draw_devices,
+    draw_minibatch,
+    hospital_steps,
+    mean_model,
+    measure_columns,
+)
+from edge_sdk.methods.hsgd.messages import (
+    Embed,
+    Embedding,
+    HsgdModel,
+    OwnSteps,
+    Train,
+    Trained,
+    check_size,
+    open_matrix,
+)
 from edge_sdk.methods.hsgd.plan import NOISE, square
-from edge_sdk.methods.hsgd.settings import Env, Plan, Rows, given
-from edge_sdk.methods.hsgd.steps import MEASURE, Added, added, hospital_steps, magnitudes, mean, minibatch, sample
+from edge_sdk.methods.hsgd.settings import Env, Plan, require
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
 
@@ -53,7 +73,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Hospital:
+class HospitalState:
     """Attributes:
     theta_2: of the group.
     copies: [theta_0; theta_1]: of the group under GROUP; in JFL one for each device.
@@ -66,6 +86,8 @@ class Hospital:
     noise: pretraining: second moments of the stochastic gradients in theta_0 and theta_1.
     weights: of the columns of zeta_1, one for each copy.
     """
+
+    written_as: ClassVar[str] = "Hospital"
 
     theta_2: Values
     copies: Mapping[str, Values]
@@ -87,61 +109,61 @@ def hospital_start(env: Env) -> Step:
     return group_model(env, env.theta0), []
 
 
-def group_model(env: Env, theta: Vector) -> Hospital:
+def group_model(env: Env, theta: Vector) -> HospitalState:
     own = env.split.s0 + env.split.s1
-    return Hospital(theta[own:], {GROUP: theta[:own]})
+    return HospitalState(theta[own:], {GROUP: theta[:own]})
 
 
-def hospital_receive(env: Env, s: Hospital, sender: str, message: object) -> Step:
+def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     if sender == UP:
-        m: Global = gather.expected(sender, message, Global)
+        m: HsgdModel = gather.expected(sender, message, HsgdModel)
         fresh = replace(group_model(env, m.theta), round=m.round, t=m.t, plan=m.plan, measure=m.measure)
         return begin_exchange(env, replace(fresh, until=m.t + m.plan.P, weights=s.weights))
     if sender == ME:
         gather.expected(sender, message, OwnSteps)
-        return own_steps(env, s), []
+        return take_own_steps(env, s), []
     if s.now.training:
-        return replace(s, now=with_model(env, s, sender, gather.expected(sender, message, Trained))), []
-    return replace(s, now=with_embedding(env, s, sender, gather.expected(sender, message, Embedding))), []
+        return replace(s, now=take_model(env, s, sender, gather.expected(sender, message, Trained))), []
+    return replace(s, now=take_embedding(env, s, sender, gather.expected(sender, message, Embedding))), []
 
 
-def with_embedding(env: Env, s: Hospital, sender: str, m: Embedding) -> Interval:
-    zeta_2 = opened(m.zeta_2, len(rows_of(env, s, sender)), env.split.d2, "zeta_2")
+def take_embedding(env: Env, s: HospitalState, sender: str, m: Embedding) -> Interval:
+    zeta_2 = open_matrix(m.zeta_2, len(draw_rows(env, s, sender)), env.split.d2, "zeta_2")
     return replace(s.now, zeta_2={**s.now.zeta_2, sender: zeta_2})
 
 
-def with_model(env: Env, s: Hospital, sender: str, m: Trained) -> Interval:
+def take_model(env: Env, s: HospitalState, sender: str, m: Trained) -> Interval:
     now = replace(s.now, heard=tuple(sorted({*s.now.heard, sender})))
     if m.device is None:
         return now
-    theta_2 = sized(m.device, env.split.s2, "theta_2")
-    now = replace(now, back=added(now.back, sender, theta_2, len(rows_of(env, s, sender))))
+    theta_2 = check_size(m.device, env.split.s2, "theta_2")
+    now = replace(now, back=add_model(now.back, sender, theta_2, len(draw_rows(env, s, sender))))
     if not s.measure:
         return now
     return replace(now, squares={**now.squares, sender: square((s.theta_2 - theta_2) / s.plan.eta)})
 
 
-def rows_of(env: Env, s: Hospital, device: str) -> Rows:
+def draw_rows(env: Env, s: HospitalState, device: str) -> Rows:
     """The rows of a device's mini-batch in the hospital's data."""
     if device not in env.rows:
         raise PeerError(f"{device} is no patient's device here")
     rows = env.rows[device]
-    return rows[minibatch(env, s.round, s.interval, device, len(rows))]
+    return rows[draw_minibatch(env, s.round, s.interval, device, len(rows))]
 
 
-def members(s: Hospital, copy: str) -> list[str]:
+def members(s: HospitalState, copy: str) -> list[str]:
     """The devices of this interval that share a copy of theta_0 and theta_1."""
     return sorted(s.now.zeta_2) if copy == GROUP else [copy]
 
 
-def hospital_close(env: Env, s: Hospital) -> Step:
+def hospital_close(env: Env, s: HospitalState) -> Step:
     return end_interval(env, s) if s.now.training else begin_interval(env, s)
 
 
-def begin_exchange(env: Env, s: Hospital) -> Step:
+def begin_exchange(env: Env, s: HospitalState) -> Step:
     """t^lambda_0: theta_2 to the devices that are drawn. In JFL they are drawn once, and keep theirs for the round."""
     s, among = replace(s, now=Interval()), patients(env) if GROUP in s.copies else tuple(sorted(s.copies))
-    drawn = among if s.measure or GROUP not in s.copies else sample(env, among, s.round, s.interval)
+    drawn = among if s.measure or GROUP not in s.copies else draw_devices(env, among, s.round, s.interval)
     theta_2 = s.theta_2 if GROUP in s.copies else None
     return s, [Send(drawn, Embed(theta_2, s.round, s.interval))]
 
@@ -151,7 +173,7 @@ def patients(env: Env) -> tuple[str, ...]:
     return tuple(d for d in env.here if len(env.rows.get(d, ())))
 
 
-def begin_interval(env: Env, s: Hospital) -> Step:
+def begin_interval(env: Env, s: HospitalState) -> Step:
     """Those whose zeta_2 has come are the mini-batch. With none, the group rests for this interval."""
     s = replace(s, now=replace(s.now, training=True))
     if env.settings.copies == "pair" and not s.measure:
@@ -159,96 +181,98 @@ def begin_interval(env: Env, s: Hospital) -> Step:
         s = replace(s, copies={d: s.copies[d] if first is None else first for d in sorted(s.now.zeta_2)})
     if not s.now.zeta_2:
         return end_interval(env, s)
-    asks = [Send(d, m) for copy in s.copies for d, m in questions(env, s, copy)]
+    asks = [Send(d, m) for copy in s.copies for d, m in make_questions(env, s, copy)]
     return replace(s, seen=tuple(sorted({*s.seen, *s.now.zeta_2}))), [*asks, Send(ME, OwnSteps())]
 
 
-def questions(env: Env, s: Hospital, copy: str) -> list[tuple[str, Train]]:
+def make_questions(env: Env, s: HospitalState, copy: str) -> list[tuple[str, Train]]:
     """To the devices of one copy: theta_0, and to each its own rows of zeta_1."""
-    theta_0, theta_1 = own_blocks(env, s, copy)
+    theta_0, theta_1 = split_own(env, s, copy)
     back = GROUP in s.copies or s.t + s.plan.Q >= s.until
     devices, weights = members(s, copy), s.weights.get(copy) if env.settings.columns else None
-    rows = [rows_of(env, s, d) for d in devices]
-    zeta_1 = np.split(given(env.h1, env, "h1")(theta_1, np.concatenate(rows)), np.cumsum([len(r) for r in rows])[:-1])
-    combined, full = packed_theta_0(env, theta_0), env.settings.columns and weights is None
+    rows = [draw_rows(env, s, d) for d in devices]
+    zeta_1 = np.split(require(env.h1, env, "h1")(theta_1, np.concatenate(rows)), np.cumsum([len(r) for r in rows])[:-1])
+    combined, full = pack_theta_0(env, theta_0), env.settings.columns and weights is None
     parcels = [env.settings.packed(z, weights, full) for z in zeta_1]
     made = [Train(combined, p, s.round, s.interval, s.t, s.plan, back) for p in parcels]
     return list(zip(devices, made, strict=True))
 
 
-def packed_theta_0(env: Env, theta_0: Vector) -> Parcel:
+def pack_theta_0(env: Env, theta_0: Vector) -> PackedMatrix:
     """theta_0 as one row, compressed tensor by tensor."""
     parts = tuple(slot.size for slot in env.layout.slots if slot.offset < env.split.s0)
     return compression.pack(theta_0[None], env.settings.keep, env.settings.levels, parts=parts)
 
 
-def own_blocks(env: Env, s: Hospital, copy: str) -> tuple[Vector, Vector]:
+def split_own(env: Env, s: HospitalState, copy: str) -> tuple[Vector, Vector]:
     return s.copies[copy][: env.split.s0], s.copies[copy][env.split.s0 :]
 
 
-def own_steps(env: Env, s: Hospital) -> Hospital:
+def take_own_steps(env: Env, s: HospitalState) -> HospitalState:
     """(5) and (6) for each copy."""
     copies, weights, loss, noise = dict(s.copies), dict(s.weights), 0.0, s.noise
     for copy in s.copies:
-        devices, before = members(s, copy), own_blocks(env, s, copy)
-        rows = np.concatenate([rows_of(env, s, d) for d in devices])
+        devices, before = members(s, copy), split_own(env, s, copy)
+        rows = np.concatenate([draw_rows(env, s, d) for d in devices])
         zeta_2 = np.concatenate([s.now.zeta_2[d] for d in devices])
         first, theta_0, theta_1, g_1 = hospital_steps(env, s.t, s.plan, before, zeta_2, rows)
         copies[copy], loss = np.concatenate([theta_0, theta_1]), loss + first
-        if (found := magnitudes(env, g_1)) is not None:
+        if (found := measure_columns(env, g_1)) is not None:
             weights[copy] = found
         if s.measure:
-            noise = moments(env, s, before, zeta_2, rows)
+            noise = measure_moments(env, s, before, zeta_2, rows)
     s = replace(s, copies=copies, weights=weights, noise=noise, now=replace(s.now, moved=True))
     return replace(s, loss=s.loss + loss / max(len(copies), 1), losses=s.losses + 1)
 
 
-def moments(env: Env, s: Hospital, own: tuple[Vector, Vector], zeta_2: Floats, rows: Rows) -> tuple[float, float]:
+def measure_moments(
+    env: Env, s: HospitalState, own: tuple[Vector, Vector], zeta_2: Floats, rows: Rows
+) -> tuple[float, float]:
     """E ||g_{i,m}||^2 over draws of A_m, from one draw: ||g_i(A) - g_i||^2 + ||g_i||^2, i = 0, 1."""
-    gradient, devices = given(env.grad_hospital, env, "grad_hospital"), tuple(members(s, GROUP))
-    drawn = sample(env, devices, s.round, s.interval, MEASURE)
-    part = np.concatenate([np.full(len(rows_of(env, s, d)), d in drawn) for d in devices])
+    gradient, devices = require(env.grad_hospital, env, "grad_hospital"), tuple(members(s, GROUP))
+    drawn = draw_devices(env, devices, s.round, s.interval, MEASURE)
+    part = np.concatenate([np.full(len(draw_rows(env, s, d)), d in drawn) for d in devices])
     whole, some = gradient(*own, zeta_2, rows), gradient(*own, zeta_2[part], rows[part])
     a, b = (square(x - y) + square(y) for x, y in zip(some[1:], whole[1:], strict=True))
     return a, b
 
 
-def end_interval(env: Env, s: Hospital) -> Step:
+def end_interval(env: Env, s: HospitalState) -> Step:
     """Eq. (1) over those who returned; then the next exchange, or the group's model to the aggregator."""
     if s.now.zeta_2 and not s.now.moved:
-        s = own_steps(env, s)  # the deadline came before its own turn
+        s = take_own_steps(env, s)  # the deadline came before its own turn
     if GROUP not in s.copies:
         s = replace(s, copies={d: s.copies[d] for d in s.now.heard if d in s.copies})
     if s.now.back is not None:
-        s = replace(s, theta_2=mean(s.now.back, s.theta_2))
+        s = replace(s, theta_2=mean_model(s.now.back, s.theta_2))
     s = replace(s, t=s.t + s.plan.Q, interval=s.interval + 1)
     if s.t < s.until:
         return begin_exchange(env, s)
-    return replace(s, now=Interval()), [Send(UP, group_sum(env, s))]
+    return replace(s, now=Interval()), [Send(UP, sum_group(env, s))]
 
 
-def group_sum(env: Env, s: Hospital) -> Sum | Nobody:
+def sum_group(env: Env, s: HospitalState) -> Sum | Nobody:
     """K_m theta_m."""
     seen = s.seen if GROUP in s.copies else tuple(s.copies)
     if not seen or not s.copies:
         return Nobody()
     weight = float(sum(len(rows) for rows in env.rows.values()))
     theta = np.concatenate([mean_copy(env, s), s.theta_2])
-    scores = {"loss": len(seen) * s.loss / max(s.losses, 1)} | (measures(env, s, weight) if s.measure else {})
+    scores = {"loss": len(seen) * s.loss / max(s.losses, 1)} | (measure_group(env, s, weight) if s.measure else {})
     return Sum(theta.dtype.type(weight) * theta, weight, len(seen), scores)
 
 
-def mean_copy(env: Env, s: Hospital) -> Vector:
+def mean_copy(env: Env, s: HospitalState) -> Vector:
     """[theta_0; theta_1] of the group; in JFL the mean over those that train together with a device."""
     if GROUP in s.copies:
         return s.copies[GROUP]
     before = replace(s, interval=s.interval - 1)
-    sizes = {d: len(rows_of(env, before, d)) for d in sorted(s.copies)}
+    sizes = {d: len(draw_rows(env, before, d)) for d in sorted(s.copies)}
     total = sum((sizes[d] * s.copies[d].astype(np.float64) for d in sizes), np.float64(0))
     return np.asarray(total / sum(sizes.values()), s.theta_2.dtype)
 
 
-def measures(env: Env, s: Hospital, weight: float) -> dict[str, float]:
+def measure_group(env: Env, s: HospitalState, weight: float) -> dict[str, float]:
     """What the aggregator needs of a group to estimate f0 and delta: F_m, and E ||g_i||^2."""
     batch = {d: len(rows) for d, rows in sorted(env.rows.items()) if d in s.now.squares}
     second = sum(n * s.now.squares[d] for d, n in batch.items()) / max(sum(batch.values()), 1)

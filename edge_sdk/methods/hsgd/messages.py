@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,13 +11,13 @@ from edge_sdk.algebra.arrays import Theta, Values
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd import compression
-from edge_sdk.methods.hsgd.compression import Floats, Matrix, Parcel
+from edge_sdk.methods.hsgd.compression import Floats, Matrix, PackedMatrix
 from edge_sdk.methods.hsgd.settings import Plan
 from edge_sdk.methods.shared.gather import LARGEST
 
 
 @dataclass(frozen=True)
-class Global:
+class HsgdModel:
     """Down: a global round.
 
     Attributes:
@@ -27,6 +28,8 @@ class Global:
         measure: it is one of the pretraining.
         zeta_1: for evaluation: of the receiving device's held-out samples.
     """
+
+    written_as: ClassVar[str] = "Global"
 
     theta: Theta
     round: int
@@ -59,7 +62,7 @@ class Embed:
 class Embedding:
     """Up: zeta_2 of the mini-batch."""
 
-    zeta_2: Parcel
+    zeta_2: PackedMatrix
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,8 @@ class Train:
         back: theta_2 is wanted.
     """
 
-    combined: Parcel
-    zeta_1: Parcel
+    combined: PackedMatrix
+    zeta_1: PackedMatrix
     round: int
     interval: int
     t: int
@@ -103,13 +106,13 @@ class OwnSteps:
     """A hospital to itself: your devices are at work, now do your own steps."""
 
 
-def sized(x: Vector, size: int, name: str) -> Vector:
+def check_size(x: Vector, size: int, name: str) -> Vector:
     if x.size != size:
         raise PeerError(f"{name} of {x.size} numbers, expected {size}")
     return x
 
 
-def opened(p: Parcel, rows: int, columns: int, name: str) -> Floats:
+def open_matrix(p: PackedMatrix, rows: int, columns: int, name: str) -> Floats:
     """The matrix in a parcel.
 
     Raises:

@@ -134,7 +134,7 @@ class Planned:
         return f"from round {self.round + 1} on P = {self.plan.P}, Q = {self.plan.Q}, eta = {self.plan.eta:.4g}"
 
 
-def chosen(
+def choose_plan(
     strategies: tuple[str, ...], base: Plan, c: Constants, round: int, T: float, target: float, printed: bool = False
 ) -> Planned:
     """The plan of the next global round. P and Q follow from the base's eta, and then eta from these P and Q."""
@@ -180,7 +180,7 @@ class Estimate:
         return Constants(self.f0, self.rho, sqrt(max(self.variance) / max(self.steps, 1)), self.first)
 
 
-def measured(
+def update_estimate(
     e: Estimate, before: Vector, after: Vector, eta: float, blocks: tuple[slice, ...], scores: Mapping[str, float]
 ) -> Estimate:
     """After one more iteration of all devices.
@@ -194,13 +194,13 @@ def measured(
     gradient = (before - after) / before.dtype.type(eta)
     spread = [scores[n] - square(gradient[b]) for n, b in zip(NOISE, blocks, strict=True)]
     a, b, c = (v + max(d, 0.0) for v, d in zip(e.variance, spread, strict=True))
-    e = replace(e, steps=e.steps + 1, variance=(a, b, c), rho=max(e.rho, slope(e, before, gradient)))
+    e = replace(e, steps=e.steps + 1, variance=(a, b, c), rho=max(e.rho, measure_slope(e, before, gradient)))
     if e.steps == 1:
         e = replace(e, f0=scores["value"], first=sqrt(square(gradient)))
     return replace(e, at=before, gradient=gradient)
 
 
-def slope(e: Estimate, at: Vector, gradient: Vector) -> float:
+def measure_slope(e: Estimate, at: Vector, gradient: Vector) -> float:
     """||change of gradient|| / ||change of model|| since the latest step; the mini-batch is the same, all devices."""
     if e.at is None or e.gradient is None or not (moved := square(at - e.at)):
         return 0.0

@@ -6,20 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import WHOLE, Rows, Split
 from edge_sdk.contract.method import NodeEnv, barriers
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import compression
-from edge_sdk.methods.hsgd.compression import Floats, Parcel
+from edge_sdk.methods.hsgd.compression import Floats, PackedMatrix
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
 
 STRATEGIES = ("relation", "size", "rate")
-
-Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ class Settings:
         """The step size of an iteration."""
         return plan.eta * 0.5 ** (t // self.halve_every) if self.halve_every else plan.eta
 
-    def packed(self, x: Floats, columns: Floats | None = None, first: bool = False) -> Parcel:
+    def packed(self, x: Floats, columns: Floats | None = None, first: bool = False) -> PackedMatrix:
         """The rows of an embedding, for the wire."""
         return compression.pack(x, 1.0 if first else self.keep, self.levels, columns)
 
@@ -131,23 +127,6 @@ def policies(
     intervals = s.P if "relation" in s.strategies else s.P // s.Q
     barrier = barriers(s, sizes, deadline, hospital_deadline, evaluate_every)
     return {**barrier, "hospital": Policy(deadline=hospital_deadline / (2 * intervals))}
-
-
-@dataclass(frozen=True)
-class Split:
-    """Sizes of the parts of a model: theta_0, theta_1, theta_2 (s0, s1, s2), zeta_1 and zeta_2 of a sample (d1, d2)."""
-
-    s0: int = 0
-    s1: int = 0
-    s2: int = 0
-    d1: int = 0
-    d2: int = 0
-
-    @property
-    def blocks(self) -> tuple[slice, slice, slice]:
-        """Where theta_0, theta_1 and theta_2 lie in theta."""
-        a, b, c = self.s0, self.s0 + self.s1, self.s0 + self.s1 + self.s2
-        return slice(0, a), slice(a, b), slice(b, c)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +146,7 @@ class Env(NodeEnv):
     """
 
     settings: Settings = field(default_factory=Settings)
-    split: Split = Split()
+    split: Split = WHOLE
     h2: Callable[[Vector, Rows], Floats] | None = None
     grad_device: Callable[[Vector, Floats, Vector, Rows], tuple[float, Vector]] | None = None
     rows: Mapping[str, Rows] = field(default_factory=dict)
@@ -178,7 +157,7 @@ class Env(NodeEnv):
     score_held_out: Callable[[Vector, Floats, Vector], Mapping[str, float]] | None = None
 
 
-def given(kernel: Any, env: Env, name: str) -> Any:
+def require(kernel: Any, env: Env, name: str) -> Any:
     if kernel is None:
         raise UsageError(f"{env.me} was given no {name}, so it cannot train")
     return kernel

@@ -20,8 +20,11 @@ from typing import Any, get_type_hints
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
-from edge_sdk.methods.shared.gather import LARGEST, Exact, expected, number, plus, split_number
-from edge_sdk.methods.shared.reports import Models, Progress, Report, judge
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plus, split_number
+from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, judge_answer
+from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_test
+from edge_sdk.methods.shared.scores import check_scores
 
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
 
@@ -55,8 +58,7 @@ class Scores:
     sums: Mapping[str, float]
 
     def check(self, layout: Layout) -> None:
-        if bad := [name for name, value in self.sums.items() if not abs(value) <= LARGEST]:
-            raise ValueError(f"score {bad[0]!r} = {self.sums[bad[0]]} is not finite or above {LARGEST:.0f}")
+        check_scores(self.sums)
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Watched:
         sums: scores so far.
         heard: whose.
         shown: hospital: the final model, for those of its devices that are not heard.
+        guard: hospital, aggregator: what it has seen of its children's uploads.
     """
 
     inner: Any
@@ -100,6 +103,7 @@ class Watched:
     sums: Mapping[str, Exact] = field(default_factory=dict)
     heard: tuple[str, ...] = ()
     shown: Any = None
+    guard: Guard = field(default_factory=Guard)
 
 
 @cache
@@ -108,9 +112,17 @@ def watched(inner: Any) -> type[Watched]:
     return make_dataclass("Watched", [("inner", inner)], bases=(Watched,), frozen=True)
 
 
-def noted(s: Watched, sender: str, message: Any) -> Watched:
-    """After a child's scores."""
+def noted(env: NodeEnv, s: Watched, sender: str, message: Any) -> Watched:
+    """The state after a child's scores.
+
+    Raises:
+        PeerError: they cannot be of as many devices as the child has.
+    """
     m: Scores = expected(sender, message, Scores)
+    try:
+        check_scores(m.sums, env.sizes.get(sender, 1))
+    except ValueError as error:
+        raise PeerError(f"{sender}: {error}") from None
     more = {name: split_number(value) for name, value in m.sums.items()}
     names = sorted({*s.sums, *more})
     sums = {n: plus(s.sums.get(n, (0, 0)), more.get(n, (0, 0))) for n in names}
@@ -118,7 +130,7 @@ def noted(s: Watched, sender: str, message: Any) -> Watched:
 
 
 def sums_of(s: Watched) -> dict[str, float]:
-    return {name: number(value) for name, value in s.sums.items()}
+    return {name: bounded(number(value)) for name, value in s.sums.items()}
 
 
 # Roles ----------------------------------------------------------------------------------------------------------
@@ -145,6 +157,15 @@ def wrapped(inner: Role, receive: Any, close: Any) -> Role:
     return Role(start, receive, close, kind)
 
 
+def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
+    """A child's answer for the method itself, if it is within bounds."""
+    guard, why = judge_answer(env, s.guard, sender, message)
+    s = replace(s, guard=guard)
+    if why:
+        return s, [Send(OUT, Refused(sender, why))]
+    return inside(inner, env, s, sender, message)
+
+
 def inside(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
     """A message for the method itself."""
     state, sends = inner.receive(env, s.inner, sender, message)
@@ -157,8 +178,12 @@ def device(method: Method) -> Role:
     def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         models = method.models(env, s.inner, expected(UP, shown, kind))
         env = replace(env, score=env.judge or env.score if method.scorer is None else method.scorer(env, shown))
-        scores = Scores(round, judge(env, models))
-        return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models))] * final
+        ensemble = None if method.predicts is None else method.predicts(env, shown)
+        judged_by = env.held_out if env.test is None else env.validation
+        known = {} if ensemble is None else ensemble_sums(judged_by, models, ensemble)
+        sums = judge(env, models, known) | (judge_test(env, models, ensemble) if final else {})
+        scores = Scores(round, sums)
+        return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models, ensemble))] * final
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if isinstance(m, Evaluate):
@@ -188,9 +213,11 @@ def hospital(method: Method) -> Role:
         if sender == UP and isinstance(m, Finished):
             heard, shown = (s.heard, s.shown) if s.final else ((), m.shown)
             return replace(s, evaluating=False), last_words(env, heard, m.round, shown)
-        if sender not in (UP, ME) and s.evaluating:
-            return noted(s, sender, m), []
-        return inside(inner, env, replace(s, evaluating=s.evaluating and sender != UP), sender, m)
+        if sender == UP:
+            return inside(inner, env, replace(s, evaluating=False, guard=begin_round(s.guard)), sender, m)
+        if sender == ME:
+            return inside(inner, env, s, sender, m)
+        return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
 
     def close(env: NodeEnv, s: Watched) -> Step:
         if s.evaluating:
@@ -212,10 +239,13 @@ def aggregator(method: Method, every: int) -> Role:
     inner = method.aggregator
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
-        return (noted(s, sender, m), []) if s.evaluating and sender != ME else inside(inner, env, s, sender, m)
+        if sender == ME:
+            return inside(inner, env, s, sender, m)
+        return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
 
     def close(env: NodeEnv, s: Watched) -> Step:
         state, sends = inner.close(env, s.inner)
+        s = replace(s, guard=begin_round(s.guard))
         if s.evaluating:
             return resumed(env, replace(s, inner=state, evaluating=False), asking(sends), method)
         round = s.round + 1 if method.rounds_over is None else method.rounds_over(state)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ Indices = npt.NDArray[np.intp] | None
 InPlace = Callable[[Vector], None]
 Gradient = Callable[[Vector, Any], tuple[float, Vector]]
 """(theta, indices or None for all) -> (mean loss, its gradient)."""
+AUGMENTING = 43  # last purpose of the random stream that changes samples: apart from that which draws mini-batches
 
 
 # Settings -------------------------------------------------------------------------------------------------------
@@ -77,15 +79,38 @@ def one_of(settings: Any, known: tuple[str, ...], *keys: str) -> None:
             raise UsageError(f"{key} = {getattr(settings, key)!r}: one of {', '.join(known)}")
 
 
-def gradient(env: NodeEnv) -> Gradient:
-    """env.grad_fn of a device.
+def gradient(env: NodeEnv, round: int, *purpose: int) -> Gradient:
+    """env.grad_fn of a device or, where the run augments, that over samples which every call changes at random.
+
+    What is drawn is decided by run, round, node, purpose and the number of the call: a step that is repeated after a
+    failure meets the same samples as before.
 
     Raises:
         UsageError: it was given none.
     """
     if env.grad_fn is None:
         raise UsageError(f"device {env.me} was given no grad_fn, so it cannot train")
-    return env.grad_fn
+    if env.augmented is None:
+        return env.grad_fn
+    augmented, random = env.augmented, env.random(round, *purpose, AUGMENTING)
+    return lambda theta, indices: augmented(theta, indices, random)
+
+
+def steady_gradient(env: NodeEnv, round: int) -> Gradient:
+    """As `gradient`, but within a round the same indices always meet the same samples.
+
+    A Hessian-vector product by differences needs that: between two augmentations the gradient changes far more than
+    over the small step between the two points.
+    """
+    augmented = env.augmented
+    if augmented is None:
+        return gradient(env, round)
+
+    def at(theta: Vector, indices: Any) -> tuple[float, Vector]:
+        rows = b"" if indices is None else np.asarray(indices, np.int64).tobytes()
+        return augmented(theta, indices, env.random(round, AUGMENTING, crc32(rows)))
+
+    return at
 
 
 # SGD ------------------------------------------------------------------------------------------------------------

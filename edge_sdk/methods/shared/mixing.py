@@ -20,14 +20,6 @@ TOLERANCE = 1e-12
 GRAPHS = ("complete", "identity", "ring")
 
 
-def first_b(names: Sequence[str], members: Iterable[str]) -> Matrix:
-    """1/B among the B members; the others keep their own. Symmetric and idempotent."""
-    inside = np.isin(names, sorted(members))
-    if not inside.any():
-        return np.eye(len(names))
-    return np.where(np.outer(inside, inside), 1 / inside.sum(), np.diag(~inside).astype(np.float64))
-
-
 def complete(names: Sequence[str]) -> Matrix:
     """The mean of all."""
     return np.full((len(names), len(names)), 1 / len(names))
@@ -50,7 +42,7 @@ def ring(names: Sequence[str]) -> list[Edge]:
     return list(zip(around, around[1:] + around[:1], strict=True))
 
 
-def edges_of(text: str) -> list[Edge]:
+def parse_edges(text: str) -> list[Edge]:
     """Pairs from "north~south, south~west".
 
     Raises:
@@ -63,9 +55,9 @@ def edges_of(text: str) -> list[Edge]:
     return [(a, b) for a, b in pairs]
 
 
-def named(graph: str) -> set[str]:
+def list_names(graph: str) -> set[str]:
     """The hospitals that the text of a graph names."""
-    return set() if graph in GRAPHS else {name for edge in edges_of(graph) for name in edge}
+    return set() if graph in GRAPHS else {name for edge in parse_edges(graph) for name in edge}
 
 
 def matrix(graph: str, names: Sequence[str], members: Sequence[str]) -> Matrix:
@@ -78,10 +70,10 @@ def matrix(graph: str, names: Sequence[str], members: Sequence[str]) -> Matrix:
         return complete(members)
     if graph == "identity":
         return np.eye(len(members))
-    return metropolis(members, ring(names) if graph == "ring" else edges_of(graph))
+    return metropolis(members, ring(names) if graph == "ring" else parse_edges(graph))
 
 
-def checked(a: Matrix) -> Matrix:
+def check_matrix(a: Matrix) -> Matrix:
     """The same matrix.
 
     Raises:
@@ -97,12 +89,3 @@ def checked(a: Matrix) -> Matrix:
         if not abs(sums[worst] - 1) <= TOLERANCE * len(a):
             raise UsageError(f"a mixing matrix whose {what} {worst} sums to {sums[worst]:.12g}, each one sums to 1")
     return a
-
-
-def is_connected(matrices: Iterable[Matrix]) -> bool:
-    """Whether the union of the graphs of a window of rounds is strongly connected (assumption A1)."""
-    union = np.add.reduce([a > 0 for a in matrices], dtype=np.int64) > 0
-    reach = (union | np.eye(len(union), dtype=bool)).astype(np.int64)
-    for _ in range(len(union)):
-        reach = (reach @ reach > 0).astype(np.int64)
-    return bool((reach > 0).all())

@@ -5,23 +5,31 @@ global_correct / samples       accuracy over all held-out samples
 unseen_correct / unseen_samples   the same for a model that only some devices have (unseen_accuracy / unseen_devices);
                                so for "companion"
 loss / devices of a Progress   mean training loss of the devices that took part
+test_global_accuracy / test_devices   the same on test samples, in the last evaluation only, where devices have a
+                               validation part, which all the others are then on
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
+from edge_sdk.algebra import classification
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.classification import areas
+from edge_sdk.algebra.ensemble import Ensemble, log_probabilities, pooled
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import OUT, NodeEnv, Send
+from edge_sdk.contract.method import OUT, Labelled, NodeEnv, Send
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Tally
+from edge_sdk.methods.shared.scores import TEST as TEST
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
+
+
+NO_SUMS: Mapping[str, Mapping[str, float]] = {}
 
 
 @runtime_checkable
@@ -75,10 +83,28 @@ class Report:
 
 @dataclass(frozen=True)
 class Models:
-    """Device: its models at the end of the run, e.g. "global" and "personal"."""
+    """Device: its models at the end of the run, e.g. "global" and "personal".
+
+    Attributes:
+        ensemble: how the personal model predicts, together with "local"; None: it predicts alone.
+    """
 
     round: int
     models: Mapping[str, Theta]
+    ensemble: Ensemble | None = None
+
+
+@dataclass(frozen=True)
+class Diverged:
+    """Device: training has made numbers that are of no use, and what has been done about it.
+
+    Attributes:
+        round: of that training, global.
+        what: a sentence for people.
+    """
+
+    round: int
+    what: str
 
 
 def progress(round: int, tally: Tally | None) -> Send:
@@ -90,22 +116,27 @@ def progress(round: int, tally: Tally | None) -> Send:
 
 def training_scores(env: NodeEnv, loss: float | None, received: Mapping[str, Vector]) -> dict[str, float]:
     """What rides on a device's upload: its training loss, and the scores of the models that it started from."""
-    return ({} if loss is None else {"loss": float(loss)}) | judge(env, received)
+    return ({} if loss is None else {"loss": gather.bounded(loss)}) | judge(env, received)
 
 
-def judge(env: NodeEnv, models: Mapping[str, Vector]) -> dict[str, float]:
+def judge(
+    env: NodeEnv, models: Mapping[str, Vector], known: Mapping[str, Mapping[str, float]] = NO_SUMS
+) -> dict[str, float]:
     """The scores of one device for each of its models: global_correct, personal_loss, ..., and samples, devices.
 
     A device without held-out samples (or without env.score) has none, and is not among `devices`.
+
+    Args:
+        known: model -> its sums, of models that are more than theta.
     """
     if env.score is None:
         return {}
     sums: dict[str, float] = {}
     for name, theta in models.items():
-        found = env.score(theta)
+        found = known.get(name) or env.score(theta)
         if not found["samples"] > 0:
             return {}
-        sums |= {f"{name}_{key}": float(value) for key, value in found.items() if key != "samples"}
+        sums |= {f"{name}_{key}": gather.bounded(value) for key, value in found.items() if key != "samples"}
         sums |= {"samples": float(found["samples"]), "devices": 1.0} if name != COMPANION else {}
         if "correct" in found:
             sums[f"{name}_accuracy"] = found["correct"] / found["samples"]
@@ -114,11 +145,42 @@ def judge(env: NodeEnv, models: Mapping[str, Vector]) -> dict[str, float]:
     return sums
 
 
+def judge_test(env: NodeEnv, models: Mapping[str, Vector], ensemble: Ensemble | None = None) -> dict[str, float]:
+    """As `judge`, on the test samples, with TEST before each name; nothing where `judge` is on them already."""
+    if env.test is None:
+        return {}
+    known = {} if ensemble is None else ensemble_sums(env.held_out, models, ensemble)
+    return {f"{TEST}{name}": value for name, value in judge(replace(env, score=env.test), models, known).items()}
+
+
+def final_sums(sums: Mapping[str, float]) -> dict[str, float]:
+    """The sums by which a run is judged in the end, without TEST: those on test samples, where these are apart."""
+    found = {name.removeprefix(TEST): value for name, value in sums.items() if name.startswith(TEST)}
+    return found or dict(sums)
+
+
+def ensemble_sums(
+    samples: Labelled | None, models: Mapping[str, Vector], ensemble: Ensemble
+) -> dict[str, dict[str, float]]:
+    """Sums on some samples of the personal model, as the ensemble has it, and of the local one over its classes."""
+    if samples is None or not len(samples.labels):
+        return {}
+    y, logits = samples.labels, samples.logits
+    personal, local = (log_probabilities(logits(models[name]), ensemble.classes) for name in ("personal", "local"))
+    found = {"personal": pooled(personal, local, ensemble.weight), "local": local}
+    return {name: classification.sums(y, scores) for name, scores in found.items()}
+
+
 def mean_accuracies(sums: Mapping[str, float]) -> dict[str, float]:
     """Unweighted means over the devices that have such a model: {"global": ..., "personal": ...}."""
     totals = {n.removesuffix("_accuracy"): v for n, v in sums.items() if n.endswith("_accuracy")}
-    having = {name: sums.get(f"{name}_devices", sums.get("devices", 0)) for name in totals}
+    having = {name: sums.get(f"{name}_devices", sums.get(f"{part_of(name)}devices", 0)) for name in totals}
     return {name: total / having[name] for name, total in totals.items() if having[name]}
+
+
+def part_of(name: str) -> str:
+    """TEST for a sum on test samples that are apart, else "" """
+    return TEST if name.startswith(TEST) else ""
 
 
 def mean_loss(line: Mapping[str, Any]) -> float | None:

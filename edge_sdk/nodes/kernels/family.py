@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 from edge_sdk.contract.run import Run
+from edge_sdk.data.augment import Augment
 from edge_sdk.data.patients import Patients
 from edge_sdk.data.public_inputs import Public
 from edge_sdk.model.bundle import Bundle
@@ -31,6 +32,8 @@ class DeviceParts:
         whose: the node in messages for people, e.g. "device watch-7".
         x, y: training samples (N, ...) and labels (N,), as the model wants them.
         held_out: the same of the samples that models are judged by; None: there are none.
+        validation: the same of the samples that choices are made on; None: none were split off.
+        augment: how the run changes windows while devices train.
         public: the public inputs; None: there are none.
         cancel: says when training is to give way; None: never.
     """
@@ -42,6 +45,8 @@ class DeviceParts:
     x: Array
     y: Array
     held_out: tuple[Array, Array] | None = None
+    validation: tuple[Array, Array] | None = None
+    augment: Augment = field(default_factory=Augment)
     public: Public | None = None
     cancel: Cancel | None = None
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from edge_sdk.algebra import classification
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import Labelled
 from edge_sdk.contract.run import Run
+from edge_sdk.data.augment import augment
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.nodes.kernels.family import DeviceParts, Family, Fields
+from edge_sdk.model.model import Model
+from edge_sdk.nodes.kernels.family import Array, DeviceParts, Family, Fields
 from edge_sdk.nodes.kernels.split import is_split
 
 
@@ -20,19 +26,74 @@ def check(run: Run, settings: Any, bundle: Bundle) -> None:
 
 
 def for_device(parts: DeviceParts) -> Fields:
-    """grad_fn and samples and, where samples are held out, score; classifiers also judge."""
+    """grad_fn and samples and, where samples are held out, score; classifiers also judge and may settle."""
     grad_fn = parts.model.grad_fn(parts.x, parts.y, cancel=parts.cancel)
-    return {"grad_fn": grad_fn, "samples": len(parts.x), **judges(parts)}
+    return {"grad_fn": grad_fn, "samples": len(parts.x), **augments(parts), **judges(parts), **settles(parts)}
+
+
+def augments(parts: DeviceParts) -> Fields:
+    """The gradient over samples that each call changes at random, if the run wants that.
+
+    Raises:
+        UsageError: samples of this shape cannot be augmented so.
+    """
+    model, x, y, how = parts.model, parts.model.samples(parts.x), parts.y, parts.augment
+    how.check(x.shape[1:])
+    if not how.changes:
+        return {}
+
+    def augmented(theta: Vector, indices: Any, random: np.random.Generator) -> tuple[float, Vector]:
+        chosen = np.arange(len(x)) if indices is None else indices
+        return model.grad_fn(augment(x[chosen], how, random), y[chosen], cancel=parts.cancel)(theta, None)
+
+    return {"augmented": augmented}
+
+
+def settles(parts: DeviceParts) -> Fields:
+    """What settling needs, in a run that has it.
+
+    Raises:
+        UsageError: this device has no validation part, or the model no classes.
+    """
+    if not parts.run.settle:
+        return {}
+    model, whose = parts.model, parts.whose
+    if model.loss != "cross_entropy":
+        raise UsageError(f"run.settle: {whose} has {model.name}, which is no classifier (its loss is {model.loss})")
+    if parts.validation is None:
+        raise UsageError(f"run.settle: {whose} has no validation samples, and settling chooses on them: split some off")
+    found: Fields = {"validation": labelled(model, *parts.validation)}
+    if parts.held_out is not None and len(parts.held_out[0]):
+        found["held_out"] = labelled(model, *parts.held_out)
+    own = np.unique(np.concatenate([parts.y, parts.validation[1]]))
+    return {**found, "own_classes": tuple(int(code) for code in own)}
+
+
+def labelled(model: Model, x: Array, y: Array) -> Labelled:
+    return Labelled(np.asarray(y, np.int64), lambda theta: model.predict(theta, x))
 
 
 def judges(parts: DeviceParts) -> Fields:
-    """What judges a model by the held-out samples; evaluations also tell how its scores are distributed."""
-    if parts.held_out is None or not len(parts.held_out[0]):
+    """What judges a model: rounds by the validation samples where the device has such a part, the end by the test part.
+
+    Without a validation part there is only the test part, and rounds are judged by it, too.
+    """
+    if parts.validation is None:
+        return judge_by(parts.model, parts.held_out, "score", "judge")
+    return {
+        **judge_by(parts.model, parts.validation, "score", "judge"),
+        **judge_by(parts.model, parts.held_out, "test", "test"),
+    }
+
+
+def judge_by(model: Model, samples: tuple[Array, Array] | None, score: str, judge: str) -> Fields:
+    """The fields of these names, by some samples; evaluations also tell how a classifier's scores are distributed."""
+    if samples is None or not len(samples[0]):
         return {}
-    model, (x, y) = parts.model, parts.held_out
-    found: Fields = {"score": model.score(x, y)}
+    x, y = samples
+    found: Fields = {score: model.score(x, y)}
     if model.loss == "cross_entropy":
-        found["judge"] = lambda theta: classification.sums(y, model.predict(theta, x))
+        found[judge] = lambda theta: classification.sums(y, model.predict(theta, x))
     return found
 
 

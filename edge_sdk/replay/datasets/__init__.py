@@ -1,6 +1,6 @@
 """Data sets by name: `breast-cancer`, `tabular`, `esr:PATH`, `mnist:PATH`, `cifar10:PATH`.
 
-`load` reads one, `divided` gives what hospital and device hold of it, partition.py says who holds which samples.
+`load` reads one, `divide` divides its features between hospital and device, partition.py says who holds which samples.
 """
 
 from __future__ import annotations
@@ -11,36 +11,39 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.datasets import clinical, files
-from edge_sdk.replay.datasets.partition import alike, dealt, diverse, mixed, shares, some
-from edge_sdk.replay.datasets.table import Floats, Table, Vertical, held_out, reserved, standardised
+from edge_sdk.replay.datasets.partition import deal_group, deal_labels, deal_mixed, deal_rows, draw_some, match_tests
+from edge_sdk.replay.datasets.table import Floats, Table, Vertical, hold_out, hold_out_of, reserve_rows, standardise
 
 __all__ = [
     "DATASETS",
     "Table",
     "Vertical",
-    "alike",
-    "dealt",
-    "diverse",
-    "divided",
-    "held_out",
+    "deal_group",
+    "deal_labels",
+    "deal_mixed",
+    "deal_rows",
+    "divide",
+    "draw_some",
+    "hold_out",
+    "hold_out_of",
     "load",
-    "mixed",
-    "prepared",
-    "reserved",
-    "shares",
-    "some",
-    "standardised",
+    "match_tests",
+    "prepare",
+    "reserve_rows",
+    "standardise",
 ]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Attributes:
-    read: path, or None where it needs none -> the table.
-    needs: a path.
-    halves: x -> what the hospital and what the device hold of each sample; None: it is not divided.
-    together: features are standardised together (signals, images), or each by itself.
-    groups, majority: M of the paper, and the share of each group's samples that are of two labels.
+    """One data set that is known by name.
+
+    Attributes:
+        read: reads the file at a path, and returns the table.
+        needs: it needs a path; otherwise it ships, or is generated.
+        halves: x -> what the hospital and what the device hold of each sample; None: it is not divided.
+        together: features are standardised together (signals, images), or each by itself.
+        groups, majority: M of HSGD's paper, and the share of each group's samples that are of two labels.
     """
 
     read: Callable[[Path], Table]
@@ -52,16 +55,16 @@ class Dataset:
 
 
 DATASETS: Mapping[str, Dataset] = {
-    "breast-cancer": Dataset(clinical.breast_cancer, False, clinical.by_measure, False, 4, 0.0),
-    "tabular": Dataset(lambda path: clinical.generated(), False, clinical.halves, False),
-    "esr": Dataset(files.esr, True, files.signal_halves, True, 10, 700 / 920),
-    "mnist": Dataset(files.mnist, True, files.frame_and_crop, True, 10, 3000 / 3458),
-    "cifar10": Dataset(files.cifar10, True, None, True),
+    "breast-cancer": Dataset(clinical.read_breast_cancer, False, clinical.split_by_measure, False, 4, 0.0),
+    "tabular": Dataset(lambda path: clinical.generate_table(), False, clinical.halve_features, False),
+    "esr": Dataset(files.read_esr, True, files.halve_signals, True, 10, 700 / 920),
+    "mnist": Dataset(files.read_mnist, True, files.split_frame, True, 10, 3000 / 3458),
+    "cifar10": Dataset(files.read_cifar10, True, None, True),
 }
 
 
 def load(spec: str) -> Table:
-    """The data set that `NAME` or `NAME:PATH` stands for.
+    """Reads the data set that `NAME` or `NAME:PATH` stands for.
 
     Raises:
         UsageError: there is none of that name, its path is missing, or the file is not what it should be.
@@ -76,8 +79,8 @@ def load(spec: str) -> Table:
     return DATASETS[name].read(Path(path) if path else clinical.BREAST_CANCER)
 
 
-def divided(table: Table) -> Vertical:
-    """What hospital and device hold of each sample.
+def divide(table: Table) -> Vertical:
+    """Divides the features of each sample between hospital and device.
 
     Raises:
         UsageError: the data set is not divided.
@@ -88,9 +91,9 @@ def divided(table: Table) -> Vertical:
     return Vertical(*halves(table.x), table.y, table.classes)
 
 
-def prepared(spec: str, share: float = 0.2, seed: int = 0, by: str = "source") -> tuple[Vertical, Vertical]:
-    """Training and test samples, standardised on the former, divided between hospital and device."""
+def prepare(spec: str, share: float = 0.2, seed: int = 0, by: str = "source") -> tuple[Vertical, Vertical]:
+    """Loads training and test samples, standardised on the former, divided between hospital and device."""
     table = load(spec)
-    train, test = held_out(table, share, seed, by)
-    whole = divided(standardised(table, train, DATASETS[table.name].together))
+    train, test = hold_out(table, share, seed, by)
+    whole = divide(standardise(table, train, DATASETS[table.name].together))
     return whole.rows(train), whole.rows(test)

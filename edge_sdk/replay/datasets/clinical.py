@@ -16,11 +16,12 @@ from edge_sdk.errors import UsageError
 from edge_sdk.replay.datasets.table import Floats, Table
 
 BREAST_CANCER = Path(__file__).parent / "breast_cancer.csv"
-MEASURES = 10  # columns of the first of three statistics
+MEASURES = 10
+"""Columns of each of the three statistics."""
 
 
-def breast_cancer(path: Path | None = None) -> Table:
-    """569 samples of 30 features. The file's first line: samples, features, names of the classes."""
+def read_breast_cancer(path: Path | None = None) -> Table:
+    """Reads 569 samples of 30 features. The file's first line: samples, features, names of the classes."""
     path = path or BREAST_CANCER
     try:
         with path.open(newline="") as file:
@@ -35,18 +36,21 @@ def breast_cancer(path: Path | None = None) -> Table:
                  np.arange(count))  # fmt: skip
 
 
-def by_measure(x: Floats) -> tuple[Floats, Floats]:
-    """Hospital: radius, texture, perimeter, area, smoothness; device: the other five; all three statistics of each."""
+def split_by_measure(x: Floats) -> tuple[Floats, Floats]:
+    """Gives the hospital radius, texture, perimeter, area and smoothness, the device the other five measures; all three
+    statistics of each."""
     hospital = np.arange(x.shape[1]) % MEASURES < MEASURES // 2
     return x[:, hospital], x[:, ~hospital]
 
 
-FEATURES = 38  # on either side
-INFORMATIVE = 6  # of them
+FEATURES = 38
+"""Features that hospital and device have each."""
+INFORMATIVE = 6
+"""How many of these matter."""
 
 
-def generated(samples: int = 2000, seed: int = 0) -> Table:
-    """76 features of which 2 x 6 matter, with the size of the tables made of MIMIC-III; about 30 % are of class 1.
+def generate_table(samples: int = 2000, seed: int = 0) -> Table:
+    """Generates 76 features of which 2 x 6 matter, with the size of the tables made of MIMIC-III; 30 % are of class 1.
 
     A latent severity s correlates the features: x = 0.5 s + noise. Then P(y = 1 | x) is the logistic function of
     x1 . a + x2 . b + x1_0 x2_0 - 1.5, where a and b are 1, -1, 1, ... on the informative features. Neither side can
@@ -63,6 +67,6 @@ def generated(samples: int = 2000, seed: int = 0) -> Table:
     return Table("tabular", x.astype(np.float32), y, ("alive", "dead"), np.arange(samples), truth=truth)
 
 
-def halves(x: Floats) -> tuple[Floats, Floats]:
-    """First half of the features: hospital; second: device."""
+def halve_features(x: Floats) -> tuple[Floats, Floats]:
+    """Gives the hospital the first half of the features, the device the second."""
     return x[:, : x.shape[1] // 2], x[:, x.shape[1] // 2 :]

@@ -22,8 +22,8 @@ SETS = "ZONFS"
 SET_NAMES = ("eyes open", "eyes closed", "healthy area", "tumour area", "seizure")
 
 
-def opened(path: Path, *keys: str) -> Mapping[str, npt.NDArray[Any]]:
-    """Some arrays of an NPZ file, never pickled ones."""
+def read_arrays(path: Path, *keys: str) -> Mapping[str, npt.NDArray[Any]]:
+    """Reads some arrays of an NPZ file, never pickled ones."""
     try:
         with np.load(path, allow_pickle=False) as file:
             if missing := [k for k in keys if k not in file]:
@@ -33,9 +33,10 @@ def opened(path: Path, *keys: str) -> Mapping[str, npt.NDArray[Any]]:
         raise UsageError(f"{path}: no NPZ file that can be read: {error}") from error
 
 
-def esr(path: Path) -> Table:
-    """Arrays `signal` (recordings, >= 23 * 178) and `set` (recordings,), letters of SETS: 23 samples per recording."""
-    file = opened(path, "signal", "set")
+def read_esr(path: Path) -> Table:
+    """Cuts 23 samples from each recording of `signal` (recordings, >= 23 * 178); `set` (recordings,) has their classes,
+    letters of SETS."""
+    file = read_arrays(path, "signal", "set")
     signal, letters = file["signal"], [str(s) for s in file["set"]]
     if signal.ndim != 2 or signal.shape[1] < PIECES * LENGTH or len(signal) != len(letters):
         raise UsageError(
@@ -48,24 +49,25 @@ def esr(path: Path) -> Table:
     return Table("esr", x, y.astype(np.int64), SET_NAMES, np.repeat(np.arange(len(signal)), PIECES))
 
 
-def mnist(path: Path) -> Table:
-    """(28, 28) from 0 to 1; MedMNIST files of grey images have the same size and other names of arrays."""
-    return images("mnist", path, 28)
+def read_mnist(path: Path) -> Table:
+    """Reads images of (28, 28), values from 0 to 1; MedMNIST's grey images too, whose arrays have other names."""
+    return read_images("mnist", path, 28)
 
 
-def cifar10(path: Path) -> Table:
-    """(3, 32, 32) from 0 to 1."""
-    table = images("cifar10", path, 32)
+def read_cifar10(path: Path) -> Table:
+    """Reads images of (3, 32, 32), values from 0 to 1."""
+    table = read_images("cifar10", path, 32)
     if table.x.ndim != 4 or table.x.shape[3] != 3:
         raise UsageError(f"{path}: images of shape {table.x.shape[1:]}, expected (32, 32, 3)")
     return Table("cifar10", table.x.transpose(0, 3, 1, 2).copy(), table.y, table.classes, table.source, table.test)
 
 
-MEDMNIST = {"x_train": "train_images", "y_train": "train_labels", "x_test": "test_images", "y_test": "test_labels"}
+MEDMNIST_KEYS = {"x_train": "train_images", "y_train": "train_labels", "x_test": "test_images", "y_test": "test_labels"}
 
 
-def images(name: str, path: Path, side: int) -> Table:
-    file = opened(path, *(MEDMNIST.values() if is_medmnist(path) else MEDMNIST))
+def read_images(name: str, path: Path, side: int) -> Table:
+    """Reads uint8 images of side x side from a file that says itself which of them are for testing."""
+    file = read_arrays(path, *(MEDMNIST_KEYS.values() if is_medmnist(path) else MEDMNIST_KEYS))
     x_train, y_train, x_test, y_test = file.values()
     x, y = np.concatenate([x_train, x_test]), np.concatenate([y_train.ravel(), y_test.ravel()]).astype(np.int64)
     if x.shape[1:3] != (side, side) or x.dtype != np.uint8 or len(x) != len(y):
@@ -78,6 +80,7 @@ def images(name: str, path: Path, side: int) -> Table:
 
 
 def is_medmnist(path: Path) -> bool:
+    """Does the file have the names of MedMNIST's arrays?"""
     try:
         with np.load(path, allow_pickle=False) as file:
             return "train_images" in file
@@ -86,17 +89,18 @@ def is_medmnist(path: Path) -> bool:
 
 
 # Vertical splits ------------------------------------------------------------------------------------------------
-FRAME = 3  # pixels: 28^2 - 22^2 = 300 of them in the frame, 484 in the middle
+FRAME = 3
+"""Width of an image's frame, pixels: 28^2 - 22^2 = 300 of them are in the frame, 484 in the middle."""
 FRAME_SHAPE = 15, 20
 
 
-def signal_halves(x: Floats) -> tuple[Floats, Floats]:
-    """ESR: the first 89 values to the hospital, the last 89 to the device; as 89 steps of one channel."""
+def halve_signals(x: Floats) -> tuple[Floats, Floats]:
+    """Gives the hospital the first 89 values of ESR's samples, the device the last 89; as 89 steps of one channel."""
     return x[:, : LENGTH // 2, None], x[:, LENGTH // 2 :, None]
 
 
-def frame_and_crop(x: Floats) -> tuple[Floats, Floats]:
-    """Grey images of 28 x 28: the middle 22 x 22 to the hospital; the 300 pixels around it to the device, row by row,
+def split_frame(x: Floats) -> tuple[Floats, Floats]:
+    """Gives the hospital the middle 22 x 22 of grey images of 28 x 28, the device the 300 pixels around it, row by row,
     as an image of 15 x 20."""
     side = x.shape[1]
     inside = np.zeros((side, side), bool)

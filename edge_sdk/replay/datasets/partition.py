@@ -1,4 +1,4 @@
-"""Who holds what: groups with a label mix of their own, and the devices of a group."""
+"""Who holds which samples: rules that deal the rows of a data set out to hospitals and devices."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.replay.datasets.table import Labels, Rows
 
 
-def mixed(y: Labels, groups: int, majority: float, seed: int = 0) -> list[Rows]:
-    """Groups of equal size that each take a share from two labels and the rest from the others, as in HSGD's paper.
+def deal_mixed(y: Labels, groups: int, majority: float, seed: int = 0) -> list[Rows]:
+    """Deals out groups of equal size: a share from two labels, the rest from the others, as in HSGD's paper.
 
     With as many groups as there are pairs of labels, every pair is one group's; otherwise each next group takes the two
     labels of which most is left. Where a label runs out, the other of the pair, and then whatever most is left of,
@@ -32,44 +32,44 @@ def mixed(y: Labels, groups: int, majority: float, seed: int = 0) -> list[Rows]:
     if not majority:
         order = np.random.default_rng([seed, 8]).permutation(len(y))[: len(y) // groups * groups]
         return [np.sort(rows) for rows in np.split(order, groups)]
-    stock, classes = stocks(y, seed), len(np.unique(y))
+    stock, classes = shuffle_by_label(y, seed), len(np.unique(y))
     size, every = len(y) // groups, groups == comb(classes, 2)
     taken: list[list[int]] = [[] for _ in range(groups)]
     rest = [dict.fromkeys(stock, 0) for _ in range(groups)]
     pairs: list[tuple[int, ...]] = list(combinations(sorted(stock), 2)) if every else []
     for m in range(groups):
-        pair = pairs[m] if every else fullest(stock, 2)
+        pair = pairs[m] if every else find_fullest(stock, 2)
         pairs += [] if every else [pair]
         for k in range(round(majority * size)):
-            taken[m].append(take(stock, pair[k % len(pair) :] + pair[: k % len(pair)]))
+            taken[m].append(take_row(stock, pair[k % len(pair) :] + pair[: k % len(pair)]))
     for _ in range(size - round(majority * size)):
         for m in range(groups):
             others = [c for c in stock if c not in pairs[m]]
             evenly = sorted(others, key=lambda c: (rest[m][c], -len(stock[c]), c))
-            taken[m].append(take(stock, tuple(evenly)))
+            taken[m].append(take_row(stock, tuple(evenly)))
             rest[m][int(y[taken[m][-1]])] += 1
     return [np.sort(np.array(rows, np.int64)) for rows in taken]
 
 
-def stocks(y: Labels, seed: int) -> dict[int, list[int]]:
-    """Label -> its rows, shuffled."""
+def shuffle_by_label(y: Labels, seed: int) -> dict[int, list[int]]:
+    """Groups the rows: label -> its rows, shuffled."""
     random = np.random.default_rng([seed, 2])
     return {int(c): random.permutation(np.flatnonzero(y == c)).tolist() for c in np.unique(y)}
 
 
-def fullest(stock: dict[int, list[int]], count: int) -> tuple[int, ...]:
-    """The labels of which most is left."""
+def find_fullest(stock: dict[int, list[int]], count: int) -> tuple[int, ...]:
+    """Finds the labels of which most rows are left."""
     return tuple(sorted(stock, key=lambda c: (-len(stock[c]), c))[:count])
 
 
-def take(stock: dict[int, list[int]], wanted: tuple[int, ...]) -> int:
-    """A row of the first wanted label that is left; else of the one of which most is left."""
+def take_row(stock: dict[int, list[int]], wanted: tuple[int, ...]) -> int:
+    """Takes a row of the first wanted label that is left; else of the one of which most is left."""
     left = next((c for c in wanted if stock[c]), None)
-    return stock[fullest(stock, 1)[0] if left is None else left].pop()
+    return stock[find_fullest(stock, 1)[0] if left is None else left].pop()
 
 
-def diverse(y: Labels, devices: int, labels: int, seed: int = 0) -> list[Rows]:
-    """Devices that each hold so many labels, as in FedBCD's experiments; the holders of a label share its rows."""
+def deal_labels(y: Labels, devices: int, labels: int, seed: int = 0) -> list[Rows]:
+    """Deals so many labels to each device, as in FedBCD's experiments; the holders of a label share its rows."""
     classes = np.unique(y)
     if not 0 < labels <= len(classes) or devices * labels < len(classes):
         raise UsageError(f"{devices} devices of {labels} labels each: there are {len(classes)} labels to be held")
@@ -78,15 +78,15 @@ def diverse(y: Labels, devices: int, labels: int, seed: int = 0) -> list[Rows]:
     held = [{int(order[(d * labels + k) % len(classes)]) for k in range(labels)} for d in range(devices)]
     random.shuffle(held)
     parts: list[list[int]] = [[] for _ in range(devices)]
-    for c, rows in stocks(y, seed).items():
+    for c, rows in shuffle_by_label(y, seed).items():
         owners = [d for d in range(devices) if c in held[d]]
         for d, part in zip(owners, np.array_split(np.array(rows), len(owners)), strict=True):
             parts[d] += part.tolist()
     return [np.sort(np.array(rows, np.int64)) for rows in parts]
 
 
-def dealt(rows: Rows, devices: int) -> list[Rows]:
-    """The rows of a group, dealt out to its devices like cards."""
+def deal_group(rows: Rows, devices: int) -> list[Rows]:
+    """Deals the rows of a group out to its devices like cards."""
     if not 0 < devices <= len(rows):
         raise UsageError(f"{devices} devices for {len(rows)} samples: each has at least one")
     return [rows[d::devices] for d in range(devices)]
@@ -99,8 +99,8 @@ RULES = (
 )
 
 
-def shares(y: Labels, rule: str, hospitals: int, devices: int, majority: float, seed: int = 0) -> list[list[Rows]]:
-    """Who holds which training samples.
+def deal_rows(y: Labels, rule: str, hospitals: int, devices: int, majority: float, seed: int = 0) -> list[list[Rows]]:
+    """Deals training samples out to all devices by a rule.
 
     Args:
         y: their labels.
@@ -118,16 +118,16 @@ def shares(y: Labels, rule: str, hospitals: int, devices: int, majority: float, 
     if min(hospitals, devices) < 1 or hospitals * devices > len(y):
         raise UsageError(f"{hospitals} hospitals of {devices} devices each for {len(y)} samples: each has at least one")
     if rule == "mixed":
-        return [dealt(rows, devices) for rows in mixed(y, hospitals, majority, seed)]
+        return [deal_group(rows, devices) for rows in deal_mixed(y, hospitals, majority, seed)]
     if rule == "iid":
         order = np.random.default_rng([seed, 4]).permutation(len(y))
         parts = [np.sort(rows) for rows in np.array_split(order, hospitals * devices)]
     elif name == "classes":
-        parts = diverse(y, hospitals * devices, int(numbered(rule, value)), seed)
+        parts = deal_labels(y, hospitals * devices, int(parse_number(rule, value)), seed)
     elif name == "dirichlet":
-        parts = concentrated(y, hospitals * devices, numbered(rule, value), seed)
+        parts = deal_dirichlet(y, hospitals * devices, parse_number(rule, value), seed)
     elif name == "mixes":
-        parts = mixes(y, hospitals * devices, numbered(rule, value), seed)
+        parts = deal_mixes(y, hospitals * devices, parse_number(rule, value), seed)
     else:
         raise UsageError(f"deal = {rule!r}: one of {RULES}")
     if empty := sum(not len(part) for part in parts):
@@ -135,11 +135,11 @@ def shares(y: Labels, rule: str, hospitals: int, devices: int, majority: float, 
     return [parts[h * devices : (h + 1) * devices] for h in range(hospitals)]
 
 
-def numbered(rule: str, value: str) -> float:
-    """The number of a rule: whole for classes.
+def parse_number(rule: str, value: str) -> float:
+    """Reads the number of a rule; a whole one for `classes`.
 
     Raises:
-        UsageError: it is none, or not above 0.
+        UsageError: it is no number, or not above 0.
     """
     try:
         number = float(int(value)) if rule.startswith("classes") else float(value)
@@ -150,14 +150,14 @@ def numbered(rule: str, value: str) -> float:
     return number
 
 
-def concentrated(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[Rows]:
-    """Each label's samples are divided by a draw of Dir(alpha): the smaller alpha, the fewer devices hold a label.
+def deal_dirichlet(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[Rows]:
+    """Divides each label's samples by a draw of Dir(alpha): the smaller alpha, the fewer devices hold a label.
 
     T.-M. H. Hsu, H. Qi, M. Brown, 2019. A device without any sample is given one by the one that has most.
     """
     random = np.random.default_rng([seed, 6])
     parts: list[list[int]] = [[] for _ in range(devices)]
-    for rows in stocks(y, seed).values():
+    for rows in shuffle_by_label(y, seed).values():
         ends = np.round(np.cumsum(random.dirichlet(np.full(devices, alpha))) * len(rows)).astype(int)
         for part, taken in zip(parts, np.split(np.array(rows), ends[:-1]), strict=True):
             part += taken.tolist()
@@ -167,13 +167,13 @@ def concentrated(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[R
     return [np.sort(np.array(rows, np.int64)) for rows in parts]
 
 
-def mixes(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[Rows]:
-    """Each device has a label mix of its own, a draw of Dir(alpha), as in FedAL's experiments; all are of one size.
+def deal_mixes(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[Rows]:
+    """Deals equal shares whose label mixes are draws of Dir(alpha), one for each device, as in FedAL's experiments.
 
     Devices take one sample each in turns. Where a label has run out, the others keep their proportions. What does not
     divide is left over.
     """
-    random, stock = np.random.default_rng([seed, 11]), stocks(y, seed)
+    random, stock = np.random.default_rng([seed, 11]), shuffle_by_label(y, seed)
     labels = list(stock)
     shares = random.dirichlet(np.full(len(labels), alpha), size=devices)
     parts: list[list[int]] = [[] for _ in range(devices)]
@@ -185,8 +185,8 @@ def mixes(y: Labels, devices: int, alpha: float, seed: int = 0) -> list[Rows]:
     return [np.sort(np.array(rows, np.int64)) for rows in parts]
 
 
-def alike(y: Labels, test: Labels, parts: list[Rows], seed: int = 0) -> list[Rows]:
-    """What each device is judged on: test samples of its own labels, in the proportions of its training samples.
+def match_tests(y: Labels, test: Labels, parts: list[Rows], seed: int = 0) -> list[Rows]:
+    """Deals out what each device is judged on: test samples of its own labels, as often as among its training samples.
 
     Args:
         y: labels of the training samples. test: labels of the test samples. parts: the devices' training rows.
@@ -196,7 +196,7 @@ def alike(y: Labels, test: Labels, parts: list[Rows], seed: int = 0) -> list[Row
     """
     counts = {int(c): [int((y[rows] == c).sum()) for rows in parts] for c in np.unique(y)}
     found: list[list[int]] = [[] for _ in parts]
-    for c, rows in stocks(test, seed).items():
+    for c, rows in shuffle_by_label(test, seed).items():
         held = np.cumsum(counts.get(c, [0] * len(parts)))
         if held[-1]:
             ends = np.round(held * (len(rows) / held[-1])).astype(int)
@@ -205,8 +205,8 @@ def alike(y: Labels, test: Labels, parts: list[Rows], seed: int = 0) -> list[Row
     return [np.sort(np.array(rows, np.int64)) for rows in found]
 
 
-def some(rows: Rows, count: int, *seed: int) -> Rows:
-    """At most so many of them; 0: all."""
+def draw_some(rows: Rows, count: int, *seed: int) -> Rows:
+    """Draws at most so many of the rows; 0: all."""
     if not 0 < count < len(rows):
         return rows
     return np.sort(np.random.default_rng([*seed, 7]).permutation(rows)[:count])

@@ -16,14 +16,16 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Attributes:
-    name: of the data set.
-    x: float32 (n, ...), the whole of each sample.
-    y: int64 (n,), indices into `classes`.
-    classes: names.
-    source: int64 (n,), what a sample was cut from; samples of one source are better not split by `held_out`.
-    test: bool (n,), where the data set says itself what is held out.
-    truth: float (n,), P(y = 1 | x), where the data are generated.
+    """A data set: n labelled samples.
+
+    Attributes:
+        name: of the data set.
+        x: float32 (n, ...), the whole of each sample.
+        y: int64 (n,), indices into `classes`.
+        classes: names.
+        source: int64 (n,), the recording that a sample was cut from; `hold_out` keeps recordings whole.
+        test: bool (n,), where the data set says itself what is held out.
+        truth: float (n,), P(y = 1 | x), where the data are generated.
     """
 
     name: str
@@ -40,7 +42,13 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Vertical:
-    """Samples of which the features are divided. Attributes: x1 (hospital), x2 (device), y, in matching rows."""
+    """Samples whose features are divided: row k of each array belongs to the same sample.
+
+    Attributes:
+        x1: float32 (n, ...), what the hospital holds.
+        x2: float32 (n, ...), what the device holds.
+        y: int64 (n,), indices into `classes`.
+    """
 
     x1: Floats
     x2: Floats
@@ -55,28 +63,45 @@ class Vertical:
         return replace(self, x1=self.x1[rows], x2=self.x2[rows], y=self.y[rows])
 
 
-def held_out(table: Table, share: float = 0.2, seed: int = 0, by: str = "source") -> tuple[Rows, Rows]:
-    """Rows to train on and rows to test on, the same share of each class.
+def hold_out(table: Table, share: float = 0.2, seed: int = 0, by: str = "source") -> tuple[Rows, Rows]:
+    """Chooses rows to train on and rows to test on, the same share of each class.
 
     Args:
-        by: "source": whole recordings, so that no neighbour of a test sample is trained on; "sample": as papers do it.
-            A split that belongs to the data set goes before both.
+        share: of each class's recordings, or samples, that is held out.
+        by: "source": whole recordings, so that no neighbour of a test sample is trained on; "sample": single samples,
+            as most papers do it. Where the data set has a split of its own, that one is taken.
+
+    Raises:
+        UsageError: the share or `by` is none.
     """
     if table.test is not None:
         return np.flatnonzero(~table.test), np.flatnonzero(table.test)
     if by not in ("source", "sample") or not 0 < share < 1:
         raise UsageError(f"held out: a share of {share} by {by!r}; it is between 0 and 1, by source or by sample")
-    unit, random = table.source if by == "source" else np.arange(len(table)), np.random.default_rng([seed, 1])
-    test = np.zeros(len(table), bool)
+    unit = table.source if by == "source" else np.arange(len(table))
+    return choose_units(table, np.arange(len(table)), unit, share, np.random.default_rng([seed, 1]))
+
+
+def hold_out_of(table: Table, rows: Rows, share: float, seed: int = 0) -> tuple[Rows, Rows]:
+    """Divides some rows again, by whole recordings: rows that remain, and the same share of each class."""
+    return choose_units(table, rows, table.source, share, np.random.default_rng([seed, 12]))
+
+
+def choose_units(
+    table: Table, rows: Rows, unit: Labels, share: float, random: np.random.Generator
+) -> tuple[Rows, Rows]:
+    """Rows that remain, and those of a share of each class's units, which are drawn."""
+    y, unit = table.y[rows], unit[rows]
+    test = np.zeros(len(rows), bool)
     for c in range(len(table.classes)):
-        units = np.unique(unit[table.y == c])
+        units = np.unique(unit[y == c])
         chosen = random.permutation(units)[: round(share * len(units))]
-        test |= np.isin(unit, chosen) & (table.y == c)
-    return np.flatnonzero(~test), np.flatnonzero(test)
+        test |= np.isin(unit, chosen) & (y == c)
+    return rows[~test], rows[test]
 
 
-def reserved(table: Table, count: int) -> Rows:
-    """The first samples, which are an aggregator's own where it has some; whatever the seed, no device is given them.
+def reserve_rows(table: Table, count: int) -> Rows:
+    """Rows of the first `count` training samples, which an aggregator may have for itself; no device is given them.
 
     Raises:
         UsageError: none would remain.
@@ -87,8 +112,8 @@ def reserved(table: Table, count: int) -> Rows:
     return rows[:count]
 
 
-def standardised(table: Table, train: Rows, together: bool = False) -> Table:
-    """Mean 0 and deviation 1 over the training rows: feature by feature, or all `together` (signals, images)."""
+def standardise(table: Table, train: Rows, together: bool = False) -> Table:
+    """Scales to mean 0 and deviation 1 over the training rows: each feature, or all `together` (signals, images)."""
     axes = None if together else 0
     mean, spread = table.x[train].mean(axes, dtype=np.float64), table.x[train].std(axes, dtype=np.float64)
     x = (table.x - mean) / np.where(spread > 0, spread, 1)

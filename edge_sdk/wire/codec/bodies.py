@@ -1,8 +1,8 @@
-"""The arrays of one message: each written once, and read back as a view of the bytes that arrived.
+"""Bodies: the arrays of one message, each written once, and read back as a view of the bytes that arrived.
 
 The header of a message names an array by an extension of msgpack, `[dtype code, shape, index]`. The bodies follow the
-header in the order of their index, which is the order in which they are first named. So no offset is ever written, and
-there is none that could overlap, leave a gap or point outside.
+header in the order of their index, which is the order in which they are first named. No offset is ever written, so none
+can overlap another, leave a gap or point outside.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PAYLOAD = 512  # bytes of an extension: AXES sizes of 9 bytes and two small num
 
 
 class Fault(Exception):
-    """What is wrong, and where: the address grows from the inside out while it is raised. Never leaves the codec."""
+    """An error with its address, which grows from the inside out while it is raised. It never leaves the codec."""
 
     def __init__(self, problem: str, hint: str = "") -> None:
         super().__init__(problem)
@@ -46,7 +46,7 @@ class Fault(Exception):
 
 
 def clip(text: str, most: int = 60) -> str:
-    """At most that many characters of what a peer may have written: an error is one line of a log."""
+    """At most so many characters, all printable, of what a peer may have written: an error is one line of a log."""
     text = text if len(text) <= most else f"{text[: most - 3]}..."
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
@@ -57,7 +57,7 @@ def short(value: object) -> str:
 
 
 def describe(shape: tuple[int | str, ...], dtype: str) -> str:
-    """As an error writes it: float32 (64, 3)."""
+    """A shape and its element type in the words of an error: float32 (64, 3)."""
     return clip(f"{dtype} ({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})")
 
 
@@ -79,7 +79,7 @@ def check_finite(array: Array, code: int, hint: str = "") -> None:
 
 
 def check_bool(array: Array) -> None:
-    """numpy takes any byte for a bool, and then counts with it."""
+    """Refuse bytes other than 0 and 1 in an array of bool: numpy takes any, and would count with it."""
     octets = array.view(np.uint8)
     if octets.size and octets.max() > 1:
         raise element_fault("0 or 1 in every byte of an array of bool", octets, octets <= 1)
@@ -95,7 +95,7 @@ def element_fault(expected: str, array: Array, good: npt.NDArray[np.bool_], hint
 
 
 class Nesting:
-    """What reading and writing share: how deep we are, and the size that each symbol of a shape stands for."""
+    """State that reading and writing share: how deep we are, and the size that each symbol of a shape stands for."""
 
     def __init__(self, finite: bool) -> None:
         self.finite = finite
@@ -108,7 +108,7 @@ class Nesting:
             raise Fault(f"nested more than {DEPTH} deep")
 
 
-class Writer(Nesting):
+class BodyWriter(Nesting):
     """Collects the bodies of one message."""
 
     def __init__(self, finite: bool) -> None:
@@ -117,7 +117,7 @@ class Writer(Nesting):
         self._known: dict[int, tuple[Array, msgpack.ExtType]] = {}  # holds the array, or its id could be reused
 
     def array(self, array: Array, code: int) -> msgpack.ExtType:
-        """What stands for the array in the header. The same object a second time is the first one's body."""
+        """Add an array; returns what stands for it in the header. The same object a second time adds no body."""
         if known := self._known.get(id(array)):
             return known[1]
         if self.finite:
@@ -128,7 +128,7 @@ class Writer(Nesting):
         return extension
 
 
-class Reader(Nesting):
+class BodyReader(Nesting):
     """Hands out the bodies of one message, which start at `position` of `data`."""
 
     def __init__(self, data: memoryview, position: int, finite: bool) -> None:
@@ -183,7 +183,7 @@ class Reader(Nesting):
 
 @lru_cache(256)
 def array_extension(code: int, shape: Shape, index: int) -> msgpack.ExtType:
-    """What `array_header` reads. A node writes the same few shapes again and again."""
+    """The extension that `array_header` reads. Cached: a node writes the same few shapes again and again."""
     return msgpack.ExtType(EXTENSION, msgpack.packb([code, shape, index]))
 
 

@@ -1,12 +1,14 @@
-"""Frozen dataclasses to bytes and back. Whatever arrives is checked completely, and an error is an address.
+"""The codec: writes frozen dataclasses as bytes and reads them back. What arrives is checked completely.
 
     u32 little-endian, length of the header | header | body of each array
 
 The header is msgpack: a dataclass is [name, fields in order], an array an extension (see bodies.py). The header and
 every body are padded with zeros to a multiple of 8 bytes. New fields go to the end and have defaults; nothing is ever
-reordered or retyped. What costs memory is looked at before it is made: bodies are views of the input, and a header of
-at most HEADER_LIMIT bytes becomes objects only when all that its lengths promise is there: at worst 30 bytes for each
-of its own, beside its CONTAINERS.
+reordered or retyped. An error names the place in the message: "expected float32 (64, 3), got (64,) at $.gradient".
+
+Bytes from a peer cannot make a node use much more memory than they take up themselves. Bodies are views of the input.
+A header has at most HEADER_LIMIT bytes and CONTAINERS containers, and becomes Python objects only when all that its
+lengths promise is there.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.wire.codec.bodies import ALIGN, PADDING, Array, Fault, Reader, Writer
+from edge_sdk.wire.codec.bodies import ALIGN, PADDING, Array, BodyReader, BodyWriter, Fault
 from edge_sdk.wire.codec.composites import declared, named, written_name
 from edge_sdk.wire.codec.schema import Schema
 
@@ -29,7 +31,7 @@ T = TypeVar("T")
 
 LIMIT = 256 * 2**20
 HEADER_LIMIT = 4 * 2**20  # bytes: tens of thousands of names and numbers; what is larger belongs into an array
-CONTAINERS = 2**17  # tuples, maps and arrays in a header: Python makes hundreds of bytes of two
+CONTAINERS = 2**17  # tuples, maps and arrays in a header: an empty one is one byte there, and a hundred in Python
 
 _LENGTH = struct.Struct("<I")
 
@@ -75,7 +77,7 @@ class Codec:
         Raises:
             EncodeError: something in it is not as declared, or it is larger than the limit.
         """
-        writer = Writer(self._finite)
+        writer = BodyWriter(self._finite)
         try:
             header = msgpack.packb(declared(obj, self._roots).encode(obj, writer))
             return assemble(header, writer.bodies, self._limit)
@@ -87,7 +89,7 @@ class Codec:
     @overload
     def decode(self, data: bytes | memoryview, expect: type[T]) -> T: ...
     def decode(self, data: bytes | memoryview, expect: type | None = None) -> Any:
-        """What the bytes stand for. Its arrays are read-only views of them, so they must not change afterwards.
+        """Read a message. Its arrays are read-only views of the bytes, so these must not change afterwards.
 
         Args:
             data: from `encode`, or from anybody.
@@ -116,6 +118,8 @@ class Codec:
 def assemble(header: bytes, bodies: list[Array], limit: int) -> bytes:
     if len(header) > HEADER_LIMIT:
         raise Fault(f"a header of {len(header)} bytes, at most {HEADER_LIMIT} outside of arrays")
+    if len(header) > CONTAINERS:
+        unpack(memoryview(header))  # it may have more containers than a reader takes: what is written must be readable
     head = _LENGTH.size + len(header)
     parts: list[Any] = [_LENGTH.pack(len(header)), header, padding(head)]
     size = head + -head % ALIGN
@@ -131,8 +135,8 @@ def padding(size: int) -> bytes:
     return PADDING[: -size % ALIGN]
 
 
-def open_message(data: memoryview, limit: int, finite: bool) -> tuple[Any, Reader]:
-    """The header as msgpack unpacks it, and the reader of the bodies."""
+def open_message(data: memoryview, limit: int, finite: bool) -> tuple[Any, BodyReader]:
+    """Unpack the header of a message; returns it, and the reader of the bodies."""
     if len(data) > limit:
         raise Fault(f"a message of {len(data)} bytes, at most {limit}")
     if len(data) < _LENGTH.size:
@@ -143,19 +147,19 @@ def open_message(data: memoryview, limit: int, finite: bool) -> tuple[Any, Reade
         short = f"truncated: {there} of {size} bytes of the header"
         raise Fault(short if size <= HEADER_LIMIT else f"a header of {size} bytes, at most {HEADER_LIMIT}")
     end = _LENGTH.size + size
-    reader = Reader(data, end, finite)
+    reader = BodyReader(data, end, finite)
     reader.skip_padding()
     return unpack(data[_LENGTH.size : end]), reader
 
 
 def unpack(header: memoryview) -> Any:
-    """What msgpack makes of the header, once it is known that all that its lengths promise is there."""
+    """Unpack a header, once it is known that all that its lengths promise is there."""
     size = max(1, len(header))
     scout = msgpack.Unpacker(read_size=size, max_buffer_size=size)
-    count = Count()
+    count = ContainerCount()
     try:
         scout.feed(header)
-        scout.skip()  # makes no objects: msgpack itself would make room for a list of a billion items that never come
+        scout.skip()  # makes no objects, where unpacking would make room for a list of a billion items that never come
         return msgpack.unpackb(
             header,
             use_list=False,
@@ -168,8 +172,8 @@ def unpack(header: memoryview) -> Any:
         raise Fault(f"the header is no msgpack: {str(error) or type(error).__name__}") from error
 
 
-class Count:
-    """Sees every container that msgpack makes, and stops it."""
+class ContainerCount:
+    """Counts the containers that msgpack makes, and stops it when there are too many."""
 
     def __init__(self) -> None:
         self.seen = 0

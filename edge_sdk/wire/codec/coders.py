@@ -1,4 +1,4 @@
-"""How values of one annotation are written and read: numbers, text, containers and arrays.
+"""Coders: they write and read the values of one annotation, such as numbers, text, containers and arrays.
 
 A `Coder` is a pair of closures that is made once, when a codec is built, so that a message costs calls and no
 interpretation. What a coder writes is what msgpack packs; what it reads is what msgpack unpacked, and not yet trusted.
@@ -15,22 +15,34 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 
 from edge_sdk.algebra.arrays import ANY, DTYPES, Tensor
-from edge_sdk.wire.codec.bodies import Fault, Nesting, Reader, Shape, Writer, array_header, code_of, describe, short
+from edge_sdk.wire.codec.bodies import (
+    BodyReader,
+    BodyWriter,
+    Fault,
+    Nesting,
+    Shape,
+    array_header,
+    code_of,
+    describe,
+    short,
+)
 
-Encode = Callable[[Any, Writer], Any]
-Decode = Callable[[Any, Reader], Any]
+Encode = Callable[[Any, BodyWriter], Any]
+Decode = Callable[[Any, BodyReader], Any]
 
 LEAST, MOST = -(2**63), 2**64 - 1  # the integers that msgpack can write
 
 
 @dataclass(frozen=True)
 class Coder:
-    """Attributes:
-    text: the annotation, in the words of an error.
-    types: Python's types that it writes; a union picks by them.
-    raw: the type as which it comes out of msgpack; a union picks by it.
-    encode: (value, writer) -> what msgpack packs.
-    decode: (what msgpack unpacked, reader) -> value.
+    """Writes and reads the values of one annotation.
+
+    Attributes:
+        text: the annotation, in the words of an error.
+        types: Python's types that it writes; a union picks its member by them.
+        raw: the type as which a value comes out of msgpack; a union picks its member by it.
+        encode: (value, writer) -> what msgpack packs.
+        decode: (what msgpack unpacked, reader) -> value.
     """
 
     text: str
@@ -41,7 +53,7 @@ class Coder:
 
 
 def kind_of(value: Any) -> str:
-    """A wrong value in the words of an error; of containers the type only."""
+    """A wrong value in the words of an error; for a container only its type."""
     if value is None:
         return "None"
     if isinstance(value, (bool, int, float, str, bytes)):
@@ -60,9 +72,9 @@ def unexpected(expected: str, value: Any) -> Fault:
 
 
 def exactly(kind: type, text: str) -> Decode:
-    """Reads what has this very type and is itself the value."""
+    """A decoder for values that msgpack unpacks as what they are: checks the type, and subclasses are refused."""
 
-    def decode(raw: Any, _: Reader) -> Any:
+    def decode(raw: Any, _: BodyReader) -> Any:
         if type(raw) is not kind:
             raise unexpected(text, raw)
         return raw
@@ -70,18 +82,18 @@ def exactly(kind: type, text: str) -> Decode:
     return decode
 
 
-def encode_none(value: Any, _: Writer) -> None:
+def encode_none(value: Any, _: BodyWriter) -> None:
     if value is not None:
         raise unexpected("None", value)
 
 
-def encode_bool(value: Any, _: Writer) -> bool:
+def encode_bool(value: Any, _: BodyWriter) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise unexpected("bool", value)
     return bool(value)
 
 
-def encode_int(value: Any, _: Writer) -> int:
+def encode_int(value: Any, _: BodyWriter) -> int:
     if type(value) is not int and not isinstance(value, np.integer):
         raise unexpected("int", value)
     number = int(value)
@@ -90,7 +102,7 @@ def encode_int(value: Any, _: Writer) -> int:
     return number
 
 
-def encode_float(value: Any, writer: Writer) -> float:
+def encode_float(value: Any, writer: BodyWriter) -> float:
     if isinstance(value, (float, np.floating)):
         return float(value)
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
@@ -100,7 +112,7 @@ def encode_float(value: Any, writer: Writer) -> float:
     return number
 
 
-def encode_str(value: Any, _: Writer) -> str:
+def encode_str(value: Any, _: BodyWriter) -> str:
     if type(value) is not str:
         raise unexpected("str", value)
     if not value.isascii():
@@ -111,7 +123,7 @@ def encode_str(value: Any, _: Writer) -> str:
     return value
 
 
-def encode_bytes(value: Any, _: Writer) -> bytes:
+def encode_bytes(value: Any, _: BodyWriter) -> bytes:
     if type(value) is not bytes:
         raise unexpected("bytes", value)
     return value
@@ -128,23 +140,24 @@ SCALARS: dict[type, Coder] = {type(None): NONE, bool: BOOL, int: INT, float: FLO
 
 
 def sequence(item: Coder) -> Coder:
-    """tuple[X, ...]"""
+    """Coder of tuple[X, ...]."""
     text, put, take = f"tuple[{item.text}, ...]", item.encode, item.decode
 
-    def encode(value: Any, writer: Writer) -> list[Any]:
+    def encode(value: Any, writer: BodyWriter) -> list[Any]:
         if type(value) is not tuple:
             raise unexpected(text, value)
-        return each(put, value, writer)
+        return code_each(put, value, writer)
 
-    def decode(raw: Any, reader: Reader) -> tuple[Any, ...]:
+    def decode(raw: Any, reader: BodyReader) -> tuple[Any, ...]:
         if type(raw) is not tuple:
             raise unexpected(text, raw)
-        return tuple(each(take, raw, reader))
+        return tuple(code_each(take, raw, reader))
 
     return Coder(text, (tuple,), tuple, encode, decode)
 
 
-def each(do: Callable[[Any, Any], Any], values: tuple[Any, ...], nesting: Nesting) -> list[Any]:
+def code_each(do: Callable[[Any, Any], Any], values: tuple[Any, ...], nesting: Nesting) -> list[Any]:
+    """Encode or decode every item of a tuple; a fault gets the item's index as a part of its address."""
     done: list[Any] = []
     try:
         for value in values:
@@ -155,8 +168,8 @@ def each(do: Callable[[Any, Any], Any], values: tuple[Any, ...], nesting: Nestin
     return done
 
 
-def record(items: tuple[Coder, ...]) -> Coder:
-    """tuple[X, Y]"""
+def fixed_tuple(items: tuple[Coder, ...]) -> Coder:
+    """Coder of tuple[X, Y]: as many items as are named."""
     text = f"tuple[{', '.join(i.text for i in items) or '()'}]"
 
     def code(values: Any, nesting: Any, steps: tuple[Callable[[Any, Any], Any], ...]) -> list[Any]:
@@ -177,7 +190,7 @@ def record(items: tuple[Coder, ...]) -> Coder:
 
 
 def mapping(item: Coder) -> Coder:
-    """Mapping[str, X]: a dict in the order in which it was written."""
+    """Coder of Mapping[str, X]: read as a dict, in the order in which it was written."""
     text = f"Mapping[str, {item.text}]"
 
     def code(values: Any, nesting: Any, step: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -191,12 +204,12 @@ def mapping(item: Coder) -> Coder:
             raise
         return done
 
-    def encode(value: Any, writer: Writer) -> dict[str, Any]:
+    def encode(value: Any, writer: BodyWriter) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise unexpected(text, value)
         return code(value, writer, item.encode)
 
-    def decode(raw: Any, reader: Reader) -> dict[str, Any]:
+    def decode(raw: Any, reader: BodyReader) -> dict[str, Any]:
         if type(raw) is not dict:
             raise unexpected(text, raw)
         return code(raw, reader, item.decode)
@@ -205,18 +218,18 @@ def mapping(item: Coder) -> Coder:
 
 
 def names() -> Coder:
-    """frozenset[str]: written in order, so that equal sets are equal bytes."""
+    """Coder of frozenset[str]: written in order, so that equal sets are equal bytes."""
     text = "frozenset[str]"
 
-    def encode(value: Any, writer: Writer) -> list[str]:
+    def encode(value: Any, writer: BodyWriter) -> list[str]:
         if type(value) is not frozenset:
             raise unexpected(text, value)
         return sorted(encode_str(v, writer) for v in value)
 
-    def decode(raw: Any, reader: Reader) -> frozenset[str]:
+    def decode(raw: Any, reader: BodyReader) -> frozenset[str]:
         if type(raw) is not tuple:
             raise unexpected(text, raw)
-        read: list[str] = each(STR.decode, raw, reader)
+        read: list[str] = code_each(STR.decode, raw, reader)
         if any(a >= b for a, b in pairwise(read)):
             raise Fault(f"expected {text} in ascending order, each name once")
         return frozenset(read)
@@ -225,7 +238,7 @@ def names() -> Coder:
 
 
 def tensor(spec: Tensor) -> Coder:
-    """Annotated[..., Tensor(dims, dtype)], where dtype is one of DTYPES."""
+    """Coder of Annotated[..., Tensor(dims, dtype)], where dtype is one of DTYPES."""
     wanted, dims = DTYPES.index(spec.dtype), spec.dims
 
     def check(code: int, shape: Shape, nesting: Nesting, value: Any) -> None:
@@ -233,14 +246,14 @@ def tensor(spec: Tensor) -> Coder:
             known = tuple(nesting.sizes.get(str(d), d) for d in dims)
             raise unexpected(describe(known, spec.dtype), value)
 
-    def encode(value: Any, writer: Writer) -> Any:
+    def encode(value: Any, writer: BodyWriter) -> Any:
         if not isinstance(value, np.ndarray):
             raise unexpected(describe(dims, spec.dtype), value)
         code = code_of(value)
         check(code, value.shape, writer, value)
         return writer.array(value, code)
 
-    def decode(raw: Any, reader: Reader) -> Any:
+    def decode(raw: Any, reader: BodyReader) -> Any:
         if (header := array_header(raw)) is None:
             raise unexpected(describe(dims, spec.dtype), raw)
         check(header[0], header[1], reader, raw)
@@ -250,7 +263,7 @@ def tensor(spec: Tensor) -> Coder:
 
 
 def fits(dims: tuple[int | str, ...], shape: Shape, sizes: dict[str, int]) -> bool:
-    """Whether a shape is of these dims; a symbol that is met for the first time gets its size."""
+    """A shape is of these dims. A symbol that is met for the first time gets its size."""
     if len(dims) != len(shape):
         return False
     for dim, size in zip(dims, shape, strict=True):

@@ -1,4 +1,11 @@
-"""Coders of what has a name in bytes: dataclasses, unions of them, and Any."""
+"""Coders of what has a name in bytes: dataclasses, unions of them, and Any.
+
+Two class variables of a dataclass say how it is written. Neither is a field, and neither crosses the wire:
+
+    written_as     its name in bytes, where that is not the name of the class
+    encode_once    True: it holds no arrays, and the same object is written again and again (a node's round, with every
+                   record), so the codec keeps what it has written of the latest one
+"""
 
 from __future__ import annotations
 
@@ -10,7 +17,7 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.errors import UsageError
-from edge_sdk.wire.codec.bodies import Fault, Nesting, Reader, Writer, array_header, clip, code_of, short
+from edge_sdk.wire.codec.bodies import BodyReader, BodyWriter, Fault, Nesting, array_header, clip, code_of, short
 from edge_sdk.wire.codec.coders import (
     BOOL,
     FLOAT,
@@ -28,25 +35,21 @@ from edge_sdk.wire.codec.coders import (
 TUPLE, SET = 0, 1  # first item of a tuple and of a frozenset behind Any, where a dataclass has its name
 
 Step = tuple[str, Encode, Decode, bool]
-"""Of one field: its name, how to write and read it, and whether it must be there (it has no default)."""
+"""A field of a dataclass: its name, its encoder and decoder, and whether it must be there (it has no default)."""
 
 
 def written_name(cls: type) -> str:
-    """How a dataclass is called in bytes: by its name, or `written_as` where two that are needed together share it."""
+    """Name of a dataclass in bytes: `written_as` where it has one, else the name of the class."""
     return str(cls.__dict__.get("written_as", getattr(cls, "__name__", "")))
 
 
 def dataclass_coder(cls: type, steps: list[Step], layout: Layout | None) -> Coder:
-    """[name, fields in order]. An older peer's message may lack fields at the end that have defaults.
-
-    Of a class that says that it is STILL (no arrays in it, and nothing that changes), the latest object is not written
-    anew each time.
-    """
+    """Coder of a dataclass: [name, fields in order]. Fields at the end that have defaults may be missing."""
     name, construct = written_name(cls), constructor(cls, layout)
-    still = bool(getattr(cls, "STILL", False))
+    once = bool(getattr(cls, "encode_once", False))
     latest: tuple[Any, list[Any]] = (None, [])  # an object, and what was written of it: replaced together, for threads
 
-    def encode(value: Any, writer: Writer) -> list[Any]:
+    def encode(value: Any, writer: BodyWriter) -> list[Any]:
         nonlocal latest
         known = latest
         if known[0] is value is not None:
@@ -62,11 +65,11 @@ def dataclass_coder(cls: type, steps: list[Step], layout: Layout | None) -> Code
             fault.path.append(f".{field}")
             raise
         writer.depth -= 1
-        if still:
+        if once:
             latest = value, done
         return done
 
-    def decode(raw: Any, reader: Reader) -> Any:
+    def decode(raw: Any, reader: BodyReader) -> Any:
         if type(raw) is not tuple or not raw or raw[0] != name:
             raise unexpected(name, raw)
         check_count(name, len(raw) - 1, steps)
@@ -93,7 +96,7 @@ def check_count(name: str, count: int, steps: list[Step]) -> None:
 
 
 def constructor(cls: type, layout: Layout | None) -> Callable[[dict[str, Any]], Any]:
-    """Makes a value of what was read, and lets it check itself."""
+    """A function that makes a value of what was read, and lets it check itself."""
     own = getattr(cls, "check", None)
     check = own if layout is not None and callable(own) else None
 
@@ -102,7 +105,7 @@ def constructor(cls: type, layout: Layout | None) -> Callable[[dict[str, Any]], 
             made = cls(**values)
             if check is not None:
                 check(made, layout)
-        except Exception as error:  # whatever a check had not thought of is the fault of the bytes that a peer sent
+        except Exception as error:  # a check may fail in any way on what a peer has sent: the bytes are at fault
             raise Fault(f"{cls.__name__}: {clip(str(error), 300)}") from error
         return made
 
@@ -110,7 +113,7 @@ def constructor(cls: type, layout: Layout | None) -> Callable[[dict[str, Any]], 
 
 
 def union(members: tuple[Coder, ...], where: str) -> Coder:
-    """X | Y: written as the member that has the value's type, told apart on arrival by msgpack's type or the name."""
+    """Coder of X | Y: a value is written as the member of its type, and read by msgpack's type or by its name."""
     text = " | ".join(m.text for m in members)
     by_name = {m.text: m for m in members if is_dataclass(m.types[0])}
     by_raw = {m.raw: m for m in members if m.text not in by_name}
@@ -119,7 +122,7 @@ def union(members: tuple[Coder, ...], where: str) -> Coder:
     by_type = {kind: m for m in members for kind in m.types[:1]}
     ordered = sorted(members, key=lambda m: m is FLOAT)  # float takes an int too, so it is asked last
 
-    def encode(value: Any, writer: Writer) -> Any:
+    def encode(value: Any, writer: BodyWriter) -> Any:
         if member := by_type.get(type(value)):
             return member.encode(value, writer)
         for member in ordered:
@@ -127,7 +130,7 @@ def union(members: tuple[Coder, ...], where: str) -> Coder:
                 return member.encode(value, writer)
         raise unexpected(text, value)
 
-    def decode(raw: Any, reader: Reader) -> Any:
+    def decode(raw: Any, reader: BodyReader) -> Any:
         if by_name and type(raw) is tuple:
             return named(raw, by_name).decode(raw, reader)
         if member := by_raw.get(type(raw)):
@@ -155,9 +158,9 @@ def named(raw: Any, known: Mapping[str, Coder]) -> Coder:
 
 
 def anything(roots: Mapping[str, Coder]) -> Coder:
-    """Any: a root, or plain data of roots. A root behind Any is a message of its own: symbols of shapes start anew."""
+    """Coder of Any: a root, or plain data with roots in it. Symbols of shapes start anew in each such root."""
 
-    def encode(value: Any, writer: Writer) -> Any:
+    def encode(value: Any, writer: BodyWriter) -> Any:
         if coder := SCALARS.get(type(value)):
             return coder.encode(value, writer)
         writer.enter()
@@ -165,7 +168,7 @@ def anything(roots: Mapping[str, Coder]) -> Coder:
         writer.depth -= 1
         return done
 
-    def encode_compound(value: Any, writer: Writer) -> Any:
+    def encode_compound(value: Any, writer: BodyWriter) -> Any:
         if isinstance(value, tuple):
             return [TUPLE, *items.encode(value, writer)]
         if is_dataclass(value):
@@ -181,7 +184,7 @@ def anything(roots: Mapping[str, Coder]) -> Coder:
                 return scalar.encode(value, writer)
         return own_sizes(declared(value, roots).encode, value, writer)
 
-    def decode(raw: Any, reader: Reader) -> Any:
+    def decode(raw: Any, reader: BodyReader) -> Any:
         if type(raw) in SCALARS:
             return raw
         reader.enter()
@@ -189,7 +192,7 @@ def anything(roots: Mapping[str, Coder]) -> Coder:
         reader.depth -= 1
         return done
 
-    def decode_compound(raw: Any, reader: Reader) -> Any:
+    def decode_compound(raw: Any, reader: BodyReader) -> Any:
         if type(raw) is dict:
             return table.decode(raw, reader)
         if type(raw) is tuple and raw and type(raw[0]) is int and raw[0] in (TUPLE, SET):
@@ -204,7 +207,7 @@ def anything(roots: Mapping[str, Coder]) -> Coder:
 
 
 def own_sizes(do: Callable[[Any, Any], Any], value: Any, nesting: Nesting) -> Any:
-    """With no symbol of a shape bound yet."""
+    """Encode or decode a value in which no symbol of a shape stands for a size yet."""
     outer, nesting.sizes = nesting.sizes, {}
     done = do(value, nesting)
     nesting.sizes = outer

@@ -1,7 +1,7 @@
-"""From the annotations of dataclasses to coders: what may be written, decided once and completely.
+"""Makes coders from the annotations of dataclasses: what may be written is decided once, and completely.
 
-Everything that is reachable from the roots through annotations is found here. An annotation that cannot be checked on
-arrival is refused before anything is sent.
+Everything that can be reached from the roots through annotations is found here. An annotation whose values could not be
+checked on arrival is refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import FLOAT, Tensor
 from edge_sdk.algebra.vectors import Layout
+from edge_sdk.contract.records import is_record
 from edge_sdk.errors import UsageError
-from edge_sdk.wire.codec.coders import SCALARS, Coder, mapping, names, record, sequence, tensor
+from edge_sdk.wire.codec.coders import SCALARS, Coder, fixed_tuple, mapping, names, sequence, tensor
 from edge_sdk.wire.codec.composites import Step, anything, dataclass_coder, union, written_name
 
 SUPPORTED = (
@@ -27,12 +28,12 @@ SUPPORTED = (
 
 
 class Schema:
-    """The coders of some dataclasses.
+    """Coders of some dataclasses.
 
     Args:
         roots: frozen dataclasses: what a message may be, and what may lie in a field of type Any.
         layout: sets the symbol "n" of shapes, and is handed to each message's own `check`.
-        dtype: what the element type "float" is in this run.
+        dtype: element type that "float" stands for in this run.
 
     Raises:
         UsageError: a class or an annotation that cannot be written, with its name.
@@ -106,7 +107,7 @@ class Schema:
         items = get_args(hint)
         if len(items) == 2 and items[1] is Ellipsis:
             return sequence(self._coder(items[0], where))
-        return record(tuple(self._coder(item, where) for item in items))
+        return fixed_tuple(tuple(self._coder(item, where) for item in items))
 
     def _mapping(self, hint: Any, where: str) -> Coder:
         key, value = get_args(hint)
@@ -138,4 +139,4 @@ def unsupported(hint: Any, where: str) -> UsageError:
 
 
 def is_frozen(cls: Any) -> bool:
-    return bool(cls.__dataclass_params__.frozen or cls.__dict__.get("RECORD"))
+    return bool(cls.__dataclass_params__.frozen or is_record(cls))

@@ -9,10 +9,11 @@ import numpy as np
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.loopback import Loopback, Weather
-from edge_sdk.methods.augfl.method import AUGFL, Pull, Settings
+from edge_sdk.contract.loopback import Loopback
+from edge_sdk.methods.augfl.method import AUGFL
+from edge_sdk.methods.augfl.settings import Pull, Settings
 from edge_sdk.methods.shared import meta
-from tests.methods.problems import DEVICES, PATIENT, SEED, TREE
+from tests.methods.problems import DEVICES, PATIENT, SEED, TREE, USUAL
 
 N = 6
 LAYOUT = layout_of(("w", (2, 2), "linear"), ("b", (2,), "bias"))
@@ -147,18 +148,18 @@ def rhos_of(clients):
     return {"rhos": {d: c.rho for d, c in clients.items()}}
 
 
-def play(clients, settings, rounds, *, tree=TREE, weather=Weather(), policies=PATIENT, seed=0, through=None, **more):  # noqa: B008
+def play(clients, settings, rounds, *, tree=TREE, faults=USUAL, policies=PATIENT, seed=0, through=None, **more):
     """(network, trace, [theta^0, theta^1, ...])."""
     method = more.get("method", AUGFL)
     extra = {"through": through} if through else {}
-    net = Loopback(method, tree, envs_of(clients, settings, rounds, tree, **more), policies, seed, weather, **extra)
-    trace = net.run()
-    return net, trace, path_of(trace, more.get("theta0", THETA0))
+    net = Loopback(method, tree, envs_of(clients, settings, rounds, tree, **more), policies, seed, faults, **extra)
+    transcript = net.run()
+    return net, transcript, path_of(transcript, more.get("theta0", THETA0))
 
 
-def path_of(trace, theta0=THETA0):
+def path_of(transcript, theta0=THETA0):
     """theta after each round; the close of the census is none."""
-    states = [getattr(c.state, "inner", c.state) for c in trace.closed["aggregator"]]
+    states = [getattr(c.state, "inner", c.state) for c in transcript.closed["aggregator"]]
     models = {s.round: lowrank.unpack(LAYOUT, s.model) for s in states}
     return [theta0] + [models[t] for t in sorted(models) if t]
 

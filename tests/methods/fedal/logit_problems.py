@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.loopback import Loopback, Weather
+from edge_sdk.contract.kernels import Inputs
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.methods.fedal.method import FEDAL
-from edge_sdk.methods.fedal.settings import Env, Inputs
+from edge_sdk.methods.fedal.settings import Env
 from tests.methods import problems
 
 FEATURES, CLASSES = 5, 3
@@ -156,11 +157,11 @@ def envs_of(settings, rounds, parties=PARTIES, dtype=np.float64, **more):
     return envs
 
 
-def play(settings, rounds, *, weather=Weather(), policies=None, seed=0, **more):  # noqa: B008
+def play(settings, rounds, *, faults=NetworkFaults(), policies=None, seed=0, **more):  # noqa: B008
     """(network, trace) of a run of devices with different architectures."""
     method, through = more.pop("method", FEDAL), more.pop("through", lambda m: m)
     net = Loopback(
-        method, problems.TREE, envs_of(settings, rounds, **more), policies or problems.PATIENT, seed, weather, through
+        method, problems.TREE, envs_of(settings, rounds, **more), policies or problems.PATIENT, seed, faults, through
     )
     return net, net.run()
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal.messages import Outputs
 from edge_sdk.methods.fedal.settings import Settings
@@ -41,9 +41,9 @@ CASES = {
 
 @pytest.mark.parametrize("s", CASES.values(), ids=CASES)
 def test_equals_the_literal_algorithm(s):
-    net, trace = play(s, 4)
+    net, transcript = play(s, 4)
     assert difference(net, literal(s, 4).play(4)) < 1e-12
-    assert [m.round for m in told(trace, Progress)] == [1, 2, 3, 4]
+    assert [m.round for m in told(transcript, Progress)] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("target", ["others", "all"])
@@ -51,9 +51,9 @@ def test_fedproto_on_public_inputs(target):
     """Features of one width in place of logits, from nets of different depth."""
     s = replace(SMALL, al=0.0, **NO_LF, features=4, target=target)
     parties = {d: drawn(i, (Net((4,)), Net((3, 4)))[i % 2]) for i, d in enumerate(DEVICES)}
-    net, trace = play(s, 3, parties=parties)
+    net, transcript = play(s, 3, parties=parties)
     assert difference(net, literal(s, 3, parties=parties).play(3)) < 1e-12
-    assert {m.logits.shape for _, _, m in trace.crossed if isinstance(m, Outputs)} == {(8, 4)}
+    assert {m.logits.shape for _, _, m in transcript.crossed if isinstance(m, Outputs)} == {(8, 4)}
     with pytest.raises(UsageError, match="compare probabilities"):
         Settings(features=4)
 
@@ -69,27 +69,27 @@ def test_equals_the_literal_algorithm_with_adam(s):
 @pytest.mark.parametrize("seed", range(6))
 def test_who_misses_an_exchange_waits_for_the_next_round(seed):
     """Loss, repetition, reordering, an absence and a slow answer: Algorithm 1 with the sets that the trace shows."""
-    weather = Weather(drop=0.03, away={"d0": [(12, 40)]}, slow={("d4", 8): 30.0})
-    net, trace = play(SMALL, 8, weather=weather, policies=HASTY, seed=seed)
-    who = Attendance(trace)
+    faults = NetworkFaults(drop=0.03, away={"d0": [(12, 40)]}, slow={("d4", 8): 30.0})
+    net, transcript = play(SMALL, 8, faults=faults, policies=HASTY, seed=seed)
+    who = Attendance(transcript)
     expected = literal(SMALL, 8).play(8, who.trained, who.counted, who.stepped)
     assert difference(net, expected) < 1e-12
-    assert len(told(trace, Progress)) == 8 and who.fewest < len(DEVICES)
+    assert len(told(transcript, Progress)) == 8 and who.fewest < len(DEVICES)
 
 
 class Attendance:
     """Who did what, read from the closes of the aggregator and from what devices worked on."""
 
-    def __init__(self, trace):
-        counted = devices_counted(trace)
+    def __init__(self, transcript):
+        counted = devices_counted(transcript)
         parent = {d: h for h, ds in TREE.items() for d in ds}
         ran = {}
         for d in DEVICES:
-            for number in trace.ran.get(d, []):
-                ran.setdefault(trace.asked[parent[d]][number], set()).add(d)
+            for number in transcript.ran.get(d, []):
+                ran.setdefault(transcript.asked[parent[d]][number], set()).add(d)
         self.local, self.exchanges, self.steps = {}, {}, {}
         round, exchange = 0, 0
-        for question, (close, there) in enumerate(zip(trace.closed["aggregator"], counted, strict=True), start=1):
+        for question, (close, there) in enumerate(zip(transcript.closed["aggregator"], counted, strict=True), start=1):
             if exchange == 0:
                 self.local[round] = sorted(ran.get(question, ()))
             if exchange == SMALL.tau or not there:
@@ -112,7 +112,7 @@ class Attendance:
 
 
 def test_the_order_of_arrival_leaves_no_trace():
-    nets = [play(SMALL, 3, policies=PATIENT, seed=k, weather=Weather(delay=(0.1, 9.0)))[0] for k in range(4)]
+    nets = [play(SMALL, 3, policies=PATIENT, seed=k, faults=NetworkFaults(delay=(0.1, 9.0)))[0] for k in range(4)]
     first = nets[0]
     for net in nets[1:]:
         assert all(np.array_equal(state(net, d).theta, state(first, d).theta) for d in DEVICES)
@@ -121,26 +121,26 @@ def test_the_order_of_arrival_leaves_no_trace():
 
 def test_a_silent_device_is_no_candidate_of_the_discriminator():
     """Algorithm 1 without it, with its output of the discriminator masked."""
-    net, trace = play(SMALL, 3, weather=Weather(away={"d5": [(0, inf)]}), policies=HASTY)
+    net, transcript = play(SMALL, 3, faults=NetworkFaults(away={"d5": [(0, inf)]}), policies=HASTY)
     others = [d for d in DEVICES if d != "d5"]
     run = literal(SMALL, 3)
     theta, w = run.play(3, lambda t: others, lambda t, i: others, lambda t, i: others)
     assert difference(net, ({d: theta[d] for d in others}, w)) < 1e-12
-    for m in told(trace, Progress):
+    for m in told(transcript, Progress):
         assert m.sums["floor"] / m.sums["exchanged"] == pytest.approx(-log(5))
 
 
 def test_a_device_alone_learns_nothing_from_nobody():
     away = {d: [(0, inf)] for d in DEVICES if d != "d2"}
     s = replace(SMALL, **NO_LF)
-    net, trace = play(s, 2, weather=Weather(away=away), policies=HASTY)
+    net, transcript = play(s, 2, faults=NetworkFaults(away=away), policies=HASTY)
     run = literal(s, 2)
     theta, w = run.play(2, lambda t: ["d2"], lambda t, i: ["d2"], lambda t, i: ["d2"])
     assert difference(net, ({"d2": theta["d2"]}, w)) < 1e-12 and np.array_equal(w, discriminator0(s))
-    assert [m.devices for m in told(trace, Progress)] == [1, 1]
+    assert [m.devices for m in told(transcript, Progress)] == [1, 1]
 
 
 def test_nobody_at_all_ends_the_rounds():
     away = {d: [(0, inf)] for d in DEVICES}
-    _, trace = play(SMALL, 3, weather=Weather(away=away), policies=HASTY)
-    assert [(m.round, m.devices) for m in told(trace, Progress)] == [(1, 0), (2, 0), (3, 0)]
+    _, transcript = play(SMALL, 3, faults=NetworkFaults(away=away), policies=HASTY)
+    assert [(m.round, m.devices) for m in told(transcript, Progress)] == [(1, 0), (2, 0), (3, 0)]

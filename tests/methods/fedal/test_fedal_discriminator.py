@@ -12,7 +12,6 @@ pytest.importorskip("torch")
 import torch
 
 from edge_sdk.methods.fedal import discriminator, distillation
-from edge_sdk.methods.fedal import settings as theory
 from edge_sdk.methods.fedal.memory import Memory, empty, optimiser, remembered
 from tests.methods.fedal.logit_problems import CLASSES, PARTIES, PUBLIC
 
@@ -235,14 +234,3 @@ def test_the_inequality_49_cannot_be_asserted():
     zetas = distillation.gaps(np.log(p)[:, None])
     right = np.sqrt(2 * zetas).sum()
     assert left == pytest.approx(4.605, abs=1e-3) and right == pytest.approx(0.157, abs=1e-3)
-
-
-def test_bounds_move_as_the_theorems_say():
-    assert theory.step_cap(2.0, 5) == 1 / 80 and theory.step_cap(2.0, 10) < theory.step_cap(2.0, 5)
-    bounds = [theory.convergence_bound(1.0, 1.0, 1.0, 5, T, 10) for T in (10, 100, 1000)]
-    assert bounds == sorted(bounds, reverse=True)
-    common = dict(losses=[0.1] * 3, divergences=[0.2] * 3, best=[0.0] * 3, samples=100, growth=50.0, delta=0.1)
-    values = [theory.generalisation_bound(gaps=[z] * 3, **common) for z in (0.0, 0.01, 0.1)]
-    assert values == sorted(values)
-    agreed = theory.generalisation_bound(gaps=[0.0] * 3, **{**common, "divergences": [0.0] * 3})
-    assert values[0] - agreed == pytest.approx(2 / 9 * 0.6)

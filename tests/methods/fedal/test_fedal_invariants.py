@@ -9,12 +9,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.methods.fedal import aggregator as fedal_server
 from edge_sdk.methods.fedal import discriminator, distillation
-from edge_sdk.methods.fedal import method as fedal
+from edge_sdk.methods.fedal import equations as fedal_equations
+from edge_sdk.methods.fedal.equations import draw_public_rows, transfer_cotangent
 from edge_sdk.methods.fedal.messages import Feedback, Outputs
-from edge_sdk.methods.fedal.method import FEDAL, public_rows, transfer_cotangent
+from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import VARIANTS, Settings
 from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
@@ -45,10 +46,10 @@ def test_2_with_tau_1_remembering_does_nothing(al):
 
 def test_2_the_first_step_of_a_stage_has_nothing_to_forget():
     env = replace(envs_of(SMALL, 1)["d1"], me="d1")
-    rows = fedal.private_rows(env, 0, 0)
+    rows = fedal_equations.draw_private_rows(env, 0, 0)
     plain = env.grad_fn(env.theta0, rows)[1]
-    assert np.allclose(fedal.local_gradient(env, env.theta0, env.theta0, rows)[1], plain, atol=1e-15)
-    f = env.public.logits(env.theta0, public_rows(env, 0, 0))
+    assert np.allclose(fedal_equations.local_gradient(env, env.theta0, env.theta0, rows)[1], plain, atol=1e-15)
+    f = env.public.logits(env.theta0, draw_public_rows(env, 0, 0))
     s = replace(SMALL, kd=0.0, al=0.0)
     assert np.array_equal(transfer_cotangent(s, f, f, Feedback(0, 0, 2, f, None, "logits")), np.zeros_like(f))
 
@@ -64,7 +65,7 @@ def test_6_devices_that_agree_do_not_move():
     one = drawn(0, NETS[1])
     parties = {d: Party(one.net, one.x, one.y, one.theta0) for d in DEVICES}
     envs = envs_of(SMALL, 1, parties=parties)
-    f = envs["d0"].public.logits(one.theta0, public_rows(envs["d0"], 0, 0))
+    f = envs["d0"].public.logits(one.theta0, draw_public_rows(envs["d0"], 0, 0))
     m = Feedback(0, 0, 6, distillation.mean_of(np.stack([f] * 6)), None, "logits")
     assert np.abs(transfer_cotangent(replace(SMALL, al=0.0), f, f, m)).max() < 1e-15
 
@@ -87,9 +88,9 @@ def test_8_a_small_step_of_either_side_moves_the_payoff_its_way():
 
 def test_9_public_batches_are_common_and_private_ones_are_not():
     envs = {d: replace(env, me=d) for d, env in envs_of(SMALL, 1).items() if d in DEVICES}
-    public = {tuple(public_rows(env, 3, 1)) for env in envs.values()}
-    assert len(public) == 1 and public != {tuple(public_rows(envs["d0"], 3, 2))}
-    assert len({tuple(fedal.private_rows(env, 3, 1)[:8]) for env in envs.values()}) > 1
+    public = {tuple(draw_public_rows(env, 3, 1)) for env in envs.values()}
+    assert len(public) == 1 and public != {tuple(draw_public_rows(envs["d0"], 3, 2))}
+    assert len({tuple(fedal_equations.draw_private_rows(env, 3, 1)[:8]) for env in envs.values()}) > 1
     rows = next(iter(public))
     assert len(rows) == len(set(rows)) == SMALL.public_batch
 
@@ -116,23 +117,23 @@ def arrays_of(message):
 
 
 def test_11_only_logits_leave_a_device_and_it_gets_two_such_arrays():
-    _, trace = play(SMALL, 3, weather=Weather(repeat=0.0))
+    _, transcript = play(SMALL, 3, faults=NetworkFaults(repeat=0.0))
     B, K = SMALL.public_batch, CLASSES
     kinds = set()
-    for sender, receiver, m in trace.crossed:
+    for sender, receiver, m in transcript.crossed:
         kinds.add((sender[0], type(m).__name__))
         if sender in DEVICES:
             assert [a.shape for a in arrays_of(m)] == ([(B, K)] if isinstance(m, Outputs) else [])
         if receiver in DEVICES:
             assert [a.shape for a in arrays_of(m)] == ([(B, K)] * 2 if isinstance(m, Feedback) else [])
-    assert kinds == {("d", "Outputs"), ("d", "Settled"), ("h", "Parcel"), ("h", "Settled"), ("h", "Local"),
+    assert kinds == {("d", "Outputs"), ("d", "Settled"), ("h", "HospitalLogits"), ("h", "Settled"), ("h", "Local"),
                      ("h", "Feedback"), ("a", "Local"), ("a", "Consensus")}  # fmt: skip
 
 
 def test_11_no_name_of_a_device_goes_up():
-    _, trace = play(SMALL, 1, through=lambda m: m)
+    _, transcript = play(SMALL, 1, through=lambda m: m)
     codec = Codec(FEDAL.messages, dtype=np.float64)
-    up = [codec.encode(m) for sender, receiver, m in trace.crossed if receiver == "aggregator"]
+    up = [codec.encode(m) for sender, receiver, m in transcript.crossed if receiver == "aggregator"]
     assert up and not any(f'"{d}"'.encode() in data or d.encode() in data for d in DEVICES for data in up)
 
 
@@ -141,19 +142,19 @@ def test_12_bytes_are_those_of_the_paper():
     s, rounds = replace(SMALL, tau=2), 3
     once = rounds * s.tau * s.public_batch * CLASSES * 4
     for settings, down in ((s, 2), (replace(s, al=0.0), 1), (replace(s, kd=0.0), 1)):
-        _, trace = play(settings, rounds, dtype=np.float32, weather=Weather(repeat=0.0))
-        sent = sum(a.nbytes for who, _, m in trace.crossed if who == "d3" for a in arrays_of(m))
-        received = sum(a.nbytes for _, to, m in trace.crossed if to == "d3" for a in arrays_of(m))
+        _, transcript = play(settings, rounds, dtype=np.float32, faults=NetworkFaults(repeat=0.0))
+        sent = sum(a.nbytes for who, _, m in transcript.crossed if who == "d3" for a in arrays_of(m))
+        received = sum(a.nbytes for _, to, m in transcript.crossed if to == "d3" for a in arrays_of(m))
         assert (sent, received) == (once, down * once)
 
 
 def test_13_the_discriminator_rests_in_the_local_stage_and_references_stay():
-    _, trace = play(SMALL, 2, weather=Weather(repeat=0.0))
-    closes = trace.closed["aggregator"]
+    _, transcript = play(SMALL, 2, faults=NetworkFaults(repeat=0.0))
+    closes = transcript.closed["aggregator"]
     settled = [c.state.w for c in closes]
     assert np.array_equal(settled[SMALL.tau - 1], settled[SMALL.tau])  # the close that ends a round teaches nothing
     assert not np.array_equal(settled[0], settled[1])
-    stage = [s.references for s in trace.states["d1"] if s.round == 0]
+    stage = [s.references for s in transcript.states["d1"] if s.round == 0]
     assert all(np.array_equal(r, stage[0]) for r in stage) and stage[0].shape == (3, 8, CLASSES)
 
 
@@ -167,11 +168,11 @@ def test_16_groups_are_equal_after_averaging_and_who_is_alone_keeps_its_own(aver
     nets = (Net(), Net((4,)), Net((4,)), Net(), Net((3, 4)), Net((4,)))
     parties = {d: drawn(i, net) for i, (d, net) in enumerate(zip(DEVICES, nets, strict=True))}
     s = replace(SMALL, averaging=averaging)
-    net, trace = play(s, 2, parties=parties)
+    net, transcript = play(s, 2, parties=parties)
     assert difference(net, literal(s, 2, parties=parties).play(2)) < 1e-12
-    told_average = [(to, m) for _, to, m in trace.crossed if type(m).__name__ == "Average"]
+    told_average = [(to, m) for _, to, m in transcript.crossed if type(m).__name__ == "Average"]
     assert {to for to, m in told_average if m.model is None} == {"d4"}
-    after = [(d, s_) for d in ("d0", "d3") for s_ in trace.states[d]]
+    after = [(d, s_) for d in ("d0", "d3") for s_ in transcript.states[d]]
     first = {d: next(x.theta for n, x in after if n == d and (x.exchange == s.tau or averaging == "after_local"))
              for d in ("d0", "d3")}  # fmt: skip
     assert first["d0"].shape == first["d3"].shape

@@ -13,9 +13,10 @@ pytest.importorskip("torch")
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.fedal import method as fedal
-from edge_sdk.methods.fedal.messages import Consensus, Feedback, Local, Outputs, Parcel, Settled, Share
-from edge_sdk.methods.fedal.method import FEDAL, public_rows
+from edge_sdk.methods.fedal import device as fedal_device
+from edge_sdk.methods.fedal.equations import draw_public_rows
+from edge_sdk.methods.fedal.messages import Consensus, Feedback, HospitalLogits, Local, Outputs, Settled, Share
+from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import VARIANTS, Env, Settings
 from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
 from edge_sdk.methods.shared.gather import Nobody
@@ -40,8 +41,8 @@ def test_variants_are_weights():
 
 
 def test_rounds_report_the_game_and_forgetting():
-    _, trace = play(replace(SMALL, measure=2), 4)
-    rounds = told(trace, Progress)
+    _, transcript = play(replace(SMALL, measure=2), 4)
+    rounds = told(transcript, Progress)
     for m in rounds:
         n = m.sums["exchanged"]
         assert m.devices == 6 and n == 6 * SMALL.tau
@@ -55,15 +56,15 @@ def test_rounds_report_the_game_and_forgetting():
 
 def test_evaluation_judges_the_models_where_a_round_ends():
     method = evaluated(FEDAL, every=2)
-    net, trace = play(SMALL, 5, method=method)
+    net, transcript = play(SMALL, 5, method=method)
     plain, _ = play(SMALL, 5)
-    reports = told(trace, Report)
+    reports = told(transcript, Report)
     assert [(m.round, m.final) for m in reports] == [(2, False), (4, False), (5, True)]
-    rounds = {m.round: m.sums for m in told(trace, Progress)}
+    rounds = {m.round: m.sums for m in told(transcript, Progress)}
     assert all(m.sums["personal_correct"] == rounds[m.round]["personal_correct"] for m in reports)
     for d in DEVICES:
         assert np.array_equal(state(net, d).theta, state(plain, d).theta)
-        (kept,) = told(trace, Models, d)
+        (kept,) = told(transcript, Models, d)
         assert np.array_equal(kept.models["personal"], state(net, d).theta)
 
 
@@ -82,16 +83,16 @@ def test_learning_from_others_helps():
     alone = replace(SMALL, kd=0.0, al=0.0, **NO_LF)
     reached = {}
     for name, s in {"alone": alone, "fedal": SMALL}.items():
-        _, trace = play(replace(s, eta_l=0.1), 40)
-        reached[name] = told(trace, Progress)[-1].sums["personal_correct"]
+        _, transcript = play(replace(s, eta_l=0.1), 40)
+        reached[name] = told(transcript, Progress)[-1].sums["personal_correct"]
     assert reached["fedal"] > reached["alone"]
 
 
 def test_a_device_that_has_lost_its_state_sits_out():
     env = replace(envs_of(SMALL, 1)["d0"], me="d0")
-    s, _ = fedal.device_start(env)
+    s, _ = fedal_device.device_start(env)
     m = Feedback(2, 1, 3, np.zeros((8, CLASSES)), None, "logits")
-    after, sends = fedal.device_receive(env, s, UP, m)
+    after, sends = fedal_device.device_receive(env, s, UP, m)
     assert after is s and isinstance(sends[0].message, Nobody)
 
 
@@ -112,9 +113,9 @@ def test_what_cannot_work_is_refused():
         FEDAL.aggregator.start(replace(env, sizes={"h0": 1}))
     device = replace(envs_of(replace(SMALL, public_batch=41), 1)["d0"], me="d0")
     with pytest.raises(UsageError, match="40 public inputs"):
-        public_rows(device, 0, 0)
+        draw_public_rows(device, 0, 0)
     with pytest.raises(UsageError, match="no public inputs"):
-        public_rows(replace(device, public=None), 0, 0)
+        draw_public_rows(replace(device, public=None), 0, 0)
 
 
 def test_messages_that_do_not_fit_are_refused():
@@ -131,9 +132,15 @@ def test_messages_that_do_not_fit_are_refused():
     s, _ = FEDAL.aggregator.start(envs["aggregator"])
     for slots in ((0, 3), (5,)):
         with pytest.raises(PeerError, match="h0 sent logits"):
-            FEDAL.aggregator.receive(envs["aggregator"], s, "h0", Parcel(slots, np.zeros((len(slots), 8, CLASSES))))
+            FEDAL.aggregator.receive(
+                envs["aggregator"], s, "h0", HospitalLogits(slots, np.zeros((len(slots), 8, CLASSES)))
+            )
     with pytest.raises(PeerError, match="there are 3"):
         FEDAL.hospital.receive(envs["h0"], h, UP, Consensus(0, 0, 4, None, (3,), None, "logits"))
-    for bad in (Parcel((1, 0), np.zeros((2, 8, 3))), Parcel((0,), np.zeros((2, 8, 3))), Local(0, "dance")):
+    for bad in (
+        HospitalLogits((1, 0), np.zeros((2, 8, 3))),
+        HospitalLogits((0,), np.zeros((2, 8, 3))),
+        Local(0, "dance"),
+    ):
         with pytest.raises(ValueError):
             bad.check(None)

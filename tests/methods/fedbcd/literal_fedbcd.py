@@ -9,7 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
-from edge_sdk.methods.fedbcd.method import OfflineSettings
+from edge_sdk.methods.fedbcd.settings import OfflineSettings
 from tests.methods.problems import SEED, TREE
 
 

@@ -8,10 +8,14 @@ import pytest
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
-from edge_sdk.methods.fedbcd import method as fedbcd
-from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I, OfflineSettings, Settings, policies
+from edge_sdk.methods.fedbcd import device as fedbcd_device
+from edge_sdk.methods.fedbcd import hospital as fedbcd_hospital
+from edge_sdk.methods.fedbcd import messages as fedbcd_messages
+from edge_sdk.methods.fedbcd import settings as fedbcd_settings
+from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I, policies
+from edge_sdk.methods.fedbcd.settings import OfflineSettings, Settings
 from edge_sdk.methods.shared import consensus, mixing
 from edge_sdk.methods.shared.gather import Sum
 from tests.methods import contract
@@ -40,11 +44,11 @@ def personal_error(net, x):
     return max(max(off(state(net, d).x, x[d][0]), off(state(net, d).before, x[d][1])) for d in DEVICES)
 
 
-def versions_known(trace):
+def versions_known(transcript):
     """Aggregator round -> {device: the round whose x_i is in the sum}."""
     at_hospital, at_aggregator, rounds = {}, {}, []
-    part = {(h, c.above - 1): c.children for h in TREE for c in trace.closed.get(h, [])}
-    for r, c in enumerate(trace.closed["aggregator"]):
+    part = {(h, c.above - 1): c.children for h in TREE for c in transcript.closed.get(h, [])}
+    for r, c in enumerate(transcript.closed["aggregator"]):
         at_hospital |= {d: r for h in TREE for d in part.get((h, r), [])}
         at_aggregator |= {d: at_hospital[d] for h in c.children for d in TREE[h] if d in at_hospital}
         rounds.append(dict(at_aggregator))
@@ -77,9 +81,11 @@ GOLDEN = Settings(
 
 
 def test_golden_aspg_and_sync():
-    away = Weather(away={"d1": [(4.0, inf)]})  # from round 1 on there is only d0
-    net, trace = scalar(GOLDEN, {"d0": 0.0, "d1": 4.0}, 2, weather=away, policies=policies(GOLDEN, {"h": 2}, 9.0, 5.0))
-    assert [c.state.model.values[0] for c in trace.closed["aggregator"]] == [0.4375, 0.7041015625]
+    away = NetworkFaults(away={"d1": [(4.0, inf)]})  # from round 1 on there is only d0
+    net, transcript = scalar(
+        GOLDEN, {"d0": 0.0, "d1": 4.0}, 2, faults=away, policies=policies(GOLDEN, {"h": 2}, 9.0, 5.0)
+    )
+    assert [c.state.model.values[0] for c in transcript.closed["aggregator"]] == [0.4375, 0.7041015625]
     d0, d1 = state(net, "d0"), state(net, "d1")
     assert (d0.x, d0.before) == (0.19140625, 0.109375)
     assert (d1.x, d1.before) == (1.75, 1.0)
@@ -100,13 +106,17 @@ def test_golden_optimum(feasible, z, x):
 def test_golden_first_b():
     """The last is the step alone of the rigorous protocol."""
     copies, after = [(0.0, 1.0), (2.0, 4.0), (8.0, 10.0)], []
-    env = fedbcd.Env(layout=ONE, theta0=np.zeros(1), sizes={"a": 1, "b": 1}, settings=replace(GOLDEN, cloud="rigorous"))
-    w = consensus.mixed(mixing.complete(["0", "1"]), np.array([[1.0], [3.0]]))[0]
+    env = fedbcd_settings.Env(
+        layout=ONE, theta0=np.zeros(1), sizes={"a": 1, "b": 1}, settings=replace(GOLDEN, cloud="rigorous")
+    )
+    w = consensus.apply_mixing(mixing.complete(["0", "1"]), np.array([[1.0], [3.0]]))[0]
     for z, (a, b), mixed in zip((1.0, 3.0, 8.0), copies, (w, w, None), strict=True):
         news = {"a": Sum(np.array([a]), 1.0), "b": Sum(np.array([b]), 1.0)}
-        s, _ = fedbcd.hospital_close(env, fedbcd.Hospital(lowrank.dense(ONE, np.array([z])), 0, news))
+        s, _ = fedbcd_hospital.hospital_close(
+            env, fedbcd_hospital.HospitalState(lowrank.dense(ONE, np.array([z])), 0, news)
+        )
         packed = None if mixed is None else lowrank.dense(ONE, mixed)
-        after.append(fedbcd.take(env, s, packed, 1, 0.1).model.values[0])
+        after.append(fedbcd_hospital.take_mixed(env, s, packed, 1, 0.1).model.values[0])
     assert w == 2 and np.allclose(after, (1.7, 2.2, 8.2), atol=1e-15)
 
 
@@ -115,14 +125,16 @@ def test_golden_fedbcd_i():
         gamma=0.5, eta_x=0.25, zeta=0.5, local_steps=2, draw_steps=False, unit="step", batch=0, feasible="free"
     )
     grad = LeastSquares(np.ones((1, 1)), np.array([4.0]))
-    env = fedbcd.OfflineEnv(me="d", layout=ONE, theta0=np.zeros(1), settings=settings, grad_fn=grad, samples=1)
-    s = fedbcd.train(env, fedbcd.device_start(env)[0])
+    env = fedbcd_settings.OfflineEnv(me="d", layout=ONE, theta0=np.zeros(1), settings=settings, grad_fn=grad, samples=1)
+    s = fedbcd_device.train(env, fedbcd_device.device_start(env)[0])
     assert (s.x, s.before) == (2.125, 1.0)
-    zero = fedbcd.Global(lowrank.dense(ONE, np.zeros(1)), 0)
-    s, _ = fedbcd.offline_device_receive(env, s, UP, zero)
+    zero = fedbcd_messages.FedbcdModel(lowrank.dense(ONE, np.zeros(1)), 0)
+    s, _ = fedbcd_device.offline_device_receive(env, s, UP, zero)
     assert (s.x, s.before, s.offline) == (0.53125, 1.0625, 0)
     env = replace(env, settings=replace(settings, after_pull="reset"))
-    s, _ = fedbcd.offline_device_receive(env, fedbcd.train(env, fedbcd.device_start(env)[0]), UP, zero)
+    s, _ = fedbcd_device.offline_device_receive(
+        env, fedbcd_device.train(env, fedbcd_device.device_start(env)[0]), UP, zero
+    )
     assert s.before == s.x == 0.53125
 
 
@@ -134,23 +146,23 @@ def test_golden_fedbcd_i():
     replace(DRAWN, unit="epoch", local_steps=2, participation=2.0),
 ], ids=["all", "drawn, K_z = 3", "epochs"])  # fmt: skip
 def test_sync(settings, seed):
-    net, trace = run(settings, seed=seed)
-    ran = devices_that_ran(trace)
-    assert devices_counted(trace) == ran and all(
+    net, transcript = run(settings, seed=seed)
+    ran = devices_that_ran(transcript)
+    assert devices_counted(transcript) == ran and all(
         len(s) == sum(settings.taking_part(n) for n in SIZES.values()) for s in ran
     )
-    path, x = literal.fedbcd(PROBLEMS, settings, X0, 0.08, 30, ran, versions_known(trace))
+    path, x = literal.fedbcd(PROBLEMS, settings, X0, 0.08, 30, ran, versions_known(transcript))
     assert off(model(net), path[-1]) < 1e-12 and personal_error(net, x) < 1e-12
-    assert off(path[-1], X0) > 0.1 and trace.refused
+    assert off(path[-1], X0) > 0.1 and transcript.refused
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sync_with_losses_a_dead_device_and_a_hospital_away(seed):
-    weather = replace(LOSSY, away={"d5": [(0, inf)], "d0": [(20, 90)], "h1": [(0, 30), (60, 110)]})
-    net, trace = run(DRAWN, seed=seed, weather=weather, deadline=9.0, hospital_deadline=4.0)
-    heard = [c.children for c in trace.closed["aggregator"]]
+    faults = replace(LOSSY, away={"d5": [(0, inf)], "d0": [(20, 90)], "h1": [(0, 30), (60, 110)]})
+    net, transcript = run(DRAWN, seed=seed, faults=faults, deadline=9.0, hospital_deadline=4.0)
+    heard = [c.children for c in transcript.closed["aggregator"]]
     assert "h1" not in heard[0] and not all("h0" in c for c in heard)
-    path, x = literal.fedbcd(PROBLEMS, DRAWN, X0, 0.08, 30, devices_that_ran(trace), versions_known(trace))
+    path, x = literal.fedbcd(PROBLEMS, DRAWN, X0, 0.08, 30, devices_that_ran(transcript), versions_known(transcript))
     assert off(model(net), path[-1]) < 1e-12 and personal_error(net, x) < 1e-12
     assert off(state(net, "d5").x, X0) == 0
 
@@ -160,7 +172,7 @@ def test_the_aggregators_own_terms():
     pulled = replace(SYNC, server_penalty="l1", lam=0.5, local_steps=3)
     envs = envs_of(FEDBCD, pulled, 400)
     envs["aggregator"] = replace(envs["aggregator"], smooth_grad=lambda z: 0.3 * z)
-    net, _ = run(pulled, 400, envs=envs, weather=Weather(repeat=0))
+    net, _ = run(pulled, 400, envs=envs, faults=NetworkFaults(repeat=0))
     z = model(net)
     G = sum(GAMMAS.values())
     slope = G * z - sum(GAMMAS[d] * state(net, d).x for d in DEVICES) + 0.3 * z

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.methods.fedbcd.method import FEDBCD
 from edge_sdk.methods.shared import mixing
 from edge_sdk.methods.shared.evaluation import Progress, Report, evaluated
@@ -26,8 +26,8 @@ def z_of(net, hospital):
 @pytest.mark.parametrize("cloud_steps", [1, 3])
 def test_first_b_with_carry_over(ready, cloud_steps, seed):
     settings = replace(DRAWN, cloud="first-b", ready=ready, participation=2.0, cloud_steps=cloud_steps)
-    net, trace = run(settings, 40, seed=seed, weather=SLOW)
-    members, active = parts_of(trace)
+    net, transcript = run(settings, 40, seed=seed, faults=SLOW)
+    members, active = parts_of(transcript)
     shown, z, _ = literal.first_b(PROBLEMS, settings, X0, 0.08, members, active)
     assert len(members) == 40 and all(len(V) == ready for V in members)
     assert ready == 3 or 0 < sum("h2" in V for V in members) < 20  # h2 is slow, joins late, is never lost
@@ -38,8 +38,8 @@ def test_first_b_with_carry_over(ready, cloud_steps, seed):
 @pytest.mark.parametrize("graph", ["ring", "identity", "h0~h1, h1~h2"])
 def test_other_graphs(graph):
     settings = replace(DRAWN, cloud="first-b", ready=3, graph=graph, cloud_steps=2)
-    net, trace = run(settings, 20)
-    members, active = parts_of(trace)
+    net, transcript = run(settings, 20)
+    members, active = parts_of(transcript)
     edges = mixing.ring(TREE) if graph == "ring" else [("h0", "h1"), ("h1", "h2")]
     a = np.eye(3) if graph == "identity" else mixing.metropolis(sorted(TREE), edges)
     shown, _, _ = literal.first_b(PROBLEMS, settings, X0, 0.08, members, active, lambda V: a)
@@ -51,36 +51,36 @@ def test_other_graphs(graph):
 def test_asynchronous_under_loss_lives_and_stays_in_the_feasible_set(cloud, seed):
     """A dead device, a hospital away for several rounds, 15 % loss. In first-B, who waits keeps its z_n."""
     settings = replace(DRAWN, cloud=cloud, eta_mode="relative", eta_z=1.0)
-    weather = replace(LOSSY, away={"d5": [(0, inf)], "h1": [(20, 60)]})
-    _net, trace = run(settings, 30, seed=seed, weather=weather, deadline=9.0, hospital_deadline=4.0)
-    assert [m.round for m in told(trace, Progress)] == list(range(1, 31))
+    faults = replace(LOSSY, away={"d5": [(0, inf)], "h1": [(20, 60)]})
+    _net, transcript = run(settings, 30, seed=seed, faults=faults, deadline=9.0, hospital_deadline=4.0)
+    assert [m.round for m in told(transcript, Progress)] == list(range(1, 31))
     for h in TREE:
-        shown = [lowrank.unpack(LAYOUT, s.inner.model) for s in trace.states[h]]
+        shown = [lowrank.unpack(LAYOUT, s.inner.model) for s in transcript.states[h]]
         assert max(np.abs(z).max() for z in shown) <= 2 + 1e-12
-        phases = [s.phase for s in trace.states[h]]
+        phases = [s.phase for s in transcript.states[h]]
         assert phases == sorted(phases) and phases[-1] > 3
-    assert sum("h1" in c.children for c in trace.closed["aggregator"][-8:]) or cloud == "rigorous"
+    assert sum("h1" in c.children for c in transcript.closed["aggregator"][-8:]) or cloud == "rigorous"
 
 
 @pytest.mark.parametrize("ready, until", [(2, 30), (3, 30)])
 def test_a_hospital_that_dies_does_not_stop_first_b(ready, until):
     """Of three, with two needed; with three needed, the deadline goes on with two."""
     settings = replace(DRAWN, cloud="first-b", ready=ready)
-    _, trace = run(settings, until, weather=Weather(away={"h2": [(15, inf)]}), deadline=40.0)
-    assert len(trace.closed["aggregator"]) == until
+    _, transcript = run(settings, until, faults=NetworkFaults(away={"h2": [(15, inf)]}), deadline=40.0)
+    assert len(transcript.closed["aggregator"]) == until
 
 
 def test_a_hospital_that_comes_late_joins_first_b():
     settings = replace(DRAWN, cloud="first-b")
-    _, trace = run(settings, 30, weather=Weather(away={"h2": [(0, 20)]}))
-    assert any("h2" in c.children for c in trace.closed["aggregator"])
+    _, transcript = run(settings, 30, faults=NetworkFaults(away={"h2": [(0, 20)]}))
+    assert any("h2" in c.children for c in transcript.closed["aggregator"])
 
 
 @pytest.mark.parametrize("cloud", ["first-b", "rigorous"])
 def test_the_final_evaluation_ends_an_asynchronous_run(cloud):
     settings = replace(DRAWN, cloud=cloud)
-    net, trace = run(settings, 10, method=evaluated(FEDBCD), weather=SLOW)
-    (report,) = told(trace, Report)
+    net, transcript = run(settings, 10, method=evaluated(FEDBCD), faults=SLOW)
+    (report,) = told(transcript, Report)
     assert report.final and report.sums["devices"] == len(DEVICES)  # of all hospitals, though a round needs only two
     assert all(net.nodes[d].record.state.final for d in DEVICES)
 
@@ -90,8 +90,8 @@ def test_the_final_evaluation_ends_an_asynchronous_run(cloud):
 @pytest.mark.parametrize("cloud_steps", [1, 3])
 def test_rigorous(cloud_steps, seed):
     settings = replace(DRAWN, cloud="rigorous", ready=2, participation=2.0, cloud_steps=cloud_steps)
-    net, trace = run(settings, 30, seed=seed, weather=SLOW)
-    members, active = parts_of(trace)
+    net, transcript = run(settings, 30, seed=seed, faults=SLOW)
+    members, active = parts_of(transcript)
     mean = literal.rigorous(PROBLEMS, settings, X0, 0.08, members, active)
     assert all(len(V) == 2 for V in members) and sum("h2" in V for V in members) < 15
     assert off(model(net), mean) < 1e-12
@@ -101,12 +101,12 @@ def test_rigorous(cloud_steps, seed):
 def test_rigorous_when_a_hospital_is_away(seed):
     """Who has missed rounds steps alone until it has caught up: nobody skips a round. One device is dead."""
     settings = replace(DRAWN, cloud="rigorous", ready=2)
-    weather = Weather(away={"h2": [(8, 25)], "d1": [(0, inf)]}, slow={("d3", 3): 50.0})
-    net, trace = run(settings, 40, seed=seed, weather=weather, hospital_deadline=4.0)
-    members, heard = parts_of(trace)
+    faults = NetworkFaults(away={"h2": [(8, 25)], "d1": [(0, inf)]}, slow={("d3", 3): 50.0})
+    net, transcript = run(settings, 40, seed=seed, faults=faults, hospital_deadline=4.0)
+    members, heard = parts_of(transcript)
     assert sum("h2" not in V for V in members[:20]) > 1 and any("h2" in V for V in members[-5:])
-    asked = lambda n, k: [d for d in TREE[n] if k + 1 in trace.ran.get(d, [])]  # noqa: E731
+    asked = lambda n, k: [d for d in TREE[n] if k + 1 in transcript.ran.get(d, [])]  # noqa: E731
     assert asked("h1", 2) == ["d3", "d4"] != heard("h1", 2)  # an answer was lost: the copy is older than x
-    lost = {(t, n) for t, V in enumerate(members[:-1]) for n in V if t + 2 not in trace.ran[n]}
+    lost = {(t, n) for t, V in enumerate(members[:-1]) for n in V if t + 2 not in transcript.ran[n]}
     mean = literal.rigorous(PROBLEMS, settings, X0, 0.08, members, asked, heard, lost)
     assert off(model(net), mean) < 1e-12

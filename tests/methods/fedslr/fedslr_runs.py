@@ -3,7 +3,7 @@
 import numpy as np
 
 from edge_sdk.algebra import lowrank
-from edge_sdk.methods.fedslr.method import Settings
+from edge_sdk.methods.fedslr.settings import Settings
 from tests.methods import literal
 from tests.methods.problems import LAYOUT, PROBLEMS, THETA0, devices_counted, devices_that_ran, state
 
@@ -17,8 +17,8 @@ def model(net):
     return lowrank.unpack(LAYOUT, state(net, "aggregator").model)
 
 
-def agrees(net, trace, settings, **reading):
+def agrees(net, transcript, settings, **reading):
     """Largest difference of w to the literal algorithm, given who took part."""
-    S, ran = devices_counted(trace), devices_that_ran(trace)
+    S, ran = devices_counted(transcript), devices_that_ran(transcript)
     path, gamma, p = literal.fedslr(PROBLEMS, THETA0, settings, S, ran, **reading)
     return np.abs(model(net) - path[-1]).max(), gamma, p

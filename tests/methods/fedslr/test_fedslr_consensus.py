@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedslr_consensus
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B, Settings
@@ -18,7 +18,7 @@ SETTINGS = Settings(
     eta_g=0.5, eta_l=0.1, decay=0.98, lam=0.3, mu=0.2, weight_decay=0.0, batch=0, local_epochs=20, participation=2,
     cloud="first-b", ready=2,
 )  # fmt: skip
-SLOW = Weather(work={"d5": 7.0})
+SLOW = NetworkFaults(work={"d5": 7.0})
 
 
 def literally(settings, members, active, pull=lambda w: 0.0):
@@ -43,13 +43,13 @@ def literally(settings, members, active, pull=lambda w: 0.0):
     return mean
 
 
-def run(settings, seed=0, smooth_grad=None, weather=SLOW, rounds=20):
+def run(settings, seed=0, smooth_grad=None, faults=SLOW, rounds=20):
     envs = envs_of(FEDSLR_B, settings, rounds)
     envs["aggregator"] = replace(envs["aggregator"], smooth_grad=smooth_grad)
     policies = FEDSLR_B.policies(settings, {h: len(TREE[h]) for h in TREE}, np.inf, np.inf, 0)
-    net, trace = play(FEDSLR_B, settings, rounds, weather=weather, policies=policies, seed=seed, envs=envs)
-    members = [sorted(c.children) for c in trace.closed["aggregator"]]
-    return net, trace, members, lambda n, k: sorted(trace.closed[n][k].children)
+    net, transcript = play(FEDSLR_B, settings, rounds, faults=faults, policies=policies, seed=seed, envs=envs)
+    members = [sorted(c.children) for c in transcript.closed["aggregator"]]
+    return net, transcript, members, lambda n, k: sorted(transcript.closed[n][k].children)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -65,19 +65,19 @@ def test_first_b(seed, cloud_step):
 
 def test_sync_waits_for_everybody():
     settings = replace(SETTINGS, cloud="sync", ready=0, participation=1.0)
-    net, trace, members, active = run(settings)
+    net, transcript, members, active = run(settings)
     assert members == [sorted(TREE)] * 20
     got = lowrank.unpack(LAYOUT, state(net, "aggregator").model)
     assert np.abs(got - literally(settings, members, active)).max() < 1e-11
-    rounds = [m for m in trace.told if isinstance(m[1], Progress)]
+    rounds = [m for m in transcript.told if isinstance(m[1], Progress)]
     assert [m.devices for _, m in rounds] == [len(DEVICES)] * 20
 
 
 def test_rigorous_never_stops_a_hospital():
     settings = replace(SETTINGS, cloud="rigorous")
-    _, trace, members, _ = run(settings)
+    _, transcript, members, _ = run(settings)
     assert all(len(m) >= 2 for m in members)
-    assert min(len(trace.closed[h]) for h in TREE) >= 10
+    assert min(len(transcript.closed[h]) for h in TREE) >= 10
 
 
 def test_after_the_own_step_of_the_aggregator_factors_travel():

@@ -9,8 +9,15 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.prox import l1
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.methods import fedavg
+from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
+from edge_sdk.methods.fedslr import device as fedslr_device
+from edge_sdk.methods.fedslr import equations as fedslr_equations
+from edge_sdk.methods.fedslr import hospital as fedslr_hospital
+from edge_sdk.methods.fedslr import messages as fedslr_messages
 from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.methods.fedslr.method import FEDSLR, Settings
+from edge_sdk.methods.fedslr import uploads as fedslr_uploads
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.fedslr.settings import Settings
 from tests.methods.problems import SEED, LeastSquares, play, state
 
 TOY = layout_of(("w", (2, 2), "linear"))
@@ -42,8 +49,8 @@ def toy(method, settings, rounds, exact=False, participation=None):
     for name in H:
         extra = {"local_solver": exactly(name, settings.eta_g)} if exact else {}
         envs[name] = method.env(**common, grad_fn=Toy(name), samples=4, **extra)
-    net, trace = play(method, settings, rounds, tree={"h": tuple(H)}, envs=envs)
-    return [lowrank.unpack(TOY, c.state.model) for c in trace.closed["aggregator"]], net
+    net, transcript = play(method, settings, rounds, tree={"h": tuple(H)}, envs=envs)
+    return [lowrank.unpack(TOY, c.state.model) for c in transcript.closed["aggregator"]], net
 
 
 EXACT = Settings(eta_g=0.1, mu=0.8, **TOY_SETTINGS)
@@ -75,8 +82,8 @@ def losing_its_memory(node, at, recalls=True):
 
         return forgetful
 
-    device = replace(FEDSLR.device, receive=once(fedslr.device_start, fedslr.device_receive))
-    hospital = replace(FEDSLR.hospital, receive=once(fedslr.hospital_start, fedslr.hospital_receive))
+    device = replace(FEDSLR.device, receive=once(fedslr_device.device_start, fedslr_device.device_receive))
+    hospital = replace(FEDSLR.hospital, receive=once(fedslr_hospital.hospital_start, fedslr_hospital.hospital_receive))
     return replace(FEDSLR, device=device, hospital=hospital)
 
 
@@ -98,17 +105,17 @@ def test_without_a_new_era_a_replaced_device_moves_the_fixed_point():
 
 def test_a_replaced_aggregator_begins_an_era():
     """It counts from round 0 again, and its hospitals and devices do not believe it."""
-    past = fedslr.Past(era=0, round=12, counted=11)
-    asked = fedslr.Global(lowrank.dense(TOY, np.zeros(4)), 0, 2, {})
-    assert fedslr.recalled(past, "h", asked) is None
-    assert fedslr.recalled(past, "h", replace(asked, era=1)) == fedslr.Past(era=1)
+    past = fedslr_uploads.Past(era=0, round=12, counted=11)
+    asked = fedslr_messages.FedslrModel(lowrank.dense(TOY, np.zeros(4)), 0, 2, {})
+    assert fedslr_uploads.recall(past, "h", asked) is None
+    assert fedslr_uploads.recall(past, "h", replace(asked, era=1)) == fedslr_uploads.Past(era=1)
 
 
 def test_golden_first_answers():
     env = FEDSLR.env(layout=TOY, theta0=np.zeros(4), settings=EXACT, me="d0", samples=4, grad_fn=Toy("d0"))
     env = replace(env, local_solver=exactly("d0", 0.1))
-    question = fedslr.Global(lowrank.dense(TOY, np.zeros(4)), 0, 1, {})
-    s, sends = fedslr.device_receive(env, fedslr.device_start(env)[0], "up", question)
+    question = fedslr_messages.FedslrModel(lowrank.dense(TOY, np.zeros(4)), 0, 1, {})
+    s, sends = fedslr_device.device_receive(env, fedslr_device.device_start(env)[0], "up", question)
     assert np.allclose(sends[0].message.total, (0.18181818, 0, 0.09090909, -0.09090909), atol=1e-8)
     assert np.allclose(s.tried, (-1.81818182, 0, -0.90909091, 0.90909091), atol=1e-7)
     assert not s.gamma.any()
@@ -116,15 +123,18 @@ def test_golden_first_answers():
 
 def test_golden_partial():
     """S_0 = {0}, S_1 = {1}, S_2 = {0}, ..., through the aggregator's own step."""
-    s, gamma = fedslr.Aggregator(lowrank.dense(TOY, np.zeros(4)), np.zeros(4)), dict.fromkeys(H, np.zeros(4))
+    s, gamma = (
+        fedslr_aggregator.AggregatorState(lowrank.dense(TOY, np.zeros(4)), np.zeros(4)),
+        dict.fromkeys(H, np.zeros(4)),
+    )
     env = FEDSLR.env(layout=TOY, theta0=np.zeros(4), settings=EXACT, sizes={"h": 2})
     path = []
     for t in range(1200):
         i, w = ("d0", "d1")[t % 2], lowrank.unpack(TOY, s.model)
         local = exactly(i, 0.1)(w, gamma[i])
-        gamma[i] = fedslr.update_auxiliary(gamma[i], w, local, 0.1)
-        s, _ = fedslr.aggregator_receive(env, s, "h", fedslr.Sum(local, 1.0))
-        s = fedslr.step(env, s)
+        gamma[i] = fedslr_equations.update_auxiliary(gamma[i], w, local, 0.1)
+        s, _ = fedslr_aggregator.aggregator_receive(env, s, "h", fedslr.Sum(local, 1.0))
+        s = fedslr_aggregator.step(env, s)
         path.append(lowrank.unpack(TOY, s.model))
     assert np.allclose(path[0], (0.22529311, -0.01581139, 0.12055225, -0.08892947), atol=1e-8)
     assert np.allclose(path[1], (0.19676252, 0.30785855, -0.19391959, 0.54725335), atol=1e-8)
@@ -136,10 +146,10 @@ def test_golden_partial():
 def test_golden_phase_two():
     env = FEDSLR.env(layout=TOY, theta0=np.zeros(4), samples=4, grad_fn=Toy("d0"))
     env = replace(env, settings=replace(EXACT, eta_l=0.5, personal_epochs=1))
-    first = fedslr.local_fusion(env, 0, np.array(LIMIT), np.zeros(4))
+    first = fedslr_equations.local_fusion(env, 0, np.array(LIMIT), np.zeros(4))
     assert np.allclose(first, (0.45171668, 0, 0.27734523, -0.62328332), atol=1e-8)
     env = replace(env, settings=replace(env.settings, personal_epochs=200))
-    limit = fedslr.local_fusion(env, 0, np.array(LIMIT), np.zeros(4))
+    limit = fedslr_equations.local_fusion(env, 0, np.array(LIMIT), np.zeros(4))
     assert np.allclose(limit, (0.90343337, 0, 0.55469045, -1.24656663), atol=1e-8)
     assert np.allclose(limit, l1(B["d0"] - np.array(LIMIT), 0.8), atol=1e-12)
 

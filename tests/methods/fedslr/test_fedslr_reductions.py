@@ -7,7 +7,7 @@ import pytest
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.methods import fedavg
-from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr import equations as fedslr_equations
 from edge_sdk.methods.fedslr.method import FEDSLR
 from tests.methods import literal
 from tests.methods.fedslr.fedslr_runs import FULL_BATCH, PAPER_LIKE, model
@@ -16,10 +16,10 @@ from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, SEED, THETA0, devi
 
 def test_R1_without_the_penalty_it_is_feddyn():
     settings = replace(FULL_BATCH, lam=0.0, participation=0.5)
-    net, trace = play(FEDSLR, settings, 30)
+    net, transcript = play(FEDSLR, settings, 30)
     alpha, h, w = 1 / settings.eta_g, np.zeros_like(THETA0), THETA0
     grad = {i: np.zeros_like(w) for i in DEVICES}
-    for S_t in devices_counted(trace):
+    for S_t in devices_counted(transcript):
         local = {}
         for i in S_t:
             v = w
@@ -35,7 +35,7 @@ def test_R2_without_gamma_it_is_fedprox():
     """Phase I with gamma = 0 is FedProx's local step."""
     settings = replace(PAPER_LIKE, lam=0.0)
     env = replace(envs_of(FEDSLR, settings, 1)["d2"], me="d2")
-    mine, _ = fedslr.local_phase(env, 3, THETA0, np.zeros_like(THETA0))
+    mine, _ = fedslr_equations.local_phase(env, 3, THETA0, np.zeros_like(THETA0))
     theirs = fedavg.Settings(
         **{k: getattr(settings, k) for k in ("eta_l", "decay", "weight_decay", "batch", "local_epochs")},
         proximal=1 / settings.eta_g,
@@ -56,7 +56,7 @@ def test_R3_no_personal_component(change):
 
 def test_R3_mu_zero_is_fine_tuning():
     env = replace(envs_of(FEDSLR, replace(PAPER_LIKE, mu=0.0, personal_weight_decay=False), 1)["d2"], me="d2")
-    p = fedslr.local_fusion(env, 0, THETA0, np.zeros_like(THETA0))
+    p = fedslr_equations.local_fusion(env, 0, THETA0, np.zeros_like(THETA0))
     v = THETA0
     for batch in literal.shuffled(SEED, 0, "d2", 2, env.samples, 16, 1):
         v = v - 0.1 * PROBLEMS["d2"](v, batch)[1]
@@ -87,8 +87,8 @@ def test_R5_w_gamma_and_cost_do_not_depend_on_phase_two():
 def test_R6_one_mean_is_as_good_as_all_gammas():
     """Algorithm 3 against the mean that Algorithm 2 takes of the devices' own gammas; R9 with it."""
     settings = replace(PAPER_LIKE, participation=0.5)
-    net, trace = play(FEDSLR, settings, 25)
-    last = devices_counted(trace)
+    net, transcript = play(FEDSLR, settings, 25)
+    last = devices_counted(transcript)
     moved = {d: state(net, d).tried for d in DEVICES}  # without loss every try was counted
     assert np.abs(sum(moved.values()) / 6 - state(net, "aggregator").gamma_mean).max() < 1e-13
     assert len(last) == 25

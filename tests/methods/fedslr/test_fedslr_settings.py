@@ -8,8 +8,12 @@ import pytest
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.errors import UsageError
+from edge_sdk.methods.fedslr import device as fedslr_device
+from edge_sdk.methods.fedslr import equations as fedslr_equations
 from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.methods.fedslr.method import FEDSLR, Settings
+from edge_sdk.methods.fedslr import settings as fedslr_settings
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.fedslr.settings import Settings
 from edge_sdk.methods.shared.evaluation import Progress
 from tests.methods.fedslr.fedslr_runs import FULL_BATCH, PAPER_LIKE, agrees, model
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, envs_of, play, state, told
@@ -23,8 +27,8 @@ from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, envs_of, play, sta
 )
 def test_variants_agree_with_the_literal_algorithm(change):
     settings = replace(PAPER_LIKE, **change)
-    net, trace = play(FEDSLR, settings, 10)
-    error, _, p = agrees(net, trace, settings)
+    net, transcript = play(FEDSLR, settings, 10)
+    error, _, p = agrees(net, transcript, settings)
     assert error < 1e-12
     assert max(np.abs(state(net, d).p - p[d]).max() for d in DEVICES) < 1e-12
 
@@ -33,18 +37,18 @@ def test_a_further_smooth_term_composes_with_low_rank():
     """ServerTerms: AugFL's pretrained model beside FedSLR's penalty; the limit is a point of both."""
     target, k = np.random.default_rng(2).normal(size=LAYOUT.size), 0.3
     envs = envs_of(FEDSLR, FULL_BATCH, 150, smooth_grad=lambda w: k * 2 * (w - target))
-    net, trace = play(FEDSLR, FULL_BATCH, 150, envs=envs)
-    assert agrees(net, trace, FULL_BATCH, smooth=lambda w: k * 2 * (w - target))[0] < 1e-12
+    net, transcript = play(FEDSLR, FULL_BATCH, 150, envs=envs)
+    assert agrees(net, transcript, FULL_BATCH, smooth=lambda w: k * 2 * (w - target))[0] < 1e-12
     w = model(net)
     gradient = sum(f(w)[1] for f in PROBLEMS.values()) / 6 + k * 2 * (w - target)
-    again = fedslr.aggregate(replace(net.nodes["aggregator"].env, smooth_grad=None), w, w, gradient)
+    again = fedslr_equations.aggregate(replace(net.nodes["aggregator"].env, smooth_grad=None), w, w, gradient)
     assert np.abs(lowrank.unpack(LAYOUT, again) - w).max() < 1e-6
 
 
 def test_p_may_start_as_the_authors_code_has_it():
     layout = layout_of(("w", (2, 2), "linear"), ("scale", (2,), "norm"), ("b", (2,), "bias"))
     env = FEDSLR.env(layout=layout, theta0=np.arange(1.0, 9.0), settings=Settings(p_init="copy_w0"))
-    assert fedslr.device_start(env)[0].p.tolist() == [1, 2, 3, 4, 0, 0, 7, 8]
+    assert fedslr_device.device_start(env)[0].p.tolist() == [1, 2, 3, 4, 0, 0, 7, 8]
 
 
 def test_the_personal_model_may_be_settled_on_the_final_w_and_only_there():
@@ -57,7 +61,7 @@ def test_the_personal_model_may_be_settled_on_the_final_w_and_only_there():
         env, s = replace(net.nodes[d].env, me=d), state(net, d)
         assert s.p.tobytes() == state(plain, d).p.tobytes()  # training is the same
         found = FEDSLR.models(env, s, shown)
-        expected = fedslr.local_fusion(env, 4, found["global"], s.p, 3)
+        expected = fedslr_equations.local_fusion(env, 4, found["global"], s.p, 3)
         assert found["personal"].tobytes() == (found["global"] + expected).tobytes()
         earlier = FEDSLR.models(env, s, replace(shown, round=3))
         assert earlier["personal"].tobytes() == (found["global"] + s.p).tobytes()
@@ -65,22 +69,22 @@ def test_the_personal_model_may_be_settled_on_the_final_w_and_only_there():
 
 # Privacy --------------------------------------------------------------------------------------------------------
 def test_p_and_gamma_never_cross_a_wire():
-    _, trace = play(FEDSLR, PAPER_LIKE, 6)
-    private = {v.tobytes() for d in DEVICES for s in trace.states[d] for v in (s.p, s.tried) if v.any()}
-    vectors = [m.total if isinstance(m, fedslr.Sum) else m.model.values for _, _, m in trace.crossed]
+    _, transcript = play(FEDSLR, PAPER_LIKE, 6)
+    private = {v.tobytes() for d in DEVICES for s in transcript.states[d] for v in (s.p, s.tried) if v.any()}
+    vectors = [m.total if isinstance(m, fedslr.Sum) else m.model.values for _, _, m in transcript.crossed]
     assert len(private) == 6 * 6 * 2 and not private & {v.tobytes() for v in vectors}
 
 
 def test_no_device_is_named_above_its_hospital():
-    _, trace = play(FEDSLR, replace(PAPER_LIKE, participation=0.5), 6)
-    above = [m for a, b, m in trace.crossed if "aggregator" in (a, b)]
+    _, transcript = play(FEDSLR, replace(PAPER_LIKE, participation=0.5), 6)
+    above = [m for a, b, m in transcript.crossed if "aggregator" in (a, b)]
     assert above and not any(d in repr(m) for m in above for d in DEVICES)
 
 
 # Settings, and what is told -------------------------------------------------------------------------------------
 def test_progress_of_each_round():
-    _, trace = play(FEDSLR, replace(PAPER_LIKE, participation=0.5), 5)
-    found = told(trace, Progress)
+    _, transcript = play(FEDSLR, replace(PAPER_LIKE, participation=0.5), 5)
+    found = told(transcript, Progress)
     assert [(p.round, p.devices, p.sums["devices"]) for p in found] == [(r, 3, 3) for r in range(1, 6)]
     assert {"loss", "samples", "global_correct", "personal_correct", "global_accuracy"} <= set(found[0].sums)
     assert found[0].sums["global_correct"] == found[0].sums["personal_correct"]  # p = 0 on what was received first
@@ -101,9 +105,9 @@ def test_settings_are_checked(key, value):
 
 
 def test_warnings_only_where_the_constant_is_known():
-    assert fedslr.warnings(Settings()) == []
-    assert fedslr.warnings(Settings(lipschitz=1.0, eta_l=0.1, eta_g=0.4)) == []
-    found = fedslr.warnings(Settings(lipschitz=1.0, eta_l=1.0, eta_g=0.5))
+    assert fedslr_settings.warnings(Settings()) == []
+    assert fedslr_settings.warnings(Settings(lipschitz=1.0, eta_l=0.1, eta_g=0.4)) == []
+    found = fedslr_settings.warnings(Settings(lipschitz=1.0, eta_l=1.0, eta_g=0.5))
     assert len(found) == 2 and "eta_l" in found[0] and "eta_g" in found[1]
 
 

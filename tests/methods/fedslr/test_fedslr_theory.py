@@ -6,8 +6,9 @@ import pytest
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.prox import nuclear
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.methods.fedslr.method import FEDSLR, Settings
+from edge_sdk.methods.fedslr import equations as fedslr_equations
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.fedslr.settings import Settings
 
 
 class Quadratics:
@@ -37,9 +38,12 @@ class Quadratics:
         w, gamma = np.zeros(30), [np.zeros(30)] * 4
         for t in range(count):
             local = [self.solve(i, w, gamma[i]) for i in range(4)]
-            before, gamma = gamma, [fedslr.update_auxiliary(gamma[i], w, local[i], self.eta) for i in range(4)]
+            before, gamma = (
+                gamma,
+                [fedslr_equations.update_auxiliary(gamma[i], w, local[i], self.eta) for i in range(4)],
+            )
             mean, gamma_mean = np.mean(local, 0), np.mean(gamma, 0)
-            after = lowrank.unpack(self.env.layout, fedslr.aggregate(self.env, w, mean, gamma_mean))
+            after = lowrank.unpack(self.env.layout, fedslr_equations.aggregate(self.env, w, mean, gamma_mean))
             yield t, w, local, before, gamma, mean - self.eta * gamma_mean, after
             w = after
 
@@ -101,7 +105,7 @@ def test_the_limit_is_the_minimiser_of_P1(share):
     q = Quadratics(share)
     *_, (_, _, local, _, _, _, w) = q.rounds(3000)
     gradient = np.mean([q.grad(i, w) for i in range(4)], 0)
-    nearest = fedslr.aggregate(q.env, w, w, gradient)
+    nearest = fedslr_equations.aggregate(q.env, w, w, gradient)
     assert np.linalg.norm(w - lowrank.unpack(q.env.layout, nearest)) / q.eta < 1e-9
     assert max(np.abs(v - w).max() for v in local) < 1e-9
 
@@ -112,8 +116,8 @@ def test_R6_with_one_device_it_is_douglas_rachford():
     w, gamma, z = np.zeros(30), np.zeros(30), np.zeros(30)
     for _ in range(50):
         local = q.solve(0, w, gamma)
-        gamma = fedslr.update_auxiliary(gamma, w, local, q.eta)
-        w = lowrank.unpack(q.env.layout, fedslr.aggregate(q.env, w, local, gamma))
+        gamma = fedslr_equations.update_auxiliary(gamma, w, local, q.eta)
+        w = lowrank.unpack(q.env.layout, fedslr_equations.aggregate(q.env, w, local, gamma))
         y = q.solve(0, z, np.zeros(30))
         x = nuclear((2 * y - z).reshape(6, 5), q.eta * q.lam).ravel()
         z = z + x - y

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_sdk.methods.hsgd import method as hsgd
-from edge_sdk.methods.hsgd.method import Settings
+from edge_sdk.methods.hsgd import equations as hsgd_equations
+from edge_sdk.methods.hsgd.settings import Settings
 from tests.methods.hsgd import literal_hsgd as literal
 from tests.methods.hsgd.split_problems import THETA0, Net, intervals, theta
 
@@ -19,13 +19,13 @@ def whole(data):
     return lambda m, r, k: {d: np.arange(len(s)) for d, s in data[m].items()}
 
 
-def by_literal(net, trace, data, plans, model=NET, theta0=THETA0, **more):
+def by_literal(net, transcript, data, plans, model=NET, theta0=THETA0, **more):
     """The literal algorithm on the sets that the trace shows."""
-    found = intervals(trace)
+    found = intervals(transcript)
 
     def A(m, r, k):
         env = net.nodes[m].env
-        return {d: hsgd.minibatch(env, r, k, d, len(data[m][d])) for d in found.A.get((m, r, k), [])}
+        return {d: hsgd_equations.draw_minibatch(env, r, k, d, len(data[m][d])) for d in found.A.get((m, r, k), [])}
 
     def back(m, r, k):
         return found.back.get((m, r, k), [])

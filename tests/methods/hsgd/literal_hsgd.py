@@ -30,7 +30,19 @@ def same(x):
 
 
 def hsgd(
-    model, data, theta, plans, A, back=None, groups=None, *, mu=0.0, eta=None, squeeze=same, pairs=False, trace=None
+    model,
+    data,
+    theta,
+    plans,
+    A,
+    back=None,
+    groups=None,
+    *,
+    mu=0.0,
+    eta=None,
+    squeeze=same,
+    pairs=False,
+    steps=None,
 ):
     """The global model after each round.
 
@@ -42,7 +54,7 @@ def hsgd(
         eta: (eta of the plan, t) -> that of iteration t.
         squeeze: compression of a row of a vertical message.
         pairs: JFL.
-        trace: a list that is given (t, group, theta_0, theta_1, {device: theta_2}) after each iteration.
+        steps: a list that is given (t, group, theta_0, theta_1, {device: theta_2}) after each iteration.
     """
     t, path, eta = 0, [theta], eta or (lambda eta, t: eta)
     s0, s1 = model.split.s0, model.split.s1
@@ -53,7 +65,18 @@ def hsgd(
             rates = [eta(rate, t + j) for j in range(P)]
             run = group_of_pairs if pairs else group
             local[m] = run(
-                model, data[m], blocks, Q, rates, m, r, A, back or A, mu, squeeze, None if trace is None else (trace, t)
+                model,
+                data[m],
+                blocks,
+                Q,
+                rates,
+                m,
+                r,
+                A,
+                back or A,
+                mu,
+                squeeze,
+                None if steps is None else (steps, t),
             )
         if local:
             sizes = {m: sum(map(len, data[m].values())) for m in local}
@@ -63,7 +86,7 @@ def hsgd(
     return path
 
 
-def group(model, devices, blocks, Q, rates, m, r, A, back, mu, squeeze, trace):
+def group(model, devices, blocks, Q, rates, m, r, A, back, mu, squeeze, steps):
     w, a, b = blocks
     for k in range(len(rates) // Q):
         if not A(m, r, k):
@@ -75,15 +98,15 @@ def group(model, devices, blocks, Q, rates, m, r, A, back, mu, squeeze, trace):
         for j in range(k * Q, k * Q + Q):
             w, a = hospital(model, xi, w, a, z2, rates[j], mu)
             own = {n: device(model, s, w0, z1[n], own[n], rates[j], mu) for n, s in xi.items()}
-            if trace:
-                trace[0].append((trace[1] + j, m, w, a, dict(own)))
+            if steps:
+                steps[0].append((steps[1] + j, m, w, a, dict(own)))
         came = [n for n in back(m, r, k)]
         if came:
             b = sum(len(xi[n]) * own[n] for n in came) / sum(len(xi[n]) for n in came)
     return np.concatenate([w, a, b])
 
 
-def group_of_pairs(model, devices, blocks, Q, rates, m, r, A, back, mu, squeeze, trace):
+def group_of_pairs(model, devices, blocks, Q, rates, m, r, A, back, mu, squeeze, steps):
     """JFL: a theta_0, theta_1, theta_2 for each device that takes part, and one average at the end."""
     own = None
     for k in range(len(rates) // Q):

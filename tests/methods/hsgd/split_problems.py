@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.loopback import Loopback, Weather
+from edge_sdk.contract.kernels import Split
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.methods.hsgd.method import HSGD
-from edge_sdk.methods.hsgd.settings import Env, Split
+from edge_sdk.methods.hsgd.settings import Env
 from tests.methods import problems
 
 
@@ -162,7 +163,7 @@ def envs_of(data, model, theta0, settings, rounds):
     return envs
 
 
-def play(data, settings, rounds, *, model=None, theta0=THETA0, weather=Weather(), policies=None, seed=0, **more):  # noqa: B008
+def play(data, settings, rounds, *, model=None, theta0=THETA0, faults=NetworkFaults(), policies=None, seed=0, **more):  # noqa: B008
     """(network, trace) of a run."""
     envs = envs_of(data, model or Net(), np.asarray(theta0), settings, rounds)
     net = Loopback(
@@ -171,7 +172,7 @@ def play(data, settings, rounds, *, model=None, theta0=THETA0, weather=Weather()
         envs,
         policies or problems.PATIENT,
         seed,
-        weather,
+        faults,
         **more,
     )
     return net, net.run()
@@ -190,9 +191,9 @@ class Intervals:
     groups: list
 
 
-def intervals(trace):
+def intervals(transcript):
     A, back = {}, {}
-    for h, closes in trace.closed.items():
+    for h, closes in transcript.closed.items():
         for now, after in zip(closes, [*closes[1:], None], strict=True):
             if h != "aggregator" and now.state.now.training:
                 key = (h, now.state.round, now.state.interval)
@@ -200,7 +201,7 @@ def intervals(trace):
                 back[key] = sorted(after.children) if after and after.above == now.above else []
     met = [
         sorted(h for h in c.children if any((h, r) == k[:2] for k in A))
-        for r, c in enumerate(trace.closed["aggregator"])
+        for r, c in enumerate(transcript.closed["aggregator"])
     ]
     return Intervals(A, back, met)
 

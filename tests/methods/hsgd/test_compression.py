@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.errors import AuscultError
 from edge_sdk.methods.hsgd import compression
-from edge_sdk.methods.hsgd.compression import Coarse, Dense, Parcel, Sparse, pack, unpack
+from edge_sdk.methods.hsgd.compression import Coarse, Dense, PackedMatrix, Sparse, pack, unpack
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.hsgd.literal_hsgd import top
 
@@ -21,8 +21,8 @@ X = np.random.default_rng(0).normal(size=(5, 37))
 class Letter:
     """Two parcels, for each is of a shape of its own."""
 
-    parcel: Parcel
-    other: Parcel = Dense(np.zeros((1, 2)))  # noqa: RUF009
+    parcel: PackedMatrix
+    other: PackedMatrix = Dense(np.zeros((1, 2)))  # noqa: RUF009
 
 
 CODEC = Codec([Letter], layout=EMPTY_LAYOUT, dtype=np.float64)
@@ -66,7 +66,7 @@ def test_costs():
     sparse = pack(X, 7 / 32)
     assert sparse.values.shape == (5, 8) and compression.true_bits(sparse) == 5 * (8 * 32 + 37)
     assert compression.true_bits(pack(X, 0.03)) == 5 * (32 + 6)
-    assert compression.ratio(X) == (8 * 32 + 37) / (37 * 32)
+    assert compression.measure_ratio(X) == (8 * 32 + 37) / (37 * 32)
     assert compression.true_bits(pack(X)) == 5 * 37 * 32
     assert compression.true_bits(pack(X, levels=128)) == 5 * (37 * 8 + 64)
 

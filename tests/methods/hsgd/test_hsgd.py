@@ -8,14 +8,14 @@ from math import inf
 import numpy as np
 import pytest
 
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd import hospital as hsgd_hospital
-from edge_sdk.methods.hsgd import method as hsgd
+from edge_sdk.methods.hsgd import messages as hsgd_messages
 from edge_sdk.methods.hsgd.hospital import GROUP
-from edge_sdk.methods.hsgd.method import HSGD, Settings
-from edge_sdk.methods.hsgd.settings import Plan
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Plan, Settings
 from edge_sdk.methods.shared.reports import Progress
 from tests.methods.hsgd import literal_hsgd as literal
 from tests.methods.hsgd.hsgd_runs import BASIC, by_literal, error, whole
@@ -42,11 +42,11 @@ def toy(P, Q, iterations=4, **more):
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("P, Q", TABLE)
 def test_oracle(P, Q, seed):
-    net, trace = toy(P, Q, seed=seed)
+    net, transcript = toy(P, Q, seed=seed)
     assert np.abs(theta(net) - TABLE[P, Q]).max() < 1e-10
     plans = [(P, Q, 0.1)] * (4 // P)
     assert error(net, literal.hsgd(Toy(), TOY, np.array(START), plans, whole(TOY))) < 1e-14
-    assert trace.refused  # duplicates did arrive
+    assert transcript.refused  # duplicates did arrive
 
 
 @pytest.mark.parametrize("P, Q", SUBSETS)
@@ -64,15 +64,15 @@ def test_oracle_with_subsets(P, Q, monkeypatch):
 
 def test_trace_of_the_oracle():
     """(P, Q) = (4, 2): group models at the ends of intervals, device copies inside them."""
-    _, trace = toy(4, 2)
-    copies = np.array([s.copies[GROUP] for s in trace.states["h0"]])
+    _, transcript = toy(4, 2)
+    copies = np.array([s.copies[GROUP] for s in transcript.states["h0"]])
     for expected in [(0.3430700684, 0.9873809814), (0.3012742783, 0.9992832546)]:
         assert (np.abs(copies - expected).max(1) < 1e-10).any()
     for device, values in {"d0": (-0.31, -0.2455300030), "d1": (-0.4259375, -0.3472518853)}.items():
-        found = np.array([s.theta_2[0] for s in trace.states[device]])
+        found = np.array([s.theta_2[0] for s in transcript.states[device]])
         assert all((np.abs(found - v) < 1e-10).any() for v in values)
     steps: list = []
-    literal.hsgd(Toy(), TOY, np.array(START), [(4, 2, 0.1)], whole(TOY), trace=steps)
+    literal.hsgd(Toy(), TOY, np.array(START), [(4, 2, 0.1)], whole(TOY), steps=steps)
     rows = [(t, w[0], a[0], [v[0] for v in b.values()]) for t, m, w, a, b in steps if m == "h0"]
     assert np.allclose(rows[2][1:3], (0.3189809317, 0.9926350257), atol=1e-10)
     assert np.allclose(rows[2][3], (-0.3052735686, -0.3575489989), atol=1e-10)
@@ -92,78 +92,80 @@ VARIANTS = {
 @pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS)
 def test_agrees_with_the_literal_algorithm(change):
     settings = replace(BASIC, **change)
-    net, trace = play(SEVERAL, settings, 3)
+    net, transcript = play(SEVERAL, settings, 3)
     plans = [(settings.P, settings.Q, settings.eta)] * 3
-    assert error(net, by_literal(net, trace, SEVERAL, plans, mu=settings.mu)) < 1e-13
+    assert error(net, by_literal(net, transcript, SEVERAL, plans, mu=settings.mu)) < 1e-13
 
 
 def test_step_size_is_halved_by_iterations():
     settings = replace(BASIC, halve_every=3)
-    net, trace = play(SEVERAL, settings, 3)
-    path = by_literal(net, trace, SEVERAL, [(4, 2, 0.3)] * 3, eta=lambda eta, t: eta * 0.5 ** (t // 3))
+    net, transcript = play(SEVERAL, settings, 3)
+    path = by_literal(net, transcript, SEVERAL, [(4, 2, 0.3)] * 3, eta=lambda eta, t: eta * 0.5 ** (t // 3))
     assert error(net, path) < 1e-13
 
 
 def test_devices_are_drawn_anew_for_each_interval():
-    net, trace = play(BIG, replace(BASIC, alpha=0.5), 6)
-    found = intervals(trace)
+    net, transcript = play(BIG, replace(BASIC, alpha=0.5), 6)
+    found = intervals(transcript)
     for m, size in {"h0": 3, "h1": 2, "h2": 2}.items():
         drawn = [tuple(a) for key, a in found.A.items() if key[0] == m]
         assert len(drawn) == 12 and {len(a) for a in drawn} == {size} and len({*drawn}) > 2
-    assert error(net, by_literal(net, trace, BIG, [(4, 2, 0.3)] * 6)) < 1e-13
+    assert error(net, by_literal(net, transcript, BIG, [(4, 2, 0.3)] * 6)) < 1e-13
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_lost_messages_shrink_the_means(seed):
-    weather = Weather(drop=0.15, away={"d0": [(0, inf)], "d10": [(0, 60)], "h1": [(70, 140)]}, slow={("d1", 4): 30.0})
+    faults = NetworkFaults(
+        drop=0.15, away={"d0": [(0, inf)], "d10": [(0, 60)], "h1": [(70, 140)]}, slow={("d1", 4): 30.0}
+    )
     policies = {"aggregator": replace(HASTY["aggregator"], deadline=20.0), "hospital": HASTY["hospital"]}
-    net, trace = play(BIG, replace(BASIC, alpha=0.7), 10, weather=weather, policies=policies, seed=seed)
-    found = intervals(trace)
+    net, transcript = play(BIG, replace(BASIC, alpha=0.7), 10, faults=faults, policies=policies, seed=seed)
+    found = intervals(transcript)
     assert len(found.groups) == 10 and all("d0" not in a for a in found.A.values())
     assert any(len(g) < 3 for g in found.groups) and any(found.A[k] != found.back[k] for k in found.A)
-    assert error(net, by_literal(net, trace, BIG, [(4, 2, 0.3)] * 10)) < 1e-12
+    assert error(net, by_literal(net, transcript, BIG, [(4, 2, 0.3)] * 10)) < 1e-12
 
 
 def test_a_hospital_that_missed_a_round_is_overwritten():
-    weather = Weather(away={"h1": [(8, 45)]})
+    faults = NetworkFaults(away={"h1": [(8, 45)]})
     policies = {"aggregator": replace(HASTY["aggregator"], deadline=20.0), "hospital": HASTY["hospital"]}
-    net, trace = play(BIG, BASIC, 6, weather=weather, policies=policies)
-    found = intervals(trace)
+    net, transcript = play(BIG, BASIC, 6, faults=faults, policies=policies)
+    found = intervals(transcript)
     assert ["h0", "h2"] in found.groups and found.groups[-1] == ["h0", "h1", "h2"]
-    assert error(net, by_literal(net, trace, BIG, [(4, 2, 0.3)] * 6)) < 1e-12
+    assert error(net, by_literal(net, transcript, BIG, [(4, 2, 0.3)] * 6)) < 1e-12
 
 
 def test_a_group_without_devices_rests_and_is_not_in_the_average():
-    weather = Weather(away={d: [(0, inf)] for d in BIG["h2"]})
+    faults = NetworkFaults(away={d: [(0, inf)] for d in BIG["h2"]})
     policies = {"aggregator": replace(HASTY["aggregator"], deadline=30.0), "hospital": HASTY["hospital"]}
-    net, trace = play(BIG, BASIC, 3, weather=weather, policies=policies)
-    assert intervals(trace).groups == [["h0", "h1"]] * 3
-    assert error(net, by_literal(net, trace, BIG, [(4, 2, 0.3)] * 3)) < 1e-12
-    assert [p.devices for p in told(trace, Progress)] == [10, 10, 10]
+    net, transcript = play(BIG, BASIC, 3, faults=faults, policies=policies)
+    assert intervals(transcript).groups == [["h0", "h1"]] * 3
+    assert error(net, by_literal(net, transcript, BIG, [(4, 2, 0.3)] * 3)) < 1e-12
+    assert [p.devices for p in told(transcript, Progress)] == [10, 10, 10]
 
 
 def test_a_device_without_samples_is_never_asked():
     data = {h: {d: s[:0] if d == "d1" else s for d, s in ds.items()} for h, ds in SEVERAL.items()}
-    net, trace = play(data, BASIC, 3)
-    assert not trace.ran.get("d1") and len(trace.ran["d0"]) == 12
-    assert error(net, by_literal(net, trace, data, [(4, 2, 0.3)] * 3)) < 1e-13
+    net, transcript = play(data, BASIC, 3)
+    assert not transcript.ran.get("d1") and len(transcript.ran["d0"]) == 12
+    assert error(net, by_literal(net, transcript, data, [(4, 2, 0.3)] * 3)) < 1e-13
 
 
 def test_nobody_at_all_is_the_same_model_again_and_no_iteration():
-    weather = Weather(away={d: [(0, 30)] for ds in BIG.values() for d in ds})
+    faults = NetworkFaults(away={d: [(0, 30)] for ds in BIG.values() for d in ds})
     policies = {"aggregator": replace(HASTY["aggregator"], deadline=30.0), "hospital": HASTY["hospital"]}
-    net, trace = play(BIG, replace(BASIC, halve_every=4), 6, weather=weather, policies=policies)
-    found, s = intervals(trace), net.nodes["aggregator"].record.state
+    net, transcript = play(BIG, replace(BASIC, halve_every=4), 6, faults=faults, policies=policies)
+    found, s = intervals(transcript), net.nodes["aggregator"].record.state
     rested = found.groups.count([])
     assert rested and s.round == 6 and s.t == 4 * (6 - rested)
-    path = by_literal(net, trace, BIG, [(4, 2, 0.3)] * 6, eta=lambda eta, t: eta * 0.5 ** (t // 4))
+    path = by_literal(net, transcript, BIG, [(4, 2, 0.3)] * 6, eta=lambda eta, t: eta * 0.5 ** (t // 4))
     assert error(net, path) < 1e-12
 
 
 def test_the_hospital_works_while_its_devices_work():
     """ME: the hospital's own steps start when its questions have left, not when the answers are in."""
-    _, trace = toy(4, 4, weather=Weather(work={"d0": 10.0}))
-    states = [s for s in trace.states["h0"] if s.now.training]
+    _, transcript = toy(4, 4, faults=NetworkFaults(work={"d0": 10.0}))
+    states = [s for s in transcript.states["h0"] if s.now.training]
     assert not states[0].now.moved and states[0].copies[GROUP][0] == START[0]
     assert states[1].now.moved and not states[1].now.heard and states[1].copies[GROUP][0] != START[0]
 
@@ -171,13 +173,13 @@ def test_the_hospital_works_while_its_devices_work():
 def test_a_deadline_before_the_hospitals_own_turn_does_not_skip_it():
     env = replace(envs_of(TOY, Toy(), np.array(START), BASIC, 1)["h0"], me="h0", here=("d0", "d1"))
     state, _ = HSGD.hospital.receive(
-        env, HSGD.hospital.start(env)[0], UP, hsgd.Global(np.array(START), 0, 0, Plan(2, 2, 0.1))
+        env, HSGD.hospital.start(env)[0], UP, hsgd_messages.HsgdModel(np.array(START), 0, 0, Plan(2, 2, 0.1))
     )
     for d, z in {"d0": -1.0, "d1": 0.5}.items():
-        state, _ = HSGD.hospital.receive(env, state, d, hsgd.Embedding(compression.Dense(np.array([[z]]))))
+        state, _ = HSGD.hospital.receive(env, state, d, hsgd_messages.Embedding(compression.Dense(np.array([[z]]))))
     state, sends = HSGD.hospital.close(env, state)
     assert [s.to for s in sends] == ["d0", "d1", "me"]
     late, (upload,) = HSGD.hospital.close(env, state)
-    moved, _ = HSGD.hospital.receive(env, state, "me", hsgd.OwnSteps())
+    moved, _ = HSGD.hospital.receive(env, state, "me", hsgd_messages.OwnSteps())
     assert late.copies[GROUP].tobytes() == moved.copies[GROUP].tobytes() and upload.to == UP
     assert upload.message.total[2] == 2 * START[2]  # nobody came back: theta_2 as it was

@@ -8,10 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from edge_sdk.contract.loopback import Loopback, Weather
-from edge_sdk.methods.hsgd import method as hsgd
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
+from edge_sdk.methods.hsgd import messages as hsgd_messages
 from edge_sdk.methods.hsgd.hospital import GROUP
-from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Settings
 from tests.methods.hsgd import literal_hsgd as literal
 from tests.methods.hsgd.hsgd_runs import BASIC, NET, whole
 from tests.methods.hsgd.split_problems import BIG, SEVERAL, THETA0, Net, envs_of, groups, intervals, joined, play, theta
@@ -32,8 +33,8 @@ def test_I1_everybody_at_every_step_is_gradient_descent(data):
 
 
 def test_I2_subsets_at_every_step_are_stratified_sgd():
-    net, trace = play(BIG, Settings(eta=0.3, alpha=0.5), 4)
-    A = intervals(trace).A
+    net, transcript = play(BIG, Settings(eta=0.3, alpha=0.5), 4)
+    A = intervals(transcript).A
 
     def weights(t):
         return lambda m, n, i: len(BIG[m]) / len(A[m, t, 0]) * (n in A[m, t, 0])
@@ -55,12 +56,12 @@ def test_I4_equal_groups_are_one_group():
 
 
 def test_I5_copies_are_equal_at_boundaries_and_only_there():
-    _, trace = play(BIG, replace(BASIC, P=4, Q=2), 2)
+    _, transcript = play(BIG, replace(BASIC, P=4, Q=2), 2)
     sent = {}
-    for a, b, m in trace.crossed:
-        if isinstance(m, hsgd.Embed):
+    for a, b, m in transcript.crossed:
+        if isinstance(m, hsgd_messages.Embed):
             sent.setdefault((a, m.round, m.interval), set()).add(m.device.tobytes())
-        if isinstance(m, hsgd.Trained):
+        if isinstance(m, hsgd_messages.Trained):
             sent.setdefault((b, "back"), set()).add(m.device.tobytes())
     assert all(len(v) == 1 for k, v in sent.items() if len(k) == 3)
     assert len({*sent["h0", 1, 0], *sent["h1", 1, 0], *sent["h2", 1, 0]}) == 1  # after the global average
@@ -69,13 +70,13 @@ def test_I5_copies_are_equal_at_boundaries_and_only_there():
 
 
 def test_I6_who_is_not_drawn_rests_and_local_averages_leave_the_hospital_alone():
-    _, trace = play(BIG, replace(BASIC, alpha=0.2), 4)
-    A = intervals(trace).A
+    _, transcript = play(BIG, replace(BASIC, alpha=0.2), 4)
+    A = intervals(transcript).A
     for h in BIG:
         for d in BIG[h]:
-            asked = sum(1 for m in trace.states.get(d, [])) // 2
+            asked = sum(1 for m in transcript.states.get(d, [])) // 2
             assert asked == sum(d in a for k, a in A.items() if k[0] == h)
-    states = trace.states["h0"]
+    states = transcript.states["h0"]
     ends = [(a, b) for a, b in pairwise(states) if a.now.training and not b.now.training]
     own = [(a, b) for a, b in ends if a.now.moved and a.round == b.round]
     assert own and all(a.copies[GROUP].tobytes() == b.copies[GROUP].tobytes() for a, b in own)
@@ -95,7 +96,7 @@ def test_I7_within_an_interval_everything_exchanged_stays():
     for h, devices in BIG.items():
         envs[h] = replace(envs[h], grad_hospital=spy(h, envs[h].grad_hospital, (2, 3)))
         envs |= {d: replace(envs[d], grad_device=spy(d, envs[d].grad_device, (0, 1, 3))) for d in devices}
-    Loopback(HSGD, {h: tuple(ds) for h, ds in BIG.items()}, envs, {}, 0, Weather(repeat=0)).run()
+    Loopback(HSGD, {h: tuple(ds) for h, ds in BIG.items()}, envs, {}, 0, NetworkFaults(repeat=0)).run()
     assert {len(v) for v in seen.values()} == {4} and {len({*v}) for v in seen.values()} == {1}
 
 

@@ -9,12 +9,12 @@ from math import inf
 import numpy as np
 import pytest
 
+from edge_sdk.methods.hsgd import aggregator as hsgd_aggregator
 from edge_sdk.methods.hsgd import hospital as hsgd_hospital
-from edge_sdk.methods.hsgd import method as hsgd
 from edge_sdk.methods.hsgd import plan as hsgd_plan
-from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.plan import Constants, Planned
-from edge_sdk.methods.hsgd.settings import Plan
+from edge_sdk.methods.hsgd.settings import Plan, Settings
 from tests.methods.hsgd import literal_hsgd as literal
 from tests.methods.hsgd.hsgd_runs import KNOWN, NET, by_literal, error
 from tests.methods.hsgd.split_problems import BIG, SEVERAL, THETA0, envs_of, groups, joined, play
@@ -27,22 +27,22 @@ def test_a_plan_may_change_at_every_global_round(monkeypatch):
     def planned(env, s):
         return Planned(s.round, Plan(*plans[s.round]), 1.0, 1.0)
 
-    monkeypatch.setattr(hsgd, "chosen", planned)
+    monkeypatch.setattr(hsgd_aggregator, "plan_round", planned)
     settings = Settings(strategies=("size",), alpha=0.5, **KNOWN)
-    net, trace = play(BIG, settings, 4)
-    assert error(net, by_literal(net, trace, BIG, plans)) < 1e-13
-    assert [p.plan for p in told(trace, Planned)] == [Plan(*p) for p in plans]
+    net, transcript = play(BIG, settings, 4)
+    assert error(net, by_literal(net, transcript, BIG, plans)) < 1e-13
+    assert [p.plan for p in told(transcript, Planned)] == [Plan(*p) for p in plans]
     assert net.nodes["aggregator"].record.state.t == 24
 
 
 def test_size_and_rate_apply_at_global_rounds():
     settings = Settings(eta=0.02, strategies=("size", "rate"), iterations=40, **KNOWN)
-    net, trace = play(BIG, settings, 60)
-    plans = told(trace, Planned)
+    net, transcript = play(BIG, settings, 60)
+    plans = told(transcript, Planned)
     c = Constants(**KNOWN)
     assert {(p.plan.P, p.plan.Q) for p in plans} == {(hsgd_plan.size(c, 0.02, 40),) * 2}
     assert plans[0].plan.eta == 0.02  # ||grad F|| is not known yet
-    path = by_literal(net, trace, BIG, [(p.plan.P, p.plan.Q, p.plan.eta) for p in plans])
+    path = by_literal(net, transcript, BIG, [(p.plan.P, p.plan.Q, p.plan.eta) for p in plans])
     assert error(net, path) < 1e-12 and net.nodes["aggregator"].record.state.t >= 40
     for p, before, after in zip(plans[1:], path, path[1:], strict=False):
         last = plans[p.round - 1].plan
@@ -52,8 +52,8 @@ def test_size_and_rate_apply_at_global_rounds():
 
 def test_relation_applies():
     settings = Settings(P=8, Q=8, eta=0.01, strategies=("relation",), target=1.21, iterations=1000, **KNOWN)
-    _, trace = play(BIG, settings, 2)
-    (first, _) = told(trace, Planned)
+    _, transcript = play(BIG, settings, 2)
+    (first, _) = told(transcript, Planned)
     assert (first.plan.P, first.plan.Q) == (8, 2) and first.bound <= 1.21 and first.reachable
     unreachable = replace(settings, target=1e-3)
     assert [(p.plan.Q, p.reachable) for p in told(play(BIG, unreachable, 1)[1], Planned)] == [(1, False)]
@@ -61,7 +61,7 @@ def test_relation_applies():
 
 def test_pretraining_estimates_the_constants_and_leaves_no_trace():
     settings = Settings(P=4, Q=2, eta=0.3, alpha=0.5, pretraining=4, pretraining_eta=0.01)
-    net, trace = play(SEVERAL, settings, 7)
+    net, transcript = play(SEVERAL, settings, 7)
     s = net.nodes["aggregator"].record.state
     e, f = s.estimate, lambda v: literal.objective(NET, SEVERAL, v)
     points = [THETA0]
@@ -72,14 +72,14 @@ def test_pretraining_estimates_the_constants_and_leaves_no_trace():
     rho = max(np.linalg.norm(a - b) / np.linalg.norm(x - y) for a, b, x, y in moved)
     assert e.steps == 4 and np.isclose(e.f0, f(THETA0)) and np.isclose(e.rho, rho, rtol=1e-6)
     assert np.isclose(e.first, np.linalg.norm(slopes[0])) and s.t == 12
-    path = by_literal(net, shifted(trace, 4), SEVERAL, [(4, 2, 0.3)] * 7)
+    path = by_literal(net, shifted(transcript, 4), SEVERAL, [(4, 2, 0.3)] * 7)
     assert error(net, path) < 1e-13
 
 
-def shifted(trace, rounds):
+def shifted(transcript, rounds):
     """The trace without its first rounds, which move nothing."""
-    closed = {n: [c for c in cs if n == "aggregator" or c.above > rounds] for n, cs in trace.closed.items()}
-    return replace(trace, closed=closed)
+    closed = {n: [c for c in cs if n == "aggregator" or c.above > rounds] for n, cs in transcript.closed.items()}
+    return replace(transcript, closed=closed)
 
 
 def test_the_variance_of_the_devices_gradients_is_exact():
@@ -160,8 +160,8 @@ def test_soft_the_bound_holds_for_full_batches_and_the_loss_falls(P, Q):
     f = lambda v: literal.objective(NET, data, v)  # noqa: E731
     rho, rounds = 2.0, 12
     eta = hsgd_plan.step_limit(P, rho)
-    net, trace = play(data, Settings(P=P, Q=Q, eta=eta), rounds)
-    path = by_literal(net, trace, data, [(P, Q, eta)] * rounds)
+    net, transcript = play(data, Settings(P=P, Q=Q, eta=eta), rounds)
+    path = by_literal(net, transcript, data, [(P, Q, eta)] * rounds)
     mean = np.mean([np.sum(literal.grad(f, v) ** 2) for v in path[:-1]])
     c = Constants(f0=f(path[0]) - f(path[-1]), rho=rho, delta=0.0)
     assert mean <= hsgd_plan.bound(c, Plan(P, Q, eta), P * rounds) and f(path[-1]) < f(path[0])
@@ -179,7 +179,7 @@ def test_second_moments_are_unbiased_over_the_draws(monkeypatch):
     found, exact = [], []
     for pair in combinations(data["h0"], 2):
         monkeypatch.setattr(hsgd_hospital, "sample", lambda env, among, *seed, pair=pair: pair)
-        found.append(hsgd_hospital.moments(env, s, (w, a), stacked, np.arange(4)))
+        found.append(hsgd_hospital.measure_moments(env, s, (w, a), stacked, np.arange(4)))
         some = [d in pair for d in data["h0"]]
         exact.append([(g**2).sum() for g in NET.hospital(w, a, stacked[some], whole[some])[1:]])
     assert np.allclose(np.mean(found, 0), np.mean(exact, 0))

@@ -12,8 +12,9 @@ from edge_sdk.algebra import classification
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.method import DOWN, UP
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.hsgd import method as hsgd
-from edge_sdk.methods.hsgd.method import HSGD, Settings
+from edge_sdk.methods.hsgd import messages as hsgd_messages
+from edge_sdk.methods.hsgd.method import HSGD
+from edge_sdk.methods.hsgd.settings import Settings
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.reports import Progress, Report
 from tests.methods.hsgd.hsgd_runs import BASIC, KNOWN, NET
@@ -51,7 +52,7 @@ def test_what_does_not_fit_is_refused_at_the_start():
         HSGD.aggregator.start(replace(envs["aggregator"], settings=replace(BASIC, pretraining=2)))
     with pytest.raises(UsageError, match="no h2"):
         env = replace(envs["d0"], h2=None, me="d0")
-        HSGD.device.receive(env, HSGD.device.start(env)[0], UP, hsgd.Embed(THETA0[36:], 0, 0))
+        HSGD.device.receive(env, HSGD.device.start(env)[0], UP, hsgd_messages.Embed(THETA0[36:], 0, 0))
 
 
 def test_deadlines_leave_time_for_all_intervals():
@@ -65,8 +66,8 @@ def test_warnings_where_the_constant_is_known():
 
 
 def test_progress_of_each_round():
-    _, trace = play(BIG, replace(BASIC, alpha=0.5), 4)
-    found = told(trace, Progress)
+    _, transcript = play(BIG, replace(BASIC, alpha=0.5), 4)
+    found = told(transcript, Progress)
     assert [p.round for p in found] == [1, 2, 3, 4] and all(7 <= p.devices <= 13 for p in found)
     losses = [p.sums["loss"] / p.devices for p in found]
     assert losses[-1] < losses[0]
@@ -82,9 +83,11 @@ def test_the_end_is_told_once_and_a_run_is_the_same_twice():
 
 def test_float32_stays_float32():
     data = {h: {d: Samples(s.x1.astype("f4"), s.x2.astype("f4"), s.y) for d, s in ds.items()} for h, ds in BIG.items()}
-    net, trace = play(data, replace(BASIC, keep=0.5, alpha=0.5), 2, theta0=THETA0.astype("f4"))
+    net, transcript = play(data, replace(BASIC, keep=0.5, alpha=0.5), 2, theta0=THETA0.astype("f4"))
     assert theta(net).dtype == np.float32 and np.isfinite(theta(net)).all()
-    assert {m.device.dtype for _, _, m in trace.crossed if isinstance(m, hsgd.Trained)} == {np.dtype("f4")}
+    assert {m.device.dtype for _, _, m in transcript.crossed if isinstance(m, hsgd_messages.Trained)} == {
+        np.dtype("f4")
+    }
 
 
 # Evaluation -----------------------------------------------------------------------------------------------------
@@ -107,8 +110,8 @@ def test_evaluation_joins_what_hospital_and_device_hold():
         envs[h] = replace(envs[h], h1_held_out=lambda a, d, devices=devices: NET.h1(a, devices[d].x1))
         envs |= {d: replace(envs[d], score_held_out=score(s)) for d, s in devices.items()}
     net = Loopback(evaluated(HSGD, 2), {h: tuple(ds) for h, ds in BIG.items()}, envs, {}, 0)
-    trace = net.run()
-    reports = told(trace, Report)
+    transcript = net.run()
+    reports = told(transcript, Report)
     assert [r.round for r in reports] == [2, 4, 6] and reports[-1].final
     s, data = net.nodes["aggregator"].record.state.inner, joined([x for ds in others.values() for x in ds.values()])
     w, a, b = (s.theta[block] for block in NET.split.blocks)

@@ -6,23 +6,24 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.round import Policy
-from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
+from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared import consensus
 from edge_sdk.methods.shared.consensus import Cloud, Isolated, Mixed, Pieces, Ready
 from tests.methods import literal
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, THETA0, TREE, envs_of, play
 
-SETTINGS = fedslr.Settings(
+SETTINGS = fedslr_settings.Settings(
     eta_g=0.5, eta_l=0.1, decay=1.0, lam=0.3, mu=0.2, weight_decay=0.0, batch=0, local_epochs=20, participation=2
 )
 INSIDE = Pieces(
     ready=lambda env, s: Ready(lowrank.unpack(env.layout, s.model)),
     take=lambda env, s, mixed, round, step: s if mixed is None else replace(s, model=mixed),
-    ask=fedslr.questions,
+    ask=fedslr_aggregator.ask_hospitals,
 )
 
 
@@ -31,7 +32,7 @@ def fedslr_inside(cloud):
     return Method(
         "fedslr with consensus", FEDSLR.device, consensus.around(FEDSLR.aggregator, INSIDE),
         consensus.coordinator(first, lambda env: cloud), (*FEDSLR.messages, Mixed, Isolated, Ready),
-        fedslr.Settings, fedslr.Env, FEDSLR.show, FEDSLR.models,
+        fedslr_settings.Settings, fedslr_settings.Env, FEDSLR.show, FEDSLR.models,
     )  # fmt: skip
 
 
@@ -60,9 +61,11 @@ def test_first_b_around_fedslr(seed):
     envs = envs_of(method, SETTINGS, 20)
     envs |= {h: replace(envs[h], rounds=10**6) for h in TREE}
     policies = {"aggregator": Policy(need=2, keep_late=True)}
-    net, trace = play(method, SETTINGS, 20, weather=Weather(work={"d5": 7.0}), policies=policies, seed=seed, envs=envs)
-    members = [sorted(c.children) for c in trace.closed["aggregator"]]
-    w = literally(members, lambda n, k: sorted(trace.closed[n][k].children))
+    net, transcript = play(
+        method, SETTINGS, 20, faults=NetworkFaults(work={"d5": 7.0}), policies=policies, seed=seed, envs=envs
+    )
+    members = [sorted(c.children) for c in transcript.closed["aggregator"]]
+    w = literally(members, lambda n, k: sorted(transcript.closed[n][k].children))
     assert len(members) == 20 and len({tuple(m) for m in members}) > 1
     got = lowrank.unpack(LAYOUT, net.nodes["aggregator"].record.state.model)
     assert np.abs(got - w).max() < 1e-11
@@ -75,7 +78,7 @@ def test_a_deadline_with_nobody_ready_leaves_all_as_they_are(rigorous):
     envs = envs_of(method, SETTINGS, 20)
     envs |= {h: replace(envs[h], rounds=10**6) for h in TREE}
     policies = {"aggregator": Policy(need=2, deadline=9.0, keep_late=not rigorous), "hospital": Policy(deadline=4.0)}
-    away = Weather(away={key: [(5, 40)] for key in TREE})
-    _, trace = play(method, SETTINGS, 20, weather=away, policies=policies, envs=envs)
-    closes = [c.children for c in trace.closed["aggregator"]]
+    away = NetworkFaults(away={key: [(5, 40)] for key in TREE})
+    _, transcript = play(method, SETTINGS, 20, faults=away, policies=policies, envs=envs)
+    closes = [c.children for c in transcript.closed["aggregator"]]
     assert len(closes) == 20 and [] in closes and len(closes[-1]) >= 2

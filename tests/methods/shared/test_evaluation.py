@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.loopback import Weather
+from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.methods.fedslr.method import FEDSLR, Settings
+from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.fedslr.settings import Settings
 from edge_sdk.methods.shared.evaluation import Evaluate, Finished, Models, Progress, Report, Scores, Watched, evaluated
 from edge_sdk.methods.shared.gather import Sum
 from tests.methods.problems import DEVICES, HASTY, PROBLEMS, TREE, devices_counted, envs_of, play, state, told
@@ -26,18 +27,18 @@ def packed(net):
 @pytest.mark.parametrize("every, rounds", [(4, [4, 8, 10]), (5, [5, 10]), (0, [10]), (1, list(range(1, 11)))])
 def test_every_device_is_asked_and_nothing_changes(every, rounds):
     plain, _ = play(FEDSLR, SETTINGS, 10)
-    net, trace = play(evaluated(FEDSLR, every), SETTINGS, 10, seed=3)
-    reports = told(trace, Report)
+    net, transcript = play(evaluated(FEDSLR, every), SETTINGS, 10, seed=3)
+    reports = told(transcript, Report)
     assert [(r.round, r.sums["devices"], r.final) for r in reports] == [(r, 6, r == 10) for r in rounds]
     assert packed(net).tobytes() == packed(plain).tobytes()
     for d in DEVICES:
         assert state(net, d).p.tobytes() == state(plain, d).p.tobytes()
-    assert [p.round for p in told(trace, Progress)] == list(range(1, 11))  # once each
+    assert [p.round for p in told(transcript, Progress)] == list(range(1, 11))  # once each
 
 
 def test_the_sums_are_those_of_the_models():
-    net, trace = play(evaluated(FEDSLR), SETTINGS, 6)
-    (report,), m = told(trace, Report), FEDSLR.show(net.nodes["aggregator"].env, state(net, "aggregator"))
+    net, transcript = play(evaluated(FEDSLR), SETTINGS, 6)
+    (report,), m = told(transcript, Report), FEDSLR.show(net.nodes["aggregator"].env, state(net, "aggregator"))
     judged = {d: {k: PROBLEMS[d].score(t) for k, t in models_of(net, d, m).items()} for d in DEVICES}
     for kind in ("global", "personal"):
         assert report.sums[f"{kind}_correct"] == sum(j[kind]["correct"] for j in judged.values())
@@ -52,24 +53,24 @@ def models_of(net, d, m):
 
 
 def test_devices_tell_their_own_scores_and_at_the_end_their_models():
-    net, trace = play(evaluated(FEDSLR, 3), SETTINGS, 6)
+    net, transcript = play(evaluated(FEDSLR, 3), SETTINGS, 6)
     shown = FEDSLR.show(net.nodes["aggregator"].env, state(net, "aggregator"))
     for d in DEVICES:
-        assert [m.round for m in told(trace, Scores, d)] == [3, 6]
-        (models,) = told(trace, Models, d)
+        assert [m.round for m in told(transcript, Scores, d)] == [3, 6]
+        (models,) = told(transcript, Models, d)
         for name, theta in models_of(net, d, shown).items():
             assert models.models[name].tobytes() == theta.tobytes()
 
 
 def test_everybody_is_told_that_the_run_is_over():
-    _, trace = play(evaluated(FEDSLR), SETTINGS, 3)
+    _, transcript = play(evaluated(FEDSLR), SETTINGS, 3)
     for name in NODES:
-        assert told(trace, Finished, name) == [Finished(3)]
+        assert told(transcript, Finished, name) == [Finished(3)]
 
 
 def test_who_was_heard_gets_no_second_model():
-    _, trace = play(evaluated(FEDSLR), SETTINGS, 3)
-    words = [m for _, _, m in trace.crossed if isinstance(m, Finished)]
+    _, transcript = play(evaluated(FEDSLR), SETTINGS, 3)
+    words = [m for _, _, m in transcript.crossed if isinstance(m, Finished)]
     assert len(words) == 9 and all(m.shown is None for m in words)
 
 
@@ -77,20 +78,22 @@ def test_a_device_that_missed_the_last_evaluation_gets_model_and_scores_with_the
     """Its last evaluation is slow, so it is not heard; its mail arrives all the same."""
     plain, _ = play(evaluated(FEDSLR), SETTINGS, 3, policies=HASTY)
     question = max(plain.nodes["d3"].record.above - 1, 1)
-    _, trace = play(evaluated(FEDSLR), SETTINGS, 3, policies=HASTY, weather=Weather(slow={("d3", question): 60.0}))
-    (report,) = told(trace, Report)
+    _, transcript = play(
+        evaluated(FEDSLR), SETTINGS, 3, policies=HASTY, faults=NetworkFaults(slow={("d3", question): 60.0})
+    )
+    (report,) = told(transcript, Report)
     assert report.sums["devices"] == 5
-    assert next(m for _, to, m in trace.crossed if to == "d3" and isinstance(m, Finished)).shown is not None
-    assert told(trace, Finished, "d3") == [Finished(3)]
-    models = told(trace, Models, "d3")
+    assert next(m for _, to, m in transcript.crossed if to == "d3" and isinstance(m, Finished)).shown is not None
+    assert told(transcript, Finished, "d3") == [Finished(3)]
+    models = told(transcript, Models, "d3")
     assert models and models[-1].models["personal"].tobytes() == models[0].models["personal"].tobytes()
 
 
 def test_last_words_go_to_children_that_are_away_too():
     """What a durable outbox will deliver when they are back. Here: addressed, and lost."""
-    away = Weather(away={"d3": [(5.0, inf)], "h2": [(5.0, inf)]})
-    _, trace = play(evaluated(FEDSLR), SETTINGS, 6, policies=HASTY, weather=away)
-    to = {to: m for _, to, m in trace.crossed if isinstance(m, Finished)}
+    away = NetworkFaults(away={"d3": [(5.0, inf)], "h2": [(5.0, inf)]})
+    _, transcript = play(evaluated(FEDSLR), SETTINGS, 6, policies=HASTY, faults=away)
+    to = {to: m for _, to, m in transcript.crossed if isinstance(m, Finished)}
     assert to["h2"].shown is not None and to["d3"].shown is not None and to["h0"].shown is None
 
 
@@ -99,7 +102,7 @@ def test_a_hospital_hears_the_end_late_and_passes_it_on():
     envs = envs_of(method, SETTINGS, 3)
     node = nodes.new("h0", method.hospital, envs["h0"], "aggregator", HASTY["hospital"], 0.0, ("d0", "d1"))
     node = nodes.start(node, 0.0).node
-    shown = fedslr.show(envs["aggregator"], fedslr.aggregator_start(envs["aggregator"])[0])
+    shown = fedslr_aggregator.show(envs["aggregator"], fedslr_aggregator.aggregator_start(envs["aggregator"])[0])
     done = nodes.arrive(node, nodes.Envelope("aggregator", "h0", 9, Finished(3, shown)), 1.0)
     assert done.told == (Finished(3),)
     assert [e.to for e in done.out] == ["d0", "d1", "d2"]
@@ -108,11 +111,11 @@ def test_a_hospital_hears_the_end_late_and_passes_it_on():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_end_comes_in_bad_weather(seed):
-    weather = Weather(drop=0.3, away={"h1": [(20, 60)], "d0": [(0, inf)]}, slow={("h0", 3): 50.0})
-    net, trace = play(evaluated(FEDSLR, 4), SETTINGS, 12, weather=weather, policies=HASTY, seed=seed)
-    assert [m.round for m in told(trace, Report)] == [4, 8, 12]
-    assert told(trace, Finished) == [Finished(12)]
+def test_the_end_comes_although_messages_are_lost(seed):
+    faults = NetworkFaults(drop=0.3, away={"h1": [(20, 60)], "d0": [(0, inf)]}, slow={("h0", 3): 50.0})
+    net, transcript = play(evaluated(FEDSLR, 4), SETTINGS, 12, faults=faults, policies=HASTY, seed=seed)
+    assert [m.round for m in told(transcript, Report)] == [4, 8, 12]
+    assert told(transcript, Finished) == [Finished(12)]
     assert state(net, "aggregator").round == 12
 
 
@@ -120,15 +123,15 @@ def test_devices_without_held_out_samples_are_not_among_the_devices():
     envs = envs_of(FEDSLR, SETTINGS, 2)
     envs["d1"] = replace(envs["d1"], score=None)
     envs["d2"] = replace(envs["d2"], score=lambda theta: {"samples": 0, "correct": 0})
-    _, trace = play(evaluated(FEDSLR), SETTINGS, 2, envs=envs)
-    assert told(trace, Report)[0].sums["devices"] == 4
-    assert told(trace, Scores, "d1")[0].sums == told(trace, Scores, "d2")[0].sums == {}
+    _, transcript = play(evaluated(FEDSLR), SETTINGS, 2, envs=envs)
+    assert told(transcript, Report)[0].sums["devices"] == 4
+    assert told(transcript, Scores, "d1")[0].sums == told(transcript, Scores, "d2")[0].sums == {}
 
 
 def test_nobody_at_all_has_scores():
     envs = {name: replace(env, score=None) for name, env in envs_of(FEDSLR, SETTINGS, 2).items()}
-    _, trace = play(evaluated(FEDSLR), SETTINGS, 2, envs=envs)
-    assert told(trace, Report) == [Report(2, {}, True)]
+    _, transcript = play(evaluated(FEDSLR), SETTINGS, 2, envs=envs)
+    assert told(transcript, Report) == [Report(2, {}, True)]
 
 
 def test_answers_out_of_place_cost_only_themselves():
@@ -140,7 +143,7 @@ def test_answers_out_of_place_cost_only_themselves():
     with pytest.raises(PeerError, match="h0 sent Sum, expected Scores"):
         method.aggregator.receive(env, replace(s, evaluating=True), "h0", Sum(env.theta0, 1.0))
     device = method.device.start(env)[0]
-    with pytest.raises(PeerError, match="sent Scores, expected Global"):
+    with pytest.raises(PeerError, match="sent Scores, expected FedslrModel"):
         method.device.receive(env, device, "up", Evaluate(1, False, Scores(1, {})))
 
 
@@ -163,6 +166,6 @@ def test_two_wrappings_have_the_same_types():
 
 def test_evaluation_does_not_move_the_draws():
     _, plain = play(FEDSLR, SETTINGS, 8)
-    _, trace = play(evaluated(FEDSLR, 1), SETTINGS, 8)
-    assert [p.sums["samples"] for p in told(trace, Progress)] == [p.sums["samples"] for p in told(plain, Progress)]
+    _, transcript = play(evaluated(FEDSLR, 1), SETTINGS, 8)
+    assert [p.sums["samples"] for p in told(transcript, Progress)] == [p.sums["samples"] for p in told(plain, Progress)]
     assert len(devices_counted(plain)) == 8

@@ -1,0 +1,375 @@
+"""Personal models after settling beside models trained alone, on recorded traces; and what newcomers reach.
+
+    python benchmarks/settling.py wrist FOLDER [--labels 0.1 0.25 1.0] [--seeds 5]
+    python benchmarks/settling.py watch [--seconds 2] [--seeds 5]
+        [--method fedslr] [--rounds N] [--set KEY=VALUE] [--settle KEY=VALUE] [--augment KEY=VALUE] [--json FILE]
+
+The roles are those of the product, over the network in memory, with the kernels of the bundle. Windows are split in
+three by whole recordings: training, validation, test. Every choice (steps, weight of the local model) is made by the
+fleet on validation; the test part is judged once, with the final models. "Alone" is the local model that settling has
+beside the personal one: the same optimiser, batches, augmentation and classes, and its steps chosen on validation.
+
+wrist: the volunteers with two classes or more. `--labels`: the share of each class's training and validation windows
+that has labels, drawn anew with each seed. Newcomers: two folds, half of the smaller volunteers each, which the fleet
+has not seen; they have one labelled recording of each class.
+watch: both wrists of ten physiotherapy patients, seven exercises (`auscult traces watch`). Labelled are so many seconds
+of each exercise to train on and as many to choose by. The fleet is of the patients TUNED; those of NEW are newcomers.
+
+Accuracies are means over devices. Intervals: 95 %, from 10,000 bootstrap draws of devices, after the mean over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+
+from edge_sdk.algebra.ensemble import log_probabilities, pooled, smoothed
+from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
+from edge_sdk.contract.method import UP, Method, NodeEnv
+from edge_sdk.contract.run import Run
+from edge_sdk.data.traces import Windows, cut_windows, load_folder, split
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.settling.method import Choice
+from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.reports import Models
+from edge_sdk.model.model import Model
+from edge_sdk.nodes.assembly import augmentation_of, make_env, method_of, settings_of
+from edge_sdk.nodes.kernels import plain
+from edge_sdk.nodes.kernels.family import DeviceParts
+from edge_sdk.nodes.settings import assigned
+from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.smartwatch import write_watch_traces
+from edge_sdk.wire.codec.codec import Codec
+
+HELD_OUT, VALIDATION = 0.3, 0.2
+HOSPITALS = 3
+TUNED, NEW = (1, 2, 4, 5, 7, 8, 10), (3, 6, 9)
+FOLDS = (("f3", "m1", "m4", "m7"), ("f4", "m3", "m6", "m8"))
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "wrist": {"eta_l": 0.05, "decay": 0.99},
+    "watch": {"eta_l": 0.05, "decay": 0.995},
+}
+FEDSLR = {"eta_g": 10.0, "lam": 0.0, "global_penalty": "none", "personal_epochs": 0}
+ROUNDS = {"wrist": 90, "watch": 100}
+AUGMENT: Mapping[str, Mapping[str, float]] = {"wrist": {}, "watch": {"rotation": 0.25, "scale": 0.15, "noise": 0.1}}
+
+
+# Data -----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Part:
+    """Windows of one part. `recording`: which recording of the trace each lies in."""
+
+    x: Any
+    y: Any
+    recording: Any
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What one device has."""
+
+    name: str
+    train: Part
+    validation: Part
+    test: Part
+
+
+def part_of(w: Windows, rows: Any = slice(None)) -> Part:
+    return Part(np.ascontiguousarray(w.x[rows]), w.y[rows], w.recording[rows])
+
+
+def three_parts(w: Windows) -> tuple[Windows, Windows, Windows]:
+    """Training, validation and test windows, by recordings, or by tails of recordings where there is one per class."""
+    train, test = split(w, HELD_OUT)
+    try:
+        return *split(train, VALIDATION / (1 - HELD_OUT)), test
+    except UsageError:  # too few windows for a validation part
+        return train, train.take(np.zeros(0, np.int64)), test
+
+
+def wrist(folder: Path, labels: float, seed: int) -> list[Holder]:
+    """Volunteers with two classes or more; of each class a share of training and validation windows, at least one."""
+    found = []
+    for trace in load_folder(folder):
+        w = cut_windows(trace, 64, 32)
+        if len(np.unique(w.y)) < 2:
+            continue
+        train, validation, test = three_parts(w)
+        some = [drawn(p, labels, [seed, k, len(found)]) for k, p in enumerate((train, validation))]
+        found.append(Holder(trace.name, *some, part_of(test)))
+    return found
+
+
+def drawn(w: Windows, share: float, seed: Sequence[int]) -> Part:
+    random, rows = np.random.default_rng(seed), list[int]()
+    for c in np.unique(w.y):
+        own = np.flatnonzero(w.y == c)
+        rows += list(random.permutation(own)[: int(np.ceil(share * len(own)))])
+    return part_of(w, np.sort(np.array(rows, np.intp)))
+
+
+def one_recording(p: Part, seed: int) -> Part:
+    """One recording of each class, drawn."""
+    random, rows = np.random.default_rng([seed, 5]), list[int]()
+    for c in np.unique(p.y):
+        own = np.flatnonzero(p.y == c)
+        rows += list(own[p.recording[own] == random.choice(np.unique(p.recording[own]))])
+    at = np.sort(np.array(rows, np.intp))
+    return Part(p.x[at], p.y[at], p.recording[at])
+
+
+def watch(seconds: float, window: int = 64, stride: int = 16) -> list[Holder]:
+    """All wrists; labelled are the first so many seconds of each exercise's training and validation parts."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_watch_traces(Path(folder))
+        traces = load_folder(folder)
+    found = []
+    for trace in traces:
+        train, validation, test = three_parts(cut_windows(trace, window, stride))
+        some = [first_seconds(p, int(seconds * 50), window) for p in (train, validation)]
+        found.append(Holder(trace.name, *some, part_of(test)))
+    return found
+
+
+def first_seconds(w: Windows, samples: int, window: int) -> Part:
+    """Windows within the first so many samples of each class's part."""
+    begins = {c: w.first[w.y == c].min() for c in np.unique(w.y)}
+    inside = np.array([f + window <= begins[c] + samples for f, c in zip(w.first, w.y, strict=True)])
+    return part_of(w, np.flatnonzero(inside))
+
+
+def patient(name: str) -> int:
+    return int(name.split("-")[1])
+
+
+# A run ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Job:
+    """One run: what is to be run, on whom."""
+
+    run: Run
+    model: Model
+    fleet: Sequence[Holder]
+    newcomers: Sequence[Holder] = ()
+
+
+@dataclass
+class Outcome:
+    """Attributes:
+    accuracy: device -> model -> share of test windows; newcomers' names end in "*".
+    choice: of the fleet, as it is told. density: mean share of entries of the personal component that are not zero.
+    bytes: of all messages, encoded.
+    """
+
+    accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
+    choice: dict[str, Any] = field(default_factory=dict)
+    density: float = 0.0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class Counting(Loopback):
+    """Keeps no record of messages but their size."""
+
+    sizes = 0
+    codec: Codec | None = None
+
+    def commit(self, name: str, done: Any, now: float) -> None:
+        super().commit(name, done, now)
+        if self.codec is not None:
+            self.sizes += sum(self.size(m) for _, _, m in self.trace.crossed)
+        for record in (self.trace.crossed, self.trace.states, self.trace.closed, self.trace.asked, self.trace.ran):
+            record.clear()
+
+    def size(self, message: Any) -> int:
+        assert self.codec is not None
+        return len(self.codec.encode(message))
+
+
+def env_of(job: Job, holder: Holder) -> NodeEnv:
+    parts = DeviceParts(
+        run=job.run,
+        settings=settings_of(job.run),
+        whose=holder.name,
+        model=job.model,
+        x=holder.train.x,
+        y=holder.train.y,
+        held_out=(holder.test.x, holder.test.y),
+        validation=(holder.validation.x, holder.validation.y),
+        augment=augmentation_of(job.run),
+    )
+    return make_env(job.run, job.model.layout, job.model.theta0, **plain.for_device(parts))
+
+
+def run(job: Job) -> Outcome:
+    """Plays the run, and judges everybody's models on the test part."""
+    began, method, out = time.monotonic(), method_of(job.run), Outcome()
+    names = [h.name for h in job.fleet]
+    tree = {f"h{k}": tuple(names[k::HOSPITALS]) for k in range(min(HOSPITALS, len(names)))}
+    common = (job.run, job.model.layout, job.model.theta0)
+    envs = {ROOT: make_env(*common, sizes={h: len(d) for h, d in tree.items()})}
+    envs |= {h: make_env(*common, sizes=dict.fromkeys(d, 1)) for h, d in tree.items()}
+    envs |= {h.name: env_of(job, h) for h in job.fleet}
+    policies = method.policies(envs[ROOT].settings, envs[ROOT].sizes, 1e9, 1e8, 0)
+    net = Counting(method, tree, envs, policies, faults=NetworkFaults(repeat=0.0))
+    net.codec = Codec(method.messages, layout=job.model.layout)
+    trace = net.run()
+    told = {name: m for name, m in trace.told if isinstance(m, Models)}
+    out.choice = next(vars(m) for _, m in trace.told if isinstance(m, Choice))
+    shown = method.show(net.nodes[ROOT].env, net.nodes[ROOT].record.state)
+    for holder in job.fleet:
+        out.accuracy[holder.name] = judged(job.model, told[holder.name], holder.test)
+    for holder in job.newcomers:
+        models = newcomer(job, method, holder, shown)
+        out.accuracy[holder.name + "*"] = judged(job.model, models, holder.test)
+    out.density = float(np.mean([np.mean(m.models["personal"] != m.models["global"]) for m in told.values()]))
+    out.bytes, out.seconds = net.sizes, time.monotonic() - began
+    return out
+
+
+def newcomer(job: Job, method: Method, holder: Holder, shown: Any) -> Models:
+    """What a device makes of the last words of a run that it took no part in."""
+    env = replace(env_of(job, holder), me=holder.name)
+    state, _ = method.device.start(env)
+    _, sends = method.device.receive(env, state, UP, Finished(job.run.rounds, shown))
+    return next(s.message for s in sends if isinstance(s.message, Models))
+
+
+def judged(model: Model, m: Models, test: Part) -> dict[str, float]:
+    """Accuracies of a device's models, one by one and together, and smoothed over five windows."""
+    assert m.ensemble is not None
+    logits = {name: model.predict(theta, test.x) for name, theta in m.models.items()}
+    p = {name: log_probabilities(z, m.ensemble.classes) for name, z in logits.items()}
+    found = {"global": logits["global"], "masked": p["global"], "alone": p["local"], "single": p["personal"]}
+    found["personal"] = pooled(p["personal"], p["local"], m.ensemble.weight)
+    smooth = {f"{k} smoothed": smoothed(found[k], 5, test.recording) for k in ("alone", "personal")}
+    return {name: float((scores.argmax(1) == test.y).mean()) for name, scores in (found | smooth).items()}
+
+
+# Tables ---------------------------------------------------------------------------------------------------------
+def interval(differences: Any, draws: int = 10_000) -> tuple[float, float, float]:
+    """Mean over devices, and 95 % bootstrap interval of it. `differences`: (devices,), means over seeds."""
+    d = np.asarray(differences, float)
+    rows = np.random.default_rng(0).integers(len(d), size=(draws, len(d)))
+    low, high = np.percentile(d[rows].mean(1), (2.5, 97.5))
+    return float(d.mean()), float(low), float(high)
+
+
+def by_device(outcomes: Sequence[Outcome], model: str, new: bool) -> dict[str, float]:
+    """Device -> accuracy, mean over the runs that it was in, of newcomers or of the fleet."""
+    found: dict[str, list[float]] = {}
+    for o in outcomes:
+        for name, accuracy in o.accuracy.items():
+            if name.endswith("*") == new:
+                found.setdefault(name, []).append(accuracy[model])
+    return {name: 100 * float(np.mean(values)) for name, values in sorted(found.items())}
+
+
+MODELS = ("global", "masked", "single", "alone", "personal", "alone smoothed", "personal smoothed")
+
+
+def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = print) -> None:
+    """One table."""
+    say(f"\n{title}: {len(outcomes)} runs, {np.mean([o.seconds for o in outcomes]):.0f} s each")
+    for new in (False, True):
+        alone = by_device(outcomes, "alone", new)
+        if not alone:
+            continue
+        say(f"  {'newcomers' if new else 'fleet'}: {len(alone)} devices")
+        for model in MODELS:
+            values = by_device(outcomes, model, new)
+            against = by_device(outcomes, "alone smoothed" if "smoothed" in model else "alone", new)
+            gain, low, high = interval([values[d] - against[d] for d in values])
+            worse = sum(values[d] < against[d] - 1 for d in values)
+            line = f"    {model:18s} {np.mean(list(values.values())):5.1f}"
+            say(line + ("" if "alone" in model else f"   {gain:+5.1f} [{low:+.1f}, {high:+.1f}]   {worse} worse by 1"))
+    say(f"  density {np.mean([o.density for o in outcomes]):.3f}, MB {np.mean([o.bytes for o in outcomes]) / 1e6:.1f}")
+    chosen = [f"{o.choice['steps']}/{o.choice['local_steps']}/{o.choice['weight']:g}" for o in outcomes]
+    say(f"  steps/local steps/local weight: {', '.join(chosen)}")
+    right, alone_right, samples = (sum(o.choice[k] for o in outcomes) for k in ("correct", "local_correct", "samples"))
+    say(f"  on validation samples: chosen {right / samples:.1%}, alone {alone_right / samples:.1%}")
+
+
+def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], seed: int) -> Run:
+    own = FEDSLR if options.method.startswith("fedslr") else {}
+    return Run(
+        id="settling",
+        method=options.method,
+        settings={**DEFAULTS[options.data], **own, **assigned(options.set)},
+        rounds=options.rounds or ROUNDS[options.data],
+        seed=seed,
+        bundle=model.sha256,
+        classes=tuple(classes),
+        settle={"optimiser": "adam", **assigned(options.settle)},
+        augment={**AUGMENT[options.data], **assigned(options.augment)},
+    )
+
+
+def jobs(options: argparse.Namespace) -> dict[str, list[Job]]:
+    """Title of a table -> its runs."""
+    found: dict[str, list[Job]] = {}
+    if options.data == "watch":
+        every = watch(options.seconds)
+        model = Model(compile_network("wrist", ["--input", "6,64", "--classes", "7"], 0, print))
+        fleet = [h for h in every if patient(h.name) in TUNED]
+        new = [h for h in every if patient(h.name) in NEW] if options.newcomers else []
+        names = [str(k) for k in range(7)]
+        title = f"watch, {options.seconds:g} labelled seconds, {options.method}"
+        return {title: [Job(run_of(options, model, names, s), model, fleet, new) for s in range(options.seeds)]}
+    model = Model(Path(__file__).parents[1] / "models" / "shipped" / "wrist.bundle")
+    names = [str(k) for k in range(model.classes)]
+    for labels in options.labels:
+        for seed in range(options.seeds):
+            every = wrist(options.folder, labels, seed)
+            job = Job(run_of(options, model, names, seed), model, every)
+            found.setdefault(f"wrist, {labels:.0%} of labels, {options.method}", []).append(job)
+    for fold in FOLDS if options.newcomers else ():
+        for seed in range(options.seeds):
+            every = wrist(options.folder, 1.0, seed)
+            fleet = [h for h in every if h.name not in fold]
+            new = [replace(h, train=one_recording(h.train, seed)) for h in every if h.name in fold]
+            new = [replace(h, validation=h.validation) for h in new]
+            job = Job(run_of(options, model, names, seed), model, fleet, new)
+            found.setdefault(f"wrist, newcomers with one recording per class, {options.method}", []).append(job)
+    return found
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("data", choices=("wrist", "watch"))
+    words.add_argument("folder", type=Path, nargs="?")
+    words.add_argument("--labels", type=float, nargs="*", default=[0.1, 0.25, 1.0])
+    words.add_argument("--seconds", type=float, default=2.0)
+    words.add_argument("--seeds", type=int, default=5)
+    words.add_argument("--method", default="fedslr")
+    words.add_argument("--rounds", type=int)
+    words.add_argument("--newcomers", action="store_true")
+    for key in ("set", "settle", "augment"):
+        words.add_argument(f"--{key}", action="append", default=[], metavar="KEY=VALUE")
+    words.add_argument("--json", type=Path)
+    options = words.parse_args()
+    tables: dict[str, Any] = {}
+    for title, some in jobs(options).items():
+        outcomes = [run(job) for job in some]
+        show(title, outcomes)
+        tables[title] = [vars(o) for o in outcomes]
+    if options.json:
+        options.json.write_text(json.dumps(tables, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Predictions of two models together, of classes that a device knows, and over several windows in a row.
+
+All of it works on log-probabilities, float64 (samples, classes); a class that is ruled out has -inf there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.errors import UsageError
+
+Floats = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """How a device's personal model predicts.
+
+    Attributes:
+        weight: of the local model, from 0 (the personalised model only) to 1 (the local model only).
+        classes: codes of the classes that may be predicted; empty: all.
+    """
+
+    weight: float = 0.0
+    classes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= 1:
+            raise UsageError(f"ensemble: weight = {self.weight}, it lies between 0 and 1")
+        if any(c < 0 for c in self.classes):
+            raise UsageError(f"ensemble: classes = {self.classes}, codes are 0 or more")
+
+
+def log_probabilities(logits: Floats, classes: Sequence[int] = ()) -> Floats:
+    """log softmax of (samples, classes) logits over the classes that are named (none: all); the others get -inf."""
+    z = logits.astype(np.float64)
+    if len(classes):
+        ruled_out = np.ones(z.shape[1], np.bool_)
+        ruled_out[list(classes)] = False
+        z[:, ruled_out] = -np.inf
+    z -= z.max(1, keepdims=True)
+    return np.asarray(z - np.log(np.exp(z).sum(1, keepdims=True)))
+
+
+def pooled(personal: Floats, local: Floats, weight: float) -> Floats:
+    """(1 - weight) * personal + weight * local: the logarithmic opinion pool, up to a constant for each sample.
+
+    Args:
+        personal, local: log-probabilities with the same classes ruled out.
+    """
+    if weight in (0, 1):  # 0 * -inf is not a number
+        return local if weight else personal
+    return (1 - weight) * personal + weight * local
+
+
+def smoothed(scores: Floats, last: int, recording: npt.NDArray[np.integer] | None = None) -> Floats:
+    """Mean probabilities over up to `last` windows, each window with those before it in its recording.
+
+    Args:
+        scores: log-probabilities, or any logits, of windows in time order.
+        last: windows, this one included; 1 changes nothing but the scale.
+        recording: which recording each window lies in; None: all in one.
+    """
+    if last < 1:
+        raise UsageError(f"smoothing over {last} windows: at least 1")
+    p = np.exp(log_probabilities(scores))
+    which = np.zeros(len(p), np.int64) if recording is None else np.asarray(recording)
+    total, count = p.copy(), np.ones((len(p), 1))
+    for back in range(1, min(last, len(p))):
+        same = (which[back:] == which[:-back])[:, None]
+        total[back:] += np.where(same, p[:-back], 0)
+        count[back:] += same
+    return np.asarray(total / count)

@@ -1,0 +1,105 @@
+"""Random changes of sensor windows while a device trains: the same movement as another strap, arm or day would show it.
+
+A small fleet's model otherwise learns its devices' windows by heart, and leaves fine-tuning nothing to learn. Every
+change is drawn anew for each window of each mini-batch, from the generator that is passed in. What is 0 is not drawn
+and not computed: windows are then returned as they are, to the bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import isfinite
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.errors import UsageError
+
+Batch = npt.NDArray[np.float32]
+AXES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augment:
+    """How much windows are changed: the [run.augment] table of an aggregator's settings.
+
+    Attributes:
+        rotation: standard deviation, in rad, of the angle by which a window's sensor is turned, about an axis that is
+            uniform on the sphere. Channels are taken in threes, x y z, and all of a window's are turned alike: they
+            are sensors in one housing.
+        scale: standard deviation of the factor, of mean 1, that a window is multiplied with.
+        noise: standard deviation of what is added to every single value, in the samples' own unit.
+        shift: the largest share of its length by which a window is moved in time, to either side; the first or last
+            value is repeated where nothing is known.
+    """
+
+    rotation: float = 0.0
+    scale: float = 0.0
+    noise: float = 0.0
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if not (isfinite(value) and value >= 0):
+                raise UsageError(f"{f.name} = {value}: a finite number, 0 (no such change) or more")
+        if self.shift >= 1:
+            raise UsageError(f"shift = {self.shift}: a share of the window, below 1")
+
+    @property
+    def changes(self) -> bool:
+        """Is there anything to draw?"""
+        return any(getattr(self, f.name) for f in fields(self))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raises UsageError if samples of this shape, without the batch, cannot be augmented so."""
+        if self.changes and len(shape) != 2:
+            raise UsageError(f"augmentation is for windows of channels x samples, these samples are {shape}")
+        if self.rotation and shape[0] % AXES:
+            raise UsageError(f"rotation = {self.rotation}: channels come in threes (x, y, z), there are {shape[0]}")
+
+
+def augment(x: Batch, how: Augment, random: np.random.Generator) -> Batch:
+    """Windows as they might have been recorded, too.
+
+    Args:
+        x: (B, channels, samples); never changed. how: has passed its `check` for this shape.
+        random: every row draws from it in turn, so the result depends on how many rows there are.
+
+    Returns:
+        (B, channels, samples): x itself where `how` changes nothing, else a new array of the same type.
+    """
+    if how.rotation:
+        x = rotated(x, rotations(len(x), how.rotation, random))
+    if how.scale:
+        x = x * (1 + how.scale * random.standard_normal((len(x), 1, 1))).astype(x.dtype)
+    if how.noise:
+        x = x + (how.noise * random.standard_normal(x.shape, np.float32)).astype(x.dtype)
+    if how.shift:
+        most = how.shift * x.shape[2]
+        x = shifted(x, np.rint(random.uniform(-most, most, len(x))).astype(np.intp))
+    return x
+
+
+def rotations(count: int, deviation: float, random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Rotation matrices (count, 3, 3): about axes uniform on the sphere, by normal angles of this deviation in rad.
+
+    Rodrigues' formula: R = I + sin(angle) K + (1 - cos(angle)) K^2, where K v is the cross product of axis and v.
+    """
+    axis = random.standard_normal((count, AXES))
+    axis /= np.linalg.norm(axis, axis=1, keepdims=True)
+    angle = deviation * random.standard_normal((count, 1, 1))
+    k = np.cross(axis[:, None, :], np.eye(AXES)).transpose(0, 2, 1)
+    return np.asarray(np.eye(AXES) + np.sin(angle) * k + (1 - np.cos(angle)) * (k @ k))
+
+
+def rotated(x: Batch, turns: npt.NDArray[np.float64]) -> Batch:
+    """Every three channels of window i turned by turns[i]: (B, 3 g, samples) and (B, 3, 3)."""
+    sensors = x.reshape(len(x), -1, AXES, x.shape[2])
+    return np.asarray(turns.astype(x.dtype)[:, None] @ sensors).reshape(x.shape)
+
+
+def shifted(x: Batch, by: npt.NDArray[np.intp]) -> Batch:
+    """Window i as it was by[i] samples earlier: out[i, :, t] = x[i, :, t - by[i]], with its ends repeated."""
+    time = np.clip(np.arange(x.shape[2]) - by[:, None], 0, x.shape[2] - 1)
+    return np.take_along_axis(x, time[:, None, :], axis=2)

@@ -1,0 +1,26 @@
+"""Settings of a node's session that are not the run's but its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Settings of a session that the run does not decide.
+
+    Attributes:
+        worker: calls are made on a thread of their own.
+        wait_for: children that must be here before the role starts.
+        settle: seconds that a restarted node waits for them, before it goes on without.
+        rto: seconds until the first repetition of a message.
+        outbox_bytes: bytes of bodies in the outbox above which the oldest notices are given up. Questions and answers
+            never are: of these there is at most one for each peer.
+    """
+
+    worker: bool = True
+    wait_for: int = 0
+    settle: float = 10.0
+    rto: float = 2.0
+    outbox_bytes: float = inf

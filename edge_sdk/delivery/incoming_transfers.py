@@ -1,0 +1,88 @@
+"""Large bodies on their way in, in chunks: what has come of each, and what is to be reported about it.
+
+Chunks may come in any order and more than once. What they carry is checked before it is written, and what was written
+is checked again after a restart, so that a report never promises a chunk that is not there.
+"""
+
+from __future__ import annotations
+
+from edge_sdk.delivery.files import Files, PartialBody
+from edge_sdk.wire.frames import Chunk, ChunkReport, Offer
+
+BODIES = 64  # that one peer may have under way
+
+Key = tuple[str, int, int]  # sender, epoch, seq
+
+
+class IncomingTransfers:
+    """All bodies that are arriving in chunks.
+
+    Attributes:
+        parts: body -> what there is of it.
+        reports: body -> nonce of the offer that is to be answered, or 0 where a chunk asked for a report.
+    """
+
+    def __init__(self, files: Files):
+        self.files = files
+        self.parts: dict[Key, PartialBody] = {}
+        self.reports: dict[Key, int] = {}
+
+    def find_partial(self, f: Chunk | Offer) -> PartialBody | None:
+        """Find what there is of a body; None: the peer has too many under way."""
+        key = f.src, f.epoch, f.seq
+        found = self.parts.get(key)
+        if found is not None and (found.size, found.chunk) == (f.size, f.chunk):
+            return found
+        if found is not None:
+            found.close()
+        elif sum(1 for src, _, _ in self.parts if src == f.src) >= BODIES:
+            return None
+        self.parts[key] = self.files.open_partial(f"{f.src}.{f.epoch}.{f.seq}", f.size, f.chunk)
+        return self.parts[key]
+
+    def take_piece(self, f: Chunk | Offer) -> tuple[str, str | None]:
+        """Take in a chunk or an offer.
+
+        Returns:
+            What it was ("new", "duplicate", "broken", "offer" or "crowded"), and the name of the body's file if the
+            body is complete now.
+        """
+        part = self.find_partial(f)
+        if part is None:
+            return "crowded", None
+        verdict = part.put_chunk(f.index, f.body, f.crc) if isinstance(f, Chunk) else "offer"
+        key = f.src, f.epoch, f.seq
+        if part.complete:
+            del self.parts[key]
+            self.reports.pop(key, None)
+            if part.finish_body(f.digest):
+                return verdict, part.name
+            self.reports[key] = 0  # the sender hears that nothing of it is here, and sends it once more
+            return "broken", None
+        if isinstance(f, Offer):
+            self.reports[key] = f.nonce
+        elif f.report:
+            self.reports.setdefault(key, 0)
+        return verdict, None
+
+    def take_reports(self) -> list[tuple[str, ChunkReport]]:
+        """Take out the reports that are due, each with its receiver."""
+        found = []
+        for key, nonce in self.reports.items():
+            part = self.parts.get(key)
+            bitmap = b"" if part is None else part.have.to_bytes(-(-part.count // 8), "little")
+            found.append((key[0], ChunkReport(*key, bitmap, nonce)))
+        self.reports = {}
+        return found
+
+    def forget_disk(self, src: str, epoch: int) -> None:
+        """Delete what a peer had begun to send from another disk than its present one, `epoch`."""
+        for key in [k for k in self.parts if k[0] == src and k[1] != epoch]:
+            part = self.parts.pop(key)
+            part.close()
+            part.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        for part in self.parts.values():
+            part.close()
+        self.parts = {}

@@ -1,0 +1,106 @@
+"""Gives each payload that arrives to whom it concerns, once it has been read and checked.
+
+Whatever a peer sends, it costs that payload and a line in the log. The checks are in this order: is the topic one of
+ours, is the payload a frame, may this peer write on this topic, and does the frame say that it is from that peer. With
+TLS the broker has made sure that the topic's name is the certificate's, so nobody can speak for another.
+"""
+
+from __future__ import annotations
+
+from logging import Logger
+
+from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.session import Session
+from edge_sdk.delivery.store import DiskError
+from edge_sdk.errors import PeerError
+from edge_sdk.live.membership import Membership
+from edge_sdk.live.neighbours import Neighbours
+from edge_sdk.wire import topics
+from edge_sdk.wire.frames import Acks, Birth, Chunk, ChunkReports, Frame, Hello, Message, Offer, unpack_frame
+from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES
+
+
+class Dispatcher:
+    """Dispatcher of one node."""
+
+    def __init__(
+        self,
+        name: str,
+        parent: str | None,
+        membership: Membership,
+        neighbours: Neighbours,
+        counters: Counters,
+        log: Logger,
+    ):
+        self.name, self.parent, self.membership, self.neighbours = name, parent, membership, neighbours
+        self.counters, self.log = counters, log
+
+    def take_payload(self, topic: str, payload: bytes) -> None:
+        """Take a payload that has arrived; never raises because of it."""
+        sender = "?"
+        try:
+            parsed = topics.parse_topic(topic)
+            frame = self.check_frame(parsed, unpack_frame(payload))
+            sender = parsed.sender
+            self.counters.count_traffic("in", sender, len(payload))
+            self.dispatch(frame, broadcast=parsed.child == ALL)
+        except PeerError as e:
+            self.refuse("malformed", sender, f"{topic}: {e}")
+        except (DiskError, OSError) as e:
+            self.membership.disk_failed(e)
+
+    def refuse(self, reason: str, sender: str, why: str) -> None:
+        self.counters.count(f"refused.{reason}.{sender}")
+        self.log.warning("%s: dropped a frame: %s", self.name, why)
+
+    def check_frame(self, topic: topics.ParsedTopic, frame: Frame) -> Frame:
+        """The frame, if its sender may write such a frame on this topic.
+
+        Raises:
+            PeerError: it may not.
+        """
+        if topic.upward:
+            known = topic.parent == self.name and topic.child in self.membership.presence.expected
+        else:
+            known = topic.parent == self.parent and topic.child in (self.name, ALL)
+        if not known:
+            raise PeerError(f"{topic.sender} is a stranger")
+        if frame.src != topic.sender:
+            raise PeerError(f"the frame says that it is from {frame.src!r}")
+        control = isinstance(frame, Birth) or (isinstance(frame, Hello) and not topic.upward)
+        if topic.channel != (BIRTHS if control else MESSAGES) or (isinstance(frame, Hello) and topic.upward):
+            raise PeerError(f"a {type(frame).__name__} does not come here")
+        return frame
+
+    def dispatch(self, frame: Frame, broadcast: bool) -> None:
+        """Give a checked frame to whom it concerns. `broadcast`: it was for all children."""
+        session = self.membership.session
+        if isinstance(frame, Birth):
+            if broadcast:
+                self.neighbours.handle_parents_birth(frame)
+            else:
+                self.neighbours.handle_childs_birth(frame)
+        elif isinstance(frame, Hello):
+            self.neighbours.handle_hello(frame)
+        elif self.membership.is_broken:
+            self.counters.count(f"refused.disk.{frame.src}")
+        elif session is None or frame.run != session.run.id:
+            self.counters.count(f"refused.run.{frame.src}")
+        elif isinstance(frame, ChunkReports):
+            session.take_reports(frame.src, frame.reports)
+        else:
+            session.take_acks(frame.src, frame.acks)
+            if not isinstance(frame, Acks):
+                self.take_in(session, frame, broadcast)
+
+    def take_in(self, session: Session, m: Message | Chunk | Offer, broadcast: bool) -> None:
+        """Give a message, or a piece of one, to the session, and count what came of it."""
+        parent = self.membership.presence.parent
+        if broadcast and not (parent and parent.here):
+            self.counters.count(f"refused.early.{m.src}")  # it was for those who were here before us
+            return
+        verdict = session.take_message(m) if isinstance(m, Message) else session.take_piece(m)
+        if verdict == "duplicate":
+            self.counters.count(f"duplicate{'_chunk' if isinstance(m, Chunk) else ''}.{m.src}")
+        elif verdict not in ("new", "offer"):
+            self.counters.count(f"refused.{verdict}.{m.src}")

@@ -1,0 +1,128 @@
+"""AugFL's hospital: keeps the latest contribution of each device, completes what was left out, and adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import UP, Send, Step
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload
+from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U, Y
+from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
+from edge_sdk.methods.shared import draw, gather, meta
+from edge_sdk.methods.shared.gather import Nobody
+
+
+@dataclass(frozen=True)
+class HospitalState:
+    """Attributes:
+    asked: the question that is on; None: the census.
+    samples: device -> how many it has.
+    news: device -> its upload in the round that is on.
+    held: device -> what counts of it.
+    answered: the round of this hospital's latest sums.
+    """
+
+    written_as: ClassVar[str] = "Hospital"
+
+    asked: AugflModel | None = None
+    samples: Mapping[str, int] = field(default_factory=dict)
+    news: Mapping[str, Upload] = field(default_factory=dict)
+    held: Mapping[str, Contribution] = field(default_factory=dict)
+    answered: int = -1
+
+
+def hospital_start(env: Env) -> Step:
+    return HospitalState(), []
+
+
+def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
+    if sender != UP:
+        return note_answer(env, s, sender, message), []
+    m: Census | AugflModel = gather.expected(sender, message, Census, AugflModel)
+    trains = set(meta.training_devices(env, env.settings.unseen))
+    here = tuple(d for d in env.here if d in trains)
+    if isinstance(m, Census):
+        return replace(s, asked=None, news={}, samples={}), [Send(here, m)]
+    chosen = draw.chosen(replace(env, here=here), m.round, m.pick)
+    question = replace(m, counted={d: s.held[d].round for d in chosen if d in s.held})
+    return replace(s, asked=m, news={}), [Send(chosen, question)]
+
+
+def note_answer(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
+    m: Counted | Upload | Nobody = gather.expected(sender, message, Counted, Upload, Nobody)
+    if isinstance(m, Counted):
+        return replace(s, samples={**s.samples, sender: m.samples})
+    if isinstance(m, Nobody):
+        return s
+    sent = {name for name in ("theta", "y", "u") if getattr(m, name) is not None}
+    if sent != {BOTH: {"theta", "y"}, U: {"u"}, Y: {"y"}}[env.settings.upload]:
+        raise PeerError(f"{sender} sent {', '.join(sorted(sent)) or 'nothing'}, upload is {env.settings.upload!r}")
+    return replace(s, news={**s.news, sender: m})
+
+
+def hospital_close(env: Env, s: HospitalState) -> Step:
+    if s.asked is None:
+        return s, [Send(UP, Counted(sum(s.samples.values()), len(s.samples)))]
+    if not s.news:
+        return s, [Send(UP, Nobody())]
+    theta = lowrank.unpack(env.layout, s.asked.model)
+    held = {**s.held, **{d: complete_upload(env, s, s.asked.round, theta, d) for d in sorted(s.news)}}
+    sums = make_sums(env, s, s.asked, held)
+    return replace(s, news={}, held=held, answered=s.asked.round), [Send(UP, sums)]
+
+
+def complete_upload(env: Env, s: HospitalState, round: int, theta: Vector, device: str) -> Contribution:
+    """What a device has sent, and what it has left out."""
+    m, rho = s.news[device], env.settings.penalty_of(device)
+    u, y = m.u, m.y
+    if not env.settings.dual:
+        u, y = rho * m.theta if m.theta is not None else u, None
+    elif m.theta is not None and y is not None:
+        u = y + rho * m.theta
+    elif u is not None:
+        y = u - rho * theta if starts_plain(env, s, device) else infer_y(u, latest_dual(s, device, theta), theta, rho)
+    elif y is not None:
+        u = infer_u(y, y if starts_plain(env, s, device) else latest_dual(s, device, theta), theta, rho)
+    assert u is not None  # noted() has checked what was sent
+    return Contribution(u, y, rho, m.samples, round)
+
+
+def starts_plain(env: Env, s: HospitalState, device: str) -> bool:
+    """Its first upload: y_i^- is y_i itself."""
+    return env.settings.y_init == PLAIN and device not in s.held
+
+
+def latest_dual(s: HospitalState, device: str, theta: Vector) -> Vector:
+    """y_i^-."""
+    y = s.held[device].y if device in s.held else None
+    return np.zeros_like(theta) if y is None else y
+
+
+def make_sums(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, Contribution]) -> Sums:
+    u, y, weight = add_contributions(held, env.theta0)
+    mode, short = env.settings.upload, can_be_inferred(env, s, asked, held)
+    scores = add_scores({d: m.scores for d, m in s.news.items()})
+    return Sums(
+        weight=weight,
+        samples=sum({**s.samples, **{d: h.samples for d, h in held.items()}}.values()),
+        known=len(held),
+        count=len(s.news),
+        u=None if mode == Y and short else u,
+        y=None if mode == U and short else y,
+        scores=scores,
+    )
+
+
+def can_be_inferred(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, Contribution]) -> bool:
+    """Whether the aggregator can tell u from y, or y from u: all devices have answered this question, and the
+    aggregator has this hospital's sums of before. A device that is new adds y_i^- = 0 to these."""
+    new = set(held) - set(s.held)
+    starts_at_zero = not new or env.settings.y_init != PLAIN
+    return set(s.news) == set(held) and asked.counted.get(env.me, -1) == s.answered and starts_at_zero

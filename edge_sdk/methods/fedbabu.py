@@ -1,0 +1,116 @@
+"""FedBABU. J. Oh, S. Kim, S.-Y. Yun: "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR
+2022 (arXiv:2106.06042).
+
+In training only the body of the model moves: the head stays as it was drawn, and is the same on all devices. For
+evaluation each device makes a model of its own by fine-tuning.
+
+    Algorithm 1                                                 here
+    a random part of the clients                                draw.quotas, draw.chosen
+    ClientUpdate: tau epochs of SGD on the body, head frozen    body_phase
+    theta_ext <- sum of n_k / n theta_ext,k                     partial.step
+    section 5.2: fine-tuning for evaluation, tau_f epochs       fine_tuned
+
+The paper fine-tunes the whole model (`tune = "all"`; it compares "head" and "body") for tau_f = 5 epochs in most
+tables. Its step size of 0.1 with a momentum of 0.9 is 0.05 without here; fine-tuning takes the step size of the
+round.
+
+Leaves the device: n_k times its body, summed by its hospital, and scores as sums. Never: what it has fine-tuned,
+which it does not keep either: a device remembers nothing. Kind of upload: memoryless.
+When few answer: the mean is over those who did. Nobody: the same body again, with a new draw.
+A lost disk: nobody notices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.methods.shared import gather, partial
+from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.local import one_of, zero_or_more
+from edge_sdk.methods.shared.partial import PartEnv, PartTraining, SharedPart
+from edge_sdk.methods.shared.reports import training_scores
+
+TRAINING, FINE_TUNING = 1, 2  # purposes of randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(PartTraining):
+    """Hyper-parameters; personal_slots is the head that is frozen in training.
+
+    Attributes:
+        fine_tune_epochs: passes that make a device's personal model, for evaluation only.
+        tune: what they train: "all", "head" or "body".
+    """
+
+    fine_tune_epochs: int = 5
+    tune: str = "all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        zero_or_more(self, "fine_tune_epochs")
+        one_of(self, ("all", "head", "body"), "tune")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(PartEnv):
+    """What a node is given."""
+
+    settings: Settings = field(default_factory=Settings)
+
+
+# Equations ------------------------------------------------------------------------------------------------------
+def body_phase(env: Env, round: int, theta: Vector) -> tuple[Vector, float | None]:
+    """ClientUpdate: mini-batch SGD on the body."""
+    return partial.descended(env, round, theta, env.parts.shared, env.settings.local_epochs, TRAINING)
+
+
+def fine_tuned(env: Env, round: int, theta: Vector) -> Vector:
+    """A device's personal model."""
+    where = {"all": None, "head": env.parts.personal, "body": env.parts.shared}[env.settings.tune]
+    return partial.descended(env, round, theta, where, env.settings.fine_tune_epochs, FINE_TUNING)[0]
+
+
+# Device ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class DeviceState:
+    """A device remembers nothing."""
+
+
+def device_start(env: Env) -> Step:
+    return DeviceState(), []
+
+
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m: SharedPart = gather.expected(sender, message, SharedPart)
+    theta = received(env, m)
+    if env.samples == 0:
+        return s, [Send(UP, Nobody())]
+    after, loss = body_phase(env, m.round, theta)
+    return s, [Send(UP, partial.upload(env, after, training_scores(env, loss, {"global": theta})))]
+
+
+def received(env: Env, m: SharedPart) -> Vector:
+    return partial.whole(env, m, partial.initial(env))
+
+
+# For evaluation -------------------------------------------------------------------------------------------------
+def models(env: Env, s: DeviceState | None, m: SharedPart) -> dict[str, Vector]:
+    theta = received(env, m)
+    if s is None:
+        return {"global": theta}
+    return {"global": theta, "personal": fine_tuned(env, m.round, theta) if env.samples else theta}
+
+
+FEDBABU = Method(
+    name="fedbabu",
+    device=Role(device_start, device_receive, unchanged, DeviceState),
+    hospital=partial.HOSPITAL,
+    aggregator=partial.AGGREGATOR,
+    messages=partial.MESSAGES,
+    settings=Settings,
+    env=Env,
+    show=partial.show,
+    models=models,
+)

@@ -1,0 +1,56 @@
+"""FedBN. X. Li, M. Jiang, X. Zhang, M. Kamp, Q. Dou: "FedBN: Federated Learning on Non-IID Features via Local Batch
+Normalization", ICLR 2021 (arXiv:2102.07623v2).
+
+FedAvg in which the scale and shift of normalisation layers stay on each device.
+
+    Algorithm 1                                                 here
+    local updates of all layers                                 joint_phase
+    layers other than normalisation: mean over the clients      partial.step
+    normalisation layers: each client's own                     partial.device
+
+Means are not weighted, as printed. The paper is about batch normalisation; slots of the kind "norm" are the parameters
+of any normalisation layer here (the models of this project have group and layer normalisation, whose statistics
+come from the sample itself). Each device's slots begin as in the model that the run begins with. The paper's step size
+is 0.01, with one local epoch; here 0.05 and two.
+A model without normalisation layers is refused: `personal_slots` would have to name other slots, and that is FedPer.
+
+Leaves the device: its shared slots, summed by its hospital, and scores as sums. Never: its normalisation slots. Kind of
+upload: memoryless.
+When few answer: the mean is over those who did. Nobody: the same again, with a new draw. A device's own slots move
+whenever it has trained, whether its upload was counted or not.
+A lost disk: that device's slots start again from the run's first model; nothing else notices.
+"global" in reports is the shared slots with the normalisation that the run began with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.methods.shared import partial
+from edge_sdk.methods.shared.partial import PartEnv, PartTraining
+
+TRAINING = 1  # purpose of randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(PartTraining):
+    """Hyper-parameters: those of every method that shares a part of the model."""
+
+    personal_slots: str = "norm"
+    weighting: str = "uniform"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(PartEnv):
+    """What a node is given."""
+
+    settings: Settings = field(default_factory=Settings)
+
+
+def joint_phase(env: PartEnv, round: int, theta: Vector) -> tuple[Vector, float | None]:
+    """Mini-batch SGD on all slots, with the device's own normalisation."""
+    return partial.descended(env, round, theta, None, env.settings.local_epochs, TRAINING)
+
+
+FEDBN = partial.method("fedbn", joint_phase, Settings, Env)

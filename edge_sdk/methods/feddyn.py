@@ -1,0 +1,222 @@
+"""FedDyn. D. A. E. Acar, Y. Zhao, R. Matas Navarro, M. Mattina, P. N. Whatmough, V. Saligrama: "Federated Learning
+Based on Dynamic Regularization", ICLR 2021 (arXiv:2111.04263).
+
+Each device adds to its loss a linear term that is changed in every round, so that a point at which all devices stand
+still is a stationary point of the mean loss.
+
+    Algorithm 1                                                 here
+    a random part P_t of the devices                            draw.quotas, draw.chosen
+    theta_k = argmin f_k - <g_k, theta> + alpha/2 ||theta - theta_{t-1}||^2   local_update
+    g_k <- g_k - alpha (theta_k - theta_{t-1})                  local_gradient
+    h <- h - alpha/m times the sum of theta_k - theta_{t-1}     server_gradient
+    theta_t = mean over P_t of theta_k - h / alpha              aggregate
+
+g_k is what the paper writes grad L_k(theta_k): it is that gradient where the argmin is exact. Here as there the argmin
+is some epochs of SGD, and g_k = h = 0 at the start. Means are not weighted, as printed. alpha is 0.1, the largest that
+the paper tries (0.1, 0.01, 0.001), which is right for tens of rounds; step size 0.1 with five epochs there, 0.05 and
+two here. FedSLR without its penalties and its second phase is this method with alpha = 1 / eta_g (that is a test).
+
+Leaves the device: theta_k, summed by its hospital, and scores as sums. g_k is not sent, but a hospital that keeps its
+devices' uploads can add it up. Kind of upload: mirrored. h stays the mean of all g_k only if g_k moves exactly when its
+upload was counted: shared/mirror.py keeps it so.
+When few answer: P_t is those that were counted; g_k of the others stay. Nobody: the same theta, with a new draw.
+A lost disk: its g_k cannot be had again, so a new era begins, in which h and all g_k are zero; theta stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.shared import draw, gather, mirror, uploads
+from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.local import Training, above_zero, batches, descend, gradient
+from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
+from edge_sdk.methods.shared.reports import progress, training_scores
+from edge_sdk.methods.shared.uploads import VectorSum
+
+TRAINING = 1  # purpose of randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Training):
+    """Hyper-parameters. `alpha`: weight of the pull to the global model."""
+
+    eta_l: float = 0.05
+    alpha: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "alpha")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(NodeEnv):
+    """What a node is given."""
+
+    settings: Settings = field(default_factory=Settings)
+
+
+# Messages -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class CountedModel(CountedQuestion):
+    """Down: a round. `model`: theta."""
+
+    model: Theta
+
+
+# Equations ------------------------------------------------------------------------------------------------------
+def local_update(env: Env, round: int, theta: Vector, g: Vector) -> tuple[Vector, float | None]:
+    """Mini-batch SGD on f_k(v) + weight_decay/2 ||v||^2 - <g_k, v> + alpha/2 ||v - theta||^2, from v = theta.
+
+    Returns:
+        theta_k, and the mean loss of the batches (None where there was no batch).
+    """
+    s, v = env.settings, theta.copy()
+    steps = batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs)
+    damp, pull = s.weight_decay + s.alpha, g + s.alpha * theta
+    return v, descend(gradient(env, round, TRAINING), v, steps, s.eta(round), damp=damp, pull=pull)
+
+
+def local_gradient(g: Vector, theta: Vector, theta_k: Vector, alpha: float) -> Vector:
+    """g_k after a round."""
+    return g - alpha * (theta_k - theta)
+
+
+def server_gradient(h: Vector, theta: Vector, mean: Vector, alpha: float, share: float) -> Vector:
+    """h after a round. `mean`: of theta_k over P_t; `share`: |P_t| / m."""
+    return h - alpha * share * (mean - theta)
+
+
+def aggregate(mean: Vector, h: Vector, alpha: float) -> Vector:
+    """theta_t."""
+    return mean - h / alpha
+
+
+# Device ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class DeviceState:
+    """What a device remembers.
+
+    Attributes:
+        gradient: g_k, if the last upload was not counted.
+        tried: g_k, if it was.
+        account: the global round in which this device last took part, and what became of it.
+    """
+
+    gradient: Theta
+    tried: Theta
+    account: Account = field(default_factory=Account)
+
+
+def device_start(env: Env) -> Step:
+    zero = np.zeros_like(env.theta0)
+    return DeviceState(zero, zero), []
+
+
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m: CountedModel = gather.expected(sender, message, CountedModel)
+    account = mirror.recalled(s.account, env.me, m)
+    if account is None:
+        return s, [Send(UP, Unremembered())]
+    g = own_gradient(s, account)
+    if env.samples == 0:
+        return DeviceState(g, g, account), [Send(UP, Nobody())]
+    theta_k, loss = local_update(env, m.round, m.model, g)
+    tried = local_gradient(g, m.model, theta_k, env.settings.alpha)
+    upload = VectorSum(theta_k, 1.0, 1, training_scores(env, loss, {"global": m.model}))
+    return DeviceState(g, tried, replace(account, round=m.round)), [Send(UP, upload)]
+
+
+def own_gradient(s: DeviceState, account: Account) -> Vector:
+    """g_k as the aggregator's mean has it."""
+    if account.era != s.account.era:
+        return np.zeros_like(s.gradient)
+    return s.tried if account.counted == s.account.round else s.gradient
+
+
+# Aggregator -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class AggregatorState:
+    """What the aggregator remembers.
+
+    Attributes:
+        model: theta.
+        gradient: h, the mean of g_k over all devices.
+        round: t.
+        ledger: the uploads of this round, and what was counted before.
+    """
+
+    model: Theta
+    gradient: Theta
+    round: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+def aggregator_start(env: Env) -> Step:
+    if env.devices < 1:
+        raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
+    s = AggregatorState(env.theta0, np.zeros_like(env.theta0))
+    return s, questions(env, s)
+
+
+def questions(env: Env, s: AggregatorState) -> list[Send]:
+    quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
+    return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+
+
+def question(s: AggregatorState, hospital: str, devices: int) -> CountedModel:
+    return CountedModel(s.round, devices, s.ledger.told(hospital), s.ledger.era, s.model)
+
+
+def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
+    return replace(s, ledger=mirror.noted(env, s.ledger, sender, message, upload_size(env))), []
+
+
+def upload_size(env: NodeEnv) -> int:
+    return env.layout.size
+
+
+def aggregator_close(env: Env, s: AggregatorState) -> Step:
+    done = progress(s.round + 1, s.ledger.tally)
+    s = step(env, s)
+    return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
+
+
+def step(env: Env, s: AggregatorState) -> AggregatorState:
+    """Nobody answered: the same again, with a new draw. Nor does a round count that begins an era."""
+    if s.ledger.forgotten:
+        return AggregatorState(s.model, np.zeros_like(s.gradient), s.round + 1, s.ledger.next_era())
+    if s.ledger.tally is None:
+        return replace(s, round=s.round + 1)
+    sums, alpha = uploads.total(s.ledger.tally, env.theta0), env.settings.alpha
+    mean = sums.total / sums.count
+    h = server_gradient(s.gradient, s.model, mean, alpha, sums.count / env.devices)
+    return AggregatorState(aggregate(mean, h, alpha), h, s.round + 1, s.ledger.closed(s.round))
+
+
+# For evaluation -------------------------------------------------------------------------------------------------
+def show(env: Env, s: AggregatorState) -> CountedModel:
+    return CountedModel(s.round, 0, {}, s.ledger.era, s.model)
+
+
+def models(env: Env, s: DeviceState | None, m: CountedModel) -> dict[str, Vector]:
+    return {"global": m.model}
+
+
+FEDDYN = Method(
+    name="feddyn",
+    device=Role(device_start, device_receive, unchanged, DeviceState),
+    hospital=mirror.hospital(CountedModel, upload_size),
+    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
+    messages=(CountedModel, VectorSum, Nobody, Unremembered),
+    settings=Settings,
+    env=Env,
+    show=show,
+    models=models,
+)

@@ -1,0 +1,52 @@
+"""FedPer. M. G. Arivazhagan, V. Aggarwal, A. K. Singh, S. Choudhary: "Federated Learning with Personalization Layers",
+2019 (arXiv:1912.00818v1).
+
+All devices share the body W_B of a model; each has a head W_P of its own, the last layers. Both are trained together.
+
+    Algorithm 1 (client)                                        here
+    line 3   receive W_B, merge it with W_Pj                    partial.whole
+    line 4   SGD on both, several epochs                        joint_phase
+    line 5   send W_Bj                                          partial.upload
+    Algorithm 2 (server)
+    line 5   W_B <- sum of n_j / n W_Bj                         partial.step
+
+The paper lets every client take part in every round; here `participation` may ask for fewer. Each W_Pj begins as in the
+model that the run begins with. The paper's K_P = 1 personal layers is the default, `personal_slots` names others.
+Its step size, 0.01 for residual networks, is 0.05 here, for small ones.
+
+Leaves the device: n_j W_Bj, summed by its hospital, and scores as sums. Never: W_Pj. Kind of upload: memoryless.
+When few answer: the mean is over those who did. Nobody: the same W_B again, with a new draw. W_Pj moves whenever its
+device has trained, whether its upload was counted or not.
+A lost disk: that device's W_Pj starts again from the run's first model; nothing else notices.
+"global" in reports is W_B with the head that the run began with: no classifier, but what a newcomer starts from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.methods.shared import partial
+from edge_sdk.methods.shared.partial import PartEnv, PartTraining
+
+TRAINING = 1  # purpose of randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(PartTraining):
+    """Hyper-parameters: those of every method that shares a part of the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(PartEnv):
+    """What a node is given."""
+
+    settings: Settings = field(default_factory=Settings)
+
+
+def joint_phase(env: PartEnv, round: int, theta: Vector) -> tuple[Vector, float | None]:
+    """Line 4: mini-batch SGD on f_j(W_B, W_P) + weight_decay/2 ||(W_B, W_P)||^2."""
+    return partial.descended(env, round, theta, None, env.settings.local_epochs, TRAINING)
+
+
+FEDPER = partial.method("fedper", joint_phase, Settings, Env)

@@ -1,0 +1,93 @@
+"""FedSLR's device: phase I on w and gamma, phase II on its personal component p."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import OUT, UP, Send, Step
+from edge_sdk.methods.fedslr.equations import local_fusion, local_phase, update_auxiliary
+from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
+from edge_sdk.methods.fedslr.settings import Env
+from edge_sdk.methods.fedslr.uploads import Past, recall
+from edge_sdk.methods.shared import gather
+from edge_sdk.methods.shared.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.reports import Diverged, training_scores
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Attributes:
+    gamma: as the aggregator's mean has it, if the last upload was not counted.
+    p: the personal component.
+    tried: gamma, if that upload was counted.
+    past: the global round in which this device last took part, and what became of it.
+    """
+
+    written_as: ClassVar[str] = "FedslrDevice"
+
+    gamma: Theta
+    p: Theta
+    tried: Theta
+    past: Past = field(default_factory=Past)
+
+
+def device_start(env: Env) -> Step:
+    zero = np.zeros_like(env.theta0)
+    return DeviceState(zero, zero if env.settings.p_init == "zero" else zero_norms(env), zero), []
+
+
+def zero_norms(env: Env) -> Vector:
+    p = env.theta0.copy()
+    for slot in env.layout.slots:
+        if slot.kind == "norm":
+            p[slot.span] = 0
+    return p
+
+
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m: FedslrModel = gather.expected(sender, message, FedslrModel)
+    past = recall(s.past, env.me, m)
+    if past is None:
+        return s, [Send(UP, Forgotten())]
+    gamma, w = choose_gamma(s, past), lowrank.unpack(env.layout, m.model)
+    w_local, loss = local_phase(env, m.round, w, gamma)
+    p, told = healed(m.round, local_fusion(env, m.round, w, s.p))
+    if has_diverged(w_local):
+        return DeviceState(gamma, p, gamma, past), [*told, Send(UP, Nobody())]
+    tried = update_auxiliary(gamma, w, w_local, env.settings.eta_g)
+    upload = Sum(w_local, 1.0, 1, training_scores(env, loss, {"global": w, "personal": w + s.p}))
+    return DeviceState(gamma, p, tried, replace(past, round=m.round)), [*told, Send(UP, upload)]
+
+
+def healed(round: int, p: Vector) -> tuple[Vector, list[Send]]:
+    """The personal component or, where it has diverged, zero, which the application is told.
+
+    Nothing else would ever make it finite again: each phase begins where the one before has ended.
+    """
+    if not has_diverged(p):
+        return p, []
+    return np.zeros_like(p), [Send(OUT, Diverged(round, "the personal component diverged; it begins at zero again"))]
+
+
+def choose_gamma(s: DeviceState, past: Past) -> Vector:
+    """gamma_i as the aggregator's mean has it."""
+    if past.era != s.past.era:
+        return np.zeros_like(s.gamma)
+    return s.tried if past.counted == s.past.round else s.gamma
+
+
+def models(env: Env, s: DeviceState | None, m: FedslrModel) -> dict[str, Vector]:
+    w = lowrank.unpack(env.layout, m.model)
+    return {"global": w} if s is None else {"global": w, "personal": w + settle_personal(env, m.round, w, s.p)}
+
+
+def settle_personal(env: Env, round: int, w: Vector, p: Vector) -> Vector:
+    """p_i as it is or, where w is final and settings ask for it, fitted to this w."""
+    epochs = env.settings.settle_epochs if round >= env.rounds else 0
+    return local_fusion(env, round, w, p, epochs) if epochs else p

@@ -1,0 +1,28 @@
+"""What a FedSLR node remembers of its uploads, and the check that its parent remembers the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from edge_sdk.methods.fedslr.messages import FedslrModel
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a node remembers of its uploads in an era.
+
+    Attributes:
+        era: which.
+        round: of its last upload, or -1.
+        counted: the round of the last one of which it knows that it entered w, or -1.
+    """
+
+    era: int = 0
+    round: int = -1
+    counted: int = -1
+
+
+def recall(past: Past, me: str, m: FedslrModel) -> Past | None:
+    """What this node remembers now that it has been told what was counted; None: something else than it is told."""
+    past, told = past if past.era == m.era else Past(m.era), m.counted.get(me, -1)
+    return replace(past, counted=told) if told in (past.round, past.counted) else None

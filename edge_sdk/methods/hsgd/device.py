@@ -1,0 +1,72 @@
+"""HSGD's device: its embedding of a mini-batch, then Q steps on theta_2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from edge_sdk.algebra.arrays import Values
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import UP, Send, Step
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.hsgd.equations import device_steps, draw_minibatch, measure_columns
+from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, Train, Trained, check_size, open_matrix
+from edge_sdk.methods.hsgd.settings import Env, require
+from edge_sdk.methods.shared import gather
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Attributes:
+    theta_2: of the interval.
+    round, interval: for which it was sent.
+    weights: of the columns of zeta_2; None: no gradient is known yet.
+    """
+
+    written_as: ClassVar[str] = "Device"
+
+    theta_2: Values
+    round: int = -1
+    interval: int = -1
+    weights: Values | None = None
+
+
+def device_start(env: Env) -> Step:
+    return DeviceState(env.theta0[env.split.blocks[2]]), []
+
+
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m = gather.expected(sender, message, Embed, Train)
+    return embed(env, s, m) if isinstance(m, Embed) else train(env, s, m)
+
+
+def embed(env: Env, s: DeviceState, m: Embed) -> Step:
+    """zeta_2^s, with the average model of the group."""
+    theta_2 = s.theta_2 if m.device is None else check_size(m.device, env.split.s2, "theta_2")
+    zeta_2 = require(env.h2, env, "h2")(theta_2, draw_minibatch(env, m.round, m.interval, env.me, env.samples))
+    columns = s.weights if env.settings.columns else None
+    parcel = env.settings.packed(zeta_2, columns, first=env.settings.columns and columns is None)
+    return DeviceState(theta_2, m.round, m.interval, s.weights), [Send(UP, Embedding(parcel))]
+
+
+def train(env: Env, s: DeviceState, m: Train) -> Step:
+    if (m.round, m.interval) != (s.round, s.interval):
+        raise PeerError(f"steps of round {m.round}, interval {m.interval}; the model is of {s.round}, {s.interval}")
+    samples = draw_minibatch(env, m.round, m.interval, env.me, env.samples)
+    theta_0 = open_matrix(m.combined, 1, env.split.s0, "theta_0")[0]
+    zeta_1 = open_matrix(m.zeta_1, len(samples), env.split.d1, "zeta_1")
+    theta_2, gradient = device_steps(env, m.t, m.plan, theta_0, zeta_1, s.theta_2, samples)
+    s = replace(s, theta_2=theta_2, weights=measure_columns(env, gradient))
+    return s, [Send(UP, Trained(theta_2 if m.back else None))]
+
+
+def models(env: Env, s: DeviceState | None, m: HsgdModel) -> dict[str, Vector]:
+    return {"global": m.theta}
+
+
+def scorer(env: Env, m: HsgdModel) -> Callable[[Vector], Mapping[str, float]] | None:
+    score, zeta_1, (combined, _, device) = env.score_held_out, m.zeta_1, env.split.blocks
+    if score is None or zeta_1 is None:
+        return None
+    return lambda theta: score(theta[combined], zeta_1, theta[device])

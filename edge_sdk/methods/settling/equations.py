@@ -1,0 +1,141 @@
+"""What a device computes when it settles, and how the fleet chooses: pure functions of arrays.
+
+p <- argmin over p of f_i(w + p) + penalty * ||p without its head||_1, by so many proximal steps     component
+u <- so many steps on f_i from the initial model, by the same optimiser: training alone              local_model
+log P(class) = (1 - weight) log P(class; w + p) + weight log P(class; u), over the device's own classes
+candidate = argmax of the validation samples that the whole fleet gets right                         choose
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra import prox
+from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, pooled
+from edge_sdk.algebra.optim import SGD, Adam
+from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.contract.method import Labelled, NodeEnv
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.settling.settings import Candidate, Settling
+from edge_sdk.methods.shared import parts
+from edge_sdk.methods.shared.local import Indices, InPlace, batches, gradient
+
+Counts = npt.NDArray[np.int64]
+
+PERSONAL, LOCAL = 41, 42  # purposes of randomness, apart from those of the methods
+
+
+# Training -------------------------------------------------------------------------------------------------------
+def component(env: NodeEnv, s: Settling, start: Vector, steps: Sequence[int]) -> Iterator[Vector]:
+    """start + p after each of so many steps, ascending: p from zero, sparse but for its head if settings say so."""
+    threshold = s.penalty * s.rate if s.personal == "sparse" else 0.0
+    shrink = shrunk_but_head(env.layout, start, threshold) if threshold else None
+    return walk(env, s, start, steps, PERSONAL, shrink)
+
+
+def local_model(env: NodeEnv, s: Settling, steps: Sequence[int]) -> Iterator[Vector]:
+    """The model trained alone from the initial one, after each of so many steps, ascending."""
+    return walk(env, s, env.theta0, steps, LOCAL, None)
+
+
+def walk(
+    env: NodeEnv, s: Settling, start: Vector, steps: Sequence[int], purpose: int, shrink: InPlace | None
+) -> Iterator[Vector]:
+    """start + v, each time a new array, after each of so many steps of the optimiser on f_i(start + v), from v = 0."""
+    v, drawn = np.zeros_like(start), endless(env, s, purpose)
+    optimiser = (Adam if s.optimiser == "adam" else SGD)(s.rate, decay=s.weight_decay)
+    slope, done = gradient(env, env.rounds, purpose), 0
+    for n in steps:
+        for _ in range(n - done if env.samples else 0):
+            optimiser.step(v, slope(start + v, next(drawn))[1])
+            if shrink is not None:
+                shrink(v)
+        done = n
+        yield start + v
+
+
+def endless(env: NodeEnv, s: Settling, purpose: int) -> Iterator[Indices]:
+    """Mini-batches, epoch after epoch; the same wherever and whenever they are drawn for this device and purpose."""
+    random = env.random(env.rounds, purpose)
+    return chain.from_iterable(batches(random, env.samples, s.batch, 1) for _ in count())
+
+
+def shrunk_but_head(layout: Layout, like: Vector, threshold: float) -> InPlace:
+    """v <- argmin_z 1/2 ||z - v||^2 + threshold * ||z without the head||_1, in place."""
+    spare, head = np.empty_like(like), parts.named(layout, parts.LAST)
+    spans = parts.spans(slot for slot in layout.slots if slot not in head)
+
+    def shrink(v: Vector) -> None:
+        for span in spans:
+            prox.shrink(v[span], threshold, spare[span])
+
+    return shrink
+
+
+# Judging --------------------------------------------------------------------------------------------------------
+def correct_counts(env: NodeEnv, s: Settling, start: Vector) -> tuple[Counts, int]:
+    """How many of its validation samples a device gets right with each candidate, and how many it has.
+
+    Models are judged while they are trained, one after the other: no more than one is held at a time.
+    """
+    labels = validation(env).labels
+    if not len(labels):
+        return np.zeros(len(s.candidates), np.int64), 0
+    of = scored(env, s)
+    personal = dict(zip(s.steps, map(of, component(env, s, start, s.steps)), strict=True))
+    local = dict(zip(s.local_steps, map(of, local_model(env, s, s.local_steps)), strict=True))
+
+    def right(c: Candidate) -> int:
+        if c.weight == 0:
+            found = personal[c.steps]
+        else:
+            found = pooled(personal.get(c.steps, local[c.local_steps]), local[c.local_steps], c.weight)
+        return int((found.argmax(1) == labels).sum())
+
+    return np.array([right(c) for c in s.candidates], np.int64), len(labels)
+
+
+def scored(env: NodeEnv, s: Settling) -> Callable[[Vector], Floats]:
+    """theta -> log-probabilities of the validation samples."""
+    judged, classes = validation(env), ensemble(env, s, 0.0).classes
+    return lambda theta: log_probabilities(judged.logits(theta), classes)
+
+
+def validation(env: NodeEnv) -> Labelled:
+    """The samples that choices are made on.
+
+    Raises:
+        UsageError: this device has not been given any, not even an empty set.
+    """
+    if env.validation is None:
+        raise UsageError(f"device {env.me}: settling chooses on validation samples, and none were split off here")
+    return env.validation
+
+
+def ensemble(env: NodeEnv, s: Settling, weight: float) -> Ensemble:
+    """How this device predicts with a local model of that weight."""
+    return Ensemble(weight, env.own_classes if s.mask else ())
+
+
+# The fleet's choice ---------------------------------------------------------------------------------------------
+def choose(s: Settling, correct: Counts) -> tuple[int, int]:
+    """Indices of the candidate that is best for the fleet, and of the best local model.
+
+    The local model's steps are chosen first, as for devices that train alone; then steps and weight beside that local
+    model, for the whole fleet: a single device has too few validation samples to choose by. Of equal candidates the
+    personalised model on its own goes first, then mixtures, each with fewer steps before more; training alone is last.
+    """
+    every = list(enumerate(s.candidates))
+    alone = best([i for i, c in every if c.weight == 1], correct)
+    steps = s.candidates[alone].local_steps
+    allowed = [i for i, c in every if c.weight == 0 or (c.local_steps == steps and c.weight < 1)]
+    return best([*allowed, *([alone] if 1 in s.local_weights or not allowed else [])], correct), alone
+
+
+def best(some: Sequence[int], correct: Counts) -> int:
+    """The first of the indices with the largest count."""
+    return max(some, key=lambda i: int(correct[i]))

@@ -1,0 +1,301 @@
+"""The settling phase around any method with a global model: roles. What they compute is in equations.py.
+
+After the last round of the method inside (it asks nothing more) every device is shown the final model, settles with
+every candidate of the settings, and answers with counts: how many of its validation samples each candidate gets right.
+Hospitals add these up, the aggregator chooses one candidate for the whole fleet, and the choice goes down beside the
+model in the last evaluation, or in the last words, which also reach devices that were away and devices that joined
+when the run was over. A device then settles once more with that candidate and keeps the result.
+
+It computes that twice so that it need not remember it: all of it is a function of the model that is shown, of the
+device's own samples and of the run's seed. So nothing is lost with a process, and a newcomer is no special case.
+
+Leaves the device: the counts of correct validation samples of all candidates, their number, and 1 for itself, summed by
+its hospital. Where a hospital has a single device, that sum is the device's own.
+Never: the personal component, the local model, which samples it gets right.
+When few answer: the choice is theirs. Nobody, or nobody with validation samples: all candidates are equal, so it is the
+first that `choose` looks at, and `Choice.samples` is 0, which the aggregator's log warns of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
+from functools import cache
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from edge_sdk.algebra.ensemble import Ensemble
+from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.methods.settling import equations
+from edge_sdk.methods.settling.settings import Candidate, Settling
+from edge_sdk.methods.shared.gather import LARGEST, Integers, expected
+
+
+# Messages -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Settle:
+    """Down: settle on this model with every candidate, and say how often each is right. `shown`: as the method does."""
+
+    shown: Any
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Up: sums over devices.
+
+    Attributes:
+        correct: validation samples that each candidate gets right.
+        samples: validation samples.
+        devices: how many devices these are.
+    """
+
+    correct: Integers
+    samples: int = 0
+    devices: int = 0
+
+    def check(self, layout: Layout) -> None:
+        if not (0 <= self.samples <= LARGEST and self.devices >= 0):
+            raise ValueError(f"{self.samples} samples of {self.devices} devices: both are 0 or more")
+        if not ((self.correct >= 0) & (self.correct <= self.samples)).all():
+            raise ValueError(f"a count of correct answers is not between 0 and {self.samples}, the samples there are")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Down: the model, and how devices predict with it.
+
+    Attributes:
+        shown: the model, as the method shows it.
+        candidate: index of the fleet's choice; -1: it has not chosen yet.
+        alone: index of the best local model on its own.
+    """
+
+    shown: Any
+    candidate: int = -1
+    alone: int = -1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Aggregator, to its application: what the fleet has chosen.
+
+    Attributes:
+        steps, local_steps, weight: of the candidate.
+        correct: validation samples that it gets right, and `local_correct` the best local model on its own.
+        samples: validation samples that there are; devices: whose.
+    """
+
+    steps: int
+    local_steps: int
+    weight: float
+    correct: int
+    local_correct: int
+    samples: int
+    devices: int
+
+    def to_metrics(self) -> dict[str, Any]:
+        return {"kind": "settling", **asdict(self)}
+
+    def to_sentence(self) -> str:
+        if not self.samples:
+            return f"settling: {self.devices} devices and no validation sample, so nothing was chosen; the first goes"
+        models = f"{self.steps} steps, local model of {self.local_steps} steps with weight {self.weight:g}"
+        right = f"{self.correct} of {self.samples} validation samples right, alone {self.local_correct}"
+        return f"settling: {self.devices} devices choose {models}: {right}"
+
+
+# State ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class SettlingState:
+    """A node's state around the method's own.
+
+    Attributes:
+        inner: the method's.
+        rounds: aggregator: closes of the method inside.
+        settling: counts are being gathered; device: it has been asked for its own.
+        counts: what has been gathered.
+        heard: from whom.
+        candidate, alone: aggregator: as in `Chosen`.
+    """
+
+    inner: Any
+    rounds: int = 0
+    settling: bool = False
+    counts: Counts = field(default_factory=lambda: Counts(np.zeros(0, np.int64)))
+    heard: tuple[str, ...] = ()
+    candidate: int = -1
+    alone: int = -1
+
+
+@cache
+def state_around(inner: Any) -> type[SettlingState]:
+    """`SettlingState` with the type of what is inside written down, for those who save it; the same class each time."""
+    return make_dataclass("SettlingState", [("inner", inner)], bases=(SettlingState,), frozen=True)
+
+
+def nothing(s: Settling) -> Counts:
+    """The sum over no devices."""
+    return Counts(np.zeros(len(s.candidates), np.int64))
+
+
+def noted(env: NodeEnv, s: SettlingState, sender: str, message: Any) -> SettlingState:
+    """The state after a child's counts.
+
+    Raises:
+        PeerError: it sent something else, counts of other candidates, or of more devices than it has.
+    """
+    m, most = expected(sender, message, Counts), env.sizes.get(sender, 1)
+    if m.correct.shape != s.counts.correct.shape:
+        raise PeerError(f"{sender} counts {m.correct.size} candidates, there are {s.counts.correct.size}")
+    if m.devices > most:
+        raise PeerError(f"{sender} counts {m.devices} devices, it has {most}")
+    old = s.counts
+    total = Counts(old.correct + m.correct, old.samples + m.samples, old.devices + m.devices)
+    return replace(s, counts=total, heard=tuple(sorted({*s.heard, sender})))
+
+
+# Around a method ------------------------------------------------------------------------------------------------
+def settled(method: Method, settings: Settling) -> Method:
+    """The same method with the settling phase after its last round.
+
+    Raises:
+        UsageError: its devices share no model of one layout that they could settle from.
+    """
+    if method.kernels != "plain":
+        raise UsageError(f"method {method.name!r}: settling starts at a global model that every device has whole")
+    kind = get_type_hints(method.show)["return"]
+
+    def show(env: NodeEnv, s: SettlingState) -> Chosen:
+        return Chosen(method.show(env, s.inner), s.candidate, s.alone)
+
+    def models(env: NodeEnv, s: SettlingState | None, m: Chosen) -> Mapping[str, Vector]:
+        found = method.models(env, s and s.inner, expected(UP, m.shown, kind))
+        return found if s is None or m.candidate < 0 else chosen_models(env, settings, found, m)
+
+    def predicts(env: NodeEnv, m: Chosen) -> Ensemble | None:
+        return None if m.candidate < 0 else equations.ensemble(env, settings, candidate(settings, m.candidate).weight)
+
+    return replace(
+        method,
+        device=device(method, settings),
+        hospital=hospital(method, settings),
+        aggregator=aggregator(method, settings),
+        messages=(*method.messages, Settle, Counts, Chosen),
+        show=show,
+        models=models,
+        rounds_over=lambda s: s.rounds if method.rounds_over is None else method.rounds_over(s.inner),
+        predicts=predicts,
+    )
+
+
+def candidate(s: Settling, index: int) -> Candidate:
+    """Raises PeerError if there is no such candidate."""
+    if not 0 <= index < len(s.candidates):
+        raise PeerError(f"candidate {index} is chosen, there are {len(s.candidates)}")
+    return s.candidates[index]
+
+
+def chosen_models(env: NodeEnv, s: Settling, found: Mapping[str, Vector], m: Chosen) -> Mapping[str, Vector]:
+    """The global model, the personalised one and the local one, with as many steps as the fleet has chosen."""
+    c, alone = candidate(s, m.candidate), candidate(s, m.alone)
+    (personal,) = equations.component(env, s, start_of(s, found), (c.steps,))
+    (local,) = equations.local_model(env, s, (alone.local_steps,))
+    return {"global": found["global"], "personal": personal, "local": local}
+
+
+def start_of(s: Settling, found: Mapping[str, Vector]) -> Vector:
+    """The model that a device settles from.
+
+    Raises:
+        UsageError: the method has no such model.
+    """
+    if s.start not in found:
+        raise UsageError(f"start = {s.start!r}: devices of this method have the models {', '.join(found)}")
+    return found[s.start]
+
+
+# Roles ----------------------------------------------------------------------------------------------------------
+def around(inner: Role, receive: Any, close: Any) -> Role:
+    kind = state_around(inner.state)
+
+    def start(env: NodeEnv) -> Step:
+        state, sends = inner.start(env)
+        return kind(state), sends
+
+    return Role(start, receive, close, kind)
+
+
+def inside(inner: Role, env: NodeEnv, s: SettlingState, sender: str, message: Any) -> Step:
+    """A message for the method itself."""
+    state, sends = inner.receive(env, s.inner, sender, message)
+    return replace(s, inner=state), sends
+
+
+def device(method: Method, settings: Settling) -> Role:
+    kind = get_type_hints(method.show)["return"]
+
+    def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
+        if not isinstance(m, Settle):
+            return inside(method.device, env, s, sender, m)
+        found = method.models(env, s.inner, expected(UP, m.shown, kind))
+        correct, samples = equations.correct_counts(env, settings, start_of(settings, found))
+        return replace(s, settling=True), [Send(UP, Counts(correct, samples, 1))]
+
+    def close(env: NodeEnv, s: SettlingState) -> Step:
+        if s.settling:
+            return s, []  # the last round is over: a clock of its own moves the model no more that was counted
+        state, sends = method.device.close(env, s.inner)
+        return replace(s, inner=state), sends
+
+    return around(method.device, receive, close)
+
+
+def hospital(method: Method, settings: Settling) -> Role:
+    inner = method.hospital
+
+    def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
+        if sender == UP and isinstance(m, Settle):
+            asked = replace(s, settling=True, counts=nothing(settings), heard=())
+            return asked, [Send(DOWN, m, all=True)]
+        if sender not in (UP, ME) and s.settling:
+            return noted(env, s, sender, m), []
+        return inside(inner, env, replace(s, settling=s.settling and sender != UP), sender, m)
+
+    def close(env: NodeEnv, s: SettlingState) -> Step:
+        if s.settling:
+            return replace(s, settling=False), [Send(UP, s.counts)]
+        state, sends = inner.close(env, s.inner)
+        return replace(s, inner=state), sends
+
+    return around(inner, receive, close)
+
+
+def aggregator(method: Method, settings: Settling) -> Role:
+    inner = method.aggregator
+
+    def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
+        return (noted(env, s, sender, m), []) if s.settling and sender != ME else inside(inner, env, s, sender, m)
+
+    def close(env: NodeEnv, s: SettlingState) -> Step:
+        if s.settling:
+            return decided(settings, s)
+        state, sends = inner.close(env, s.inner)
+        s = replace(s, inner=state, rounds=s.rounds + 1)
+        if any(send.to not in (UP, OUT) for send in sends):
+            return s, sends
+        asked = replace(s, settling=True, counts=nothing(settings), heard=())
+        return asked, [*sends, Send(DOWN, Settle(method.show(env, state)), all=True)]
+
+    return around(inner, receive, close)
+
+
+def decided(settings: Settling, s: SettlingState) -> Step:
+    """The aggregator with the fleet's choice; there is nothing more to ask."""
+    index, alone = equations.choose(settings, s.counts.correct)
+    c, counts = settings.candidates[index], s.counts
+    right, alone_right = int(counts.correct[index]), int(counts.correct[alone])
+    told = Choice(c.steps, c.local_steps, c.weight, right, alone_right, counts.samples, counts.devices)
+    return replace(s, settling=False, candidate=index, alone=alone), [Send(OUT, told)]

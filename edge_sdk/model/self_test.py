@@ -1,0 +1,80 @@
+"""The self-test of a model: does this machine's onnxruntime compute what the compiler expected?
+
+A bundle has golden vectors: inputs, and the outputs, loss and gradient that the compiler's own reference gave for them.
+A runtime that is broken on some board is found here, before it trains on anybody's samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import numpy as np
+
+from edge_sdk.algebra.vectors import Layout
+from edge_sdk.model.bundle import Bundle, BundleError
+from edge_sdk.model.inputs import Array, Floats
+from edge_sdk.model.onnx_session import OnnxSession
+
+BLOCK = 16
+"""Channels in a block, in bundles of this format version."""
+
+
+class Runnable(Protocol):
+    """A model, as far as its self-test needs it."""
+
+    bundle: Bundle
+    theta0: Floats
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def layout(self) -> Layout: ...
+    def run(self, graph: str, feeds: Mapping[str, Array], buffers: Any) -> list[Any]: ...
+
+
+def check_answers(model: Runnable) -> None:
+    """Runs the golden vectors, and compares the answers.
+
+    Raises:
+        BundleError: one of them is off by more than the bundle allows.
+    """
+    arrays = model.bundle.golden()
+    feeds: dict[str, Array] = {k[3:]: v for k, v in arrays.items() if k.startswith("in.")}
+    feeds["theta"] = model.theta0
+    output = model.run("predict", feeds, None)[0]
+    loss, grad = model.run("loss_grad", feeds, None)[:2]
+    norms = [np.linalg.norm(grad[slot.span]) for slot in model.layout.slots]
+    at = arrays["out.grad_at"]
+    if at.size and not (at.min() >= 0 and at.max() < model.layout.size):
+        raise BundleError("golden vectors: grad_at points outside theta")
+    limit = model.bundle.manifest["golden"]["tolerance"]
+    compare(model.name, "predict", output, arrays["out.logits"], limit["logits"])
+    compare(model.name, "loss", np.reshape(loss, 1), arrays["out.loss"], limit["loss"])
+    compare(model.name, "gradient", grad[at], arrays["out.grad"], limit["grad"])
+    compare(model.name, "gradient norms", np.asarray(norms), arrays["out.grad_norms"], limit["grad"])
+
+
+def compare(name: str, what: str, got: Array, want: Array, limit: float) -> None:
+    """Raises BundleError where the relative distance of two arrays is above a limit."""
+    alike = got.shape == want.shape
+    error = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30)) if alike else np.inf
+    if not error <= limit:
+        raise BundleError(
+            f"{name}: the golden vectors fail on onnxruntime {version('onnxruntime')}: {what} is off by "
+            f"{error:.1e}, the limit is {limit:.0e}; do not train on this machine with this runtime"
+        )
+
+
+def check_layout(probe: OnnxSession) -> None:
+    """Runs the probe, which shows how this machine's onnxruntime lays out blocks of channels.
+
+    Raises:
+        BundleError: not in the layout for which blocked graphs are written.
+    """
+    x = np.arange(6 * BLOCK, dtype=np.float32).reshape(1, 2 * BLOCK, 1, 3)
+    want = x.reshape(2, BLOCK, 3).transpose(0, 2, 1)
+    got = probe.run({"x": x})[0]
+    if not np.array_equal(np.reshape(got, want.shape), want):
+        raise BundleError(f"the blocked layout of this machine is not that of {BLOCK} channels in a block")

@@ -1,0 +1,58 @@
+"""What both kinds of data come to: hospitals with their devices, and a way to write down each one's data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.replay.datasets.table import Floats
+
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
+"""Input of a bundle -> shape of one sample there."""
+Tables = Mapping[str, Mapping[str, Any]]
+"""Node -> the [data] table of its settings."""
+Wanted = Callable[[str], Shapes]
+"""Node -> shapes that its model wants."""
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Who takes part, and what they hold.
+
+    Attributes:
+        summary: one line about it, for people.
+        tree: hospital -> its devices.
+        classes: names of the labels.
+        shapes: of a sample, by the names of a bundle's inputs: "x", or "x.hospital" and "x.device" for a split model.
+        reshape: a sample may be given to the model in another shape of the same size.
+        generated: not measured on anybody.
+        tables: writes the data files into a directory, and returns the [data] tables that name them.
+        public: float32 (P, ...), inputs that all devices know; None: there are none.
+        notes: what a person should know of how these devices were chosen, a sentence each.
+    """
+
+    summary: str
+    tree: Mapping[str, tuple[str, ...]]
+    classes: tuple[str, ...]
+    shapes: Shapes
+    reshape: bool
+    generated: bool
+    tables: Callable[[Path, Wanted], Tables]
+    public: Floats | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of all devices, hospital by hospital."""
+        return tuple(device for devices in self.tree.values() for device in devices)
+
+
+def shapes_fit(found: Shapes, model: Shapes, reshape: bool) -> bool:
+    """Can samples of these shapes be given to a model?"""
+    if {*found} != {*model}:
+        return False
+    return all(found[k] == model[k] or (reshape and prod(found[k]) == prod(model[k])) for k in found)

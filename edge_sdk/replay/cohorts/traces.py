@@ -1,0 +1,115 @@
+"""A folder of traces as a cohort: one device for each trace, but for those whose windows are public or reserved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edge_sdk.contract.run import checked_name
+from edge_sdk.data.samples import check_shares
+from edge_sdk.data.traces import Trace, cut_windows, load_folder, split
+from edge_sdk.errors import UsageError
+from edge_sdk.replay.cohorts.cohort import Cohort, Tables
+from edge_sdk.replay.datasets.table import Floats
+from edge_sdk.replay.synth import MARK
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cutting:
+    """The way in which traces become samples, as the command line says it.
+
+    Attributes:
+        label, window, stride, gap, held_out, validation: as in `edge_sdk.data.samples.Cut`.
+        public: windows whose inputs, without labels, all devices know. They are of persons who are no devices. 0: none.
+        reserved: traces, the last ones by name, of persons who are no devices either: the aggregator's own. 0: none.
+    """
+
+    label: str = "activity"
+    window: int = 64
+    stride: int = 32
+    gap: float = 0.5
+    held_out: float = 0.2
+    validation: float = 0.2
+    public: int = 0
+    reserved: int = 0
+
+    def __post_init__(self) -> None:
+        check_shares(self.validation, self.held_out)
+        if self.public < 0:
+            raise UsageError(f"--public {self.public}: how many, or 0 for none")
+
+
+def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> Cohort:
+    """Forms a cohort with one device for each trace, but for those that are too short, public or reserved.
+
+    Raises:
+        UsageError: a trace cannot be read, or none is left for a device.
+    """
+    every, skipped = skip_short(drop_reserved(load_folder(folder, label=how.label), how.reserved), how)
+    traces, public = take_public(every, seed, how)
+    names = [checked_name(t.name, "device name (from the file's)") for t in traces]
+    tree = {f"hospital-{h + 1}": tuple(sorted(names)[h::hospitals]) for h in range(min(hospitals, len(names)))}
+    first = traces[0]
+    lent = [f"{t.name} lends its windows as public inputs, and is no device" for t in every if t.name not in names]
+    return Cohort(
+        summary=f"{len(traces)} devices in {len(tree)} hospitals, {len(first.classes)} classes, {first.rate_hz:.0f} Hz",
+        tree=tree,
+        classes=first.classes,
+        shapes={"x": (len(first.channels), how.window)},
+        reshape=False,
+        generated=(folder / MARK).is_file(),  # the generator leaves that file beside its traces
+        tables=lambda *_: trace_tables(folder, traces, how),
+        public=public,
+        notes=(*skipped, *lent),
+    )
+
+
+def skip_short(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, ...], list[str]]:
+    """Leaves out traces that are too short for a training and a test part; returns the others, and the reasons.
+
+    Raises:
+        UsageError: all are too short.
+    """
+    long, reasons = list[Trace](), list[str]()
+    for trace in traces:
+        try:
+            split(cut_windows(trace, window=how.window, stride=how.stride, gap=how.gap), held_out=how.held_out)
+            long.append(trace)
+        except UsageError as error:
+            reasons.append(f"warning: skipped {error}")
+    if not long:
+        raise UsageError(reasons[0].removeprefix("warning: skipped "))
+    return tuple(long), reasons
+
+
+def drop_reserved(traces: tuple[Trace, ...], reserved: int) -> tuple[Trace, ...]:
+    """Leaves out the last traces, which are the aggregator's own."""
+    if reserved >= len(traces):
+        raise UsageError(f"{reserved} of {len(traces)} traces are the aggregator's own, so no device is left")
+    return traces[: len(traces) - reserved]
+
+
+def take_public(traces: tuple[Trace, ...], seed: int, how: Cutting) -> tuple[tuple[Trace, ...], Floats | None]:
+    """Draws traces until their windows are enough public inputs; returns the other traces, and these inputs.
+
+    Raises:
+        UsageError: no trace would remain.
+    """
+    random, left, parts = np.random.default_rng([seed, 10]), list(traces), list[Floats]()
+    while sum(map(len, parts)) < how.public:
+        if len(left) < 2:
+            raise UsageError(f"--public {how.public}: the windows of {len(traces)} traces are not enough")
+        donor = left.pop(int(random.integers(len(left))))
+        parts.append(cut_windows(donor, window=how.window, stride=how.stride, gap=how.gap).x)
+    if not parts:
+        return traces, None
+    found = np.concatenate(parts)
+    return tuple(left), found[np.sort(random.permutation(len(found))[: how.public])]
+
+
+def trace_tables(folder: Path, traces: tuple[Trace, ...], how: Cutting) -> Tables:
+    """The [data] tables of the devices: each reads its own trace."""
+    cutting = {key: value for key, value in vars(how).items() if key not in ("public", "reserved")}
+    return {t.name: {"trace": (folder / f"{t.name}.csv").resolve(), **cutting} for t in traces}

@@ -1,0 +1,190 @@
+"""`auscult replay` and `auscult traces` on the command line. Light: what they run is imported when it is run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from edge_sdk.replay.plan import Replay
+
+TRACE_OPTIONS = ("held_out", "validation", "label", "window", "stride", "gap")
+DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
+
+
+# Replay ---------------------------------------------------------------------------------------------------------
+def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
+    """Adds `auscult replay`."""
+    words = "replay recorded traces, or a data set, through real devices, hospitals, a broker and the aggregator"
+    command = commands.add_parser("replay", help=words, description=words, parents=parents)
+    command.add_argument("data", help="folder of traces, one CSV file for each device, or a data set, NAME[:PATH]")
+    command.add_argument("--hospitals", type=int, default=3, help="how many (3)")
+    command.add_argument("--method", default="fedslr", help="(fedslr); a wrong name is answered with those there are")
+    command.add_argument("--rounds", type=int, default=30, help="(30)")
+    command.add_argument("--seed", type=int, default=0, help="of all that is drawn (0)")
+    command.add_argument("--broker", default="embedded", help="embedded (default), or mqtt://host[:port]")
+    command.add_argument("--insecure", action="store_true", help="plain text may leave this machine, to that broker")
+    command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
+    command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
+    model = (
+        "compiled model, or a name of the zoo (models/) that is compiled for these data; default: the one that fits; "
+    )
+    model += "may be repeated where devices may have different ones"
+    command.add_argument("--bundle", type=Path, action="append", default=[], help=model)
+    private = "TOML, what `auscult pretrain` has written: a pretrained model that the aggregator keeps to itself"
+    command.add_argument("--private", type=Path, metavar="FILE", help=private)
+    command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
+    command.add_argument("--no-local-only", action="store_true", help="do not train the local-only baseline")
+    command.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    add_data_options(command)
+    command.set_defaults(do=do_replay)
+
+
+def add_data_options(command: argparse.ArgumentParser) -> None:
+    """Adds the options of the data. Those not given are left to `traces.Cutting` or `datasets.Dealing` in cohorts/."""
+    command.add_argument("--held-out", type=float, help="share kept for judging, once, at the end (0.2)")
+    chosen = "share on which choices are made and rounds are judged; 0: rounds are judged on what is held out (0.2)"
+    command.add_argument("--validation", type=float, help=chosen)
+    known = "inputs that all devices know, of nobody's own (1000, or 256 windows of traces, for methods that need some)"
+    command.add_argument("--public", type=int, help=known)
+    traces = command.add_argument_group("a folder of traces")
+    traces.add_argument("--label", help="name of the label column (activity)")
+    traces.add_argument("--window", type=int, help="samples (64)")
+    traces.add_argument("--stride", type=int, help="samples (32)")
+    traces.add_argument("--gap", type=float, help="seconds without a sample that end a recording (0.5)")
+    names = "breast-cancer, tabular, esr:PATH, mnist:PATH, cifar10:PATH"
+    dealt = command.add_argument_group(f"a data set: {names}")
+    dealt.add_argument("--devices", type=int, help="of each hospital (4)")
+    dealt.add_argument("--deal", help="iid, classes=K, dirichlet=A, mixes=A or mixed, the data set's own (mixed)")
+    dealt.add_argument("--samples", type=int, help="most that a device trains on; 0: its whole share (0)")
+    dealt.add_argument("--judge", help="own or global: test samples of a device's own labels, or all (own)")
+    dealt.add_argument("--tests", type=int, help="most test samples that a device is judged on; 0: all (0)")
+
+
+def do_replay(options: argparse.Namespace) -> None:
+    """Runs a replay, writes its files and prints its tables."""
+    from edge_sdk.replay.job import replay
+
+    job = read_job(options)
+    show = sys.stderr if options.json else sys.stdout
+    result = replay(job, RoundPrinter(show), lambda text: print(text, file=show, flush=True) if text else None)
+    write_result(job, result)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        print_result(job, result)
+
+
+def read_job(options: argparse.Namespace) -> Replay:
+    """The replay that a command line asks for."""
+    from edge_sdk.nodes.private_table import Private
+    from edge_sdk.nodes.settings import assigned, read_toml
+    from edge_sdk.replay.plan import Replay
+
+    return Replay(
+        data=options.data,
+        out=options.out or Path("runs") / f"{options.method}-{time.strftime('%Y%m%d-%H%M%S')}",
+        hospitals=options.hospitals,
+        method=options.method,
+        rounds=options.rounds,
+        seed=options.seed,
+        broker=options.broker,
+        insecure=options.insecure,
+        options={key: found for key in DATA_OPTIONS if (found := getattr(options, key)) is not None},
+        evaluate_every=options.evaluate_every,
+        local_only=not options.no_local_only,
+        bundle=tuple(options.bundle),
+        settings=assigned(options.set),
+        private=None if options.private is None else read_toml(options.private, Private),
+    )
+
+
+class RoundPrinter:
+    """Prints a line for each line of the aggregator's metrics that has scores."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file, self.began, self.has_header = file, time.time(), False
+
+    def __call__(self, line: Mapping[str, Any]) -> None:
+        from edge_sdk.replay import report
+
+        if "sums" not in line:
+            return
+        if not self.has_header:
+            print(report.HEADER, file=self.file)
+            self.has_header = True
+        print(report.round_line(line, self.began), file=self.file, flush=True)
+
+
+def write_result(job: Replay, result: Mapping[str, Any]) -> None:
+    """Writes result.json and report.html into DIR."""
+    from edge_sdk.nodes.ledgers import write_json
+    from edge_sdk.replay import report_html
+
+    write_json(job.out / "result.json", result)
+    (job.out / "report.html").write_text(report_html.page(result), encoding="utf-8")
+
+
+def print_result(job: Replay, result: Mapping[str, Any]) -> None:
+    """Prints the tables."""
+    from edge_sdk.replay import report
+
+    print(f"\n{report.device_table(result)}\n\n{report.summary(result)}")
+    if result["data"]["generated"]:
+        print("data     generated, not recorded: the figures tell that the system works, no more")
+    print(f"report   {job.out / 'report.html'}")
+
+
+# Traces ---------------------------------------------------------------------------------------------------------
+def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
+    """Adds `auscult traces synth` and `auscult traces watch`."""
+    kinds = commands.add_parser("traces", help="make traces").add_subparsers(metavar="what", required=True)
+    words = "generate plausible wrist-accelerometer traces, one CSV for each person"
+    synth = kinds.add_parser("synth", help=words, description=words, parents=parents)
+    synth.add_argument("directory", type=Path)
+    synth.add_argument("--devices", type=int, default=12)
+    synth.add_argument("--seed", type=int, default=7)
+    synth.add_argument("--minutes", type=float, default=13.0, help="for each person, in the mean")
+    synth.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
+    synth.set_defaults(do=do_synth)
+    words = "write the smartwatch recordings of physiotherapy exercises in package seglearn, one CSV for each wrist"
+    watch = kinds.add_parser("watch", help=words, description=words, parents=parents)
+    watch.add_argument("directory", type=Path)
+    watch.add_argument("--source", type=Path, metavar="FILE", help="watch_dataset.npy, if the package is not installed")
+    watch.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
+    watch.set_defaults(do=do_watch)
+
+
+def do_synth(options: argparse.Namespace) -> None:
+    """Generates traces, and prints one line for each."""
+    from edge_sdk.replay.synth import write_traces
+
+    made = write_traces(
+        options.directory,
+        devices=options.devices,
+        seed=options.seed,
+        minutes=options.minutes,
+        overwrite=options.overwrite,
+    )
+    print_traces(made)
+    print(f"{len(made)} generated traces in {options.directory}")
+
+
+def do_watch(options: argparse.Namespace) -> None:
+    """Writes the smartwatch recordings, and prints one line for each wrist."""
+    from edge_sdk.replay.smartwatch import write_watch_traces
+
+    made = write_watch_traces(options.directory, options.source, overwrite=options.overwrite)
+    print_traces(made)
+    print(f"{len(made)} recorded traces in {options.directory}")
+
+
+def print_traces(made: Sequence[Any]) -> None:
+    """One line for each trace."""
+    for one in made:
+        print(f"{one.device}  {one.seconds / 60:5.1f} min  {one.samples:>6} samples  {len(one.activities)} activities")

@@ -1,0 +1,115 @@
+"""The files that each node of a replay is started with, and the start: bundles, data, settings, one process each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.contract.run import Run
+from edge_sdk.data.public_inputs import store_public
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.assembly import family_of
+from edge_sdk.nodes.kernels.split import input_shapes
+from edge_sdk.nodes.private_table import private_table
+from edge_sdk.replay.cohorts.cohort import Cohort, Tables
+from edge_sdk.replay.plan import Replay, is_split
+from edge_sdk.replay.processes import NodeProcesses
+from edge_sdk.replay.toml_files import write_toml
+
+DEVICES_APART = 24
+"""Up to so many devices have a process each; more of them share so many processes."""
+
+
+@dataclass(frozen=True)
+class NodeFiles:
+    """What the nodes are given, by their names.
+
+    Attributes:
+        bundles: node -> its bundle: devices in turns, hospitals the first.
+        companions: hospital -> those of its devices whose bundle is another than the first; empty where the method has
+            no companions.
+        tables: node -> its [data] table.
+        public: file of the public inputs; None: there are none.
+    """
+
+    bundles: Mapping[str, Path]
+    companions: Mapping[str, Sequence[str]]
+    tables: Tables
+    public: Path | None
+
+
+def copy_bundles(bundles: tuple[Path, ...], out: Path) -> tuple[Path, ...]:
+    """Copies the bundles beside the results: these stay explainable, and nobody changes the files under a run."""
+    names = ["model.bundle"] if len(bundles) == 1 else [f"model-{i + 1}.bundle" for i in range(len(bundles))]
+    copies = tuple(out / name for name in names)
+    for bundle, copy in zip(bundles, copies, strict=True):
+        if bundle != copy.resolve():
+            shutil.copyfile(bundle, copy)
+    return tuple(copy.resolve() for copy in copies)
+
+
+def prepare_files(job: Replay, run: Run, cohort: Cohort, bundles: tuple[Path, ...]) -> NodeFiles:
+    """Deals out the bundles, and writes the files of samples, patients and public inputs."""
+    own = {h: bundles[0] for h in cohort.tree} | {d: bundles[i % len(bundles)] for i, d in enumerate(cohort.devices)}
+    read = {path: read_bundle(path) for path in bundles}
+    found, first = {path: input_shapes(bundle) for path, bundle in read.items()}, read[bundles[0]].sha256
+    others = {h: [d for d in some if read[own[d]].sha256 != first] for h, some in cohort.tree.items()}
+    tables, public = cohort.tables(job.out / "data", lambda node: found[own[node]]), None
+    if cohort.public is not None:
+        public = store_public(job.out / "data" / "public.npz", cohort.public).resolve()
+    return NodeFiles(own, others if family_of(run).companions else {}, tables, public)
+
+
+def start_nodes(job: Replay, run: Run, cohort: Cohort, files: NodeFiles, url: str, nodes: NodeProcesses) -> None:
+    """Writes everybody's settings file into DIR/config, then starts the processes, from the top down."""
+    config, common = job.out / "config", {"broker": url, "wire": {"insecure": job.insecure}}
+    top = write_toml(config / "aggregator.toml", aggregator_table(job, run, cohort, files) | common)
+    nodes.start("aggregator", ["aggregator", "--once", top])
+    for name in cohort.tree:
+        file = write_toml(config / f"{name}.toml", hospital_table(name, cohort, files) | common)
+        nodes.start(name, ["hospital", "--once", file])
+    written = [
+        write_toml(config / f"{name}.toml", device_table(job, name, hospital, files) | common)
+        for hospital, devices in cohort.tree.items()
+        for name in devices
+    ]
+    start_devices(nodes, written)
+
+
+def start_devices(nodes: NodeProcesses, files: Sequence[Path]) -> None:
+    """Starts the devices of these settings files, in one process each or several in one."""
+    if len(files) <= DEVICES_APART:
+        for file in files:
+            nodes.start(f"device-{file.stem}", ["device", "--once", file])
+        return
+    for i in range(DEVICES_APART):
+        nodes.start(f"devices-{i + 1}", ["device", "--once", *files[i::DEVICES_APART]])
+
+
+def aggregator_table(job: Replay, run: Run, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:
+    """The aggregator's settings, but for how to reach the broker."""
+    table: dict[str, Any] = {"name": "cloud", "bundle": files.bundles[next(iter(cohort.tree))], "public": files.public}
+    table |= {"directory": "../aggregator", "hospitals": {h: len(devices) for h, devices in cohort.tree.items()}}
+    table |= {"run": {key: value for key, value in asdict(run).items() if key not in ("bundle", "public")}}
+    if files.companions:
+        table["companions"] = {h: len(some) for h, some in files.companions.items()}
+    if job.private is not None:
+        table["private"] = private_table(job.private)
+    return table
+
+
+def hospital_table(name: str, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:
+    """A hospital's settings, but for how to reach the broker."""
+    table = {"name": name, "aggregator": "cloud", "bundle": files.bundles[name], "directory": f"../{name}"}
+    table |= {"devices": cohort.tree[name], "data": files.tables.get(name), "companions": files.companions.get(name)}
+    return table
+
+
+def device_table(job: Replay, name: str, hospital: str, files: NodeFiles) -> dict[str, Any]:
+    """A device's settings, but for how to reach the broker."""
+    table = {"name": name, "hospital": hospital, "bundle": files.bundles[name], "directory": f"../devices/{name}"}
+    table |= {"public": files.public, "data": files.tables[name], "local_only": job.local_only and not is_split(job)}
+    return table

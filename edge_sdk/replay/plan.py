@@ -1,0 +1,110 @@
+"""What to replay, and what is known of it before anything starts: the run, the data's options, the method's kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.contract.run import Run
+from edge_sdk.errors import UsageError
+from edge_sdk.nodes.assembly import family_of, method_of, settings_of
+from edge_sdk.nodes.kernels.outputs import check_count
+from edge_sdk.nodes.private_table import Private, takes_private
+from edge_sdk.replay import datasets
+from edge_sdk.replay.cohorts.cohort import Cohort
+from edge_sdk.wire.options import Wire
+
+PUBLIC, PUBLIC_WINDOWS = 1000, 256
+"""Number of public inputs for a method that needs some and was told none. Of a data set: as many as FedAL's paper has,
+but at most a fifth of the samples. Of traces: so many windows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What to replay, as the command line says it.
+
+    Attributes:
+        data: a folder of traces, or NAME[:PATH] of a data set.
+        out: directory for everything that is written; new or empty.
+        hospitals: how many; no more than there are devices.
+        method: a key of METHODS.
+        broker: "embedded", or the URL of one.
+        insecure: plain text may leave this machine, to that broker.
+        options: of the data: fields of `cohorts.traces.Cutting`, or of `cohorts.datasets.Dealing`.
+        evaluate_every: rounds between evaluations on all devices; 0: only at the end.
+        local_only: devices also train alone, after the run.
+        bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
+        settings: of the method, where they differ from its defaults.
+        private: what the aggregator keeps to itself; its samples go to no device.
+    """
+
+    data: str | Path
+    out: Path
+    hospitals: int = 3
+    method: str = "fedslr"
+    rounds: int = 30
+    seed: int = 0
+    broker: str = "embedded"
+    insecure: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    evaluate_every: int = 0
+    local_only: bool = True
+    bundle: tuple[Path, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    private: Private | None = None
+
+    def __post_init__(self) -> None:
+        if self.hospitals < 1:
+            raise UsageError(f"--hospitals {self.hospitals}: at least 1")
+        if self.out.exists() and any(self.out.iterdir()):
+            raise UsageError(f"--out {self.out}: is not empty; name another directory, or remove it")
+
+
+def plan_run(job: Replay, cohort: Cohort) -> Run:
+    """Makes the run that the aggregator will be given, and checks all that can be checked without a process.
+
+    Raises:
+        UsageError: the broker's address, a setting of the method or --private cannot be used, or there are too few
+            public inputs for the method.
+    """
+    if job.broker != "embedded":
+        Wire(insecure=job.insecure).check(job.broker)
+    run = Run(
+        id=f"replay-{job.method.replace('+', '-')}-{job.seed}",
+        method=job.method,
+        settings=job.settings,
+        rounds=job.rounds,
+        seed=job.seed,
+        classes=cohort.classes,
+        evaluate_every=job.evaluate_every,
+    )
+    settings = settings_of(run)
+    if family_of(run).public:
+        check_count(run, settings, 0 if cohort.public is None else len(cohort.public))
+    if job.private is not None and not takes_private(method_of(run).env):
+        raise UsageError(f"--private: the aggregator of {job.method} has no use for a pretrained model")
+    return run
+
+
+def is_split(job: Replay) -> bool:
+    """Does the method train a split model? No device can do that alone, so there is no local-only baseline then."""
+    return family_of(Run(id="replay", method=job.method)).divided
+
+
+def data_options(job: Replay) -> Mapping[str, Any]:
+    """The options of the data, with public inputs where the method needs some, and without the aggregator's samples."""
+    options = add_public(job)
+    if job.private is None or not job.private.reserved:
+        return options
+    return {**options, "reserved": job.private.reserved}
+
+
+def add_public(job: Replay) -> Mapping[str, Any]:
+    """The options of the data; a method that compares outputs gets public inputs without being asked for them."""
+    if not family_of(Run(id="replay", method=job.method)).public or "public" in job.options:
+        return job.options
+    if Path(job.data).is_dir():
+        return {**job.options, "public": PUBLIC_WINDOWS}
+    return {**job.options, "public": min(PUBLIC, len(datasets.load(str(job.data))) // 5)}

@@ -1,0 +1,36 @@
+"""Settings files of a replay, written as TOML. On a workstation only: a device reads TOML and never writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.errors import UsageError
+
+
+def write_toml(path: Path, table: Mapping[str, Any]) -> Path:
+    """Writes a settings file that `nodes.settings.read_toml` reads, and makes its folder where it is missing.
+
+    Args:
+        table: values as TOML knows them, and paths, which are written as text. A key whose value is None is left out.
+
+    Raises:
+        UsageError: tomli-w is not installed.
+    """
+    try:
+        import tomli_w
+    except ModuleNotFoundError as error:
+        raise UsageError("writing settings files needs tomli-w: pip install 'auscult[replay]'") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(tomli_w.dumps(as_toml(table)), encoding="utf-8")
+    return path
+
+
+def as_toml(value: Any) -> Any:
+    """Replaces what TOML has no form for: paths become text, keys without a value are left out."""
+    if isinstance(value, Mapping):
+        return {key: as_toml(v) for key, v in value.items() if v is not None}
+    if isinstance(value, (list, tuple)):
+        return [as_toml(v) for v in value]
+    return str(value) if isinstance(value, Path) else value

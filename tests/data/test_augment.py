@@ -1,0 +1,88 @@
+"""Augmentation against its definition, and what it leaves alone."""
+
+import numpy as np
+import pytest
+
+from edge_sdk.data.augment import Augment, augment, rotations, shifted
+from edge_sdk.errors import UsageError
+
+X = np.random.default_rng(0).normal(size=(40, 6, 32)).astype(np.float32)
+MANY = np.random.default_rng(1).normal(size=(4000, 3, 8)).astype(np.float32)
+
+
+def generator():
+    return np.random.default_rng(7)
+
+
+def test_nothing_is_the_identity_to_the_bit():
+    assert augment(X, Augment(), generator()) is X
+
+
+@pytest.mark.parametrize("how", [dict(rotation=0.5), dict(scale=0.2), dict(noise=0.1), dict(shift=0.3)])
+def test_each_change_is_drawn_and_leaves_its_input(how):
+    before = X.copy()
+    found = augment(X, Augment(**how), generator())
+    assert found.dtype == np.float32 and found.shape == X.shape and (found != X).any()
+    assert found.tobytes() == augment(X, Augment(**how), generator()).tobytes()
+    assert found.tobytes() != augment(X, Augment(**how), np.random.default_rng(8)).tobytes()
+    assert X.tobytes() == before.tobytes()
+
+
+def test_a_rotation_keeps_norms_and_angles_of_both_sensors():
+    found = augment(X, Augment(rotation=0.5), generator())
+    for sensor in (slice(0, 3), slice(3, 6)):
+        a, b = X[:, sensor], found[:, sensor]
+        np.testing.assert_allclose(np.einsum("nct,ncu->ntu", b, b), np.einsum("nct,ncu->ntu", a, a), atol=1e-4)
+
+
+def test_both_sensors_of_a_window_are_turned_alike():
+    twice = np.concatenate([X[:, :3], X[:, :3]], axis=1)
+    found = augment(twice, Augment(rotation=0.5), generator())
+    np.testing.assert_array_equal(found[:, :3], found[:, 3:])
+
+
+def test_rotations_are_proper_and_by_the_angle_that_was_drawn():
+    turns = rotations(4000, 0.25, generator())
+    np.testing.assert_allclose(turns @ turns.transpose(0, 2, 1), np.broadcast_to(np.eye(3), turns.shape), atol=1e-12)
+    np.testing.assert_allclose(np.linalg.det(turns), 1, atol=1e-12)
+    angle = np.arccos(np.clip((np.trace(turns, axis1=1, axis2=2) - 1) / 2, -1, 1))
+    assert abs(np.sqrt((angle**2).mean()) - 0.25) < 0.01
+    axis = np.stack([turns[:, 2, 1] - turns[:, 1, 2], turns[:, 0, 2] - turns[:, 2, 0], turns[:, 1, 0] - turns[:, 0, 1]])
+    axis /= np.linalg.norm(axis, axis=0)
+    assert np.abs(axis.mean(1)).max() < 0.05 and np.abs((axis**2).mean(1) - 1 / 3).max() < 0.02
+
+
+def test_scale_is_one_factor_for_each_window():
+    factor = augment(MANY, Augment(scale=0.15), generator()) / MANY
+    np.testing.assert_allclose(factor, np.broadcast_to(factor[:, :1, :1], factor.shape), rtol=1e-5)
+    assert abs(factor[:, 0, 0].mean() - 1) < 0.01 and abs(factor[:, 0, 0].std() - 0.15) < 0.01
+
+
+def test_noise_has_its_deviation_and_no_memory():
+    added = (augment(MANY, Augment(noise=0.1), generator()) - MANY).astype(np.float64)
+    assert abs(added.mean()) < 1e-3 and abs(added.std() - 0.1) < 1e-3
+    assert abs((added[:, :, 1:] * added[:, :, :-1]).mean()) < 1e-4
+
+
+def test_a_shift_moves_whole_windows_and_repeats_their_ends():
+    x = np.arange(6, dtype=np.float32).reshape(1, 1, 6)
+    assert shifted(x, np.array([2]))[0, 0].tolist() == [0, 0, 0, 1, 2, 3]
+    assert shifted(x, np.array([-1]))[0, 0].tolist() == [1, 2, 3, 4, 5, 5]
+    ramp = np.tile(np.arange(32, dtype=np.float32), (500, 1, 1))
+    by = 16 - augment(ramp, Augment(shift=0.25), generator())[:, 0, 16]
+    assert set(by) == set(range(-8, 9))
+
+
+@pytest.mark.parametrize("wrong", [dict(rotation=-1.0), dict(noise=float("nan")), dict(shift=1.0)])
+def test_settings_say_what_is_wrong(wrong):
+    with pytest.raises(UsageError, match=f"{next(iter(wrong))} = "):
+        Augment(**wrong)
+
+
+def test_shapes_that_cannot_be_augmented_are_refused():
+    with pytest.raises(UsageError, match="in threes"):
+        Augment(rotation=0.1).check((4, 64))
+    with pytest.raises(UsageError, match="channels x samples"):
+        Augment(noise=0.1).check((3, 8, 8))
+    Augment().check((3, 8, 8))
+    Augment(noise=0.1).check((4, 64))

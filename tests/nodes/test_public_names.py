@@ -1,0 +1,48 @@
+"""The names that an application imports, and what a device's process loads for them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+import aggregator
+import edge_sdk
+
+NAMES = {
+    *("AuscultError", "Adam", "Device", "Hospital", "METHODS", "Model", "Patients", "PeerError", "Run", "SGD"),
+    *("Samples", "SplitModel", "UsageError", "Wire"),
+}
+
+
+def test_all_names_are_there() -> None:
+    assert {*edge_sdk.__all__} == {*edge_sdk.HOMES} == NAMES
+    for name in NAMES:
+        assert getattr(edge_sdk, name).__class__.__name__ != "module"
+    with pytest.raises(AttributeError, match="edge_sdk has no Devise; it has METHODS"):
+        _ = edge_sdk.Devise
+
+
+def test_the_aggregator_is_there_where_torch_is() -> None:
+    pytest.importorskip("torch")
+    assert aggregator.Aggregator.__name__ == "Aggregator"
+    with pytest.raises(AttributeError, match="aggregator has no Agregator"):
+        _ = aggregator.Agregator
+
+
+def loaded(code: str) -> set[str]:
+    """The modules in memory after `code`, run by a process of its own."""
+    code = f"{code}; import sys; print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {*ast.literal_eval(done.stdout)}
+
+
+def test_nothing_is_loaded_before_it_is_used() -> None:
+    assert not {m for m in loaded("import edge_sdk, aggregator") if m.startswith(("numpy", "edge_sdk.", "torch"))}
+
+
+def test_a_device_loads_no_workstation_tools_and_no_torch() -> None:
+    found = loaded("from edge_sdk import Device, Samples")
+    assert not {m for m in found if m.startswith(("edge_sdk.replay", "edge_sdk.tools", "torch", "onnx.", "models"))}

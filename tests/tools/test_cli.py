@@ -1,0 +1,76 @@
+"""The command line itself: version, help, options before and after a command, a reader that goes away."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edge_sdk.cli import NO_READER, main, make_parser, split_arguments
+
+CLI = [sys.executable, "-m", "edge_sdk.cli"]
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"auscult {importlib.metadata.version('auscult')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level"),
+    [
+        (["doctor"], None),
+        (["--log", "debug", "doctor"], "debug"),
+        (["doctor", "--log", "debug"], "debug"),
+        (["--log", "error", "doctor", "--log", "debug"], "debug"),
+        (["--log=error", "bundle", "verify", "x"], "error"),
+        (["bundle", "verify", "--log=error", "x"], "error"),
+    ],
+)
+def test_the_level_may_stand_before_and_after_the_command(arguments: list[str], level: str | None) -> None:
+    assert make_parser().parse_args(arguments).log == level
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        (["bundle", "compile", "--help"], ["bundle", "compile"]),
+        (["--log", "debug", "bundle", "compile", "--seed", "1", "mlp"], ["--log", "debug", "bundle", "compile"]),
+        (["--log=debug", "pretrain", "x"], ["--log=debug", "pretrain"]),
+        (["bundle", "verify", "x"], ["bundle", "verify", "x"]),
+        (["replay", "pretrain"], ["replay", "pretrain"]),
+        (["traces", "synth", "pretrain"], ["traces", "synth", "pretrain"]),
+    ],
+)
+def test_some_commands_read_their_own_arguments(arguments: list[str], given: list[str]) -> None:
+    assert split_arguments(arguments) == (given, arguments[len(given) :])
+
+
+@pytest.mark.parametrize("command", [["bundle", "compile"], ["pretrain"]])
+def test_help_of_a_command_with_its_own_parser(command: list[str]) -> None:
+    pytest.importorskip("torch", reason="only the compiler and the pretraining know their options")
+    done = subprocess.run([*CLI, *command, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "--seed" in done.stdout, done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_fault(tmp_path: Path) -> None:
+    """As in `auscult doctor | head -0`: the pipe is closed before anything is written."""
+    command = [*CLI, "doctor", "--directory", str(tmp_path)]
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait() == NO_READER
+    assert (tmp_path / "said").read_text() == ""
+
+
+def test_a_path_that_cannot_be_written_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["doctor", "--directory", str(tmp_path / "file" / "x")]) == 1
+    assert main(["traces", "synth", str(tmp_path / "file" / "x"), "--devices", "1", "--minutes", "1"]) == 1
+    assert capsys.readouterr().err.startswith("auscult: [Errno 20] Not a directory")
