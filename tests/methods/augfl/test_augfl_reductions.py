@@ -69,7 +69,7 @@ def test_without_duals_it_is_per_fedavg(hvp, upload):
     for c in clients.values():
         c.rho = 1.2  # FedAvg has one local step size for all
     _, _, path = play(clients, s, 12, faults=QUIET)
-    other = PerFedAvgSettings(alpha=0.3, hvp=hvp, eta_l=1 / (6 * 1.2))
+    other = PerFedAvgSettings(alpha=0.3, hvp=hvp, eta_l=1 / (6 * 1.2), weighting="samples")
     envs = envs_of(clients, other, 12, method=PERFEDAVG)
     net = Loopback(PERFEDAVG, TREE, envs, {}, 0, QUIET)
     net.run()

@@ -51,11 +51,15 @@ def aspg(problem, x, before, z, gamma, s, batches):
 
 
 def fedbcd(problems, s, x0, eta_z, rounds, ran, known):
-    """Algorithm 1, eq. (5). ran[t]: who moved; known[t]: device -> the round of the copy that the cloud has."""
+    """Algorithm 1, eq. (5). ran[t]: who moved; known[t]: device -> the round of the copy that the cloud has.
+
+    ("z", round) in its place: nothing is known of the device, and the model of that round stands for it.
+    """
     drawn = drawing(s, problems)
     x, z, path = {i: (x0, x0) for i in problems}, x0, [x0]
     copy = {(i, -1): x0 for i in problems}
     for t in range(rounds):
+        copy |= {(i, ("z", t)): z for i in problems}
         for i in ran[t]:
             x[i] = aspg(problems[i], *x[i], z, s.weight(i), s, drawn(t, i))
             copy[i, t] = x[i][0]

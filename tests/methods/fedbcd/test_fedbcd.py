@@ -45,11 +45,17 @@ def personal_error(net, x):
 
 
 def versions_known(transcript):
-    """Aggregator round -> {device: the round whose x_i is in the sum}."""
+    """Aggregator round -> {device: the round whose x_i is in the sum; ("z", round): the model of that round is}.
+
+    A hospital whose first question is not that of round 0 cannot tell whether its disk was lost before. It counts a
+    device that it has not heard with the present model.
+    """
     at_hospital, at_aggregator, rounds = {}, {}, []
+    late = {h for h in TREE if transcript.ran[h][0] > 1}
     part = {(h, c.above - 1): c.children for h in TREE for c in transcript.closed.get(h, [])}
     for r, c in enumerate(transcript.closed["aggregator"]):
         at_hospital |= {d: r for h in TREE for d in part.get((h, r), [])}
+        at_aggregator |= {d: ("z", r) for h in c.children for d in TREE[h] if h in late and d not in at_hospital}
         at_aggregator |= {d: at_hospital[d] for h in c.children for d in TREE[h] if d in at_hospital}
         rounds.append(dict(at_aggregator))
     return rounds
