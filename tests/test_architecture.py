@@ -51,7 +51,6 @@ METHODS_STDLIB = {
     "functools",
     "re",
     "enum",
-    "re",
     "statistics",
 }
 IMPURE = {
