@@ -147,7 +147,7 @@ def aggregator_start(env: Env) -> Step:
 def policies(
     s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
 ) -> dict[str, Policy]:
-    """As FedBCD's: see fedbcd_settings.policies."""
+    """Policies of the tiers; they are FedBCD's, see fedbcd_settings.policies."""
     if s.cloud != SYNC and evaluate_every:
         raise UsageError(
             f"evaluate_every = {evaluate_every} with cloud = {s.cloud!r}: an evaluation of all devices would interrupt "

@@ -32,13 +32,15 @@ NOTHING = Estimate()
 
 @dataclass(frozen=True)
 class AggregatorState:
-    """Attributes:
-    theta: the global model.
-    plan: of this round.
-    round, t: as in Global.
-    tally: the groups of this round.
-    estimate: of the constants.
-    gradient: ||grad F|| in the round before; nan: not known.
+    """State of the aggregator between two messages.
+
+    Attributes:
+        theta: the global model.
+        plan: of this round.
+        round, t: as in Global.
+        tally: the groups of this round.
+        estimate: of the constants.
+        gradient: ||grad F|| in the round before; nan: not known.
     """
 
     written_as: ClassVar[str] = "Aggregator"
@@ -89,7 +91,7 @@ def plan_round(env: Env, s: AggregatorState) -> Planned:
 
 
 def choose_constants(settings: Settings, s: AggregatorState) -> Constants:
-    """Those of the settings where they are given, else the estimates."""
+    """Constants of the settings where they are given, else the estimates."""
     e = s.estimate.constants
     f0, rho, delta = (a if a is not None else b for a, b in zip(
         (settings.f0, settings.rho, settings.delta), (e.f0, e.rho, e.delta), strict=True

@@ -77,18 +77,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class HospitalState:
-    """Attributes:
-    theta_2: of the group.
-    copies: [theta_0; theta_1]: of the group under GROUP; in JFL one for each device.
-    round, t, plan, measure: as in Global; t moves with the intervals.
-    until: the iteration of the next global average.
-    interval: of this round.
-    now: this interval.
-    seen: devices that took part in this round.
-    loss, losses: sum and number of the losses at the start of intervals.
-    noise: pretraining: second moments of the stochastic gradients in theta_0 and theta_1.
-    weights: of the columns of zeta_1, one for each copy.
-    gradient: pretraining: of F_m; in theta_0 and theta_1, and at the end of the interval in theta_2 too.
+    """State of a hospital between two messages.
+
+    Attributes:
+        theta_2: of the group.
+        copies: [theta_0; theta_1]: of the group under GROUP; in JFL one for each device.
+        round, t, plan, measure: as in Global; t moves with the intervals.
+        until: the iteration of the next global average.
+        interval: of this round.
+        now: this interval.
+        seen: devices that took part in this round.
+        loss, losses: sum and number of the losses at the start of intervals.
+        noise: pretraining: second moments of the stochastic gradients in theta_0 and theta_1.
+        weights: of the columns of zeta_1, one for each copy.
+        gradient: pretraining: of F_m; in theta_0 and theta_1, and at the end of the interval in theta_2 too.
     """
 
     written_as: ClassVar[str] = "Hospital"
@@ -179,7 +181,7 @@ def patients(env: Env) -> tuple[str, ...]:
 
 
 def begin_interval(env: Env, s: HospitalState) -> Step:
-    """Those whose zeta_2 has come are the mini-batch. With none, the group rests for this interval."""
+    """Begin with those whose zeta_2 has come: they are the mini-batch. With none, the group rests for this interval."""
     s = replace(s, now=replace(s.now, training=True))
     if env.settings.copies == "pair" and not s.measure:
         first = s.copies.get(GROUP)

@@ -166,11 +166,13 @@ def around(inner: Role, pieces: Pieces) -> Role:
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Coordinator:
-    """Attributes:
-    model: the newest global model: the mean of those that were ready.
-    round: t.
-    ready: hospital -> what it showed in this round.
-    past: hospital -> the latest sums of its devices, where the aggregator keeps them.
+    """State of the aggregator while hospitals come to a consensus.
+
+    Attributes:
+        model: the newest global model: the mean of those that were ready.
+        round: t.
+        ready: hospital -> what it showed in this round.
+        past: hospital -> the latest sums of its devices, where the aggregator keeps them.
     """
 
     model: Packed
@@ -181,7 +183,7 @@ class Coordinator:
 
 @dataclass(frozen=True, kw_only=True)
 class Cloud:
-    """How the hospitals mix.
+    """The part of a method that says how hospitals mix.
 
     Attributes:
         step: eta_z.
@@ -286,7 +288,7 @@ def measure_disagreement(s: Coordinator) -> dict[str, float]:
 
 
 def replace_model(s: Coordinator, sends: list[Send], model: Packed) -> tuple[Coordinator, list[Send]]:
-    """The same sends with another model in place of the common one."""
+    """Replace the common model in some sends by another one."""
     if model is s.model:
         return s, sends
     told = [

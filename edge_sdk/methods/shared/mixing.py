@@ -80,7 +80,7 @@ def matrix(graph: str, names: Sequence[str], members: Sequence[str]) -> Matrix:
 
 
 def check_matrix(a: Matrix) -> Matrix:
-    """The same matrix.
+    """Check a mixing matrix and return it.
 
     Raises:
         UsageError: it is not doubly stochastic.
