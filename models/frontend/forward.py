@@ -7,6 +7,7 @@ proportional to the batch.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from models.frontend.export import Forward
 from models.ir.errors import BatchSpecialised, UnknownShape, UnsupportedOperator
 from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
+from models.ir.nodes import OnnxNode, TorchCall
 from models.ir.shapes import BatchDim, Dim, Shape, reshape_sizes
 from models.rules.advice import ADVICE
 
@@ -49,6 +50,7 @@ def read_forward(forward: Forward) -> OnnxGraph:
             made = OnnxNode(
                 node.op_type, list(node.input), list(node.output), read_attributes(node), "", read_path(node)
             )
+            made.call = read_call(node)
             g.nodes.append(made)
     g.shapes.update(observed)
     g.shapes.update({k: v.shape for k, v in g.constants.items()})
@@ -106,6 +108,18 @@ def read_path(node: onnx.NodeProto) -> str:
             inner = scopes[-2] if len(scopes) > 1 else ""
             return inner.removeprefix("net").removeprefix(".") or "the module"
     return ""
+
+
+CALL = re.compile(r"target=torch\.ops\.\w+\.(\w+)\.(\w+)\]\(args = \((.*?)\), kwargs")
+
+
+def read_call(node: onnx.NodeProto) -> TorchCall | None:
+    """The torch function that an exported node was written for."""
+    for prop in node.metadata_props:
+        found = CALL.search(prop.value) if prop.key == "pkg.torch.onnx.fx_node" else None
+        if found:
+            return TorchCall(found[1], found[2], tuple(a.strip() for a in found[3].split(",") if a.strip()))
+    return None
 
 
 def observe_shapes(forward: Forward) -> dict[str, Shape]:

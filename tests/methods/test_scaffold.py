@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -31,8 +32,8 @@ from tests.methods.problems import (
 )
 from tests.methods.spy import read_from_wires
 
-BASIC = Settings(eta_l=0.05, decay=0.9, weight_decay=1e-2, batch=16, local_epochs=2, eta_g=0.8)
-STEADY = Settings(eta_l=0.05, decay=1.0, weight_decay=0.0, batch=0, local_epochs=10)
+BASIC = Settings(eta_l=0.05, decay=0.9, weight_decay=1e-2, batch=16, local_steps=0, local_epochs=2, eta_g=0.8)
+STEADY = Settings(eta_l=0.05, decay=1.0, weight_decay=0.0, batch=0, local_steps=10)
 
 
 def as_printed(problems, x, s, S):
@@ -46,7 +47,8 @@ def as_printed(problems, x, s, S):
         moved, control_moved = [], []
         for i in S_t:
             f, y, K = problems[i], x, 0
-            for batch in literal.shuffled(SEED, t, i, 1, len(f.b), s.batch, s.local_epochs):
+            passes = literal.shuffled(SEED, t, i, 1, len(f.b), s.batch, s.local_steps or s.local_epochs)
+            for batch in islice(passes, s.local_steps or None):
                 y, K = y - eta * (f(y, batch)[1] + s.weight_decay * y - own[i] + c), K + 1
             plus = f(x)[1] + s.weight_decay * x if s.control == "gradient" else own[i] - c + (x - y) / (K * eta)
             moved.append(y - x)
@@ -68,7 +70,18 @@ def errors(net, transcript, settings):
 
 # Three tiers against the literal algorithm ----------------------------------------------------------------------
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("change", [{}, {"control": "gradient"}, {"batch": 0}, {"participation": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"control": "gradient"},
+        {"batch": 0},
+        {"participation": 0.5},
+        {"local_steps": 3},
+        {"local_steps": 11, "local_epochs": 0},
+    ],
+    ids=str,
+)
 def test_agrees_with_the_algorithm_as_printed(change, seed):
     settings = replace(BASIC, **change)
     net, transcript = play(SCAFFOLD, settings, 25, seed=seed)
@@ -123,10 +136,8 @@ def test_it_converges_to_the_minimiser_where_fedavg_drifts():
     net, _ = play(SCAFFOLD, STEADY, 300)
     x = state(net, "aggregator").model
     assert np.abs(sum(f(x)[1] for f in PROBLEMS.values()) / 6).max() < 1e-9
-    same = fedavg.Settings(
-        **{k: getattr(STEADY, k) for k in ("eta_l", "decay", "weight_decay", "batch", "local_epochs")},
-        weighting="uniform",
-    )
+    basic = {k: getattr(STEADY, k) for k in ("eta_l", "decay", "weight_decay", "batch")}
+    same = fedavg.Settings(**basic, local_epochs=STEADY.local_steps, weighting="uniform")
     drifted, _ = play(fedavg.FEDAVG, same, 300)
     w = fedavg.lowrank.unpack(LAYOUT, state(drifted, "aggregator").model)
     assert np.abs(sum(f(w)[1] for f in PROBLEMS.values()) / 6).max() > 1e-2
@@ -136,7 +147,7 @@ def test_it_converges_to_the_minimiser_where_fedavg_drifts():
 
 def test_one_full_step_is_gradient_descent_whatever_the_control():
     """K = 1 over all samples with everybody: the control variates cancel in the mean."""
-    settings = replace(STEADY, local_epochs=1)
+    settings = replace(STEADY, local_steps=1)
     net, _ = play(SCAFFOLD, settings, 4)
     x = THETA0
     for _ in range(4):
@@ -185,8 +196,8 @@ def test_a_device_without_samples_is_not_in_the_mean():
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("eta_g", 0.0), ("control", "iii"), ("local_epochs", 0), ("eta_l", float("nan"))]
+    ("key", "value"), [("eta_g", 0.0), ("control", "iii"), ("local_epochs", 0), ("local_steps", -1)]
 )
 def test_settings_are_checked(key, value):
     with pytest.raises(UsageError, match=key):
-        Settings(**{key: value})
+        Settings(**{"local_steps": 0, key: value})
