@@ -138,6 +138,15 @@ def close(r: Round, now: float) -> Round:
     return changed(r, owed=owed, heard=frozenset(), open=False, closes=r.closes + 1, deadline=now + r.policy.idle)
 
 
+def resume(r: Round, policy: Policy, now: float) -> Round:
+    """The round in a new process, with the policy as the settings say it now.
+
+    Clocks of two processes have nothing to do with each other, and the wall clock may have been set meanwhile. So the
+    time is counted anew: those who are asked have as long as if the question had been asked at this moment.
+    """
+    return changed(r, policy=policy, deadline=now + (policy.deadline if r.open else policy.idle))
+
+
 def extend(r: Round, now: float) -> Round:
     """The question stands for another deadline."""
     return changed(r, deadline=now + r.policy.deadline)

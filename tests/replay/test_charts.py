@@ -8,6 +8,7 @@ from math import inf, nan
 import pytest
 
 from edge_sdk.replay import charts, report, report_html
+from edge_sdk.replay.result import natural
 
 RESULT = {
     "method": "fedslr",
@@ -101,3 +102,55 @@ def test_the_terminal_shows_a_line_per_round_and_a_table() -> None:
 def test_the_terminal_says_nothing_of_ranks_and_zeros_where_there_are_none() -> None:
     said = report.summary({**RESULT, "density": 0.99, "model": {**RESULT["model"], "ranks": {"w": 8}}})
     assert "rank " not in said and "personal " not in said.replace("personalised", "")
+
+
+def test_a_difference_goes_up_or_down_from_zero_the_smallest_first() -> None:
+    svg = ET.fromstring(charts.differences(["p", "q", "r & s"], [4.0, -2.0, 0.0], "points"))
+    drawn = [(r.attrib["fill"], float(r.attrib["y"]), float(r.attrib["height"])) for r in svg.iter("rect")]
+    (loss, zero, down), (_, flat, thin), (gain, top, up) = drawn
+    assert loss == charts.WORSE and gain == charts.BETTER
+    assert top + up == pytest.approx(zero, abs=0.2) and flat == pytest.approx(zero, abs=0.2) and thin == 0.5
+    assert up / down == pytest.approx(2, abs=0.02)
+
+
+def test_a_model_has_one_colour_on_the_whole_page() -> None:
+    colours = {"global model": "var(--c1)", "personalised": "var(--c2)"}
+    one = charts.lines({"personalised": [(0, 0.5)]}, "x", "y", colours=colours)
+    other = charts.bars(["d"], {"global model": [0.5], "personalised": [0.5]}, "y", colours=colours)
+    assert "var(--c2)" in one and "var(--c1)" not in one
+    assert [r.attrib["fill"] for r in ET.fromstring(f"<x>{other}</x>").iter("rect")] == ["var(--c1)", "var(--c2)"]
+    assert set(report_html.COLOURS) == set(report_html.KINDS.values())
+    assert len(set(report_html.COLOURS.values())) == len(report_html.COLOURS)
+
+
+def test_the_page_has_statistics_harmed_devices_recall_and_what_was_run() -> None:
+    found = {"mean": 0.125, "low": -0.25, "high": 0.5, "devices": 2, "worse": 0.5, "worse_by_a_point": 0.5}
+    group = {
+        "devices": 2,
+        "models": {"local": {"accuracy": 0.5}, "personalised": {"accuracy": 0.625}},
+        "against_local": {"personalised": found},
+        "against_local_fleet": {},
+    }
+    device = {**RESULT["devices"][0], "recall": {"local": {"walk": 0.25}, "personalised": {"walk": 1.0}}}
+    other = {**device, "device": "worse", "accuracy": {"local": 0.75, "personalised": 0.25}}
+    made = {"date": "2026-01-02", "version": "1.2.3", "command": "auscult replay <x>", "bundles": ["abc"]}
+    page = report_html.page(
+        {
+            **RESULT,
+            "devices": [device, other],
+            "classes": ["walk", "sit"],
+            "statistics": {"all": group},
+            "made": made,
+            "settings": {"eta_l": 0.5},
+        }
+    )
+    assert "Test samples, all 2 devices" in page and "+12.5 [-25.0, +50.0]" in page and "1 of 2" in page
+    assert "worse off than alone by more than a point: worse." in page
+    assert "<td>walk</td><td>2</td><td>25.0%</td>" in page and "<td>sit</td>" not in page
+    for words in ("auscult replay &lt;x&gt;", "1.2.3", "abc", "eta_l = 0.5"):
+        assert words in page
+
+
+def test_devices_are_sorted_as_people_count() -> None:
+    names = ["m10", "m2", "f1", "m1", "patient-10-left", "patient-2-left"]
+    assert sorted(names, key=natural) == ["f1", "m1", "m2", "m10", "patient-2-left", "patient-10-left"]

@@ -64,6 +64,8 @@ class ConsensusSettings(Settings):
             raise UsageError(
                 "shared.cloud = 'rigorous': an isolated hospital would be asked for outputs while it works"
             )
+        if self.into and self.shared.cloud_step == 0:
+            raise UsageError(f"into = {self.into} with shared.cloud_step = 0: the pull needs a step of the aggregator")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,12 +188,14 @@ class Cloud:
         rigorous: the others step alone.
         graph: as `mixing.matrix` has it.
         repeats: K_z. All but the last step of the members are made here, on the sums that they send.
+        by_devices: the members' mean weighs each by the number of its devices, in place of the graph's weights.
     """
 
     step: float
     rigorous: bool = False
     graph: str = "complete"
     repeats: int = 1
+    by_devices: bool = False
 
 
 def hear(env: NodeEnv, s: Coordinator, sender: str, message: object) -> Coordinator:
@@ -219,10 +221,16 @@ def mix(env: NodeEnv, s: Coordinator, cloud: Cloud) -> tuple[Coordinator, list[S
     isolated = Send(others, Isolated(next_one, cloud.step))
     if not members:
         return replace(s, round=next_one), [isolated]
-    w = mix_models(s, members, mixing.check_matrix(mixing.matrix(cloud.graph, sorted(env.sizes), members)), cloud)
+    w = mix_models(s, members, mixing_matrix(env, cloud, members), cloud)
     sends = send_mixed(env, members, w, next_one, cloud.step)
     model = sends[0].message.model if len(sends) == 1 else lowrank.dense(env.layout, w.mean(0, dtype=w.dtype))
     return Coordinator(model, next_one, {}, s.past), [*sends, isolated] if others else sends
+
+
+def mixing_matrix(env: NodeEnv, cloud: Cloud, members: tuple[str, ...]) -> mixing.Matrix:
+    if cloud.by_devices:
+        return mixing.by_devices(env.sizes, members)
+    return mixing.check_matrix(mixing.matrix(cloud.graph, sorted(env.sizes), members))
 
 
 def mix_models(s: Coordinator, members: Sequence[str], a: mixing.Matrix, cloud: Cloud) -> Vector:
