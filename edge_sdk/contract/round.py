@@ -106,11 +106,18 @@ def hear(r: Round, child: str, number: int) -> tuple[Round, str | None]:
     return changed(r, owed=owed, heard=r.heard | {child}), None
 
 
-def excuse(r: Round, child: str, number: int) -> Round:
+EMPTY = 60.0
+"""Seconds after which a round ends in which too few answers counted and nobody is left who owes one. Without that a run
+without deadlines would stand still for good, also after what was wrong with the answers has been put right."""
+
+
+def excuse(r: Round, child: str, number: int, now: float = inf) -> Round:
     """The round without this debt: the answer has come, and cannot be counted."""
     if r.owed.get(child) != number:
         return r
-    return changed(r, owed={c: n for c, n in r.owed.items() if c != child})
+    owed = {c: n for c, n in r.owed.items() if c != child}
+    empty = r.open and not owed and len(r.heard) < r.policy.quorum
+    return changed(r, owed=owed, deadline=min(r.deadline, now + EMPTY) if empty else r.deadline)
 
 
 def is_over(r: Round, now: float) -> bool:

@@ -29,14 +29,14 @@ class WaitingLog:
         what, missing = ("", ()) if session is None else waited_for(session, presence)
         if (what, missing) != (self.was, self.missing):
             self.was, self.missing, self.since, self.due = what, missing, now, now + FIRST
-        if self.missing and now >= self.due:
+        if self.was and now >= self.due:
             seconds, who = now - self.since, ", ".join(describe(name, presence) for name in self.missing)
-            self.log.warning("%s: %s since %.0f s: %s", self.name, self.was, seconds, who)
+            self.log.warning("%s: %s since %.0f s: %s", self.name, self.was, seconds, who or "nobody is left to answer")
             self.due = now + AGAIN
 
     def seconds(self, now: float) -> float:
         """Seconds since the present waiting began; 0: nobody is waited for."""
-        return now - self.since if self.missing else 0.0
+        return now - self.since if self.was else 0.0
 
 
 def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ...]]:
@@ -48,6 +48,8 @@ def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ..
         return f"waiting for children to come ({len(presence.here)} of {needed} are here)", tuple(sorted(missing))
     if below.open and below.owed:
         return f"waiting for answers to question {below.number}", tuple(sorted(below.owed))
+    if below.open and len(below.heard) < below.policy.quorum:
+        return f"question {below.number} has {len(below.heard)} of {below.policy.quorum} answers that it needs", ()
     return "", ()
 
 

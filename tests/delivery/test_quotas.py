@@ -21,7 +21,7 @@ from edge_sdk.delivery.inbox import SEEN, Inbox
 from edge_sdk.delivery.incoming import Incoming
 from edge_sdk.delivery.incoming_transfers import BODIES, BYTES, IncomingTransfers
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.store import QUARANTINED, QUARANTINED_BYTES, Job, Store
 from edge_sdk.wire.frames import LARGEST_BODY, SMALLEST_CHUNK, Chunk, Message, Offer
 from tests.delivery import roles
 
@@ -163,6 +163,22 @@ def test_what_comes_before_a_run_has_begun_is_bounded(session: Session) -> None:
     assert session.take_message(message(1, src="b")) == "new", "another peer has room of its own"
     session.commit(0.0)
     assert len(session.store.load_jobs()) == JOBS + 1
+
+
+def test_what_is_set_aside_is_the_latest(tmp_path: Path) -> None:
+    store = Store(tmp_path / "count.db")
+    with store.transaction():
+        for number in range(300):
+            store.quarantine(Job("a", number, False, b"bad"), "it raised")
+    assert [number for _, number, _ in store.load_quarantine()] == list(range(300 - QUARANTINED, 300))
+    with store.transaction():
+        for number in range(300, 303):
+            store.quarantine(Job("a", number, False, bytes(QUARANTINED_BYTES // 2 + 1)), "it raised")
+    assert [number for _, number, _ in store.load_quarantine()] == [302]
+    with store.transaction():
+        store.quarantine(Job("a", 303, False, bytes(QUARANTINED_BYTES + 1)), "it raised")
+    assert [number for _, number, _ in store.load_quarantine()] == [303], "one is always kept"
+    store.close()
 
 
 def test_large_messages_wait_in_small_numbers(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,7 @@ def test_births_without_end_fill_no_log(tmp_path: Path, quick: LocalBroker, capl
     net = Net(tmp_path, quick.url)
     aggregator = net.aggregator("a", "b")
     with playing(aggregator, net.device("b", "agg")), client(quick, "a") as other:
+        eventually(lambda: aggregator.below is not None and aggregator.below.up)
         for i in range(300):
             birth = Birth("a", 1, i, refusal=f"{i}\nagg: finished\x1b[2J" + "x" * 60_000)
             other.publish(topics.upward("agg", "a", "b"), pack_frame(birth), 1).wait_for_publish(10)

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from edge_sdk.contract.round import Policy
+from edge_sdk.contract.run import Run
+from edge_sdk.errors import PeerError
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Progress
@@ -101,6 +103,32 @@ def test_a_restart_after_the_clock_was_set_counts_the_time_anew(
             go_on.set()
             eventually(lambda: net.rounds >= 4)
     assert all(done.devices == 1 for _, done in net.told)
+
+
+def test_answers_that_cannot_be_used_do_not_end_a_run_for_ever(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hospital's file named another count of devices. Also after it was corrected, nothing went on."""
+    monkeypatch.setattr("edge_sdk.contract.round.EMPTY", 0.3)
+    net, wrong = Net(tmp_path, quick.url), threading.Event()
+
+    def receive(env: Any, state: Any, sender: str, m: Any) -> Any:
+        if wrong.is_set():
+            raise PeerError(f"{sender} sent a sum of 3 devices, it has 2")
+        return roles.AGGREGATOR.receive(env, state, sender, m)
+
+    role = replace(roles.AGGREGATOR, receive=receive)
+    run = Run(id="count", method="count", rounds=10**6)
+    options = {"run": run, "told": lambda n, m: net.told.append((n, m)), "policy": Policy(quorum=1)}
+    with playing(net.node("agg", role, None, ("a",), **options), net.device("a", "agg")):
+        eventually(lambda: net.rounds >= 2)
+        wrong.set()
+        eventually(lambda: net.told[-1][1].devices == 0)
+        reached = net.rounds
+        time.sleep(1.0)
+        assert net.rounds <= reached + 4, "rounds of nobody do not use up the run"
+        wrong.clear()
+        eventually(lambda: net.told[-1][1].devices == 1)
 
 
 def test_the_end_is_heard_at_every_start(tmp_path: Path, quick: LocalBroker) -> None:

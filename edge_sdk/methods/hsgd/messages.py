@@ -93,7 +93,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Trained:
-    """Up: theta_2 after the steps; None where it was not wanted."""
+    """Up: theta_2 after the steps, None where it was not wanted; in the pretraining the gradient in theta_2."""
 
     device: Values | None
 
