@@ -37,7 +37,7 @@ class IsolatedCall:
 
     Attributes:
         node: the call. names: tensor argument in the program -> its name in the graph.
-        floats, integers: these names, without constants. outputs: position of an output -> its name.
+        floats, integers: these names without constants; running statistics, which are given, are among the latter. outputs: position of an output -> its name.
         graph: the nodes alone; its inputs are the arguments, and whatever only gives them a shape.
     """
 
@@ -57,7 +57,7 @@ def isolate(g: OnnxGraph, names: Mapping[str, str], node: Node) -> IsolatedCall 
     tensors = [a for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor) and not is_constant(a)]
     own = {a.name: names.get(a.name, a.name) for a in tensors}
     given = {own[a.name]: DTYPES.get(a.meta["val"].dtype, "float") for a in tensors if own[a.name] not in g.constants}
-    floats = [k for k, dtype in given.items() if dtype == "float"]
+    floats = [k for k, dtype in given.items() if dtype == "float" and not k.startswith("b.")]
     if not outputs or not floats or any(k not in g.shapes for k in own.values()):
         return None
     part = cut_out(g, given, list(outputs.values()))
