@@ -49,7 +49,8 @@ class IsolatedCall:
 
     Attributes:
         node: the call. names: tensor argument in the program -> its name in the graph.
-        floats, integers: these names without constants; running statistics are among the latter. outputs: position of an output -> its name.
+        floats, integers: these names without constants; running statistics are among the latter.
+        outputs: position of an output -> its name.
         graph: the nodes alone; its inputs are the arguments, and whatever only gives them a shape.
     """
 
