@@ -46,6 +46,7 @@ $(FLOWER)/.ready:
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps seglearn  # recordings; it is never imported
 	touch $@
 
 clean:

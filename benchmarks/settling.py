@@ -52,7 +52,7 @@ from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 from edge_sdk.nodes.settings import assigned
 from edge_sdk.replay.bundles import compile_network
-from edge_sdk.replay.smartwatch import write_watch_traces
+from edge_sdk.replay.traces.smartwatch import write_watch_traces
 from edge_sdk.wire.codec.codec import Codec
 
 HELD_OUT, VALIDATION = 0.3, 0.2
@@ -61,9 +61,12 @@ TUNED, NEW = (1, 2, 4, 5, 7, 8, 10), (3, 6, 9)
 FOLDS = (("f3", "m1", "m4", "m7"), ("f4", "m3", "m6", "m8"))
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "wrist": {"eta_l": 0.05, "decay": 0.99},
-    "watch": {"eta_l": 0.05, "decay": 0.995},
+    "watch": {"eta_l": 0.05, "decay": 0.995, "batch": 0, "local_epochs": 5},
 }
-FEDSLR = {"eta_g": 10.0, "lam": 0.0, "global_penalty": "none", "personal_epochs": 0}
+"""Settings of every method, chosen on validation samples with seed 0."""
+FEDSLR = {"global_penalty": "none", "personal_epochs": 0}
+ETA_G = {"wrist": 10.0, "watch": 100.0}
+SETTLE: Mapping[str, Mapping[str, Any]] = {"wrist": {}, "watch": {"batch": 0}}
 ROUNDS = {"wrist": 90, "watch": 100}
 AUGMENT: Mapping[str, Mapping[str, float]] = {"wrist": {}, "watch": {"rotation": 0.25, "scale": 0.15, "noise": 0.1}}
 
@@ -191,8 +194,14 @@ class Counting(Loopback):
     def commit(self, name: str, done: Any, now: float) -> None:
         super().commit(name, done, now)
         if self.codec is not None:
-            self.sizes += sum(self.size(m) for _, _, m in self.trace.crossed)
-        for record in (self.trace.crossed, self.trace.states, self.trace.closed, self.trace.asked, self.trace.ran):
+            self.sizes += sum(self.size(m) for _, _, m in self.transcript.crossed)
+        for record in (
+            self.transcript.crossed,
+            self.transcript.states,
+            self.transcript.closed,
+            self.transcript.asked,
+            self.transcript.ran,
+        ):
             record.clear()
 
     def size(self, message: Any) -> int:
@@ -305,7 +314,7 @@ def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = p
 
 
 def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], seed: int) -> Run:
-    own = FEDSLR if options.method.startswith("fedslr") else {}
+    own = {**FEDSLR, "eta_g": ETA_G[options.data]} if options.method.startswith("fedslr") else {}
     return Run(
         id="settling",
         method=options.method,
@@ -314,7 +323,7 @@ def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], se
         seed=seed,
         bundle=model.sha256,
         classes=tuple(classes),
-        settle={"optimiser": "adam", **assigned(options.settle)},
+        settle={"optimiser": "adam", **SETTLE[options.data], **assigned(options.settle)},
         augment={**AUGMENT[options.data], **assigned(options.augment)},
     )
 
@@ -342,7 +351,6 @@ def jobs(options: argparse.Namespace) -> dict[str, list[Job]]:
             every = wrist(options.folder, 1.0, seed)
             fleet = [h for h in every if h.name not in fold]
             new = [replace(h, train=one_recording(h.train, seed)) for h in every if h.name in fold]
-            new = [replace(h, validation=h.validation) for h in new]
             job = Job(run_of(options, model, names, seed), model, fleet, new)
             found.setdefault(f"wrist, newcomers with one recording per class, {options.method}", []).append(job)
     return found
@@ -367,8 +375,8 @@ def main() -> None:
         outcomes = [run(job) for job in some]
         show(title, outcomes)
         tables[title] = [vars(o) for o in outcomes]
-    if options.json:
-        options.json.write_text(json.dumps(tables, indent=1))
+        if options.json:
+            options.json.write_text(json.dumps(tables, indent=1))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import json
 import logging
 import os
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.version import find_version
 
 FAILED, MISUSED = 1, 2
 INTERRUPTED, NO_READER = 130, 141
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     given, rest = split_arguments(list(sys.argv[1:] if arguments is None else arguments))
     options = make_parser().parse_args(given)
-    options.rest = rest
+    options.given, options.rest = given, rest
     level = options.log or ("info" if options.serves else "warning")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level.upper())
     signal.signal(signal.SIGTERM, interrupt)
@@ -73,7 +73,7 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
-    from edge_sdk.replay.commands import add_replay, add_traces
+    from edge_sdk.replay.commands import add_compare, add_replay, add_traces
 
     top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
     add_log_option(top, None)
@@ -85,6 +85,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_log_option(after, argparse.SUPPRESS)
     add_services(commands, [after])
     add_replay(commands, [after])
+    add_compare(commands, [after])
     add_bundle(commands, [after])
     add_pretrain(commands)
     add_traces(commands, [after])
@@ -97,14 +98,6 @@ def add_log_option(parser: argparse.ArgumentParser, default: Any) -> None:
     levels = ["debug", "info", "warning", "error"]
     words = "what is logged (default: info in a service, else warning)"
     parser.add_argument("--log", choices=levels, default=default, help=words)
-
-
-def find_version() -> str:
-    """Version of the installed package."""
-    try:
-        return importlib.metadata.version("auscult")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed: run from its sources)"
 
 
 def import_extra(module: str) -> Any:

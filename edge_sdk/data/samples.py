@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.data.npz import read_npz
-from edge_sdk.data.traces import Windows, cut_windows, read_trace, split, split_off_validation
+from edge_sdk.data.traces import Windows, cut_windows, keep_labelled, read_trace, split, split_off_validation
 from edge_sdk.errors import UsageError
 
 Array = npt.NDArray[Any]
@@ -53,6 +54,8 @@ class Cut:
         gap: seconds without a sample after which a new recording starts.
         held_out: share of the windows, by whole recordings, that is kept for judging the model.
         validation: share of the windows, by whole recordings, on which choices are made; 0: there are none.
+        labelled: seconds of each class that have labels, in the training part and again in the validation part; the
+            rest of these parts is not used. 0: all.
     """
 
     trace: Path
@@ -62,6 +65,7 @@ class Cut:
     gap: float = 0.5
     held_out: float = 0.3
     validation: float = 0.0
+    labelled: float = 0.0
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.stride < 1:
@@ -69,6 +73,8 @@ class Cut:
         if not 0 < self.held_out < 1:
             raise UsageError(f"held_out = {self.held_out}, it is a share between 0 and 1")
         check_shares(self.validation, self.held_out)
+        if not 0 <= self.labelled < inf:
+            raise UsageError(f"labelled = {self.labelled}, it is in seconds, 0 (all) or more")
         if not self.gap > 0:
             raise UsageError(f"gap = {self.gap}, it is in seconds and above 0")
 
@@ -121,12 +127,28 @@ def samples_of(data: Cut | Stored) -> SplitSamples:
 
 def cut_samples(data: Cut) -> SplitSamples:
     """Cuts a trace into windows, and splits them."""
-    cuts = cut_windows(read_trace(data.trace, label=data.label), window=data.window, stride=data.stride, gap=data.gap)
+    trace = read_trace(data.trace, label=data.label)
+    cuts = cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap)
     train, test = split(cuts, held_out=data.held_out)
+    known = round(data.labelled * trace.rate_hz)
     if not data.validation:
-        return SplitSamples(as_samples(train), as_samples(test))
+        return SplitSamples(as_samples(labelled_part(train, known)), as_samples(test))
     train, chosen = split_off_validation(train, data.validation / (1 - data.held_out))
-    return SplitSamples(as_samples(train), as_samples(test), as_samples(chosen))
+    parts = labelled_part(train, known), test, keep_labelled(chosen, known)
+    return SplitSamples(*(as_samples(part) for part in parts))
+
+
+def labelled_part(train: Windows, samples: int) -> Windows:
+    """The training windows that have labels.
+
+    Raises:
+        UsageError: none has.
+    """
+    found = keep_labelled(train, samples)
+    if not len(found):
+        length = train.x.shape[2]
+        raise UsageError(f"{train.name}: {samples} labelled samples of each class hold no window of {length}")
+    return found
 
 
 def as_samples(windows: Windows) -> Samples:

@@ -37,6 +37,8 @@ from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes
 from edge_sdk.wire.options import DEFAULTS, Wire
 
+ENSEMBLE = ("personal", "local")
+"""Models that predict as a run which settles has chosen."""
 PREFERRED = ("personal", COMPANION, "global")
 """Models by which a device predicts, if it may choose: the one that has seen most of its own samples first."""
 
@@ -102,7 +104,7 @@ class Device:
         """Set the samples to learn from and, apart from them, those to judge the models by.
 
         Args:
-            validation: apart from both, those on which a run that settles makes its choices.
+            validation: apart from both: rounds are judged on them, and a run that settles makes its choices on them.
 
         Raises:
             UsageError: their shape is not that of the bundle's input, or the device is running.
@@ -162,7 +164,7 @@ class Device:
         Args:
             x: float32 (N, ...), of the bundle's input shape.
             which: "personal", "global", or another model of the run; None: the first of PREFERRED that it has made.
-            smooth: of windows of one recording, in time order: decide by the mean of the last so many.
+            smooth: for windows of one recording, in time order: decide by the mean over the last so many.
 
         Returns:
             The run's names of the classes or, where no run has told them, indices (N,) of the bundle's outputs. Outputs
@@ -172,41 +174,42 @@ class Device:
             UsageError: there is no such model, or the bundle is one that no device runs alone.
         """
         codes = smoothed(self.log_probabilities(x, which), smooth).argmax(1)
-        classes = self.current.classes if self.current else ()
-        return [classes[code] for code in codes] if classes else np.asarray(codes, np.int64)
+        if self.current is None:
+            return np.asarray(codes, np.int64)
+        return [self.current.classes[code] for code in codes]
 
     def log_probabilities(self, x: npt.NDArray[np.float32], which: str | None = None) -> npt.NDArray[np.floating]:
-        """What a model says of float32 (N, ...) inputs, (N, classes); the personal one as the fleet has chosen."""
+        """Log-probabilities of the classes, (N, classes), by the same models and with the same errors as `predict`.
+
+        After a run that settles, the personal model is what the fleet has chosen: it may take in the local model, and
+        classes that this device has never had a label of get -inf.
+        """
         if isinstance(self.model, SplitModel):
             raise UsageError(f"device {self.name}: {self.model.name} is a split model, which no device runs alone")
-        theta = self.parameters(which)
-        if self.current is None:
-            return log_probabilities(self.model.predict(theta, x))
-        name, ensemble = self.name_of(which), self.kept.ensemble
-        outputs = self.model.predict(theta, x)[:, : len(self.current.classes)]
-        if ensemble is None or name not in ("personal", "local"):
-            return log_probabilities(outputs)
-        found = log_probabilities(outputs, ensemble.classes)
-        if name == "local" or ensemble.weight == 0:
-            return found
-        alone = self.model.predict(self.kept.models["local"], x)[:, : len(self.current.classes)]
-        return pooled(found, log_probabilities(alone, ensemble.classes), ensemble.weight)
+        name, theta = self.find_model(which)
+        found = self.kept.ensemble if name in ENSEMBLE else None
+        classes = () if found is None else found.classes
+        own = log_probabilities(self.outputs(theta, x), classes)
+        if found is None or name == "local" or found.weight == 0:
+            return own
+        return pooled(own, log_probabilities(self.outputs(self.kept.models["local"], x), classes), found.weight)
 
-    def parameters(self, which: str | None) -> Vector:
-        """theta (n,) of one of the models; `which` as for `predict`."""
+    def outputs(self, theta: Vector, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The model's outputs for which the run has a name, (N, classes)."""
+        found = self.model.predict(theta, x)
+        return found if self.current is None else found[:, : len(self.current.classes)]
+
+    def find_model(self, which: str | None) -> tuple[str, Vector]:
+        """Name and theta (n,) of one of the models; `which` as for `predict`; "" for the bundle's initial one."""
         models, known = self.kept.models, ("personal", "global", *self.kept.models)
         if which is not None and which not in known:
             raise UsageError(f"which = {which!r}: expected one of {', '.join(dict.fromkeys(known))}")
         if not models or self.current is None:
-            return self.model.theta0
-        name = self.name_of(which)
+            return "", self.model.theta0
+        name = which or next(name for name in PREFERRED if name in models)
         if name not in models:
             raise UsageError(f"which = {name!r}: run {self.current.id} has made only {', '.join(sorted(models))}")
-        return models[name]
-
-    def name_of(self, which: str | None) -> str:
-        """The model that `which` means here: itself, or the first of PREFERRED that the run has made."""
-        return which or next((name for name in PREFERRED if name in self.kept.models), "global")
+        return name, models[name]
 
     def assemble(self, run: Run) -> Assembly:
         """This device's part in a run: role, env and codecs."""

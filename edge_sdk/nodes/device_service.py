@@ -11,12 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
+from edge_sdk.methods.shared.reports import sums_on_test
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.assembly import method_of
 from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.judging import count_labels, judge_alone, judge_kept_models
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
+from edge_sdk.nodes.local_choice import choose_trial
 from edge_sdk.nodes.local_only import train_alone
 from edge_sdk.nodes.service_files import DeviceFile
 from hardware.probe import cpu_seconds, peak_memory_mb
@@ -47,7 +51,7 @@ class DeviceService:
             wire=self.file.wire,
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation)
-        if self.file.local_only and isinstance(self.device.model, SplitModel):
+        if self.file.local_only and self.is_split:
             raise UsageError(
                 f"local_only = true: {self.device.model.name} is a split model, which no device runs alone"
             )
@@ -63,18 +67,23 @@ class DeviceService:
 
     def result(self) -> dict[str, Any]:
         """The content of result.json: figures that only this device has."""
-        device = self.device
-        assert device.train is not None and device.held_out is not None
-        found = compute_accuracies(device.kept.scores)
-        if self.file.local_only and len(device.held_out) and "local" not in found:
-            found["local"] = self.measure_alone()
+        device, run, apart = self.device, self.device.current, self.device.validation is not None
+        assert device.train is not None and device.held_out is not None and run is not None
+        scores = device.kept.scores
+        alone = self.judge_local_only(run) if self.file.local_only and len(device.held_out) else {}
+        local = {"local": alone["accuracy"]} if "accuracy" in alone else {}
         return {
             "device": device.name,
             "hospital": self.file.hospital,
             "samples": len(device.train),
+            "validation": None if device.validation is None else len(device.validation),
             "held_out": len(device.held_out),
             "classes": len(set(device.train.labels)),
-            "accuracy": found,
+            "labels": count_labels(device.train),
+            "accuracy": compute_accuracies(sums_on_test(scores) if apart else scores) | local,
+            "validation_accuracy": compute_accuracies(scores) if apart else {},
+            "confusion": judge_kept_models(device, run) if device.model.classes and not self.is_split else {},
+            "alone": alone.get("trials", []),
             "density": measure_density(device.kept.models),
             "peak_memory_mb": round(peak_memory_mb(), 1),
             "cpu_seconds": round(cpu_seconds(), 2),
@@ -83,14 +92,27 @@ class DeviceService:
             **list_counters(device.runtime),
         }
 
-    def measure_alone(self) -> float:
-        device = self.device
-        assert device.current is not None
-        env = replace(device.env(device.current, cancellable=False), me=device.name)
+    @property
+    def is_split(self) -> bool:
+        """Is the model divided between device and hospital?"""
+        return isinstance(self.device.model, SplitModel)
+
+    def judge_local_only(self, run: Run) -> dict[str, Any]:
+        """What this device reaches alone.
+
+        Returns:
+            "trials", as `judge_alone` describes them, where there is a validation part. "accuracy": without one, that
+            of a training as the run has it; with one, that of the trial which the device chooses, if it can.
+        """
+        note, device = ProgressNote(self.file.directory / ALONE), self.device
+        if device.validation is not None and device.model.classes:
+            trials = judge_alone(device, run, note)
+            chosen = choose_trial([trial["validation_correct"] for trial in trials])
+            return {"trials": trials} | ({"accuracy": trials[chosen]["accuracy"]} if len(device.validation) else {})
+        env = replace(device.env(run, cancellable=False), me=device.name)
         assert env.score is not None
-        note = ProgressNote(self.file.directory / ALONE, env.rounds)
-        sums = env.score(train_alone(method_of(device.current), env, note))
-        return sums["correct"] / sums["samples"]
+        sums = env.score(train_alone(method_of(run), env, lambda done: note(done, env.rounds)))
+        return {"accuracy": sums["correct"] / sums["samples"]}
 
 
 class ProgressNote:
@@ -99,17 +121,18 @@ class ProgressNote:
     Nothing else needs the note, so a disk that is full costs a warning and never the training.
     """
 
-    def __init__(self, path: Path, of: int) -> None:
-        self.path, self.of, self.due = path, of, 0.0
+    def __init__(self, path: Path) -> None:
+        self.path, self.due = path, 0.0
 
-    def __call__(self, rounds: int) -> None:
-        if time.monotonic() < self.due and rounds < self.of:
+    def __call__(self, done: int, of: int) -> None:
+        """`done` rounds, or steps, of so many are over."""
+        if time.monotonic() < self.due and done < of:
             return
         self.due = time.monotonic() + NOTE_EVERY
         try:
-            write_json(self.path, {"rounds": rounds, "of": self.of})
+            write_json(self.path, {"rounds": done, "of": of})
         except OSError as error:
-            log.warning("%s: %d of %d rounds are done, which could not be noted: %s", self.path, rounds, self.of, error)
+            log.warning("%s: %d of %d rounds are done, which could not be noted: %s", self.path, done, of, error)
 
 
 def compute_accuracies(sums: Mapping[str, float]) -> dict[str, float]:

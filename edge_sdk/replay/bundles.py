@@ -27,19 +27,24 @@ INPUTS = {"mnist": (1, 28, 28), "esr": (1, 178)}
 """Data set -> input shape of its network, where that is not the shape of a sample."""
 
 
-def choose_bundle(data: str, bundle: Path | None, cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
+def choose_bundle(
+    data: str, bundle: Path | None, cohort: Cohort, seed: int, say: Callable[[str], None], exactly: bool = False
+) -> Path:
     """Picks the bundle that was named, or the default for these data.
+
+    Args:
+        exactly: it may not know more classes than the data have.
 
     Raises:
         UsageError: it does not fit the data, or none can be compiled here.
     """
     if bundle is not None:
         path = find_named_bundle(data, bundle, cohort, seed, say)
-        check_fit(path, cohort)
+        check_fit(path, cohort, exactly)
         return path
     name = data.partition(":")[0]
     if not cohort.reshape:
-        return choose_for_traces(cohort, seed, say)
+        return choose_for_traces(cohort, seed, say, exactly)
     if "x" not in cohort.shapes:
         return find_shipped_bundle(f"split-{name}.bundle") or compile_network(SPLIT_NETWORKS[name], [], seed, say)
     return compile_network(NETWORKS.get(name, "mlp"), size_options(find_input_shape(data, cohort), cohort), seed, say)
@@ -59,12 +64,12 @@ def find_named_bundle(data: str, named: Path, cohort: Cohort, seed: int, say: Ca
     return compile_network(str(named), size_options(find_input_shape(data, cohort), cohort), seed, say)
 
 
-def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
+def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exactly: bool = False) -> Path:
     """The wrist network that ships where it fits, else one that is compiled for these channels and classes."""
     shipped = find_shipped_bundle("wrist.bundle")
     if shipped is not None:
         with contextlib.suppress(UsageError):
-            check_fit(shipped, cohort)
+            check_fit(shipped, cohort, exactly)
             return shipped
     return compile_network("wrist", size_options(cohort.shapes["x"], cohort), seed, say)
 
@@ -86,9 +91,8 @@ def choose_bundles(
         if len(named) > 1:
             raise UsageError(f"--bundle is named {len(named)} times: this method trains one model on all devices")
         return (choose_bundle(data, named[0] if named else None, cohort, seed, say),)
-    found = tuple(find_named_bundle(data, path, cohort, seed, say) for path in named) or (
-        choose_bundle(data, None, cohort, seed, say),
-    )
+    found = tuple(find_named_bundle(data, path, cohort, seed, say) for path in named)
+    found = found or (choose_bundle(data, None, cohort, seed, say, exactly=True),)
     for path in found:
         check_fit(path, cohort, exactly=True)
     return found

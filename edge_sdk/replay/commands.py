@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from edge_sdk.replay.plan import Replay
 
-TRACE_OPTIONS = ("held_out", "validation", "label", "window", "stride", "gap")
+TRACE_OPTIONS = ("held_out", "validation", "labelled", "label", "window", "stride", "gap")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
 
 
@@ -27,10 +28,21 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--method", default="fedslr", help="(fedslr); a wrong name is answered with those there are")
     command.add_argument("--rounds", type=int, default=30, help="(30)")
     command.add_argument("--seed", type=int, default=0, help="of all that is drawn (0)")
+    command.add_argument(
+        "--seeds", type=int, default=1, help="how many, from --seed on; mean and deviation over them (1)"
+    )
     command.add_argument("--broker", default="embedded", help="embedded (default), or mqtt://host[:port]")
     command.add_argument("--insecure", action="store_true", help="plain text may leave this machine, to that broker")
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
+    again = "go on with the replay that was interrupted in --out; all else as it was begun"
+    command.add_argument("--resume", action="store_true", help=again)
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
+    words = "after the last round every device settles on the final model; may be repeated with settings of that"
+    command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
+    words = "change windows at random while devices train: rotation (rad), scale, noise, shift"
+    command.add_argument("--augment", action="append", default=[], metavar="KEY=VALUE", help=words)
+    words = "devices that take no part in training and join when the run is over: names with commas between them"
+    command.add_argument("--newcomers", metavar="NAMES", help=words)
     model = (
         "compiled model, or a name of the zoo (models/) that is compiled for these data; default: the one that fits; "
     )
@@ -40,6 +52,7 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--private", type=Path, metavar="FILE", help=private)
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
     command.add_argument("--no-local-only", action="store_true", help="do not train the local-only baseline")
+    command.add_argument("--confusion", action="store_true", help="also show who was taken for what on each device")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_data_options(command)
     command.set_defaults(do=do_replay)
@@ -53,6 +66,7 @@ def add_data_options(command: argparse.ArgumentParser) -> None:
     known = "inputs that all devices know, of nobody's own (1000, or 256 windows of traces, for methods that need some)"
     command.add_argument("--public", type=int, help=known)
     traces = command.add_argument_group("a folder of traces")
+    traces.add_argument("--labelled", type=float, help="seconds of each class that have labels (0: all)")
     traces.add_argument("--label", help="name of the label column (activity)")
     traces.add_argument("--window", type=int, help="samples (64)")
     traces.add_argument("--stride", type=int, help="samples (32)")
@@ -72,12 +86,37 @@ def do_replay(options: argparse.Namespace) -> None:
 
     job = read_job(options)
     show = sys.stderr if options.json else sys.stdout
+    if options.seeds != 1:
+        do_seeds(job, options.seeds, options.json, show)
+        return
     result = replay(job, RoundPrinter(show), lambda text: print(text, file=show, flush=True) if text else None)
     write_result(job, result)
     if options.json:
         print(json.dumps(result))
     else:
         print_result(job, result)
+
+
+def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> None:
+    """Runs a replay with several seeds, writes their files and one about all of them, and prints a table."""
+    from edge_sdk.nodes.ledgers import write_json
+    from edge_sdk.replay.reports import tables, terminal
+    from edge_sdk.replay.seeds import replay_seeds
+
+    began = time.time()
+
+    def progress(seed: int, line: Mapping[str, Any]) -> None:
+        if "sums" in line:
+            print(f"{seed:>6} {terminal.round_line(line, began)}", file=show, flush=True)
+
+    print(f"{'seed':>6} {terminal.HEADER}", file=show)
+    found = replay_seeds(job, count, progress, lambda text: print(text, file=show, flush=True), write_result)
+    write_json(job.out / "result.json", found)
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(f"\nseeds {', '.join(map(str, found['seeds']))}: mean ± standard deviation over seeds\n")
+    print(f"{tables.statistics_table(found['statistics'])}\n\nresult   {job.out / 'result.json'}")
 
 
 def read_job(options: argparse.Namespace) -> Replay:
@@ -100,6 +139,12 @@ def read_job(options: argparse.Namespace) -> Replay:
         local_only=not options.no_local_only,
         bundle=tuple(options.bundle),
         settings=assigned(options.set),
+        settle={} if options.settle is None else {"optimiser": "adam", **assigned(filter(None, options.settle))},
+        augment=assigned(options.augment),
+        newcomers=tuple(filter(None, (options.newcomers or "").split(","))),
+        confusion=options.confusion,
+        resume=options.resume,
+        command=shlex.join(["auscult", *options.given]),
         private=None if options.private is None else read_toml(options.private, Private),
     )
 
@@ -111,33 +156,60 @@ class RoundPrinter:
         self.file, self.began, self.has_header = file, time.time(), False
 
     def __call__(self, line: Mapping[str, Any]) -> None:
-        from edge_sdk.replay import report
+        from edge_sdk.replay.reports import terminal
 
         if "sums" not in line:
             return
+        self.began = min(self.began, line["time"])  # of a replay that goes on, the first lines are from before
         if not self.has_header:
-            print(report.HEADER, file=self.file)
+            print(terminal.HEADER, file=self.file)
             self.has_header = True
-        print(report.round_line(line, self.began), file=self.file, flush=True)
+        print(terminal.round_line(line, self.began), file=self.file, flush=True)
 
 
 def write_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Writes result.json and report.html into DIR."""
     from edge_sdk.nodes.ledgers import write_json
-    from edge_sdk.replay import report_html
+    from edge_sdk.replay.reports import page
 
     write_json(job.out / "result.json", result)
-    (job.out / "report.html").write_text(report_html.page(result), encoding="utf-8")
+    (job.out / "report.html").write_text(page.make_page(result), encoding="utf-8")
 
 
 def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Prints the tables."""
-    from edge_sdk.replay import report
+    from edge_sdk.replay.reports import tables, terminal
 
-    print(f"\n{report.device_table(result)}\n\n{report.summary(result)}")
+    print(f"\n{terminal.device_table(result)}\n")
+    if result["statistics"]:
+        print(f"{tables.statistics_table(result['statistics'])}\n")
+    if job.confusion:
+        print(f"{tables.confusion_tables(result['devices'], result['classes'])}\n")
+    print(terminal.summary(result))
     if result["data"]["generated"]:
         print("data     generated, not recorded: the figures tell that the system works, no more")
     print(f"report   {job.out / 'report.html'}")
+
+
+# Comparison -----------------------------------------------------------------------------------------------------
+def add_compare(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
+    """Adds `auscult compare`."""
+    words = "compare finished replays: metrics of each model, and paired differences to the first run"
+    command = commands.add_parser("compare", help=words, description=words, parents=parents)
+    command.add_argument("run", nargs="+", type=Path, help="directory of a replay, or its result.json")
+    several = "only devices that have two classes or more in training"
+    command.add_argument("--two-classes", action="store_true", help=several)
+    command.add_argument("--json", action="store_true", help="print the comparison as one JSON object")
+    command.set_defaults(do=do_compare)
+
+
+def do_compare(options: argparse.Namespace) -> None:
+    """Reads the runs, and prints how they compare."""
+    from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
+
+    group = "two_classes" if options.two_classes else "all"
+    found = compare_runs([read_run(path) for path in options.run], group)
+    print(json.dumps(found) if options.json else comparison_table(found))
 
 
 # Traces ---------------------------------------------------------------------------------------------------------
@@ -162,7 +234,7 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 
 def do_synth(options: argparse.Namespace) -> None:
     """Generates traces, and prints one line for each."""
-    from edge_sdk.replay.synth import write_traces
+    from edge_sdk.replay.traces.synth import write_traces
 
     made = write_traces(
         options.directory,
@@ -177,7 +249,7 @@ def do_synth(options: argparse.Namespace) -> None:
 
 def do_watch(options: argparse.Namespace) -> None:
     """Writes the smartwatch recordings, and prints one line for each wrist."""
-    from edge_sdk.replay.smartwatch import write_watch_traces
+    from edge_sdk.replay.traces.smartwatch import write_watch_traces
 
     made = write_watch_traces(options.directory, options.source, overwrite=options.overwrite)
     print_traces(made)

@@ -9,6 +9,7 @@ runs), result.py (what came out).
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,19 +18,23 @@ from edge_sdk.nodes.assembly import family_of
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.replay.node_files import copy_bundles, prepare_files, start_nodes
+from edge_sdk.replay.node_files import copy_bundles, prepare_files, start_newcomers, start_nodes
 from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.result import collect_result
+from edge_sdk.replay.resume import note_job, read_finished
 from edge_sdk.replay.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
 
 
-def replay(job: Replay, progress: Callable[[Line], None], say: Say) -> dict[str, Any]:
+def replay(
+    job: Replay, progress: Callable[[Line], None], say: Say, stopping: threading.Event | None = None
+) -> dict[str, Any]:
     """Runs it all.
 
     Args:
         progress: called with each line of the aggregator's metrics, as it comes.
         say: called with a sentence about what is going on.
+        stopping: set by somebody else, it ends the replay with a ProcessError.
 
     Returns:
         What `--json` prints; also in DIR/result.json.
@@ -37,7 +42,11 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Say) -> dict[str,
     Raises:
         UsageError: something named cannot be used. ProcessError: a process has failed.
     """
+    if job.resume and (finished := read_finished(job.out)):
+        say(f"{job.out}: this replay is over")
+        return finished
     began = time.monotonic()
+    say(f"reading {job.data}")
     cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), is_split(job))
     say(cohort.summary)
     for note in cohort.notes:
@@ -46,15 +55,21 @@ def replay(job: Replay, progress: Callable[[Line], None], say: Say) -> dict[str,
     several = bool(family_of(run).own_bundles)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, several)
     job.out.mkdir(parents=True, exist_ok=True)
-    files = prepare_files(job, run, cohort, copy_bundles(bundles, job.out))
+    copies = copy_bundles(bundles, job.out)
+    note_job(job, run, copies)
+    files = prepare_files(job, run, cohort, copies)
     with contextlib.ExitStack() as stack:
         url = job.broker
         if url == "embedded":
             url = stack.enter_context(EmbeddedBroker()).url
             say(f"embedded broker at {url}")
-        nodes = stack.enter_context(NodeProcesses(job.out / "logs"))
+        nodes = stack.enter_context(NodeProcesses(job.out / "logs", stopping or threading.Event()))
         start_nodes(job, run, cohort, files, url, nodes)
+        say(f"{len(nodes.running)} processes are starting; the first round ends when all devices have answered")
         lines = follow_run(job.out, nodes, progress, say)
+        if job.newcomers:
+            say(f"the run is over; {len(job.newcomers)} newcomers join: {', '.join(job.newcomers)}")
+            start_newcomers(job, nodes)
         if job.local_only and not is_split(job):
             say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
         wait_for_end(nodes, LocalOnlyNotes(job.out / "devices", cohort.devices), say)

@@ -15,7 +15,7 @@ from edge_sdk.nodes.assembly import family_of
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.nodes.private_table import private_table
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
-from edge_sdk.replay.plan import Replay, is_split
+from edge_sdk.replay.plan import Replay, is_split, members_of
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.toml_files import write_toml
 
@@ -64,19 +64,26 @@ def prepare_files(job: Replay, run: Run, cohort: Cohort, bundles: tuple[Path, ..
 
 
 def start_nodes(job: Replay, run: Run, cohort: Cohort, files: NodeFiles, url: str, nodes: NodeProcesses) -> None:
-    """Writes everybody's settings file into DIR/config, then starts the processes, from the top down."""
+    """Writes everybody's settings file into DIR/config, then starts the processes of all but newcomers, from the top
+    down."""
     config, common = job.out / "config", {"broker": url, "wire": {"insecure": job.insecure}}
     top = write_toml(config / "aggregator.toml", aggregator_table(job, run, cohort, files) | common)
     nodes.start("aggregator", ["aggregator", "--once", top])
     for name in cohort.tree:
-        file = write_toml(config / f"{name}.toml", hospital_table(name, cohort, files) | common)
+        file = write_toml(config / f"{name}.toml", hospital_table(job, name, cohort, files) | common)
         nodes.start(name, ["hospital", "--once", file])
-    written = [
-        write_toml(config / f"{name}.toml", device_table(job, name, hospital, files) | common)
+    written = {
+        name: write_toml(config / f"{name}.toml", device_table(job, name, hospital, files) | common)
         for hospital, devices in cohort.tree.items()
         for name in devices
-    ]
-    start_devices(nodes, written)
+    }
+    start_devices(nodes, [file for name, file in written.items() if name not in job.newcomers])
+
+
+def start_newcomers(job: Replay, nodes: NodeProcesses) -> None:
+    """Starts the devices that join when the run is over. Their hospitals keep the last words for them for a while."""
+    for name in job.newcomers:
+        nodes.start(f"device-{name}", ["device", "--once", job.out / "config" / f"{name}.toml"])
 
 
 def start_devices(nodes: NodeProcesses, files: Sequence[Path]) -> None:
@@ -92,7 +99,7 @@ def start_devices(nodes: NodeProcesses, files: Sequence[Path]) -> None:
 def aggregator_table(job: Replay, run: Run, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:
     """The aggregator's settings, but for how to reach the broker."""
     table: dict[str, Any] = {"name": "cloud", "bundle": files.bundles[next(iter(cohort.tree))], "public": files.public}
-    table |= {"directory": "../aggregator", "hospitals": {h: len(devices) for h, devices in cohort.tree.items()}}
+    table |= {"directory": "../aggregator", "hospitals": {h: len(d) for h, d in members_of(job, cohort).items()}}
     table |= {"run": {key: value for key, value in asdict(run).items() if key not in ("bundle", "public")}}
     if files.companions:
         table["companions"] = {h: len(some) for h, some in files.companions.items()}
@@ -101,10 +108,12 @@ def aggregator_table(job: Replay, run: Run, cohort: Cohort, files: NodeFiles) ->
     return table
 
 
-def hospital_table(name: str, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:
+def hospital_table(job: Replay, name: str, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:
     """A hospital's settings, but for how to reach the broker."""
     table = {"name": name, "aggregator": "cloud", "bundle": files.bundles[name], "directory": f"../{name}"}
     table |= {"devices": cohort.tree[name], "data": files.tables.get(name), "companions": files.companions.get(name)}
+    if job.newcomers:
+        table["wait_for"] = len(members_of(job, cohort)[name])
     return table
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.assembly import family_of, method_of, settings_of
+from edge_sdk.nodes.assembly import augmentation_of, family_of, method_of, settings_of
 from edge_sdk.nodes.kernels.outputs import check_count
 from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
@@ -27,7 +27,8 @@ class Replay:
 
     Attributes:
         data: a folder of traces, or NAME[:PATH] of a data set.
-        out: directory for everything that is written; new or empty.
+        out: directory for everything that is written; new or empty, unless the replay is to go on.
+        resume: go on with the replay that was begun in `out`.
         hospitals: how many; no more than there are devices.
         method: a key of METHODS.
         broker: "embedded", or the URL of one.
@@ -37,7 +38,12 @@ class Replay:
         local_only: devices also train alone, after the run.
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
         settings: of the method, where they differ from its defaults.
+        settle: settings of the settling phase; empty: there is none.
+        augment: how devices change windows while they train; empty: not at all.
+        newcomers: devices that take no part in training, and join when the run is over.
         private: what the aggregator keeps to itself; its samples go to no device.
+        confusion: the result has the confusion matrix of each device and model.
+        command: the command line, for the report; "": it was not started from one.
     """
 
     data: str | Path
@@ -53,13 +59,19 @@ class Replay:
     local_only: bool = True
     bundle: tuple[Path, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    settle: Mapping[str, Any] = field(default_factory=dict)
+    augment: Mapping[str, Any] = field(default_factory=dict)
+    newcomers: tuple[str, ...] = ()
     private: Private | None = None
+    confusion: bool = False
+    command: str = ""
+    resume: bool = False
 
     def __post_init__(self) -> None:
         if self.hospitals < 1:
             raise UsageError(f"--hospitals {self.hospitals}: at least 1")
-        if self.out.exists() and any(self.out.iterdir()):
-            raise UsageError(f"--out {self.out}: is not empty; name another directory, or remove it")
+        if not self.resume and self.out.exists() and any(self.out.iterdir()):
+            raise UsageError(f"--out {self.out}: is not empty; name another directory, remove it, or --resume")
 
 
 def plan_run(job: Replay, cohort: Cohort) -> Run:
@@ -79,13 +91,34 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
         seed=job.seed,
         classes=cohort.classes,
         evaluate_every=job.evaluate_every,
+        settle=job.settle,
+        augment=job.augment,
     )
     settings = settings_of(run)
+    augmentation_of(run).check(cohort.shapes.get("x", ()))
     if family_of(run).public:
         check_count(run, settings, 0 if cohort.public is None else len(cohort.public))
+    check_newcomers(job, cohort, run)
     if job.private is not None and not takes_private(method_of(run).env):
         raise UsageError(f"--private: the aggregator of {job.method} has no use for a pretrained model")
     return run
+
+
+def check_newcomers(job: Replay, cohort: Cohort, run: Run) -> None:
+    """Raises UsageError if a newcomer is no device, a hospital would train with nobody, or the method has no model for
+    newcomers."""
+    if job.newcomers and method_of(run).kernels != "plain":
+        raise UsageError(f"--newcomers: method {job.method} has no global model that a newcomer could begin with")
+    if strange := [name for name in job.newcomers if name not in cohort.devices]:
+        raise UsageError(f"--newcomers {strange[0]}: is no device; there are: {', '.join(sorted(cohort.devices))}")
+    for hospital, devices in members_of(job, cohort).items():
+        if not devices:
+            raise UsageError(f"--newcomers: all devices of {hospital} are; name fewer, or fewer --hospitals")
+
+
+def members_of(job: Replay, cohort: Cohort) -> dict[str, tuple[str, ...]]:
+    """Hospital -> its devices that take part in training."""
+    return {h: tuple(d for d in devices if d not in job.newcomers) for h, devices in cohort.tree.items()}
 
 
 def is_split(job: Replay) -> bool:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,10 +26,12 @@ class NodeProcesses:
 
     Attributes:
         logs: folder; what a process says goes to NAME.log in it.
+        stopping: once it is set, `check` raises; whoever runs several replays side by side ends them with it.
         running: name -> process.
     """
 
     logs: Path
+    stopping: threading.Event = field(default_factory=threading.Event)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, name: str, arguments: Sequence[str | Path]) -> None:
@@ -37,12 +40,14 @@ class NodeProcesses:
         # One thread for each process: many share this machine, and sums must not depend on how a library splits them.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         environment[WITH_PARENT] = str(os.getpid())
-        with (self.logs / f"{name}.log").open("wb") as log:
+        with (self.logs / f"{name}.log").open("ab") as log:
             command = [sys.executable, "-m", "edge_sdk.cli", *map(str, arguments)]
             self.running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
     def check(self) -> None:
-        """Raises FleetError if a process has failed, with the end of what it said."""
+        """Raises ProcessError if a process has failed, with the end of its log, or if the replay is to stop."""
+        if self.stopping.is_set():
+            raise ProcessError("stopped before its end")
         for name, process in self.running.items():
             if process.poll() not in (None, 0):
                 said = (self.logs / f"{name}.log").read_text(errors="replace").strip().splitlines()[-6:]
@@ -52,6 +57,10 @@ class NodeProcesses:
         """Warnings in the log of a process so far, without time and level."""
         said = (self.logs / f"{name}.log").read_text(errors="replace").splitlines()
         return [line.split(" WARNING ", 1)[1] for line in said if " WARNING " in line]
+
+    def has_said(self, name: str, words: str) -> bool:
+        """Is there a line with these words in the log of a process?"""
+        return words in (self.logs / f"{name}.log").read_text(errors="replace")
 
     def unfinished(self) -> list[str]:
         """Names of the processes that still run."""

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+from edge_sdk.methods.shared.reports import sums_on_test
+from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.replay.watch import Line
-
-NAMES = {"personal": "personalised"}
-"""Name of a model among the nodes -> its name in the result."""
+from edge_sdk.version import find_version
 
 
 def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str, seconds: float) -> dict[str, Any]:
     """Everything that the nodes have written, as one object; the aggregator's files are copied into DIR."""
-    devices = [json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices)]
+    written = [
+        json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices, key=natural)
+    ]
+    written = [d | {"newcomer": d["device"] in job.newcomers} for d in written]
+    devices = score_devices(written, cohort.classes)
+    fleet = [d for d in devices if not d["newcomer"]]
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in cohort.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
     files = copy_files(job)
@@ -27,17 +35,38 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "seed": job.seed,
         "hospitals": len(cohort.tree),
         "data": {"name": str(job.data), "generated": cohort.generated, **job.options},
-        "accuracy": mean_accuracies(devices),
-        "auc": rename_models(find_areas(lines)),
-        "devices": [{**d, "accuracy": rename_models(d["accuracy"])} for d in devices],
+        "classes": list(cohort.classes),
+        "accuracy": mean_accuracies(fleet),
+        "validation_accuracy": mean_accuracies([{"accuracy": d["validation_accuracy"]} for d in fleet]),
+        "auc": find_areas(lines),
+        "statistics": summarise(devices, job.seed),
+        "devices": devices if job.confusion else [without(d, "confusion") for d in devices],
         "bytes": sum_bytes(devices, hospitals),
         "seconds": round(seconds, 1),
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
         "density": mean([d["density"] for d in devices if d["density"] is not None]),
         "model": {"file": str(job.out / "model.npz") if "model.npz" in files else "", **top["model"]},
         "settings": dict(job.settings),
+        "settle": dict(job.settle),
+        "augment": dict(job.augment),
+        "made": describe_origin(job),
         "broker": "embedded" if job.broker == "embedded" else url,
         "curve": list(lines),
+    }
+
+
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """Sorts m2 before m10: by its letters as text, by its digits as numbers."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def describe_origin(job: Replay) -> dict[str, Any]:
+    """When and from what the result was made: "date", "version", "command", and the hashes of the "bundles"."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": find_version(),
+        "command": job.command,
+        "bundles": [read_bundle(path).sha256 for path in sorted(job.out.glob("model*.bundle"))],
     }
 
 
@@ -49,22 +78,23 @@ def copy_files(job: Replay) -> list[str]:
     return files
 
 
-def rename_models(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values under the models' names in the result."""
-    return {NAMES.get(key, key): value for key, value in values.items()}
+def without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """All values but one."""
+    return {k: v for k, v in values.items() if k != key}
 
 
 def mean_accuracies(devices: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """Model -> unweighted mean over the devices that have such a model."""
     kinds = sorted({key for d in devices for key in d["accuracy"]})
-    found = {k: mean([d["accuracy"][k] for d in devices if k in d["accuracy"]]) for k in kinds}
-    return rename_models(found)
+    return {k: mean([d["accuracy"][k] for d in devices if k in d["accuracy"]]) for k in kinds}
 
 
 def find_areas(lines: Sequence[Line]) -> dict[str, float]:
-    """Area under the ROC curve of each model over the held-out samples of all devices, where it is defined."""
+    """Area under the ROC curve of each model over the test samples of all devices, where it is defined."""
     last: Line = next((line for line in reversed(lines) if line.get("final")), {})
-    return dict(last.get("auc", {}))
+    found = last.get("auc", {})
+    areas = sums_on_test(found) or found
+    return {NAMES.get(name, name): area for name, area in areas.items()}
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -18,6 +18,8 @@ Say = Callable[[str], None]
 
 PATIENCE = 300.0
 """Seconds after the last round in which no device makes progress, until the replay gives up."""
+START_EVERY = 5.0
+"""Seconds between two lines about how far the nodes are with starting."""
 SAY_EVERY = 10.0
 """Seconds between two lines about how far the devices are."""
 
@@ -30,7 +32,8 @@ def follow_run(out: Path, nodes: NodeProcesses, progress: Callable[[Line], None]
     """
     lines: list[Line] = []
     warned = 0
-    for line in tail_metrics(out / "aggregator" / "metrics.jsonl", nodes):
+    waiting = StartUp(nodes, say)
+    for line in tail_metrics(out / "aggregator" / "metrics.jsonl", nodes, waiting):
         warnings = nodes.warnings("aggregator")
         for warning in warnings[warned:]:
             say(f"warning: {warning}")
@@ -43,11 +46,34 @@ def follow_run(out: Path, nodes: NodeProcesses, progress: Callable[[Line], None]
     raise ProcessError("the aggregator ended without finishing the run; see logs/aggregator.log")
 
 
-def tail_metrics(path: Path, nodes: NodeProcesses) -> Iterator[Line]:
-    """Reads the lines of a growing file, as long as the aggregator lives."""
+class StartUp:
+    """Tells how far nodes are with starting, every few seconds, until the first round is over."""
+
+    def __init__(self, nodes: NodeProcesses, say: Say) -> None:
+        self.nodes, self.say, self.said = nodes, say, time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self.said < START_EVERY:
+            return
+        self.said = time.monotonic()
+        connected = sum(self.nodes.has_said(name, "connected to") for name in self.nodes.running)
+        doing = (
+            "the first round is under way" if connected == len(self.nodes.running) else "models are loaded and checked"
+        )
+        self.say(f"{connected} of {len(self.nodes.running)} processes are connected; {doing}")
+
+
+def tail_metrics(path: Path, nodes: NodeProcesses, waiting: Callable[[], None] = lambda: None) -> Iterator[Line]:
+    """Reads the lines of a growing file, as long as the aggregator lives.
+
+    Args:
+        waiting: called again and again until the first line is there.
+    """
     read = 0
     while True:
         nodes.check()
+        if not read:
+            waiting()
         ended = nodes.running["aggregator"].poll() is not None
         if path.exists():
             with path.open() as file:
@@ -72,7 +98,7 @@ def count_bytes(out: Path) -> int:
 
 
 class LocalOnlyNotes:
-    """How far each device is with its training alone, from the notes that devices write.
+    """Progress of each device's training alone, from the notes that devices write.
 
     Args:
         directory: DIR/devices.

@@ -12,6 +12,7 @@ import pytest
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import bundles as ondemand
 
+WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 SIZES = ["--input", "30", "--classes", "2"]
 
 
@@ -70,3 +71,16 @@ def test_a_network_of_the_zoo_can_be_named(compiler: list[list[str]], tmp_path: 
     cohort.shapes = {"x.device": (392,), "x.hospital": (392,)}
     with pytest.raises(UsageError, match="split model"):
         ondemand.find_named_bundle("mnist:x.npz", Path("lenet"), cohort, 7, print)  # type: ignore[arg-type]
+
+
+def test_the_shipped_network_where_more_classes_do_no_harm(compiler: list[list[str]], tmp_path: Path) -> None:
+    """It knows 14 classes, and the data have 12: enough for a shared model, not for devices that compare outputs."""
+    shipped = tmp_path / "models" / "shipped"
+    shipped.mkdir()
+    (shipped / "wrist.bundle").write_bytes(WRIST.read_bytes())
+    cohort: Any = SimpleNamespace(shapes={"x": (3, 64)}, classes=tuple("abcdefghijkl"), reshape=False)
+    found = ondemand.choose_bundles("traces", [], cohort, 0, print, several=False)
+    assert found == (shipped / "wrist.bundle",) and compiler == []
+    with pytest.raises(UsageError):  # what the stand-in for the compiler has written is no bundle
+        ondemand.choose_bundles("traces", [], cohort, 0, print, several=True)
+    assert compiler[0][3:-2] == ["compile", "wrist", "--seed", "0", "--input", "3,64", "--classes", "12"]

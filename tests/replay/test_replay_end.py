@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,7 +36,7 @@ class Script:
         for second, (device, rounds) in self.notes.items():
             if before < second <= self.now:
                 (self.directory / device).mkdir(exist_ok=True)
-                ProgressNote(self.directory / device / ALONE, 4)(rounds)
+                ProgressNote(self.directory / device / ALONE)(rounds, 4)
 
     def check(self) -> None:
         pass
@@ -66,8 +67,8 @@ def test_who_does_nothing_any_more_is_named(tmp_path, monkeypatch):
 
 
 def test_a_disk_that_takes_no_note_ends_no_training(tmp_path, caplog):
-    noted = ProgressNote(tmp_path / "gone" / ALONE, 4)
-    noted(1)
+    noted = ProgressNote(tmp_path / "gone" / ALONE)
+    noted(1, 4)
     assert "1 of 4 rounds are done, which could not be noted" in caplog.text
 
 
@@ -85,3 +86,34 @@ def test_what_a_process_warns_of(tmp_path):
     text = "2026-01-02 03:04:05,678 INFO cloud: run opened\n2026-01-02 03:04:05,679 WARNING cloud: rho is small\n"
     (tmp_path / "aggregator.log").write_text(text)
     assert nodes.warnings("aggregator") == ["cloud: rho is small"]
+
+
+def test_the_first_half_minute_is_not_silent(tmp_path, monkeypatch):
+    """A line every few seconds, as long as the first round is not over."""
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(watch, "time", clock)
+    nodes = NodeProcesses(tmp_path)
+    nodes.running.update({"aggregator": None, "device-a": None})  # type: ignore[dict-item]
+    for name in nodes.running:
+        (tmp_path / f"{name}.log").write_text("")
+    said: list[str] = []
+    waiting = watch.StartUp(nodes, said.append)
+    for second in range(12):
+        clock.now = float(second)
+        if second == 7:
+            for name in nodes.running:
+                (tmp_path / f"{name}.log").write_text("INFO cloud: connected to mqtt://127.0.0.1:1\n")
+        waiting()
+    assert said == [
+        "0 of 2 processes are connected; models are loaded and checked",
+        "2 of 2 processes are connected; the first round is under way",
+    ]
+
+
+def test_a_replay_that_is_to_stop_ends_at_the_next_look(tmp_path):
+    nodes = NodeProcesses(tmp_path)
+    nodes.check()
+    nodes.stopping.set()
+    with pytest.raises(ProcessError, match="stopped before its end"):
+        nodes.check()

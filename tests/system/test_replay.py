@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.synth import write_traces
+from edge_sdk.replay.traces.synth import write_traces
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
@@ -57,6 +57,63 @@ def test_the_json_tells_everything(result: tuple[dict[str, Any], Path]) -> None:
     rounds = [line for line in found["curve"] if line["kind"] == "round"]
     assert [(line["round"], line["devices"]) for line in rounds] == [(1, 4), (2, 4)]
     assert found == json.loads((out / "result.json").read_text())
+
+
+def test_the_test_part_is_judged_once_and_rounds_by_validation(result: tuple[dict[str, Any], Path]) -> None:
+    found, _ = result
+    assert all(d["validation"] > 0 for d in found["devices"])
+    for line in found["curve"][:-2]:
+        assert not [name for name in line.get("sums", {}) if name.startswith("test_")]
+    final = next(line for line in found["curve"] if line.get("final"))
+    tested = final["sums"]["test_global_accuracy"] / final["sums"]["test_devices"]
+    assert tested == pytest.approx(found["accuracy"]["global"])
+    known = final["sums"]["global_accuracy"] / final["sums"]["devices"]
+    assert known == pytest.approx(found["validation_accuracy"]["global"])
+
+
+def test_statistics_are_those_of_the_devices(result: tuple[dict[str, Any], Path]) -> None:
+    found, out = result
+    models = found["statistics"]["all"]["models"]
+    assert [*models] == ["majority", "local", "local_fleet", "global", "personalised"]
+    for name in ("local", "global", "personalised"):
+        assert models[name]["accuracy"] == pytest.approx(found["accuracy"][name])
+    for d in found["devices"]:
+        assert d["metrics"]["global"]["accuracy"] == pytest.approx(d["accuracy"]["global"])
+        assert "confusion" not in d and d["local"]["chosen_by"] == "device"
+        own = json.loads((out / "devices" / d["device"] / "result.json").read_text())
+        assert sum(map(sum, own["confusion"]["test"]["personal"])) == d["held_out"]
+        assert {(t["optimiser"], t["steps"]) for t in own["alone"]} >= {("adam", 25), ("sgd", 400)}
+    difference = found["statistics"]["all"]["against_local"]["personalised"]
+    assert difference["low"] <= difference["mean"] <= difference["high"]
+
+
+def test_two_runs_are_compared(result: tuple[dict[str, Any], Path]) -> None:
+    """A run against itself: no difference anywhere."""
+    found = json.loads(auscult("compare", result[1], result[1] / "result.json", "--json").stdout)
+    assert [run["method"] for run in found["runs"]] == ["fedslr", "fedslr"]
+    (differences,) = found["differences"].values()
+    assert {d["mean"] for d in differences.values()} == {0.0} and "personalised" in differences
+    assert "personalised" in auscult("compare", result[1]).stdout
+
+
+def test_several_seeds_at_once_and_a_trace_that_is_too_short(traces: Path, tmp_path: Path) -> None:
+    some = tmp_path / "some"
+    some.mkdir()
+    for name in ("synth-01", "synth-02"):
+        (some / f"{name}.csv").write_bytes((traces / f"{name}.csv").read_bytes())
+    lines = (traces / "synth-03.csv").read_text().splitlines()[:70]
+    (some / "short.csv").write_text("\n".join(lines) + "\n")
+    more = ("--method", "fedavg", "--rounds", 1, "--seeds", 2, "--confusion")
+    done = auscult("replay", some, "--hospitals", 1, "--seed", 5, "--out", tmp_path / "out", "--json", *more)
+    found = json.loads(done.stdout)
+    assert "seed 6: warning: skipped short: " in done.stderr
+    assert found["seeds"] == [5, 6] and [run["seed"] for run in found["runs"]] == [5, 6]
+    assert found == json.loads((tmp_path / "out" / "result.json").read_text())
+    first = json.loads((tmp_path / "out" / "seed-5" / "result.json").read_text())
+    assert first == found["runs"][0]
+    means = [run["accuracy"]["global"] for run in found["runs"]]
+    assert found["statistics"]["all"]["models"]["global"]["accuracy"]["mean"] == pytest.approx(sum(means) / 2)
+    assert sum(map(sum, first["devices"][0]["confusion"]["local"])) == first["devices"][0]["held_out"]
 
 
 def test_bytes_are_those_of_the_models_that_travelled(result: tuple[dict[str, Any], Path]) -> None:
@@ -139,3 +196,24 @@ def test_mistakes_are_told_before_anything_starts(traces: Path, tmp_path: Path, 
     done = auscult("replay", traces, "--out", tmp_path / "out", *arguments, code=2)
     assert said in done.stderr
     assert not (tmp_path / "out" / "logs").exists()
+
+
+def test_a_replay_that_was_killed_goes_on_to_the_same_model(traces: Path, tmp_path: Path) -> None:
+    """kill -9 after the first round: nodes end with their parent, and --resume plays what is left."""
+    fixed = [traces, "--hospitals", 2, "--rounds", 6, "--seed", 5, "--no-local-only"]
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "edge_sdk.cli", "replay", *map(str, fixed), "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        for line in killed.stdout:
+            if line.split()[:2] == ["1", "4"]:
+                killed.kill()
+    assert not (out / "result.json").exists()
+    changed = auscult("replay", *fixed, "--out", out, "--resume", "--set", "eta_l=0.01", code=2)
+    assert "begun with settings = {}" in changed.stderr
+    found = json.loads(auscult("replay", *fixed, "--out", out, "--resume", "--json").stdout)
+    assert [line["round"] for line in found["curve"] if line["kind"] == "round"] == [1, 2, 3, 4, 5, 6]
+    whole = json.loads(auscult("replay", *fixed, "--out", tmp_path / "whole", "--json").stdout)
+    with np.load(found["model"]["file"]) as a, np.load(whole["model"]["file"]) as b:
+        assert all(a[name].tobytes() == b[name].tobytes() for name in a.files)
+    assert json.loads(auscult("replay", *fixed, "--out", out, "--resume", "--json").stdout) == found

@@ -2,6 +2,7 @@
 
 from edge_sdk.data.traces.clock import ReplayClock, select_arrived
 from edge_sdk.data.traces.folder import load_folder
+from edge_sdk.data.traces.labelled import keep_labelled
 from edge_sdk.data.traces.read import Trace, read_trace
 from edge_sdk.data.traces.split import split, split_off_validation
 from edge_sdk.data.traces.windows import Windows, cut_windows, find_recordings
@@ -12,6 +13,7 @@ __all__ = [
     "Windows",
     "cut_windows",
     "find_recordings",
+    "keep_labelled",
     "load_folder",
     "read_trace",
     "select_arrived",

@@ -146,17 +146,16 @@ def judge(
 
 
 def judge_test(env: NodeEnv, models: Mapping[str, Vector], ensemble: Ensemble | None = None) -> dict[str, float]:
-    """As `judge`, on the test samples, with TEST before each name; nothing where `judge` is on them already."""
+    """Scores of a device on its test samples, with TEST before each name; nothing where `judge` is on them already."""
     if env.test is None:
         return {}
     known = {} if ensemble is None else ensemble_sums(env.held_out, models, ensemble)
     return {f"{TEST}{name}": value for name, value in judge(replace(env, score=env.test), models, known).items()}
 
 
-def final_sums(sums: Mapping[str, float]) -> dict[str, float]:
-    """The sums by which a run is judged in the end, without TEST: those on test samples, where these are apart."""
-    found = {name.removeprefix(TEST): value for name, value in sums.items() if name.startswith(TEST)}
-    return found or dict(sums)
+def sums_on_test(sums: Mapping[str, float]) -> dict[str, float]:
+    """Sums on test samples, where these are apart, under the names that they would have otherwise."""
+    return {name.removeprefix(TEST): value for name, value in sums.items() if name.startswith(TEST)}
 
 
 def ensemble_sums(

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from edge_sdk.contract.run import checked_name
-from edge_sdk.data.samples import check_shares
+from edge_sdk.data.samples import check_shares, labelled_part
 from edge_sdk.data.traces import Trace, cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
 from edge_sdk.replay.datasets.table import Floats
-from edge_sdk.replay.synth import MARK
+from edge_sdk.replay.traces.synth import MARK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Cutting:
     """The way in which traces become samples, as the command line says it.
 
     Attributes:
-        label, window, stride, gap, held_out, validation: as in `edge_sdk.data.samples.Cut`.
+        label, window, stride, gap, held_out, validation, labelled: as in `edge_sdk.data.samples.Cut`.
         public: windows whose inputs, without labels, all devices know. They are of persons who are no devices. 0: none.
         reserved: traces, the last ones by name, of persons who are no devices either: the aggregator's own. 0: none.
     """
@@ -32,6 +32,7 @@ class Cutting:
     gap: float = 0.5
     held_out: float = 0.2
     validation: float = 0.2
+    labelled: float = 0.0
     public: int = 0
     reserved: int = 0
 
@@ -75,7 +76,8 @@ def skip_short(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, ..
     long, reasons = list[Trace](), list[str]()
     for trace in traces:
         try:
-            split(cut_windows(trace, window=how.window, stride=how.stride, gap=how.gap), held_out=how.held_out)
+            cuts = cut_windows(trace, window=how.window, stride=how.stride, gap=how.gap)
+            labelled_part(split(cuts, held_out=how.held_out)[0], round(how.labelled * trace.rate_hz))
             long.append(trace)
         except UsageError as error:
             reasons.append(f"warning: skipped {error}")

@@ -8,21 +8,23 @@ from html import escape
 from typing import Any
 
 from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
-from edge_sdk.replay import charts
-from edge_sdk.replay.report import Result, format_percent, format_size
+from edge_sdk.replay.reports import charts, sections
+from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
 
 STYLE = """
 :root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
---c3:#8e5bb5;--c4:#b5485d}
+--c3:#8e5bb5;--c4:#b5485d;--c5:#66788a;--bad:#c0392b}
 @media(prefers-color-scheme:dark){:root{--fg:#e6edf3;--bg:#11161c;--soft:#93a4b5;--rule:#2b3641;
---c0:#5aa9e6;--c1:#f0a45d;--c2:#5cc994;--c3:#b795d6;--c4:#de8a9a}}
+--c0:#5aa9e6;--c1:#f0a45d;--c2:#5cc994;--c3:#b795d6;--c4:#de8a9a;--c5:#93a4b5;--bad:#ef7b6c}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:1080px;margin:2rem auto;
 padding:0 1rem}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .4rem}p.lead{color:var(--soft);margin:.2rem 0 1.2rem}
 .tiles{display:flex;gap:.8rem;flex-wrap:wrap}
 .tile{border:1px solid var(--rule);border-radius:8px;padding:.6rem 1rem;min-width:8rem}
 .tile b{display:block;font-size:1.5rem;font-weight:600}.tile span{color:var(--soft);font-size:.85rem}
-.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1rem}
+.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:1rem}
+.wide{overflow-x:auto}td.bad{color:var(--bad);font-weight:600}
+@media print{body{max-width:none;margin:0}details{display:none}.two{grid-template-columns:1fr 1fr}}
 figure{margin:0}svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}.grid{stroke:var(--rule)}
 .legend{margin:.2rem 0;font-size:.85rem;color:var(--soft)}
 .legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 .9em}
@@ -36,6 +38,8 @@ details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--sof
 RARE = {"companion": "companion", "unseen": "never trained"}
 """Models that few methods have: of a device with another architecture; of one that did not train and only adapts."""
 KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", **RARE}
+COLOURS = {name: f"var(--c{i})" for i, name in enumerate(KINDS.values())}
+"""One colour for each model on the whole page."""
 HOPS = {
     "device_to_hospital": "device up",
     "hospital_to_device": "device down",
@@ -44,7 +48,7 @@ HOPS = {
 }
 
 
-def page(result: Result) -> str:
+def make_page(result: Result) -> str:
     """The whole page."""
     counts = f"{len(result['devices'])} devices, {result['hospitals']} hospitals, {result['rounds']} rounds"
     title = escape(f"{result['method']}: {counts}")
@@ -52,9 +56,13 @@ def page(result: Result) -> str:
         f"<h1>{title}</h1><p class='lead'>{escape(circumstances(result))}</p>",
         generated_note(result),
         tiles(result),
+        sections.statistics_section(result),
         curves(result),
         "<h2>Accuracy per device</h2>" + per_device_chart(result) + html_table(result),
+        sections.differences_section(result),
+        sections.recall_section(result, KINDS),
         layers(result),
+        sections.circumstances_section(result),
         as_json(result),
     ]
     head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>{title}</title>"
@@ -90,13 +98,20 @@ def tiles(result: Result) -> str:
 def curves(result: Result) -> str:
     """The charts of accuracy, loss and traffic, side by side."""
     charted = {
-        "Accuracy on held-out samples": charts.lines(accuracy_curves(result), "round", "accuracy", percent=True),
+        f"Accuracy on {part_of_rounds(result)} samples": charts.lines(
+            accuracy_curves(result), "round", "accuracy", percent=True, colours=COLOURS
+        ),
         "Training loss": charts.lines({"loss": per_round(result, mean_loss)}, "round", "loss"),
         "Parameters that travel down": charts.lines({"sent": per_round(result, sent)}, "round", "parameters"),
         "MB per hop": hops(result),
     }
     cells = (f"<div><h2>{name}</h2>{chart}</div>" for name, chart in charted.items())
     return f"<div class='two'>{''.join(cells)}</div>"
+
+
+def part_of_rounds(result: Result) -> str:
+    """Name of the samples by which rounds are judged."""
+    return "validation" if any(d.get("validation") is not None for d in result["devices"]) else "held-out"
 
 
 def accuracy_curves(result: Result) -> dict[str, list[tuple[float, float]]]:
@@ -129,7 +144,7 @@ def hops(result: Result) -> str:
 def per_device_chart(result: Result) -> str:
     devices, kinds = result["devices"], [kind for kind in KINDS if kind in result["accuracy"]]
     values = {KINDS[kind]: [d["accuracy"].get(kind, float("nan")) for d in devices] for kind in kinds}
-    return charts.bars([d["device"] for d in devices], values, "accuracy", percent=True)
+    return charts.bars([d["device"] for d in devices], values, "accuracy", percent=True, colours=COLOURS)
 
 
 def html_table(result: Result) -> str:
@@ -139,7 +154,8 @@ def html_table(result: Result) -> str:
     mean = row(
         ["mean", "", "", "", "", *each(result["accuracy"], kinds), format_percent(result["density"]), "", ""], "mean"
     )
-    return f"<table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{''.join(rows)}{mean}</table>"
+    body = "".join([*rows, mean])
+    return f"<div class='wide'><table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{body}</table></div>"
 
 
 def device_row(d: Mapping[str, Any], kinds: Iterable[str]) -> str:

@@ -9,8 +9,13 @@ from math import ceil, floor, isfinite, log10
 
 WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 34
-COLOURS = ("var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)")
+PLAIN = "var(--c5)"
+"""Colour of a series that has none of its own."""
+BETTER, WORSE = "var(--c2)", "var(--bad)"
 
+Colours = Mapping[str, str]
+"""Name of a series -> its colour, the same in every chart of a page."""
+NO_COLOURS: Colours = {}
 Points = Sequence[tuple[float, float]]
 
 
@@ -48,7 +53,9 @@ def span_of(
     return (low if floor_at is None else max(low, floor_at)), (high if ceiling is None else min(high, ceiling))
 
 
-def lines(series: Mapping[str, Points], x_name: str, y_name: str, percent: bool = False) -> str:
+def lines(
+    series: Mapping[str, Points], x_name: str, y_name: str, percent: bool = False, colours: Colours = NO_COLOURS
+) -> str:
     """Curves over a common x. Points that are not finite are left out."""
     series = {n: [(x, y) for x, y in ps if isfinite(y)] for n, ps in series.items()}
     series = {n: ps for n, ps in series.items() if ps}
@@ -59,10 +66,8 @@ def lines(series: Mapping[str, Points], x_name: str, y_name: str, percent: bool 
     across = Axis(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, LEFT, WIDTH - RIGHT)
     up = Axis(*span_of(ys, 0.0, 1.0 if percent else None), HEIGHT - BOTTOM, TOP)
     parts = [grid(across, up, x_name, percent)]
-    parts += [
-        curve(name, ps, across, up, COLOURS[i % len(COLOURS)], percent) for i, (name, ps) in enumerate(series.items())
-    ]
-    return figure(parts, f"{y_name} over {x_name}", legend(list(series)))
+    parts += [curve(name, ps, across, up, colours.get(name, PLAIN), percent) for name, ps in series.items()]
+    return figure(parts, f"{y_name} over {x_name}", legend(list(series), colours))
 
 
 def curve(name: str, points: Points, across: Axis, up: Axis, colour: str, percent: bool) -> str:
@@ -75,7 +80,13 @@ def curve(name: str, points: Points, across: Axis, up: Axis, colour: str, percen
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"/>{dots}'
 
 
-def bars(groups: Sequence[str], series: Mapping[str, Sequence[float]], y_name: str, percent: bool = False) -> str:
+def bars(
+    groups: Sequence[str],
+    series: Mapping[str, Sequence[float]],
+    y_name: str,
+    percent: bool = False,
+    colours: Colours = NO_COLOURS,
+) -> str:
     """Groups of bars side by side, one colour for each series."""
     values = [v for vs in series.values() for v in vs if isfinite(v)]
     if not groups or not values:
@@ -87,21 +98,49 @@ def bars(groups: Sequence[str], series: Mapping[str, Sequence[float]], y_name: s
     for g, group in enumerate(groups):
         left = LEFT + g * slot + 0.1 * slot
         parts += [
-            bar(group, n, vs[g], left + s * wide, wide, up, s, percent) for s, (n, vs) in enumerate(series.items())
+            bar(group, n, vs[g], left + s * wide, wide, up, colours.get(n, PLAIN), percent)
+            for s, (n, vs) in enumerate(series.items())
         ]
         parts.append(
             f'<text x="{left + 0.4 * slot:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{escape(group)}</text>'
         )
-    return figure(parts, f"{y_name} by group", legend(list(series)) if len(series) > 1 else "")
+    return figure(parts, f"{y_name} by group", legend(list(series), colours) if len(series) > 1 else "")
 
 
-def bar(group: str, name: str, value: float, left: float, wide: float, up: Axis, colour: int, percent: bool) -> str:
+def differences(names: Sequence[str], points: Sequence[float], y_name: str) -> str:
+    """One bar for each name, up or down from zero, in percentage points, the smallest first; losses have a colour."""
+    if not names:
+        return "<p class='none'>nothing to draw</p>"
+    order = sorted(range(len(names)), key=lambda i: points[i])
+    low, high = min(*points, 0.0), max(*points, 0.0)
+    up = Axis(*spread_limits(low, high), HEIGHT - BOTTOM, TOP)
+    slot = (WIDTH - LEFT - RIGHT) / len(names)
+    parts = [grid(None, up, "", False)]
+    for place, i in enumerate(order):
+        left, top, end = LEFT + (place + 0.15) * slot, up(max(points[i], 0.0)), up(min(points[i], 0.0))
+        box = f'x="{left:.1f}" y="{top:.1f}" width="{0.7 * slot:.1f}" height="{max(0.5, end - top):.1f}"'
+        title = f"<title>{escape(names[i])}: {points[i]:+.1f} points</title>"
+        parts.append(f'<rect {box} fill="{WORSE if points[i] < 0 else BETTER}">{title}</rect>')
+        middle = left + 0.35 * slot
+        parts.append(
+            f'<text x="{middle:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{escape(names[i])}</text>'
+        )
+    return figure(parts, y_name, "")
+
+
+def spread_limits(low: float, high: float) -> tuple[float, float]:
+    """Limits of an axis a little wider than from low to high; never empty."""
+    air = 0.06 * (high - low) or 1.0
+    return low - air * (low < 0), high + air
+
+
+def bar(group: str, name: str, value: float, left: float, wide: float, up: Axis, colour: str, percent: bool) -> str:
     if not isfinite(value):
         return ""
     top = up(value)
     title = f"<title>{escape(group)}, {escape(name)}: {format_value(value, percent)}</title>"
     box = f'x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{max(0.0, up.start - top):.1f}"'
-    return f'<rect {box} fill="{COLOURS[colour % len(COLOURS)]}">{title}</rect>'
+    return f'<rect {box} fill="{colour}">{title}</rect>'
 
 
 def grid(across: Axis | None, up: Axis, x_name: str, percent: bool) -> str:
@@ -127,10 +166,8 @@ def format_value(value: float, percent: bool) -> str:
     return f"{value / 1000:g}k" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-def legend(names: Sequence[str]) -> str:
-    keys = (
-        f'<span><i style="background:{COLOURS[i % len(COLOURS)]}"></i>{escape(n)}</span>' for i, n in enumerate(names)
-    )
+def legend(names: Sequence[str], colours: Colours) -> str:
+    keys = (f'<span><i style="background:{colours.get(n, PLAIN)}"></i>{escape(n)}</span>' for n in names)
     return f"<p class='legend'>{''.join(keys)}</p>"
 
 

@@ -41,14 +41,18 @@ def device_table(result: Result) -> str:
     head = format_row("device", "hospital", "samples", "held out", "classes", kinds)
     rows = [
         format_row(
-            d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], format_accuracies(d["accuracy"])
+            mark_newcomer(d), d["hospital"], d["samples"], d["held_out"], d["classes"], format_accuracies(d["accuracy"])
         )
         for d in result["devices"]
     ]
     rule = "-" * len(head)
-    return "\n".join(
-        [head, rule, *rows, rule, format_row("mean", "", "", "", "", format_accuracies(result["accuracy"]))]
-    )
+    note = ["* joined the finished run, and is not in the mean"] * any(d.get("newcomer") for d in result["devices"])
+    mean = format_row("mean", "", "", "", "", format_accuracies(result["accuracy"]))
+    return "\n".join([head, rule, *rows, rule, mean, *note])
+
+
+def mark_newcomer(d: Mapping[str, Any]) -> str:
+    return f"{d['device']} *" if d.get("newcomer") else str(d["device"])
 
 
 def format_row(device: str, hospital: str, samples: object, held_out: object, classes: object, rest: str) -> str:

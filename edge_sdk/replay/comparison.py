@@ -1,0 +1,118 @@
+"""`auscult compare`: several runs in one table, and the paired differences between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.errors import UsageError
+from edge_sdk.replay.reports.tables import METRICS, TITLES, difference_columns, spread_columns
+from edge_sdk.replay.scores import FLEET, LOCAL, MAJORITY, members
+from edge_sdk.replay.seeds import device_means, paired, summarise_seeds
+from edge_sdk.replay.statistics import compare
+
+SHARED = (MAJORITY, LOCAL, FLEET)
+"""Models that do not depend on the method, so that differences between runs say nothing of the methods."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A replay that is over, with one seed or several.
+
+    Attributes:
+        name: of its directory.
+        results: of the seeds.
+    """
+
+    name: str
+    results: Sequence[Mapping[str, Any]]
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Means over seeds, as `summarise_seeds` makes them."""
+        return summarise_seeds(self.results)
+
+
+def read_run(path: Path) -> FinishedRun:
+    """Reads the result of a replay: its directory, or the file result.json in it.
+
+    Raises:
+        UsageError: there is none, or it is of another version.
+    """
+    file = path / "result.json" if path.is_dir() else path
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: no result of a replay: {error}") from error
+    results = found.get("runs", [found]) if isinstance(found, dict) else []
+    if not results or not all("statistics" in r and "devices" in r for r in results):
+        raise UsageError(f"{file}: no result of a replay, or one of an older version without statistics")
+    return FinishedRun(file.resolve().parent.name, results)
+
+
+def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, Any]:
+    """Compares runs on one group of devices.
+
+    Returns:
+        "runs": for each its "name", "method", "seeds", "bytes" and, in "models", mean and deviation of each metric;
+        "differences": for each run but the first, each model that both have and that the method decides, the paired
+        difference of accuracies to the first run, over the devices that both have.
+    """
+    summaries = [(run, run.summary) for run in runs]
+    return {
+        "group": group,
+        "runs": [
+            {
+                "name": run.name,
+                "method": s["method"],
+                "seeds": s["seeds"],
+                "bytes": s["bytes"],
+                "models": s["statistics"].get(group, {}).get("models", {}),
+                "against_local": s["statistics"].get(group, {}).get("against_local", {}),
+            }
+            for run, s in summaries
+        ],
+        "differences": {run.name: run_differences(run, runs[0], group) for run in runs[1:]},
+    }
+
+
+def run_differences(run: FinishedRun, first: FinishedRun, group: str) -> dict[str, Any]:
+    """Model -> paired difference of accuracies between two runs."""
+    ours, theirs = ([members(r["devices"], group) for r in one.results] for one in (run, first))
+    names = {name for devices in ours for d in devices for name in d["metrics"]}
+    found = {}
+    for name in sorted(names - {*SHARED}):
+        values, others = paired(device_means(ours, name), device_means(theirs, name))
+        if values:
+            found[name] = asdict(compare(values, others, seed=int(first.results[0]["seed"])))
+    return found
+
+
+# For people -----------------------------------------------------------------------------------------------------
+def comparison_table(found: Mapping[str, Any]) -> str:
+    """The comparison as text."""
+    wide = max(len(run["name"]) for run in found["runs"])
+    names = " ".join(f"{key.replace('_', ' ').replace('accuracy', 'acc.'):>14}" for key in METRICS)
+    compared = "against local, points [95 %], devices worse by > 1 point"
+    lines = [f"{'run':{wide}}  {'method':14} {'seeds':>5}  {'model':26} {names} {'MB':>8}   {compared}"]
+    for run in found["runs"]:
+        total = sum(run["bytes"].values()) / 1e6
+        for model, metrics in run["models"].items():
+            head = f"{run['name']:{wide}}  {run['method']:14} {len(run['seeds']):>5}  {TITLES.get(model, model):26}"
+            difference = difference_columns(run["against_local"].get(model))
+            lines.append(f"{head} {spread_columns(metrics, 14)} {total:>8.1f}   {difference}".rstrip())
+    return "\n".join([*lines, *difference_lines(found)])
+
+
+def difference_lines(found: Mapping[str, Any]) -> list[str]:
+    """A line for each run and model: its difference to the first run."""
+    lines = [
+        f"  {name}, {TITLES.get(model, model)}: {difference_columns(d)}"
+        for name, models in found["differences"].items()
+        for model, d in models.items()
+    ]
+    head = f"against {found['runs'][0]['name']}, paired over devices: points [95 %], devices worse by > 1 point"
+    return ["", head, *lines] if lines else []

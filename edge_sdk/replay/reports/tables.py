@@ -1,0 +1,93 @@
+"""The statistics of one or several replays as text: metrics of each model, differences to training alone, confusion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edge_sdk.replay.scores import FLEET, GROUPS, LOCAL, MAJORITY
+
+Group = Mapping[str, Any]
+
+TITLES = {MAJORITY: "majority class", LOCAL: "local", FLEET: "local, one choice for all"}
+"""Model -> what it is called where its name does not say it."""
+PHRASES = dict(zip(GROUPS, ("all {} devices", "{} devices with two classes or more", "{} newcomers"), strict=True))
+METRICS = ("accuracy", "macro_f1", "balanced_accuracy")
+WIDTH = 14
+COLUMNS = " ".join(f"{name:>{WIDTH}}" for name in ("accuracy", "macro-F1", "balanced"))
+HEAD = f"{COLUMNS}   {'against local, points [95 %]':<30}{'> 1 point worse':>15}   against one choice for all"
+
+
+def statistics_table(statistics: Mapping[str, Group]) -> str:
+    """Metrics on test samples, means over devices, and the paired differences to training alone.
+
+    Devices with two classes or more are left out where that is all of them.
+    """
+    sizes = {name: group["devices"] for name, group in statistics.items()}
+    groups = {n: group for n, group in statistics.items() if n != "two_classes" or sizes[n] != sizes.get("all")}
+    return "\n\n".join(group_table(name, group) for name, group in groups.items())
+
+
+def group_table(name: str, group: Group) -> str:
+    title = PHRASES[name].format(group["devices"])
+    rows = [model_row(group, model, metrics) for model, metrics in group["models"].items()]
+    return "\n".join([f"{title:36}{HEAD}", *rows])
+
+
+def model_row(group: Group, model: str, metrics: Mapping[str, Any]) -> str:
+    own, fleet = (group[f"against_{other}"].get(model) for other in (LOCAL, FLEET))
+    compared = f"{difference_columns(own)}   {interval(fleet)}"
+    return f"  {TITLES.get(model, model):34}{spread_columns(metrics, WIDTH)}   {compared}".rstrip()
+
+
+def spread_columns(metrics: Mapping[str, Any], width: int) -> str:
+    """The metrics of one model, with their deviation over seeds where there are several."""
+    return " ".join(f"{with_spread(metrics.get(key)):>{width}}" for key in METRICS)
+
+
+def with_spread(value: Any) -> str:
+    """A share, or {"mean", "sd"} of one, in percent."""
+    if value is None:
+        return "-"
+    if not isinstance(value, Mapping):
+        return f"{100 * value:.1f}%"
+    return f"{100 * value['mean']:.1f}%" + (f" ± {100 * value['sd']:.1f}" if value["sd"] else "")
+
+
+def difference_columns(d: Mapping[str, Any] | None) -> str:
+    """A difference with its interval, and how many devices are harmed by more than a point."""
+    if d is None:
+        return ""
+    harmed = f"{round(d['worse_by_a_point'] * d['devices'])} of {d['devices']}"
+    return f"{interval(d):<30}{harmed:>15}"
+
+
+def interval(d: Mapping[str, Any] | None) -> str:
+    """A mean difference with its interval, in points."""
+    return "" if d is None else f"{points(d['mean'])} [{points(d['low'])}, {points(d['high'])}]"
+
+
+def points(value: float) -> str:
+    """A difference of shares in percentage points, with its sign."""
+    return f"{100 * value:+.1f}"
+
+
+# Confusion ------------------------------------------------------------------------------------------------------
+def confusion_tables(devices: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> str:
+    """For each device and model of the run, a row for each class that occurs: how many were taken for what."""
+    return "\n\n".join(
+        confusion_table(d["device"], model, matrix, classes)
+        for d in devices
+        for model, matrix in d["confusion"].items()
+        if model not in (MAJORITY, FLEET)
+    )
+
+
+def confusion_table(device: str, model: str, matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> str:
+    """Rows: what it was; columns: what it was taken for; classes that neither occur nor were guessed are left out."""
+    seen = [i for i in range(len(classes)) if any(matrix[i]) or any(row[i] for row in matrix)]
+    wide = max(len(classes[i]) for i in seen)
+    head = f"{device}, {TITLES.get(model, model)}: {'taken for':>{max(0, wide - len(device))}}"
+    names = " ".join(f"{classes[i][:8]:>8}" for i in seen)
+    rows = [f"{classes[i]:{wide}} " + " ".join(f"{matrix[i][j]:>8}" for j in seen) for i in seen if any(matrix[i])]
+    return "\n".join([head.rstrip(), f"{'':{wide}} {names}", *rows])

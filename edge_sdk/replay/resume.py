@@ -1,0 +1,78 @@
+"""Going on with a replay that was interrupted: what is asked for must be what was begun.
+
+All nodes keep their state in DIR, so they only have to be started again. What was asked for is noted in DIR/job.json.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.contract.run import Run
+from edge_sdk.errors import UsageError
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.ledgers import write_json
+from edge_sdk.replay.plan import Replay
+
+NOTE, RESULT = "job.json", "result.json"
+
+
+def describe_job(job: Replay, run: Run, bundles: tuple[Path, ...]) -> dict[str, Any]:
+    """Everything that decides the result, in JSON's types."""
+    found = {
+        "data": str(job.data),
+        "options": dict(job.options),
+        "hospitals": job.hospitals,
+        "method": run.method,
+        "rounds": run.rounds,
+        "seed": run.seed,
+        "settings": dict(run.settings),
+        "settle": dict(run.settle),
+        "augment": dict(run.augment),
+        "newcomers": list(job.newcomers),
+        "classes": list(run.classes),
+        "evaluate_every": run.evaluate_every,
+        "local_only": job.local_only,
+        "bundles": [read_bundle(path).sha256 for path in bundles],
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(found))
+    return plain
+
+
+def note_job(job: Replay, run: Run, bundles: tuple[Path, ...]) -> None:
+    """Notes what was begun or, where the replay goes on, checks that it is the same.
+
+    Raises:
+        UsageError: something differs.
+    """
+    asked, note = describe_job(job, run, bundles), job.out / NOTE
+    if not job.resume:
+        write_json(note, asked)
+        return
+    begun = read_note(note)
+    for key, value in asked.items():
+        if begun.get(key) != value:
+            raise UsageError(f"--resume {job.out}: it was begun with {key} = {begun.get(key)!r}, and not {value!r}")
+
+
+def read_finished(out: Path) -> dict[str, Any] | None:
+    """The result of a replay that is over already; None: it is not."""
+    path = out / RESULT
+    if not path.is_file():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def read_note(path: Path) -> dict[str, Any]:
+    """What was begun.
+
+    Raises:
+        UsageError: no replay was.
+    """
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--resume {path.parent}: no replay was begun there ({error})") from error
+    return found

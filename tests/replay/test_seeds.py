@@ -1,0 +1,126 @@
+"""Several seeds: run side by side, ended together, and summed up over devices."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from edge_sdk.errors import UsageError
+from edge_sdk.replay import seeds
+from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
+from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.processes import ProcessError
+from edge_sdk.replay.reports.tables import confusion_tables, statistics_table
+
+
+def result(seed: int, local: list[float], personal: list[float], method: str = "fedslr") -> dict:
+    def metrics(value: float) -> dict[str, float]:
+        return {"accuracy": value, "macro_f1": value / 2, "balanced_accuracy": value}
+
+    devices = [
+        {"device": f"d{i}", "classes": 1 + (i > 0), "metrics": {"local": metrics(a), "personalised": metrics(b)}}
+        for i, (a, b) in enumerate(zip(local, personal, strict=True))
+    ]
+    return {
+        "method": method, "rounds": 3, "hospitals": 1, "data": {"name": "x"}, "settings": {}, "seed": seed,
+        "accuracy": {"local": sum(local) / len(local), "personalised": sum(personal) / len(personal)},
+        "bytes": {"up": 1e6 * seed}, "seconds": 2.0, "statistics": {}, "devices": devices,
+    }  # fmt: skip
+
+
+def test_a_device_counts_with_its_mean_over_the_seeds():
+    found = seeds.summarise_seeds([result(1, [0.5, 0.5], [0.7, 0.4]), result(2, [0.5, 0.7], [0.9, 0.4])])
+    assert found["seeds"] == [1, 2] and found["bytes"] == {"up": 1.5e6}
+    assert found["accuracy"]["personalised"]["mean"] == pytest.approx(0.6)
+    assert found["accuracy"]["personalised"]["sd"] == pytest.approx(0.1 / 2**0.5)
+    every, two = found["statistics"]["all"], found["statistics"]["two_classes"]
+    assert every["devices"] == 2 and two["devices"] == 1
+    assert every["models"]["personalised"]["macro_f1"]["mean"] == pytest.approx(0.3)
+    difference = every["against_local"]["personalised"]
+    assert difference["mean"] == pytest.approx((0.3 - 0.2) / 2) and difference["devices"] == 2
+    assert difference["low"] == pytest.approx(-0.2) and difference["high"] == pytest.approx(0.3)
+    assert difference["worse"] == 0.5
+    table = statistics_table(found["statistics"])
+    assert "all 2 devices" in table and "60.0% ± 7.1" in table and "+5.0 [-20.0, +30.0]" in table and "1 of 2" in table
+
+
+def job(out: Path) -> Replay:
+    return Replay(data="x", out=out, seed=4)
+
+
+def test_each_seed_has_a_directory_of_its_own(tmp_path, monkeypatch):
+    def replayed(own, progress, say, stopping):
+        progress({"kind": "round"})
+        say("here")
+        return result(own.seed, [0.5], [0.6])
+
+    monkeypatch.setattr(seeds, "replay", replayed)
+    lines, said, done = [], [], []
+    found = seeds.replay_seeds(
+        job(tmp_path), 3, lambda seed, line: lines.append(seed), said.append, lambda own, _: done.append(own.out.name)
+    )
+    assert found["seeds"] == [4, 5, 6] and [r["seed"] for r in found["runs"]] == [4, 5, 6]
+    assert sorted(lines) == [4, 5, 6] and "seed 5: here" in said
+    assert sorted(done) == ["seed-4", "seed-5", "seed-6"]
+
+
+def test_when_one_fails_the_others_are_ended(tmp_path, monkeypatch):
+    both = threading.Barrier(2)
+    ended = []
+
+    def replayed(own, progress, say, stopping):
+        both.wait(10)
+        if own.seed == 5:
+            raise ProcessError("device-a ended with code 1")
+        assert stopping.wait(10)
+        ended.append(own.seed)
+        raise ProcessError("stopped before its end")
+
+    monkeypatch.setattr(seeds, "replay", replayed)
+    monkeypatch.setattr(seeds, "read_machine", lambda: type("M", (), {"cores": 2}))
+    with pytest.raises(ProcessError, match="device-a ended with code 1"):
+        seeds.replay_seeds(job(tmp_path), 2, lambda *_: None, lambda _: None, lambda *_: None)
+    assert ended == [4]
+
+
+def test_one_seed_at_least(tmp_path):
+    with pytest.raises(UsageError, match="--seeds 0: at least 1"):
+        seeds.replay_seeds(job(tmp_path), 0, lambda *_: None, lambda _: None, lambda *_: None)
+
+
+# Comparing ------------------------------------------------------------------------------------------------------
+def test_runs_are_compared_over_the_devices_that_both_have(tmp_path):
+    import json
+
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "result.json").write_text(json.dumps(result(1, [0.5, 0.5], [0.7, 0.4])))
+    two = {"runs": [result(1, [0.5, 0.5, 0.1], [0.8, 0.6, 0.1], "fedavg")], "seeds": [1]}
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "result.json").write_text(json.dumps(two))
+    found = compare_runs([read_run(tmp_path / "one"), read_run(tmp_path / "two" / "result.json")])
+    assert [run["name"] for run in found["runs"]] == ["one", "two"]
+    assert found["differences"]["two"]["personalised"]["mean"] == pytest.approx((0.1 + 0.2) / 2)
+    assert found["differences"]["two"]["personalised"]["devices"] == 2
+    assert {*found["differences"]["two"]} == {"personalised"}, "what is trained alone says nothing of the methods"
+    table = comparison_table(found)
+    assert "fedavg" in table and "two, personalised: +15.0 [+10.0, +20.0]" in table
+    only_two = compare_runs([read_run(tmp_path / "one"), read_run(tmp_path / "two")], "two_classes")
+    assert only_two["differences"]["two"]["personalised"]["devices"] == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": []}', '{"runs": [{"devices": []}]}'])
+def test_what_is_no_result_is_refused(tmp_path, text):
+    (tmp_path / "result.json").write_text(text)
+    with pytest.raises(UsageError, match="no result of a replay"):
+        read_run(tmp_path)
+    with pytest.raises(UsageError, match="no result of a replay"):
+        read_run(tmp_path / "nowhere")
+
+
+def test_a_confusion_matrix_names_what_was_taken_for_what():
+    device = {"device": "w", "confusion": {"global": [[3, 0, 1], [0, 0, 0], [2, 0, 4]], "majority": [[1]]}}
+    lines = confusion_tables([device], ("walk", "sit", "run")).splitlines()
+    assert len(lines) == 4 and "w, global" in lines[0] and "sit" not in "".join(lines)
+    assert [line.split() for line in lines[1:]] == [["walk", "run"], ["walk", "3", "1"], ["run", "2", "4"]]

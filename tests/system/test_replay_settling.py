@@ -1,0 +1,60 @@
+"""A replay whose devices settle, one of which joins when the run is over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.test_replay_of_data import auscult
+
+pytest.importorskip("torch", reason="the aggregator needs torch")
+pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
+
+COMMON = ("breast-cancer", "--hospitals", 2, "--devices", 2, "--method", "fedavg", "--rounds", 2, "--set", "eta_l=0.1")
+SETTLE = ("--settle", "rate=0.01", "--settle", "steps=[0, 10, 40]", "--settle", "local_steps=[40]")
+
+
+def test_devices_settle_and_a_newcomer_joins(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = auscult("replay", *COMMON, *SETTLE, "--newcomers", "h2-1", "--out", out, "--json")
+    found: dict[str, Any] = json.loads(done.stdout)
+    devices = {d["device"]: d for d in found["devices"]}
+    assert [name for name, d in devices.items() if d["newcomer"]] == ["h2-1"]
+    assert [line["devices"] for line in found["curve"] if line["kind"] == "round"] == [3, 3]
+    (choice,) = [line for line in found["curve"] if line["kind"] == "settling"]
+    members = [d for name, d in devices.items() if name != "h2-1"]
+    assert choice["devices"] == 3 and choice["samples"] == sum(d["validation"] for d in members)
+    assert choice["correct"] > choice["samples"] / 2
+    groups = {name: group["devices"] for name, group in found["statistics"].items()}
+    assert groups == {"all": 3, "two_classes": 3, "newcomers": 1}
+    for d in devices.values():
+        assert d["metrics"]["personalised"]["accuracy"] > 0.7
+    # It received one model and sent none: less than a message of theta's size.
+    assert devices["h2-1"]["bytes"]["sent"] < 4000 < min(d["bytes"]["sent"] for d in members)
+    assert found["settle"]["steps"] == [0, 10, 40]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--newcomers", "h9-1"), "--newcomers h9-1: is no device; there are: h1-1, h1-2, h2-1, h2-2"),
+        (("--newcomers", "h1-1,h1-2"), "all devices of hospital-1 are"),
+        (("--settle", "pace=1"), "pace is no setting"),
+        (("--augment", "noise=0.1"), "windows of channels x samples"),
+        (("--augment", "blur=0.1"), "blur is no setting"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_starts(tmp_path: Path, more: tuple[str, ...], said: str) -> None:
+    done = auscult("replay", *COMMON, *more, "--out", tmp_path / "out", code=2)
+    assert said in done.stderr and not (tmp_path / "out").exists()
+
+
+def test_only_methods_with_a_global_model_have_newcomers(tmp_path: Path) -> None:
+    given = ("breast-cancer", "--method", "hsgd", "--hospitals", 1, "--out", tmp_path / "out")
+    assert (
+        "has no global model that a newcomer could begin with"
+        in auscult("replay", *given, "--newcomers", "h1-1", code=2).stderr
+    )
