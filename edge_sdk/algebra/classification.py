@@ -97,7 +97,7 @@ MOST_CLASSES = 100  # that have histograms: 2 x 64 sums each would be more than 
 
 
 def histogram(y: Labels, scores: Floats, bins: int = BINS) -> dict[str, float]:
-    """How many of each class, and of the rest, have a score in each of equal bins of [0, 1]; empty ones left out.
+    """Count, of each class and of the rest, the samples with a score in each of equal bins; empty ones left out.
 
     Returns:
         "auc:<class>:<1 for the class, 0 for the rest>:<bin>" -> count; nothing of more than MOST_CLASSES classes.
@@ -114,7 +114,7 @@ def histogram(y: Labels, scores: Floats, bins: int = BINS) -> dict[str, float]:
 
 
 def sums(y: Labels, logits: Floats) -> dict[str, float]:
-    """Of one node: how many, how many right, their loss, and the histograms for an area under the ROC curve."""
+    """Sums over one node's samples: their number, those that are right, loss, histograms for areas under ROC curves."""
     check(y, logits)
     p = softmax(logits.astype(np.float64))
     chosen = np.maximum(p[np.arange(len(y)), y], np.finfo(np.float64).tiny)

@@ -23,7 +23,10 @@ def is_record(cls: type) -> bool:
 
 
 def changed(record: T, /, **changes: Any) -> T:
-    """As `dataclasses.replace` does it, in a tenth of its time. Only for classes without slots and `__post_init__`."""
+    """Copy with some fields changed: `dataclasses.replace` in a tenth of its time.
+
+    Only for classes without slots and `__post_init__`.
+    """
     new: T = object.__new__(type(record))
     new.__dict__.update(record.__dict__)
     new.__dict__.update(changes)

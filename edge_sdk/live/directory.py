@@ -53,6 +53,11 @@ def decode_run(data: Buffer) -> Run:
         raise PeerError(f"run: {e}") from None
 
 
+def is_same_training(a: Run, b: Run) -> bool:
+    """Two descriptions differ at most in how long is waited, which may be changed while a run goes on."""
+    return dataclasses.replace(a, deadline=b.deadline) == b
+
+
 class NodeDirectory:
     """A node's directory, locked while it is open.
 
@@ -76,12 +81,21 @@ class NodeDirectory:
             return None
         store = self.make_store(id)
         try:
-            saved = store.get_value("run")
+            return self.load_run(store)
+        finally:
+            store.close()
+
+    def load_run(self, store: Store) -> Run | None:
+        """The run that a store was made for; None: nobody has said so yet.
+
+        Raises:
+            StoreDamaged: what it says is no run.
+        """
+        saved = store.get_value("run")
+        try:
             return None if saved is None else decode_run(saved)
         except PeerError as e:
             raise StoreDamaged(f"{store.path}: {e}") from None
-        finally:
-            store.close()
 
     def current_id(self) -> str | None:
         """Id of the run that this node worked in last, if that can be read."""
@@ -106,8 +120,8 @@ class NodeDirectory:
 
     def remember_run(self, run: Run, store: Store) -> None:
         """Save which run this store belongs to, and that it is the current one."""
-        saved, encoded = store.get_value("run"), encode_run(run)
-        if saved is not None and saved != encoded:
+        saved, encoded = self.load_run(store), encode_run(run)
+        if saved is not None and not is_same_training(saved, run):
             raise UsageError(
                 f"run {run.id!r} was begun in {self.directory} with other settings; give the new one another id"
             )

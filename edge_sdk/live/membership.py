@@ -107,7 +107,7 @@ class Membership:
             return None
 
     def take_offer(self, hello: Hello) -> None:
-        """Take a run that the parent's hello has brought and that this node is not in.
+        """Take a run that the parent's hello has brought: another one than this node's, or described in another way.
 
         Raises:
             PeerError: it is none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 
 
@@ -27,6 +28,7 @@ class Child:
     refusal: str = ""
 
 
+REASON = 500  # characters of a refusal that are kept
 DISKS = 4  # of one child that are remembered
 
 
@@ -47,7 +49,7 @@ class Presence:
     def note_birth(self, birth: Birth, run: str) -> tuple[Child, Child | None]:
         """Note a child's birth; returns the child as it is now, and as it was before."""
         joined = bool(run) and birth.run == run
-        child = Child(birth.epoch, birth.session, joined, joined and birth.ready, birth.refusal)
+        child = Child(birth.epoch, birth.session, joined, joined and birth.ready, clip(birth.refusal, REASON))
         before = self.children.get(birth.src)
         self.children[birth.src] = child
         return child, before

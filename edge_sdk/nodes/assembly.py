@@ -45,13 +45,13 @@ def method_of(run: Run) -> Method:
 
 
 def augmentation_of(run: Run) -> Augment:
-    """How devices change their windows while they train.
+    """Augmentation: the changes that devices make to their windows while they train.
 
     Raises:
         UsageError: a wrong setting, or a method whose devices do not train on gradients of their own loss alone.
     """
     how = from_mapping(Augment, run.augment, "run.augment")
-    if how.changes and METHODS[run.method].kernels != "plain":
+    if how.changes and not family_of(run).augments:
         raise UsageError(f"run.augment: method {run.method} trains on outputs or parts of models, not on windows alone")
     return how
 

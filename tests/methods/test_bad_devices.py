@@ -11,9 +11,11 @@ import pytest
 from edge_sdk.contract.method import UP, Method
 from edge_sdk.errors import PeerError
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.fedal.messages import HospitalLogits, Outputs
 from edge_sdk.methods.fedbcd.settings import Settings as FedbcdSettings
 from edge_sdk.methods.fedslr.messages import Forgotten
 from edge_sdk.methods.fedslr.settings import Settings as FedslrSettings
+from edge_sdk.methods.hsgd.messages import Trained
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.gather import LARGEST, Nobody, Sum
 from edge_sdk.methods.shared.guard import Refused
@@ -85,11 +87,15 @@ def test_honest_devices_are_never_refused() -> None:
         assert not [m for _, m in transcript.told if isinstance(m, Refused)], name
 
 
+def far_off(m: Sum) -> Sum:
+    return replace(m, total=np.full_like(m.total, 60 * m.weight))
+
+
 def test_a_change_of_everybody_is_followed() -> None:
-    """All devices send 50 times as much from round 10 on: that costs a round at the hospitals and one above them."""
+    """All devices send something far away from round 10 on: that costs a round at the hospitals and one above them."""
     method = METHODS["fedavg"]
     for d in DEVICES:
-        method = attacked(method, lambda m, round: replace(m, total=50 * m.total) if round >= 10 else m, d)
+        method = attacked(method, lambda m, round: far_off(m) if round >= 10 else m, d)
     _, transcript = play(evaluated(method), settings_of("fedavg"), 16)
     assert {m.sender for m in told(transcript, Refused, "h0")} == {"d0", "d1", "d2"}
     counted = [p.devices for p in told(transcript, Progress)]
@@ -151,3 +157,17 @@ def test_a_refusal_is_an_answer_that_nobody_waits_for() -> None:
     models = [state(net, "aggregator").model.values.tobytes() for net, _ in runs]
     assert models[0] == models[1]
     assert [p.devices for p in told(runs[0][1], Progress)] == [5] * 6
+
+
+def test_logits_whose_sum_is_no_number_are_refused() -> None:
+    """Two devices at 3e38 made the aggregator's step fail at every retry."""
+    bad = np.full((2, 3), 3e38, np.float32)
+    for message in (Outputs(bad), HospitalLogits((0, 1), np.stack([bad, bad]))):
+        with pytest.raises(ValueError, match="a logit that is not finite or above"):
+            message.check(LAYOUT)
+    Outputs(bad / np.float32(1e30)).check(LAYOUT)
+
+
+def test_a_device_of_a_split_model_is_measured_by_its_part() -> None:
+    assert Trained(None).measure() is None
+    assert Trained(np.full(4, 3.0, np.float32)).measure() == (6.0, 1.0, 3.0)

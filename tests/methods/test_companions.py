@@ -200,6 +200,8 @@ def test_settings_are_checked():
         Settings(outputs=fedal_settings.Settings(averaging="after_local"))
     with pytest.raises(UsageError, match="rigorous"):
         ConsensusSettings(shared=fedslr_consensus.Settings(cloud="rigorous", ready=1))
+    with pytest.raises(UsageError, match=r"into = 0\.2 with shared\.cloud_step = 0"):
+        ConsensusSettings(into=0.2)
     with pytest.raises(UsageError, match="into"):
         Settings(into=-1.0)
 

@@ -28,10 +28,12 @@ FOREVER = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Attributes:
-    shared: of the method with the global model.
-    outputs: of FedAL. Parameters are not averaged here.
-    into: weight of what the companions pull on the global model; 0: they learn from it, it does not learn from them.
+    """Hyper-parameters of a shared method with companions beside it.
+
+    Attributes:
+        shared: of the method with the global model.
+        outputs: of FedAL. Parameters are not averaged here.
+        into: weight of what the companions pull on the global model; 0: they learn from it, and not it from them.
     """
 
     shared: fedslr_settings.Settings = field(default_factory=fedslr_settings.Settings)
@@ -54,7 +56,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusSettings(Settings):
-    """The same for fedslr-b."""
+    """Hyper-parameters of fedslr-b+fedal."""
 
     shared: fedslr_consensus.Settings = field(default_factory=fedslr_consensus.Settings)
 
@@ -64,6 +66,8 @@ class ConsensusSettings(Settings):
             raise UsageError(
                 "shared.cloud = 'rigorous': an isolated hospital would be asked for outputs while it works"
             )
+        if self.into and self.shared.cloud_step == 0:
+            raise UsageError(f"into = {self.into} with shared.cloud_step = 0: the pull needs a step of the aggregator")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,6 @@ class Env(NodeEnv):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusEnv(Env):
-    """The same for fedslr-b."""
+    """What a node of fedslr-b+fedal is given."""
 
     settings: ConsensusSettings = field(default_factory=ConsensusSettings)

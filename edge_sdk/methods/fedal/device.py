@@ -31,14 +31,16 @@ from edge_sdk.methods.shared.reports import judge
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Attributes:
-    theta: its model.
-    memory: of its optimiser.
-    sent: (B, K), the logits that the next feedback refers to; (0, 0): none.
-    references: (tau, B, K), outputs at the start of the transfer stage on its batches; (0, 0, 0): not needed.
-    round, exchange: which batch `sent` is of; -1: it has not begun.
-    loss: mean cross entropy of the latest local stage.
-    scores: measured so far in this round.
+    """State of a device between two messages.
+
+    Attributes:
+        theta: its model.
+        memory: of its optimiser.
+        sent: (B, K), the logits that the next feedback refers to; (0, 0): none.
+        references: (tau, B, K), outputs at the start of the transfer stage on its batches; (0, 0, 0): not needed.
+        round, exchange: which batch `sent` is of; -1: it has not begun.
+        loss: mean cross entropy of the latest local stage.
+        scores: measured so far in this round.
     """
 
     written_as: ClassVar[str] = "Device"

@@ -38,7 +38,7 @@ class DiscriminatorKernels:
 
 
 def size(widths: Widths) -> int:
-    """How many parameters."""
+    """Number of parameters."""
     return sum((a + 1) * b for a, b in pairwise(widths))
 
 

@@ -36,12 +36,14 @@ from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
 
 @dataclass(frozen=True)
 class HospitalState:
-    """Attributes:
-    wanted: what its devices were asked for.
-    logits: device -> its own.
-    shares: architecture -> the sum of its models.
-    architectures: device -> its own, of those that have shared.
-    settled: who is done, and their scores.
+    """State of a hospital between two messages.
+
+    Attributes:
+        wanted: what its devices were asked for.
+        logits: device -> its own.
+        shares: architecture -> the sum of its models.
+        architectures: device -> its own, of those that have shared.
+        settled: who is done, and their scores.
     """
 
     written_as: ClassVar[str] = "Hospital"

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.method import DOWN, Send, Step
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedbcd.equations import cloud_eta, cloud_step, common_start
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import RIGOROUS, SYNC, Env
-from edge_sdk.methods.fedbcd.sums import add_all, add_unheard, keeps_latest
+from edge_sdk.methods.fedbcd.sums import ROUNDING, add_all, add_unheard, check_feasible, keeps_latest
 from edge_sdk.methods.shared import consensus, gather, mixing
-from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Mixed
+from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Mixed, Ready
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
 
@@ -55,10 +55,24 @@ def check_cloud(env: Env) -> None:
 
 
 def aggregator_receive(env: Env, s: Coordinator, sender: str, message: object) -> Step:
+    if isinstance(message, Ready) and message.sums is not None:
+        check_sums(env, sender, message.sums)
     if env.settings.cloud == SYNC:
         return consensus.hear(env, s, sender, message), []
     received: Step = MIXING.receive(env, s, sender, message)
     return received
+
+
+def check_sums(env: Env, sender: str, m: Sum) -> None:
+    """The sums of a hospital's devices lie within what the settings allow so many devices.
+
+    Raises:
+        PeerError: they do not.
+    """
+    most = m.count * env.settings.largest(env.devices)
+    if m.weight > most * (1 + ROUNDING):
+        raise PeerError(f"{sender} sent weight {m.weight:.6g} of {m.count} devices, it is at most {most:.6g}")
+    check_feasible(env, sender, m.total / m.weight)
 
 
 def aggregator_close(env: Env, s: Coordinator) -> Step:
@@ -92,7 +106,7 @@ def add_up_hospitals(env: Env, parts: Mapping[str, Sum]) -> Sum | None:
     if not keeps_latest(env) or set(parts) >= set(env.sizes):
         return heard
     unheard = env.settings.weights(env.devices) - (heard.weight if heard else 0.0)
-    return add_unheard(env, heard, unheard, env.devices)
+    return add_unheard(heard, unheard, common_start(env), env.devices)
 
 
 def show(env: Env, s: Coordinator) -> FedbcdModel:

@@ -7,35 +7,33 @@ from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import ClassVar
 
-import numpy as np
-
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
-from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.fedbcd.equations import cloud_step, common_start
+from edge_sdk.methods.fedbcd.equations import cloud_step, common_start, project
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import SYNC, Env
-from edge_sdk.methods.fedbcd.sums import add_all, add_unheard, keeps_latest
+from edge_sdk.methods.fedbcd.sums import add_all, add_unheard, check_feasible, keeps_latest
 from edge_sdk.methods.shared import consensus, draw, gather
 from edge_sdk.methods.shared.consensus import Pieces, Ready
 from edge_sdk.methods.shared.gather import Sum, Tally
-from edge_sdk.methods.shared.guard import norm
-
-ROUNDING = 1e-5  # of float32: gamma_i x_i is divided by gamma_i again
 
 
 @dataclass(frozen=True)
 class HospitalState:
-    """Attributes:
-    model: z_n; in sync z.
-    round: that it belongs to.
-    news: device -> its answer in the phase that is on.
-    latest: device -> gamma_i x_i, its last answer in a phase that is over. FedBCD-I: empty.
-    sums: their exact sum. FedBCD-I: over the phase that is over.
-    count: how many devices answered in that phase.
-    scores: sums over these.
+    """State of a hospital between two messages.
+
+    Attributes:
+        model: z_n; in sync z.
+        round: that it belongs to.
+        news: device -> its answer in the phase that is on.
+        latest: device -> gamma_i x_i, its last answer in a phase that is over. FedBCD-I: empty.
+        sums: their exact sum. FedBCD-I: over the phase that is over.
+        count: how many devices answered in that phase.
+        scores: sums over these.
+        counted: with selection = "fastest": device -> the round of its last answer in `latest`.
+        lost: this hospital came in the middle of the run with an empty disk: what it has not heard is not at the start.
     """
 
     written_as: ClassVar[str] = "Hospital"
@@ -47,6 +45,8 @@ class HospitalState:
     sums: Tally | None = None
     count: int = 0
     scores: Mapping[str, float] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
+    lost: bool = False
 
 
 def hospital_start(env: Env) -> Step:
@@ -63,27 +63,14 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     return replace(s, news={**s.news, sender: m}), []
 
 
-def check_feasible(env: Env, sender: str, x: Vector) -> None:
-    """Raises PeerError if x_i is outside the feasible set X, in which each step of a device ends."""
-    found, limit = distance(env.settings.feasible, x), env.settings.bound * (1 + ROUNDING)
-    if found > limit:
-        kind = env.settings.feasible
-        raise PeerError(f"{sender} sent a model that reaches {found:.3g}, the {kind} ends at {env.settings.bound:g}")
-
-
-def distance(feasible: str, x: Vector) -> float:
-    """How far x reaches in the norm of the set: the largest parameter of a box, the Euclidean norm of a ball."""
-    if feasible == "box":
-        return float(np.abs(x).max(initial=0.0))
-    return norm(x) if feasible == "ball" else 0.0
-
-
 def hospital_close(env: Env, s: HospitalState) -> Step:
     """The phase is over: its answers replace older ones (FedBCD), or are all there is (FedBCD-I)."""
     phase = add_all(None, s.news)
     latest, sums = replace_latest(s) if keeps_latest(env) else ({}, phase)
     count, scores = (phase.count, gather.scores(phase)) if phase else (0, {})
-    return HospitalState(s.model, s.round, {}, latest, sums, count, scores), []
+    fastest = env.settings.selection == "fastest"
+    counted = {**s.counted, **dict.fromkeys(s.news, s.round)} if fastest else {}
+    return replace(s, news={}, latest=latest, sums=sums, count=count, scores=scores, counted=counted), []
 
 
 def replace_latest(s: HospitalState) -> tuple[Mapping[str, Sum], Tally | None]:
@@ -95,10 +82,17 @@ def replace_latest(s: HospitalState) -> tuple[Mapping[str, Sum], Tally | None]:
 
 
 def add_up_devices(env: Env, s: HospitalState) -> Sum | None:
-    """S_n and G_n. A device that has not been heard yet counts with the common start; in FedBCD-I not at all."""
+    """S_n and G_n. A device that has not been heard yet counts with the common start; in FedBCD-I not at all.
+
+    Where this hospital has lost its disk, such a device may be anywhere. It then counts with the present model, which
+    it leaves where it is: gamma_i (z - z) = 0. With the common start it would pull z back there.
+    """
     heard = None if s.sums is None else replace(gather.total(s.sums, env.theta0), scores={})
+    if not keeps_latest(env):
+        return heard
     unheard = sum(env.settings.weight(d) for d in sorted(env.sizes) if d not in s.latest)
-    return add_unheard(env, heard, unheard, len(env.sizes)) if keeps_latest(env) else heard
+    at = project(env.settings, lowrank.unpack(env.layout, s.model)) if s.lost else common_start(env)
+    return add_unheard(heard, unheard, at, len(env.sizes))
 
 
 def show_phase(env: Env, s: HospitalState) -> Ready:
@@ -111,19 +105,23 @@ def show_phase(env: Env, s: HospitalState) -> Ready:
 def take_mixed(env: Env, s: HospitalState, mixed: Packed | None, round: int, step: float) -> HospitalState:
     """Eq. (6): combine (done by the aggregator), then adapt. Alone K_z times; mixed once: the others are done."""
     model = s.model if mixed is None else mixed
+    s = replace(s, model=model, lost=s.lost or s.round < 0 < round)
     if step:
-        sums, z = add_up_devices(env, s), lowrank.unpack(env.layout, model)
+        total, z = add_up_devices(env, s), lowrank.unpack(env.layout, model)
         for _ in range(env.settings.cloud_steps if mixed is None else 1):
-            z = cloud_step(z, sums, step)
+            z = cloud_step(z, total, step)
         model = lowrank.dense(env.layout, z)
-    return HospitalState(model, round, latest=s.latest, sums=s.sums if keeps_latest(env) else None)
+    sums = s.sums if keeps_latest(env) else None
+    return HospitalState(model, round, latest=s.latest, sums=sums, counted=s.counted, lost=s.lost)
 
 
 def ask_devices(env: Env, s: HospitalState) -> list[Send]:
-    """Those that are drawn; all of them where the fastest count."""
+    """Devices to ask: those that are drawn, all where the fastest count, and those that a lost disk has forgotten."""
     drawn = env.settings.selection == "drawn"
     count = env.settings.taking_part(len(env.sizes)) if drawn else len(env.here)
-    return [Send(draw.chosen(env, s.round, count), FedbcdModel(s.model, s.round))]
+    forgotten = {d for d in env.here if d not in s.latest} if s.lost and keeps_latest(env) else set[str]()
+    asked = tuple(sorted({*draw.chosen(env, s.round, count), *forgotten}))
+    return [Send(asked, FedbcdModel(s.model, s.round, {d: s.counted[d] for d in asked if d in s.counted}))]
 
 
 HOSPITAL = consensus.around(

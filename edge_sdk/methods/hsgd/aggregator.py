@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from math import isfinite, nan, sqrt
 from typing import ClassVar
 
+import numpy as np
+
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, OUT, Send, Step
@@ -13,6 +15,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import plan as hsgd_plan
 from edge_sdk.methods.hsgd.messages import HsgdModel
 from edge_sdk.methods.hsgd.plan import (
+    CONTRIBUTORS,
     NOISE,
     Constants,
     Estimate,
@@ -29,13 +32,15 @@ NOTHING = Estimate()
 
 @dataclass(frozen=True)
 class AggregatorState:
-    """Attributes:
-    theta: the global model.
-    plan: of this round.
-    round, t: as in Global.
-    tally: the groups of this round.
-    estimate: of the constants.
-    gradient: ||grad F|| in the round before; nan: not known.
+    """State of the aggregator between two messages.
+
+    Attributes:
+        theta: the global model.
+        plan: of this round.
+        round, t: as in Global.
+        tally: the groups of this round.
+        estimate: of the constants.
+        gradient: ||grad F|| in the round before; nan: not known.
     """
 
     written_as: ClassVar[str] = "Aggregator"
@@ -86,7 +91,7 @@ def plan_round(env: Env, s: AggregatorState) -> Planned:
 
 
 def choose_constants(settings: Settings, s: AggregatorState) -> Constants:
-    """Those of the settings where they are given, else the estimates."""
+    """Constants of the settings where they are given, else the estimates."""
     e = s.estimate.constants
     f0, rho, delta = (a if a is not None else b for a, b in zip(
         (settings.f0, settings.rho, settings.delta), (e.f0, e.rho, e.delta), strict=True
@@ -111,26 +116,22 @@ def aggregator_close(env: Env, s: AggregatorState) -> Step:
 def aggregate(env: Env, s: AggregatorState) -> AggregatorState:
     """Eq. (2) over the groups that answered; with none, the same model again. A measured round leads nowhere."""
     after = replace(s, round=s.round + 1, tally=None)
-    if s.tally is not None:
+    if s.tally is not None and is_pretraining(env, s):
+        after = add_to_estimate(env, s, after, gather.total(s.tally, np.zeros(0)))
+    elif s.tally is not None:
         uploads = gather.total(s.tally, env.theta0)
-        theta = uploads.total / uploads.total.dtype.type(uploads.weight)
-        after = (
-            add_to_estimate(env, s, after, theta, uploads)
-            if is_pretraining(env, s)
-            else move_model(env, s, after, theta)
-        )
+        after = move_model(env, s, after, uploads.total / uploads.total.dtype.type(uploads.weight))
     if is_pretraining(env, s) and not is_pretraining(env, after):
         after = replace(after, theta=env.theta0, t=0)
     return after
 
 
-def add_to_estimate(
-    env: Env, s: AggregatorState, after: AggregatorState, theta: Vector, uploads: Sum
-) -> AggregatorState:
-    """The state after a round of pretraining, which adds to the estimates."""
+def add_to_estimate(env: Env, s: AggregatorState, after: AggregatorState, uploads: Sum) -> AggregatorState:
+    """The state after a round of pretraining, whose uploads are gradients in double precision: one step along them."""
     scores = {name: uploads.scores.get(name, 0.0) / uploads.weight for name in (*NOISE, "value")}
-    e = hsgd_plan.update_estimate(s.estimate, s.theta, theta, s.plan.eta, env.split.blocks, scores)
-    return replace(after, theta=theta, estimate=e)
+    gradient, who = uploads.total / uploads.weight, uploads.scores.get(CONTRIBUTORS, 0.0)
+    e = hsgd_plan.update_estimate(s.estimate, s.theta, gradient, env.split.blocks, scores, who)
+    return replace(after, theta=(s.theta - s.plan.eta * gradient).astype(s.theta.dtype), estimate=e)
 
 
 def move_model(env: Env, s: AggregatorState, after: AggregatorState, theta: Vector) -> AggregatorState:

@@ -23,7 +23,12 @@ BATCH, MEASURE = 1, 2  # purposes of randomness
 
 
 def draw_minibatch(env: Env, round: int, interval: int, device: str, samples: int) -> Rows:
-    """Which of a device's samples make up its part of xi_m: the same for the device and for its hospital."""
+    """Which of a device's samples make up its part of xi_m: the same for the device and for its hospital.
+
+    All rounds of the pretraining have one mini-batch. They compare gradients at different models, and between different
+    mini-batches gradients differ far more than between these models.
+    """
+    round = 0 if round < env.settings.pretraining else round
     if env.settings.batch == 0 or samples <= env.settings.batch:
         return np.arange(samples)
     random = np.random.default_rng([env.seed, round, interval, crc32(device.encode()), BATCH])

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
+from zlib import crc32
 
 import numpy as np
 
@@ -42,13 +43,14 @@ from edge_sdk.methods.hsgd.messages import (
     check_size,
     open_matrix,
 )
-from edge_sdk.methods.hsgd.plan import NOISE, square
+from edge_sdk.methods.hsgd.plan import CONTRIBUTORS, NOISE, square
 from edge_sdk.methods.hsgd.settings import Env, Plan, require
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
 
 GROUP = ""  # name of the one copy of theta_0 and theta_1 that a whole group shares
 NO_PLAN = Plan(1, 1, 0.0)
+CONTRIBUTORS_MOST = 2**20  # the numbers of thousands of hospitals add up to no more than a score may be
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Interval:
         zeta_2: the devices of this interval, and their embeddings.
         training: the embeddings are in; models are awaited.
         moved: the hospital's own steps are done.
-        back: sum of the theta_2 that have returned; in JFL only in the last interval of a round.
+        back: sum of the theta_2 that have returned; in JFL only in the last interval of a round. Pretraining: of the
+            gradients in theta_2.
         heard: whose steps are done.
         squares: pretraining: device -> ||g_{2,m,n}||^2.
     """
@@ -74,17 +77,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class HospitalState:
-    """Attributes:
-    theta_2: of the group.
-    copies: [theta_0; theta_1]: of the group under GROUP; in JFL one for each device.
-    round, t, plan, measure: as in Global; t moves with the intervals.
-    until: the iteration of the next global average.
-    interval: of this round.
-    now: this interval.
-    seen: devices that took part in this round.
-    loss, losses: sum and number of the losses at the start of intervals.
-    noise: pretraining: second moments of the stochastic gradients in theta_0 and theta_1.
-    weights: of the columns of zeta_1, one for each copy.
+    """State of a hospital between two messages.
+
+    Attributes:
+        theta_2: of the group.
+        copies: [theta_0; theta_1]: of the group under GROUP; in JFL one for each device.
+        round, t, plan, measure: as in Global; t moves with the intervals.
+        until: the iteration of the next global average.
+        interval: of this round.
+        now: this interval.
+        seen: devices that took part in this round.
+        loss, losses: sum and number of the losses at the start of intervals.
+        noise: pretraining: second moments of the stochastic gradients in theta_0 and theta_1.
+        weights: of the columns of zeta_1, one for each copy.
+        gradient: pretraining: of F_m; in theta_0 and theta_1, and at the end of the interval in theta_2 too.
     """
 
     written_as: ClassVar[str] = "Hospital"
@@ -103,6 +109,7 @@ class HospitalState:
     losses: int = 0
     noise: tuple[float, float] = (0.0, 0.0)
     weights: Mapping[str, Values] = field(default_factory=dict)
+    gradient: Values | None = None
 
 
 def hospital_start(env: Env) -> Step:
@@ -140,7 +147,7 @@ def take_model(env: Env, s: HospitalState, sender: str, m: Trained) -> Interval:
     now = replace(now, back=add_model(now.back, sender, theta_2, len(draw_rows(env, s, sender))))
     if not s.measure:
         return now
-    return replace(now, squares={**now.squares, sender: square((s.theta_2 - theta_2) / s.plan.eta)})
+    return replace(now, squares={**now.squares, sender: square(theta_2)})
 
 
 def draw_rows(env: Env, s: HospitalState, device: str) -> Rows:
@@ -174,7 +181,7 @@ def patients(env: Env) -> tuple[str, ...]:
 
 
 def begin_interval(env: Env, s: HospitalState) -> Step:
-    """Those whose zeta_2 has come are the mini-batch. With none, the group rests for this interval."""
+    """Begin with those whose zeta_2 has come: they are the mini-batch. With none, the group rests for this interval."""
     s = replace(s, now=replace(s.now, training=True))
     if env.settings.copies == "pair" and not s.measure:
         first = s.copies.get(GROUP)
@@ -216,11 +223,14 @@ def take_own_steps(env: Env, s: HospitalState) -> HospitalState:
         rows = np.concatenate([draw_rows(env, s, d) for d in devices])
         zeta_2 = np.concatenate([s.now.zeta_2[d] for d in devices])
         first, theta_0, theta_1, g_1 = hospital_steps(env, s.t, s.plan, before, zeta_2, rows)
-        copies[copy], loss = np.concatenate([theta_0, theta_1]), loss + first
-        if (found := measure_columns(env, g_1)) is not None:
-            weights[copy] = found
+        loss += first
         if s.measure:
             noise = measure_moments(env, s, before, zeta_2, rows)
+            s = replace(s, gradient=own_gradient(env, before, zeta_2, rows))
+        else:
+            copies[copy] = np.concatenate([theta_0, theta_1])
+        if (found := measure_columns(env, g_1)) is not None:
+            weights[copy] = found
     s = replace(s, copies=copies, weights=weights, noise=noise, now=replace(s.now, moved=True))
     return replace(s, loss=s.loss + loss / max(len(copies), 1), losses=s.losses + 1)
 
@@ -233,8 +243,15 @@ def measure_moments(
     drawn = draw_devices(env, devices, s.round, s.interval, MEASURE)
     part = np.concatenate([np.full(len(draw_rows(env, s, d)), d in drawn) for d in devices])
     whole, some = gradient(*own, zeta_2, rows), gradient(*own, zeta_2[part], rows[part])
-    a, b = (square(x - y) + square(y) for x, y in zip(some[1:], whole[1:], strict=True))
+    pulls = (np.zeros_like(own[0]), env.settings.mu * own[1])  # of r, in every draw the same
+    a, b = (square(x - y) + square(y + r) for x, y, r in zip(some[1:], whole[1:], pulls, strict=True))
     return a, b
+
+
+def own_gradient(env: Env, own: tuple[Vector, Vector], zeta_2: Floats, rows: Rows) -> Vector:
+    """The gradient of F_m, which has r in it, in theta_0 and theta_1."""
+    _, g_0, g_1 = require(env.grad_hospital, env, "grad_hospital")(*own, zeta_2, rows)
+    return np.concatenate([g_0, g_1 + env.settings.mu * own[1]])
 
 
 def end_interval(env: Env, s: HospitalState) -> Step:
@@ -243,21 +260,30 @@ def end_interval(env: Env, s: HospitalState) -> Step:
         s = take_own_steps(env, s)  # the deadline came before its own turn
     if GROUP not in s.copies:
         s = replace(s, copies={d: s.copies[d] for d in s.now.heard if d in s.copies})
-    if s.now.back is not None:
+    if s.measure:
+        s = with_device_gradient(s)
+    elif s.now.back is not None:
         s = replace(s, theta_2=mean_model(s.now.back, s.theta_2))
     s = replace(s, t=s.t + s.plan.Q, interval=s.interval + 1)
     if s.t < s.until:
         return begin_exchange(env, s)
-    return replace(s, now=Interval()), [Send(UP, sum_group(env, s))]
+    return replace(s, now=Interval(), gradient=None), [Send(UP, sum_group(env, s))]
+
+
+def with_device_gradient(s: HospitalState) -> HospitalState:
+    """The state with the whole gradient of F_m; with none, where one of its parts is missing."""
+    if s.gradient is None or s.now.back is None:
+        return replace(s, gradient=None)
+    return replace(s, gradient=np.concatenate([s.gradient, mean_model(s.now.back, s.theta_2)]))
 
 
 def sum_group(env: Env, s: HospitalState) -> Sum | Nobody:
-    """K_m theta_m."""
+    """K_m theta_m; in the pretraining K_m grad F_m, which differences of models would give only roughly in float32."""
     seen = s.seen if GROUP in s.copies else tuple(s.copies)
-    if not seen or not s.copies:
+    theta = s.gradient if s.measure else np.concatenate([mean_copy(env, s), s.theta_2]) if s.copies else None
+    if not seen or theta is None:
         return Nobody()
     weight = float(sum(len(rows) for rows in env.rows.values()))
-    theta = np.concatenate([mean_copy(env, s), s.theta_2])
     scores = {"loss": len(seen) * s.loss / max(s.losses, 1)} | (measure_group(env, s, weight) if s.measure else {})
     return Sum(theta.dtype.type(weight) * theta, weight, len(seen), scores)
 
@@ -273,8 +299,16 @@ def mean_copy(env: Env, s: HospitalState) -> Vector:
 
 
 def measure_group(env: Env, s: HospitalState, weight: float) -> dict[str, float]:
-    """What the aggregator needs of a group to estimate f0 and delta: F_m, and E ||g_i||^2."""
+    """What the aggregator needs of a group to estimate f0 and delta: F_m, and E ||g_i||^2; and who took part."""
     batch = {d: len(rows) for d, rows in sorted(env.rows.items()) if d in s.now.squares}
     second = sum(n * s.now.squares[d] for d, n in batch.items()) / max(sum(batch.values()), 1)
-    found = dict(zip(NOISE, (*s.noise, second), strict=True)) | {"value": s.loss / max(s.losses, 1)}
-    return {name: weight * value for name, value in found.items()}
+    _, theta_1 = split_own(env, s, GROUP)
+    value = s.loss / max(s.losses, 1) + env.settings.mu / 2 * (square(theta_1) + square(s.theta_2))
+    found = dict(zip(NOISE, (*s.noise, second), strict=True)) | {"value": value}
+    return {name: weight * value for name, value in found.items()} | {CONTRIBUTORS: number_contributors(env, s)}
+
+
+def number_contributors(env: Env, s: HospitalState) -> float:
+    """A number that is the same for the same devices with both of their answers in the interval, and says no name."""
+    both = [d in s.now.zeta_2 and d in s.now.squares for d in sorted(env.rows)]
+    return float(crc32(bytes(both)) % CONTRIBUTORS_MOST)

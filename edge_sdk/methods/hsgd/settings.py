@@ -104,6 +104,10 @@ class Settings:
             raise UsageError("strategies: relation chooses Q for a given P, size makes them equal: one of them")
         if self.strategies and not self.pretraining and None in known:
             raise UsageError("strategies need f0, rho and delta, or some rounds of pretraining")
+        if self.strategies and self.pretraining == 1 and self.rho is None:
+            raise UsageError("pretraining = 1: an estimate of rho needs two rounds or more; or give rho")
+        if "size" in self.strategies and not self.iterations:
+            raise UsageError("strategies = size chooses how many iterations a round has: give their number, iterations")
         if "rate" in self.strategies and self.halve_every:
             raise UsageError("halve_every with the strategy rate: one of them sets the step size")
 

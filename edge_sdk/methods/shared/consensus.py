@@ -166,11 +166,13 @@ def around(inner: Role, pieces: Pieces) -> Role:
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Coordinator:
-    """Attributes:
-    model: the newest global model: the mean of those that were ready.
-    round: t.
-    ready: hospital -> what it showed in this round.
-    past: hospital -> the latest sums of its devices, where the aggregator keeps them.
+    """State of the aggregator while hospitals come to a consensus.
+
+    Attributes:
+        model: the newest global model: the mean of those that were ready.
+        round: t.
+        ready: hospital -> what it showed in this round.
+        past: hospital -> the latest sums of its devices, where the aggregator keeps them.
     """
 
     model: Packed
@@ -181,19 +183,21 @@ class Coordinator:
 
 @dataclass(frozen=True, kw_only=True)
 class Cloud:
-    """How the hospitals mix.
+    """The part of a method that says how hospitals mix.
 
     Attributes:
         step: eta_z.
         rigorous: the others step alone.
         graph: as `mixing.matrix` has it.
         repeats: K_z. All but the last step of the members are made here, on the sums that they send.
+        by_devices: the members' mean weighs each by the number of its devices, in place of the graph's weights.
     """
 
     step: float
     rigorous: bool = False
     graph: str = "complete"
     repeats: int = 1
+    by_devices: bool = False
 
 
 def hear(env: NodeEnv, s: Coordinator, sender: str, message: object) -> Coordinator:
@@ -219,10 +223,16 @@ def mix(env: NodeEnv, s: Coordinator, cloud: Cloud) -> tuple[Coordinator, list[S
     isolated = Send(others, Isolated(next_one, cloud.step))
     if not members:
         return replace(s, round=next_one), [isolated]
-    w = mix_models(s, members, mixing.check_matrix(mixing.matrix(cloud.graph, sorted(env.sizes), members)), cloud)
+    w = mix_models(s, members, mixing_matrix(env, cloud, members), cloud)
     sends = send_mixed(env, members, w, next_one, cloud.step)
     model = sends[0].message.model if len(sends) == 1 else lowrank.dense(env.layout, w.mean(0, dtype=w.dtype))
     return Coordinator(model, next_one, {}, s.past), [*sends, isolated] if others else sends
+
+
+def mixing_matrix(env: NodeEnv, cloud: Cloud, members: tuple[str, ...]) -> mixing.Matrix:
+    if cloud.by_devices:
+        return mixing.by_devices(env.sizes, members)
+    return mixing.check_matrix(mixing.matrix(cloud.graph, sorted(env.sizes), members))
 
 
 def mix_models(s: Coordinator, members: Sequence[str], a: mixing.Matrix, cloud: Cloud) -> Vector:
@@ -278,7 +288,7 @@ def measure_disagreement(s: Coordinator) -> dict[str, float]:
 
 
 def replace_model(s: Coordinator, sends: list[Send], model: Packed) -> tuple[Coordinator, list[Send]]:
-    """The same sends with another model in place of the common one."""
+    """Replace the common model in some sends by another one."""
     if model is s.model:
         return s, sends
     told = [

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
@@ -69,6 +69,8 @@ class Finished:
         round: rounds that it took.
         shown: downward, the final model, for a node that was not heard in the last evaluation.
     """
+
+    ends_run: ClassVar[bool] = True  # the runtime tells it at each start: see delivery/events.py
 
     round: int
     shown: Any = None
@@ -135,7 +137,7 @@ def sums_of(s: Watched) -> dict[str, float]:
 
 # Roles ----------------------------------------------------------------------------------------------------------
 def evaluated(method: Method, every: int = 0) -> Method:
-    """The same method with an evaluation after every `every` rounds (0: none) and one after the last."""
+    """Add to a method an evaluation after every `every` rounds (0: none) and one after the last."""
     return replace(
         method,
         device=device(method),

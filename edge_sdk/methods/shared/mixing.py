@@ -6,7 +6,7 @@ Then mixing preserves the sum of all models, and a mixed model lies in the conve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,12 @@ GRAPHS = ("complete", "identity", "ring")
 def complete(names: Sequence[str]) -> Matrix:
     """The mean of all."""
     return np.full((len(names), len(names)), 1 / len(names))
+
+
+def by_devices(sizes: Mapping[str, int], members: Sequence[str]) -> Matrix:
+    """The mean of the members, each weighing as much as it has devices. Its columns sum to 1 for equal sizes only."""
+    weights = np.array([sizes[n] for n in members], np.float64)
+    return np.tile(weights / weights.sum(), (len(members), 1))
 
 
 def metropolis(names: Sequence[str], edges: Iterable[Edge]) -> Matrix:
@@ -74,7 +80,7 @@ def matrix(graph: str, names: Sequence[str], members: Sequence[str]) -> Matrix:
 
 
 def check_matrix(a: Matrix) -> Matrix:
-    """The same matrix.
+    """Check a mixing matrix and return it.
 
     Raises:
         UsageError: it is not doubly stochastic.

@@ -26,7 +26,7 @@ SIGNED = {"loss", "value", *(f"{model}_loss" for model in MODELS)}
 OTHERS = {
     *("samples", "devices"),
     *("primal_residual", "dual_residual"),  # AugFL
-    *("noise_0", "noise_1", "noise_2"),  # HSGD
+    *("noise_0", "noise_1", "noise_2", "contributors"),  # HSGD
     *(f"{stage}_{what}" for stage in STAGES for what in ("accuracy", "own_accuracy")),
 }
 NAMES = SIGNED | OTHERS | {f"{model}_{metric}" for model in MODELS for metric in METRICS}

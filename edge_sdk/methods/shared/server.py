@@ -27,9 +27,11 @@ PENALTIES = ("nuclear", "l1", "none")
 
 @dataclass(frozen=True)
 class ServerTerms:
-    """Attributes:
-    grad: gradient of the smooth term, theta -> (n,); None: there is no such term.
-    prox: proximal operator of the simple term; None: there is no such term.
+    """Terms that the aggregator's step adds to the devices' mean.
+
+    Attributes:
+        grad: gradient of the smooth term, theta -> (n,); None: there is no such term.
+        prox: proximal operator of the simple term; None: there is no such term.
     """
 
     grad: Callable[[Vector], Vector] | None = None
