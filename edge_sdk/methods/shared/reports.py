@@ -158,6 +158,11 @@ def sums_on_test(sums: Mapping[str, float]) -> dict[str, float]:
     return {name.removeprefix(TEST): value for name, value in sums.items() if name.startswith(TEST)}
 
 
+def sums_on_validation(sums: Mapping[str, float]) -> dict[str, float]:
+    """All sums but those on test samples that are apart."""
+    return {name: value for name, value in sums.items() if not name.startswith(TEST)}
+
+
 def ensemble_sums(
     samples: Labelled | None, models: Mapping[str, Vector], ensemble: Ensemble
 ) -> dict[str, dict[str, float]]:
