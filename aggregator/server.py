@@ -31,6 +31,7 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.reports import Event, Report
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
@@ -139,6 +140,8 @@ class Aggregator:
             self.log.info("%s: %s", self.name, message.to_sentence())
         if isinstance(message, (Report, Finished)):
             self.save_model()
+        if isinstance(message, Refused):
+            self.log.warning("%s: an answer of %s was not counted: %s", self.name, message.sender, message.reason)
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):

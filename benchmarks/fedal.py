@@ -40,7 +40,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.methods.fedal import distillation
-from edge_sdk.methods.fedal.device import alone
+from edge_sdk.methods.fedal.device import train_alone
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import FEDMD, Env, Settings
 from edge_sdk.methods.fedavg import FEDAVG
@@ -179,7 +179,7 @@ def envs_of(
 def by_oneself(data: Data, models: Sequence[Model], iterations: int, seed: int) -> Any:
     s = Settings(start="own")
     envs, of = envs_of(data, models, s, iterations // s.tau, seed)
-    return [accuracy(of[d], alone(with_name(envs[d], d)), data.test) for d in data.devices], 0, {}
+    return [accuracy(of[d], train_alone(with_name(envs[d], d)), data.test) for d in data.devices], 0, {}
 
 
 def with_name(env: Env, name: str) -> Env:

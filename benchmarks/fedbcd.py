@@ -42,7 +42,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.methods import METHODS
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.local_only import local_only
+from edge_sdk.nodes.local_only import train_alone
 from edge_sdk.replay import datasets
 from edge_sdk.replay.bundles import compile_network
 
@@ -199,7 +199,7 @@ def alone(model: Model, data: Data, seed: int, rounds: int) -> list[Point]:
     for d, (x, y) in data.parts.items():
         env = method.env(me=d, settings=settings, grad_fn=model.grad_fn(x, y), samples=len(x), **common)
         mine = np.isin(data.y, data.labels[d])
-        guessed = model.predict(local_only(env), data.x[mine]).argmax(1)
+        guessed = model.predict(train_alone(method, env), data.x[mine]).argmax(1)
         own.append(float((guessed == data.y[mine]).mean()))
     return [Point(took_part, nan, float(np.mean(own)), nan)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from aggregator.private_model.regulariser import Distilled, KdOptions, Loss, Squ
 from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.run import Run
+from edge_sdk.data.npz import read_npz
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.augfl import settings as augfl_settings
-from edge_sdk.methods.augfl import theory as augfl_theory
 from edge_sdk.methods.augfl.theory import largest_curvature
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.assembly import method_of, settings_of
@@ -67,7 +65,7 @@ def loss_of(private: Private, teacher: ModelOutputs, y: Tensor | None, student: 
 
 def read_data(private: Private, bundle: Bundle, device: str) -> tuple[Tensor, Tensor | None]:
     assert private.data is not None  # Private.check_files
-    arrays = read_arrays(private.data)
+    arrays = read_npz(private.data)
     shape = tuple(bundle.manifest["inputs"][0]["shape"])
     x = arrays.get("x")
     if x is None or x.shape[1:] != shape or x.dtype != np.float32 or len(x) < 2:
@@ -81,14 +79,6 @@ def read_data(private: Private, bundle: Bundle, device: str) -> tuple[Tensor, Te
     if y is not None and (len(y) != len(x) or not np.issubdtype(y.dtype, np.integer)):
         raise UsageError(f"{private.data}: y is {y.dtype} {y.shape}, expected {len(x)} integers")
     return torch.from_numpy(x).to(device), None if y is None else torch.from_numpy(y.astype(np.int64)).to(device)
-
-
-def read_arrays(path: Path) -> Mapping[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: no NPZ file that can be read: {error}") from error
 
 
 def give_regulariser(env: type, regulariser: Regulariser | None) -> dict[str, Any]:
@@ -110,12 +100,11 @@ def give_regulariser(env: type, regulariser: Regulariser | None) -> dict[str, An
 
 
 def warnings_of(run: Run, sizes: Mapping[str, int], regulariser: Regulariser | None, theta0: Vector) -> Sequence[str]:
-    """Warnings of the method; AugFL's step must also suit the curvature of the regulariser, which only this node
-    knows."""
-    settings = settings_of(run)
-    if regulariser is None or not isinstance(settings, augfl_settings.Settings):
-        return method_of(run).warnings(settings, sizes)
-    return augfl_theory.warnings(settings, sizes, pull=curvature(regulariser, theta0))
+    """Warnings of the method, which may depend on the curvature of the regulariser; only this node knows it."""
+    method, settings = method_of(run), settings_of(run)
+    if regulariser is None or method.private_warnings is None:
+        return method.warnings(settings, sizes)
+    return method.private_warnings(settings, sizes, curvature(regulariser, theta0))
 
 
 def curvature(regulariser: Regulariser, theta0: Vector) -> float:

@@ -93,14 +93,17 @@ def check(y: npt.NDArray[Any], other: npt.NDArray[Any]) -> None:
 
 # Sums over nodes ------------------------------------------------------------------------------------------------
 BINS = 64
+MOST_CLASSES = 100  # that have histograms: 2 x 64 sums each would be more than their worth
 
 
 def histogram(y: Labels, scores: Floats, bins: int = BINS) -> dict[str, float]:
     """How many of each class, and of the rest, have a score in each of equal bins of [0, 1]; empty ones left out.
 
     Returns:
-        "auc:<class>:<1 for the class, 0 for the rest>:<bin>" -> count.
+        "auc:<class>:<1 for the class, 0 for the rest>:<bin>" -> count; nothing of more than MOST_CLASSES classes.
     """
+    if scores.shape[1] > MOST_CLASSES:
+        return {}
     place = np.minimum((scores * bins).astype(int), bins - 1)
     sums: dict[str, float] = {}
     for c in range(scores.shape[1]):

@@ -175,6 +175,10 @@ class Method:
         warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
         forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
         scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
+        alone: (env, told) -> theta (n,) that a device reaches by itself in as many rounds, where that is not local SGD;
+            calls told(rounds that are done).
+        private_warnings: as `warnings`, with the curvature of the aggregator's private regulariser behind; None: it
+            makes no difference.
         rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
@@ -196,6 +200,8 @@ class Method:
     scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
     rounds_over: Callable[[Any], int] | None = None
     predicts: Callable[[Any, Any], Ensemble | None] | None = None
+    alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
+    private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
 
 
 def unchanged(env: Any, state: Any) -> Step:

@@ -123,7 +123,7 @@ def arrive(node: Node, e: Envelope, now: float) -> Effects:
 
 def excused(node: Node, child: str, number: int, now: float) -> Effects:
     """The answer of a child has come and is of no use. It will not come again, so it is not waited for any longer."""
-    below = rounds.excuse(node.record.below, child, number)
+    below = rounds.excuse(node.record.below, child, number, now)
     return Effects(node) if below is node.record.below else tick(with_record(node, below=below), now)
 
 

@@ -106,11 +106,18 @@ def hear(r: Round, child: str, number: int) -> tuple[Round, str | None]:
     return changed(r, owed=owed, heard=r.heard | {child}), None
 
 
-def excuse(r: Round, child: str, number: int) -> Round:
+EMPTY = 60.0
+"""Seconds after which a round ends in which too few answers counted and nobody is left who owes one. Without that a run
+without deadlines would stand still for good, also after what was wrong with the answers has been put right."""
+
+
+def excuse(r: Round, child: str, number: int, now: float = inf) -> Round:
     """The round without this debt: the answer has come, and cannot be counted."""
     if r.owed.get(child) != number:
         return r
-    return changed(r, owed={c: n for c, n in r.owed.items() if c != child})
+    owed = {c: n for c, n in r.owed.items() if c != child}
+    empty = r.open and not owed and len(r.heard) < r.policy.quorum
+    return changed(r, owed=owed, deadline=min(r.deadline, now + EMPTY) if empty else r.deadline)
 
 
 def is_over(r: Round, now: float) -> bool:
@@ -136,6 +143,15 @@ def is_stuck(r: Round, now: float) -> bool:
 def close(r: Round, now: float) -> Round:
     owed = r.owed if r.policy.keep_late else {}
     return changed(r, owed=owed, heard=frozenset(), open=False, closes=r.closes + 1, deadline=now + r.policy.idle)
+
+
+def resume(r: Round, policy: Policy, now: float) -> Round:
+    """The round in a new process, with the policy as the settings say it now.
+
+    Clocks of two processes have nothing to do with each other, and the wall clock may have been set meanwhile. So the
+    time is counted anew: those who are asked have as long as if the question had been asked at this moment.
+    """
+    return changed(r, policy=policy, deadline=now + (policy.deadline if r.open else policy.idle))
 
 
 def extend(r: Round, now: float) -> Round:

@@ -12,6 +12,10 @@ from edge_sdk.errors import UsageError
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Names of runs and nodes: they become file names, topics and certificate names."""
+HEX = re.compile(r"[0-9a-f]{0,64}")
+TEXT = 200  # characters of a name that is only shown, at most
+CLASSES = 10_000
+MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,21 +51,54 @@ class Run:
     augment: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Check types too: a run may come from a peer."""
         checked_name(self.id, "run id")
-        if self.rounds < 1:
-            raise UsageError(f"rounds = {self.rounds}, a run has at least 1")
-        if self.seed < 0:
-            raise UsageError(f"seed = {self.seed}, it is 0 or more")
-        if self.evaluate_every < 0:
-            raise UsageError(f"evaluate_every = {self.evaluate_every}, it is 0 (only at the end) or more")
-        if not self.deadline > 0:
-            raise UsageError(f"deadline = {self.deadline}, it is in seconds and above 0")
+        check_text("method", self.method, TEXT)
+        check_count("rounds", self.rounds, 1, "a run has at least 1")
+        check_count("seed", self.seed, 0, "it is 0 or more")
+        check_count("evaluate_every", self.evaluate_every, 0, "it is 0 (only at the end) or more")
+        for name in ("bundle", "public"):
+            if not isinstance(value := getattr(self, name), str) or not HEX.fullmatch(value):
+                raise UsageError(
+                    f"{name} = {short(value)}, expected the sha256 of a file in hexadecimal digits, or none"
+                )
+        if type(self.deadline) not in (int, float) or not self.deadline > 0:
+            raise UsageError(f"deadline = {short(self.deadline)}, it is in seconds and above 0")
+        if not isinstance(self.settings, Mapping) or any(not isinstance(key, str) for key in self.settings):
+            raise UsageError(f"settings = {short(self.settings)}, expected a table of named values")
+        check_classes(self.classes)
+
+
+def short(value: Any) -> str:
+    """The beginning of a value, as an error shows it."""
+    text = ascii(value[:40] if isinstance(value, (str, bytes, list, tuple)) else value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def check_text(name: str, value: Any, longest: int) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
+        raise UsageError(f"{name} = {short(value)}, expected a text of 1 to {longest} printable characters")
+
+
+def check_count(name: str, value: Any, least: int, otherwise: str) -> None:
+    if type(value) is not int or not least <= value <= MOST:
+        raise UsageError(f"{name} = {short(value)}, {otherwise}, and a whole number below 2^63")
+
+
+def check_classes(classes: Any) -> None:
+    if not isinstance(classes, tuple) or len(classes) > CLASSES:
+        raise UsageError(f"classes = {short(classes)}, expected a list of at most {CLASSES} names")
+    for name in classes:
+        check_text("classes", name, TEXT)
+    if len(set(classes)) < len(classes):
+        twice = next(name for name in classes if classes.count(name) > 1)
+        raise UsageError(f"classes: {short(twice)} is named twice")
 
 
 def checked_name(name: str, what: str) -> str:
     """A name that may become a topic, a file and a certificate name."""
     if not isinstance(name, str) or not ID.fullmatch(name):
         raise UsageError(
-            f"{what} = {name!r}: letters, digits, '_', '-' and '.', starting with a letter or digit, at most 64"
+            f"{what} = {short(name)}: letters, digits, '_', '-' and '.', starting with a letter or digit, at most 64"
         )
     return name

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.npz import read_npz
 from edge_sdk.data.traces import Windows, cut_windows, keep_labelled, read_trace, split, split_off_validation
 from edge_sdk.errors import UsageError
 
@@ -197,11 +198,7 @@ def read_arrays(path: Path, needed: Sequence[str], *together: Sequence[str]) -> 
     Raises:
         UsageError: it cannot be read, one is missing, or there is one that nobody asked for.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path}: no NPZ file that can be read: {error}") from error
+    found = read_npz(path)
     present = [name for group in together if any(key in found for key in group) for name in group]
     wanted, known = [*needed, *present], [*needed, *(name for group in together for name in group)]
     if missing := [name for name in wanted if name not in found]:

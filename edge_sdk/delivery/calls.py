@@ -9,7 +9,7 @@ that change the disk are called within the session's transaction.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from logging import Logger
@@ -22,6 +22,7 @@ from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, Worker
 from edge_sdk.delivery.store import Job, Store
 
+JOBS, JOB_BYTES = 64, 2**28  # messages of one peer that may wait for the role; their bytes together
 BATCH = 64  # messages that the worker is given at once: their outcomes can share a commit
 PAUSE = 60.0  # seconds until a start or a close that failed is tried again
 
@@ -34,12 +35,13 @@ class Calls:
 
     Attributes:
         jobs: messages that wait for the role.
+        count, bytes: sender -> how many of these there are, and how large together.
         excuses: children that have refused the run, and the questions that they owe an answer to.
         own_jobs: messages of this node to itself, which wait until its other messages have left.
         latest: number of the parent's latest question, whether worked on or not.
         busy: calls that were begun and whose outcome has not been seen.
         void: calls among these whose outcome is to change nothing.
-        pause: no start and no close is tried before, by time.time().
+        pause: no start and no close is tried before, by time.monotonic().
         stopping: calls in progress are to be given up.
         unusable: why this node cannot go on in this run; "" if it can.
         done_files: files of messages that were worked on; the caller removes them after the commit.
@@ -57,6 +59,9 @@ class Calls:
     ):
         self.name, self.parent, self.store, self.counters, self.log = name, parent, store, counters, log
         self.jobs = deque(store.load_jobs())
+        self.count, self.bytes = Counter[str](), Counter[str]()
+        for job in self.jobs:
+            self.count_job(job, 1)
         self.latest = max((j.number for j in self.jobs if j.sender == parent and j.asks), default=0)
         self.excuses = deque[Job]()
         self.own_jobs: list[Job] = []
@@ -71,8 +76,19 @@ class Calls:
     def add_job(self, job: Job, lasting: bool) -> None:
         """Add a message that has been taken in. `lasting`: save it, as it may wait for longer than this transaction."""
         self.jobs.append(self.store.save_job(job) if lasting else job)
+        self.count_job(job, 1)
         if job.sender == self.parent and job.asks:
             self.latest = max(self.latest, job.number)
+
+    def count_job(self, job: Job, change: int) -> None:
+        """A job has come (1) or gone (-1)."""
+        self.count[job.sender] += change
+        self.bytes[job.sender] += change * len(job.body)
+
+    def has_room(self, sender: str, count: int, size: int) -> bool:
+        """So many more messages of a peer, of so many bytes together, may wait for the role. One always may."""
+        waiting = self.count[sender] + count
+        return waiting <= 1 or (waiting <= JOBS and self.bytes[sender] + size <= JOB_BYTES)
 
     def add_own_jobs(self, jobs: Sequence[Job]) -> None:
         """Save messages of this node to itself."""
@@ -85,6 +101,8 @@ class Calls:
     def after_commit(self) -> None:
         """Let this node's messages to itself wait for the role like others: all else that it sent may leave now."""
         self.jobs += self.own_jobs
+        for job in self.own_jobs:
+            self.count_job(job, 1)
         self.own_jobs = []
 
     def excuse_child(self, child: str, number: int) -> None:
@@ -96,6 +114,7 @@ class Calls:
         """Drop what the parent has asked, and make what is in progress void: it counts from 1 again."""
         for job in [j for j in self.jobs if j.sender == self.parent]:
             self.jobs.remove(job)
+            self.count_job(job, -1)
             if job.id is not None:
                 self.store.drop_job(job.id)
             if job.file is not None:
@@ -112,7 +131,7 @@ class Calls:
             return "excuse"
         if self.jobs and record.started:
             return "arrive"
-        if time.time() < max(self.pause, record.below.deadline if record.started else 0.0):
+        if time.monotonic() < max(self.pause, record.below.deadline if record.started else 0.0):
             return None
         return "tick" if record.started else "start"
 
@@ -124,14 +143,14 @@ class Calls:
         if node.here != here or node.env.me != self.name:
             node = changed(node, here=here, env=replace(node.env, me=self.name, here=here))
         waiting = {"arrive": self.jobs, "excuse": self.excuses}.get(verb)
-        return Task(verb, node, time.time(), waiting[0] if waiting else None)
+        return Task(verb, node, time.monotonic(), waiting[0] if waiting else None)
 
     def until_tick(self, record: Record) -> float:
         """Seconds until a call is due although no message has come."""
         if self.busy:
             return inf
         deadline = record.below.deadline if record.started else 0.0
-        return max(deadline, self.pause) - time.time()
+        return max(deadline, self.pause) - time.monotonic()
 
     # -- calls in progress
 
@@ -182,7 +201,7 @@ class Calls:
         if outcome.task.verb == "excuse":
             self.excuses.popleft()
         elif job is not None:
-            self.jobs.popleft()
+            self.count_job(self.jobs.popleft(), -1)
             if job.id is not None:
                 self.store.drop_job(job.id)
             if job.file is not None:
@@ -209,7 +228,7 @@ class Calls:
         task = outcome.task
         job = task.job or Job(self.name, task.node.record.below.number, False, task.verb.encode())
         if task.job is None:
-            self.pause = time.time() + PAUSE
+            self.pause = time.monotonic() + PAUSE
         self.store.quarantine(job, outcome.failed)
         self.counters.count(f"quarantined.{job.sender}")
         self.log.error("%s: %s of %s failed and is set aside:\n%s", self.name, task.verb, job.sender, outcome.failed)

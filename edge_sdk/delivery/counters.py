@@ -30,8 +30,8 @@ class Counters(Counter[str]):
             self[name] += value
 
     def totals(self) -> dict[str, int]:
-        """Sums over peers and reasons: {"bytes_in": ..., "refused": ...}."""
+        """Sums over peers and reasons: {"bytes_in": ..., "refused": ...}. May be called from any thread."""
         sums: Counter[str] = Counter()
-        for name, value in self.items():
+        for name, value in dict(self).items():  # a copy: the loop may count while another thread reads
             sums[name.partition(".")[0]] += value
         return dict(sorted(sums.items()))

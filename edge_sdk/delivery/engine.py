@@ -225,7 +225,7 @@ class Worker:
             for task in self.tasks.get():
                 if self.stopping:
                     return
-                self.running = task if node is None else changed(task, node=node, now=time.time())
+                self.running = task if node is None else changed(task, node=node, now=time.monotonic())
                 outcome = perform(self.assembly, self.running)
                 node = outcome.node or self.running.node
                 self.running = None

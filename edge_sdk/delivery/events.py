@@ -4,6 +4,9 @@ Each is handed over at least once: it is deleted after the application has had i
 it, with the same number. What an application does with an event is often to write a file (a model, a line of metrics).
 If that fails because the disk is full, the event is handed over again until it succeeds, and later events wait behind
 it; any other exception is the application's own affair.
+
+An event that ends the run (its class says `ends_run = True`) is never deleted, and is handed over at every start: an
+application that is started again after the end must learn that there is nothing more to wait for.
 """
 
 from __future__ import annotations
@@ -76,7 +79,8 @@ class Events:
                     break
                 self.log.exception("%s: the application failed on %s", self.name, type(message).__name__)
             self.told.popleft()
-            self.done.append(id)
+            if not getattr(message, "ends_run", False):
+                self.done.append(id)
             self.retry_at, first = 0.0, min(first, time.monotonic())
         return first
 

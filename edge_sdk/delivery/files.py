@@ -11,7 +11,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from edge_sdk.atomic import sync_to_disk, write_bytes
@@ -66,6 +67,15 @@ class Files:
                 if path.name not in used and (parts or path.suffix != PART):
                     path.unlink()
 
+    def list_partials(self) -> list[tuple[tuple[str, int, int], Path]]:
+        """Bodies that are still arriving: (sender, epoch, seq) and the file of each, the oldest first."""
+        found = []
+        for path in self.directory.glob(f"*{PART}") if self.directory.exists() else ():
+            name = path.name.rsplit(".", 5)
+            if len(name) == 6 and name[1].isdigit() and name[2].isdigit():
+                found.append((path.stat().st_mtime, (name[0], int(name[1]), int(name[2])), path))
+        return [(key, path) for _, key, path in sorted(found)]
+
     def open_partial(self, name: str, size: int, chunk: int) -> PartialBody:
         """Open what there is of a body that is arriving; nothing of it at first."""
         self.directory.mkdir(exist_ok=True)
@@ -75,31 +85,41 @@ class Files:
 class PartialBody:
     """A body that is arriving: a file of its bytes, followed by a table with the checksum of each chunk.
 
+    There is no file before the first chunk, and it is open only while it is read or written: a peer that offers much
+    and sends little costs next to nothing.
+
     Args:
         size: of the body, in bytes.
         chunk: bytes of each chunk but the last.
 
     Attributes:
         have: bitmap; bit i: chunk i is there and was right when it came.
-        table: checksum of each chunk that is there.
     """
 
     def __init__(self, files: Files, name: str, size: int, chunk: int):
         self.files, self.name, self.size, self.chunk = files, name, size, chunk
         self.count = -(-size // chunk)
         self.path = files.directory / f"{name}.{size}.{chunk}{PART}"
-        self.number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        self.table = [0] * self.count
-        self.have = self.verify_chunks()
+        self.have = self.verify_chunks() if self.path.exists() else 0
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """The file's descriptor, in a `with`."""
+        number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            yield number
+        finally:
+            os.close(number)
 
     def verify_chunks(self) -> int:
         """Bitmap of the chunks that an earlier process has received, each of them read and checked."""
-        table, have = os.pread(self.number, 4 * self.count, self.size), 0
-        for i in range(len(table) // 4):
-            (crc,) = struct.unpack_from("<I", table, 4 * i)
-            if crc and checksum(os.pread(self.number, self.length(i), i * self.chunk)) == crc:
-                have |= 1 << i
-                self.table[i] = crc
+        have = 0
+        with self.opened() as number:
+            table = os.pread(number, 4 * self.count, self.size)
+            for i in range(len(table) // 4):
+                (crc,) = struct.unpack_from("<I", table, 4 * i)
+                if crc and checksum(os.pread(number, self.length(i), i * self.chunk)) == crc:
+                    have |= 1 << i
         return have
 
     def length(self, i: int) -> int:
@@ -116,10 +136,10 @@ class PartialBody:
             return "broken"
         if self.have >> i & 1:
             return "duplicate"
-        os.pwrite(self.number, data, i * self.chunk)
-        os.pwrite(self.number, struct.pack("<I", crc), self.size + 4 * i)
+        with self.opened() as number:
+            os.pwrite(number, data, i * self.chunk)
+            os.pwrite(number, struct.pack("<I", crc), self.size + 4 * i)
         self.have |= 1 << i
-        self.table[i] = crc
         return "new"
 
     @property
@@ -128,14 +148,16 @@ class PartialBody:
 
     def finish_body(self, expected: bytes) -> bool:
         """Give the file the body's name; False, and the file deleted, if all chunks together are not the body."""
-        right = make_digest(self.table) == expected
-        if right:
-            os.ftruncate(self.number, self.size)
-            os.replace(self.path, self.files.directory / self.name)
-        self.close()
+        with self.opened() as number:
+            table = struct.unpack(f"<{self.count}I", os.pread(number, 4 * self.count, self.size))
+            right = make_digest(table) == expected
+            if right:
+                os.ftruncate(number, self.size)
+                os.replace(self.path, self.files.directory / self.name)
         if not right:
-            self.path.unlink()
+            self.discard()
         return right
 
-    def close(self) -> None:
-        os.close(self.number)
+    def discard(self) -> None:
+        """Delete what has come of it."""
+        self.path.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from edge_sdk.delivery.store import Store
 from edge_sdk.wire.frames import Message
 
+SEEN = 4096  # messages of one peer above its floor; one that keeps to the protocol never has so many
 SLACK = 32  # numbers by which `lo` may run ahead before the floor is moved: moving it costs a write
 
 
@@ -34,17 +35,25 @@ class Inbox:
         self.peers = {name: Peer(*saved) for name, saved in store.load_peers().items()}
 
     def judge(self, m: Message) -> str:
-        """Judge a message: "new", "duplicate", or "epoch": its sender's disk is not the one that was announced.
+        """Judge a message: "new", "duplicate", "crowded" or "epoch".
 
-        Such a message is either a late one of a disk that is gone, or the first of a new disk that has overtaken its
-        birth. It is dropped in both cases; in the second it comes again.
+        Crowded: its sender has sent too many and never says what it is done with. Epoch: its sender's disk is not the
+        one that was announced: it is either a late message of a disk that is gone, or the first of a new disk that has
+        overtaken its birth. It is dropped in both cases; in the second it comes again.
         """
         peer = self.peers.get(m.src)
         if peer is None:
             return "new"
         if peer.epoch != m.epoch:
             return "epoch"
-        return "duplicate" if peer.has(m.seq) else "new"
+        if peer.has(m.seq):
+            return "duplicate"
+        return "new" if len(peer.seen) < SEEN or m.lo > peer.floor + SLACK else "crowded"
+
+    def is_awaited(self, src: str, epoch: int, seq: int) -> bool:
+        """A message of this name may still come: it is of the peer's present disk, and was not received."""
+        peer = self.peers.get(src)
+        return peer is None or (peer.epoch == epoch and not peer.has(seq))
 
     def note_message(self, m: Message) -> None:
         """Remember that this message was received."""

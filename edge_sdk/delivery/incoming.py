@@ -38,6 +38,7 @@ class Incoming:
     def __init__(self, store: Store):
         self.store = store
         self.inbox, self.transfers_in = Inbox(store), IncomingTransfers(store.files)
+        self.transfers_in.sweep(self.inbox.is_awaited)
         self.waiting: dict[tuple[str, int], Message] = {}
         self.took: dict[tuple[str, int], Message] = {}
         self.arrived: dict[tuple[str, int], str] = {}

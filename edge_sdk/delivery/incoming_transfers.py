@@ -2,14 +2,21 @@
 
 Chunks may come in any order and more than once. What they carry is checked before it is written, and what was written
 is checked again after a restart, so that a report never promises a chunk that is not there.
+
+What one peer may have here at a time is bounded in number and in bytes, on the disk too: what its sender is done with,
+or begins anew in another size, is deleted.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
 
 from edge_sdk.delivery.files import Files, PartialBody
 from edge_sdk.wire.frames import Chunk, ChunkReport, Offer
 
 BODIES = 64  # that one peer may have under way
+BYTES = 2**30  # of these together; a single body may be larger
 
 Key = tuple[str, int, int]  # sender, epoch, seq
 
@@ -34,11 +41,26 @@ class IncomingTransfers:
         if found is not None and (found.size, found.chunk) == (f.size, f.chunk):
             return found
         if found is not None:
-            found.close()
-        elif sum(1 for src, _, _ in self.parts if src == f.src) >= BODIES:
+            self.parts.pop(key).discard()
+        self.discard_below(f.src, f.epoch, f.lo)
+        others = [part.size for (src, _, _), part in self.parts.items() if src == f.src]
+        if others and (len(others) >= BODIES or sum(others) + f.size > BYTES):
             return None
         self.parts[key] = self.files.open_partial(f"{f.src}.{f.epoch}.{f.seq}", f.size, f.chunk)
         return self.parts[key]
+
+    def discard_below(self, src: str, epoch: int, lo: int) -> None:
+        """Delete what a sender has given up, or knows to be here: below `lo` it is done with everything."""
+        for key in [k for k in self.parts if k[0] == src and k[1] == epoch and k[2] < lo]:
+            self.parts.pop(key).discard()
+
+    def sweep(self, wanted: Callable[[str, int, int], bool]) -> None:
+        """Delete what an earlier process has left of bodies that will not come any more, and what is too many."""
+        kept = Counter[str]()
+        for (src, epoch, seq), path in reversed(self.files.list_partials()):
+            kept[src] += 1
+            if not wanted(src, epoch, seq) or kept[src] > BODIES:
+                path.unlink(missing_ok=True)
 
     def take_piece(self, f: Chunk | Offer) -> tuple[str, str | None]:
         """Take in a chunk or an offer.
@@ -78,11 +100,4 @@ class IncomingTransfers:
     def forget_disk(self, src: str, epoch: int) -> None:
         """Delete what a peer had begun to send from another disk than its present one, `epoch`."""
         for key in [k for k in self.parts if k[0] == src and k[1] != epoch]:
-            part = self.parts.pop(key)
-            part.close()
-            part.path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        for part in self.parts.values():
-            part.close()
-        self.parts = {}
+            self.parts.pop(key).discard()

@@ -21,13 +21,14 @@ The parts of a commit are in four modules: `incoming.py` (messages read), `calls
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from logging import Logger
 from math import inf
 from typing import Any
 
 from edge_sdk.contract import node as nodes
+from edge_sdk.contract import round as rounds
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.calls import Calls
@@ -98,25 +99,34 @@ class Session:
     def load_node(self, last: Mapping[str, nodes.Envelope]) -> nodes.Node:
         """The node as it was saved, or a new one. `last`: peer -> the latest message to it, without its body."""
         fresh = nodes.new(
-            self.name, self.assembly.role, self.assembly.env, self.parent, self.assembly.policy, time.time()
+            self.name, self.assembly.role, self.assembly.env, self.parent, self.assembly.policy, time.monotonic()
         )
         saved = self.store.load_record()
         if saved is None:
             return fresh
         read = decode_saved(self.assembly.records, saved, f"{self.store.path}: the record")
         record: nodes.Record = changed(read, last=last)
-        policy = changed(record.below, policy=self.assembly.policy)  # the settings may have changed since
-        return changed(fresh, record=changed(record, below=policy))
+        below = rounds.resume(record.below, self.assembly.policy, time.monotonic())
+        return changed(fresh, record=changed(record, below=below))
 
     # -- what the network brings
 
     def take_message(self, m: Message) -> str:
         """Take a message that has been read; returns the inbox's verdict."""
+        if not self.has_room(m.src, len(m.body)):
+            return "crowded"
         return self.incoming.take_message(m)
 
     def take_piece(self, f: Chunk | Offer) -> str:
         """Take a chunk or an offer that has been read; returns what it was."""
+        if not self.has_room(f.src, f.size):
+            return "crowded"
         return self.incoming.take_piece(f)
+
+    def has_room(self, src: str, size: int) -> bool:
+        """Another message of this peer may wait for the role. Else it is not taken in, and its sender repeats it."""
+        waiting = [len(m.body) for m in self.incoming.waiting.values() if m.src == src]
+        return self.calls.has_room(src, len(waiting) + 1, sum(waiting) + size)
 
     def take_reports(self, src: str, reports: Iterable[ChunkReport]) -> None:
         """Take what `src` says it has of bodies that are sent in chunks."""
@@ -298,17 +308,6 @@ class Session:
         self.calls.add_own_jobs(outcome.jobs)
         self.events.add_events(outcome.told)
 
-    # -- acknowledgements
-
-    @property
-    def ack_at(self) -> float:
-        """When acknowledgements leave even if no message takes them along, by time.monotonic()."""
-        return self.incoming.ack_at
-
-    def take_acks_for(self, peers: Sequence[str]) -> tuple[Ack, ...]:
-        """Take out acknowledgements that may travel in a frame to these peers."""
-        return self.incoming.take_acks_for(peers)
-
     # -- time
 
     def may_settle(self, now: float) -> bool:
@@ -344,5 +343,4 @@ class Session:
             self.save_record()
             self.delete_done(time.monotonic(), all=True)
         self.remove_files()
-        self.transfers_in.close()
         self.store.close()

@@ -22,6 +22,12 @@ from edge_sdk.errors import UsageError
 from edge_sdk.wire.frames import Buffer
 
 SAVE_RECORD = "insert into record values(1, ?, ?) on conflict do update set v = excluded.v, crc = excluded.crc"
+QUARANTINED, QUARANTINED_BYTES = 100, 64 * 2**20  # messages set aside that are kept, and bytes of them together
+FORGET_QUARANTINED = """
+delete from quarantine where id < (select max(id) from quarantine) and id in (
+    select id from (select id, row_number() over latest as place, sum(length(body)) over latest as bytes
+    from quarantine window latest as (order by id desc)) where place > ? or bytes > ?)
+"""
 SOON = 1_000_000  # bytes in SQLite's log from which an idle node brings them to their places in the file
 RESERVED = 64  # numbers of messages: what is next is saved once for so many
 
@@ -198,9 +204,10 @@ class Store:
         return {file for (file,) in rows if file}
 
     def quarantine(self, job: Job, why: str) -> None:
-        """Keep a message that a role could not work on."""
+        """Keep a message that a role could not work on; of many the latest, as far as there is room for them."""
         sql = "insert into quarantine(sender, number, asks, body, why, at) values(?, ?, ?, ?, ?, ?)"
         self.db.execute(sql, (job.sender, job.number, job.asks, job.body, why, time.time()))
+        self.db.execute(FORGET_QUARANTINED, (QUARANTINED, QUARANTINED_BYTES))
 
     def load_quarantine(self) -> list[tuple[str, int, str]]:
         """Sender, number and traceback of each message that was set aside."""

@@ -121,11 +121,11 @@ class Announcer:
     # -- hellos, goodbyes
 
     def publish_hello(self, birth: Birth, ready: bool, standing: Standing) -> None:
-        """Answer a child's birth; a run that it does not know comes with the answer. `ready`: we count on the child."""
+        """Answer a child's birth with the run, as it is described now. `ready`: we count on the child."""
         if self.publisher.below is None:
             return
         run = standing.run
-        body = b"" if run is None or birth.run == run.id else encode_run(run)
+        body = b"" if run is None else encode_run(run)
         id = "" if run is None else run.id
         hello = Hello(self.name, standing.epoch, self.sessions.get(self.publisher.below, 0), id, ready, body)
         self.publisher.publish_frame(

@@ -15,8 +15,11 @@ from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import ID, Run
 from edge_sdk.delivery.store import Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.wire.codec.bodies import Fault
+from edge_sdk.wire.codec.codec import unpack
 from edge_sdk.wire.frames import Buffer
 
+LARGEST_RUN = 2**20  # bytes of a run's description
 PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
 
 
@@ -38,15 +41,21 @@ def decode_run(data: Buffer) -> Run:
     Raises:
         PeerError: it is none.
     """
+    if len(data) > LARGEST_RUN:
+        raise PeerError(f"run: {len(data)} bytes, at most {LARGEST_RUN}")
     try:
-        fields = msgpack.unpackb(data)
+        fields = unpack(memoryview(data))
         if type(fields) is not dict:
             raise PeerError(f"run is {type(fields).__name__}, expected a table")
         known = {f.name for f in dataclasses.fields(Run)}
-        fields = {name: value for name, value in fields.items() if name in known}
-        return Run(**fields | {"classes": tuple(fields.get("classes", ()))})
-    except (UsageError, TypeError, ValueError, msgpack.UnpackException, RecursionError) as e:
+        return Run(**{name: value for name, value in fields.items() if name in known})
+    except (UsageError, TypeError, Fault) as e:
         raise PeerError(f"run: {e}") from None
+
+
+def is_same_training(a: Run, b: Run) -> bool:
+    """Two descriptions differ at most in how long is waited, which may be changed while a run goes on."""
+    return dataclasses.replace(a, deadline=b.deadline) == b
 
 
 class NodeDirectory:
@@ -72,12 +81,21 @@ class NodeDirectory:
             return None
         store = self.make_store(id)
         try:
-            saved = store.get_value("run")
+            return self.load_run(store)
+        finally:
+            store.close()
+
+    def load_run(self, store: Store) -> Run | None:
+        """The run that a store was made for; None: nobody has said so yet.
+
+        Raises:
+            StoreDamaged: what it says is no run.
+        """
+        saved = store.get_value("run")
+        try:
             return None if saved is None else decode_run(saved)
         except PeerError as e:
             raise StoreDamaged(f"{store.path}: {e}") from None
-        finally:
-            store.close()
 
     def current_id(self) -> str | None:
         """Id of the run that this node worked in last, if that can be read."""
@@ -102,8 +120,8 @@ class NodeDirectory:
 
     def remember_run(self, run: Run, store: Store) -> None:
         """Save which run this store belongs to, and that it is the current one."""
-        saved, encoded = store.get_value("run"), encode_run(run)
-        if saved is not None and saved != encoded:
+        saved, encoded = self.load_run(store), encode_run(run)
+        if saved is not None and not is_same_training(saved, run):
             raise UsageError(
                 f"run {run.id!r} was begun in {self.directory} with other settings; give the new one another id"
             )

@@ -107,7 +107,7 @@ class Membership:
             return None
 
     def take_offer(self, hello: Hello) -> None:
-        """Take a run that the parent's hello has brought and that this node is not in.
+        """Take a run that the parent's hello has brought: another one than this node's, or described in another way.
 
         Raises:
             PeerError: it is none.
@@ -136,7 +136,7 @@ class Membership:
         """Begin or resume a run; one that cannot be used leaves the node idle, and the parent hears why."""
         self.leave_run()
         try:
-            self.open_session(run, self.assemble(run))
+            self.open_session(run, self.assemble_offered(run))
         except UsageError as e:
             self.refusal = f"run {run.id}: {e}"
             self.log.error("%s: %s", self.name, self.refusal)
@@ -144,6 +144,20 @@ class Membership:
             self.next_run = run
             self.disk_failed(e)
         self.announcer.announce()
+
+    def assemble_offered(self, run: Run) -> Assembly:
+        """What to play in a run that has come from a peer: whatever is wrong with it must not end this node.
+
+        Raises:
+            UsageError: the run cannot be used here.
+        """
+        try:
+            return self.assemble(run)
+        except (UsageError, OSError):
+            raise
+        except Exception as e:
+            self.log.exception("%s: run %s cannot be assembled", self.name, run.id)
+            raise UsageError(f"it cannot be assembled here ({type(e).__name__}: {e})") from e
 
     def open_session(self, run: Run, assembly: Assembly) -> None:
         """Open a run's store and the session on it. A damaged store is put aside, and the run begun on a new one."""

@@ -13,6 +13,7 @@ from logging import Logger
 
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.announcer import Announcer
+from edge_sdk.live.directory import decode_run
 from edge_sdk.live.membership import Membership
 from edge_sdk.wire.frames import Birth, Hello
 from edge_sdk.wire.link import Link
@@ -40,6 +41,9 @@ class Neighbours:
                 self.mark_unreachable(birth.src)
                 self.update_here()
             return
+        if presence.comes_by_turns(birth):
+            membership.counters.count(f"name_twice.{birth.src}")
+            self.log.warning("%s: %s comes by turns from two disks: two nodes use this name", self.name, birth.src)
         run = session.run.id if session else ""
         child, before = presence.note_birth(birth, run)
         if child.refusal and (before is None or before.refusal != child.refusal):
@@ -72,7 +76,7 @@ class Neighbours:
         session = self.membership.session
         first = self.membership.presence.note_hello(hello)
         self.announcer.parent_answered()
-        if hello.body and hello.run != (session.run.id if session else ""):
+        if hello.body and (session is None or hello.run != session.run.id or decode_run(hello.body) != session.run):
             self.membership.take_offer(hello)
         elif session is not None and hello.run == session.run.id:
             self.meet_peer(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 
 
@@ -27,25 +28,39 @@ class Child:
     refusal: str = ""
 
 
+REASON = 500  # characters of a refusal that are kept
+DISKS = 4  # of one child that are remembered
+
+
 class Presence:
     """Latest births of the children, and latest hello of the parent.
 
     Attributes:
         expected: children who may come.
+        disks: child -> epochs of its latest disks, each once, the present one last.
     """
 
     def __init__(self, children: Sequence[str]):
         self.expected = frozenset(children)
+        self.disks: dict[str, tuple[int, ...]] = {}
         self.children: dict[str, Child] = {}
         self.parent: Hello | None = None
 
     def note_birth(self, birth: Birth, run: str) -> tuple[Child, Child | None]:
         """Note a child's birth; returns the child as it is now, and as it was before."""
         joined = bool(run) and birth.run == run
-        child = Child(birth.epoch, birth.session, joined, joined and birth.ready, birth.refusal)
+        child = Child(birth.epoch, birth.session, joined, joined and birth.ready, clip(birth.refusal, REASON))
         before = self.children.get(birth.src)
         self.children[birth.src] = child
         return child, before
+
+    def comes_by_turns(self, birth: Birth) -> bool:
+        """A child is back with a disk that another one had replaced: two nodes use one name."""
+        if not birth.epoch or birth.gone:
+            return False
+        before = self.disks.get(birth.src, ())
+        self.disks[birth.src] = (*(epoch for epoch in before if epoch != birth.epoch), birth.epoch)[-DISKS:]
+        return birth.epoch in before[:-1]
 
     def note_death(self, birth: Birth) -> bool:
         """Note a will or a goodbye; False if it is of an older connection than the child's latest."""

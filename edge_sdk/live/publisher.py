@@ -44,7 +44,7 @@ class Publisher:
                 session.transfers_out.begin_body(*found, now)
         self.publish_pieces(session, now)
         reach("published")
-        if now >= session.ack_at:
+        if now >= session.incoming.ack_at:
             for peer in list(session.acks):
                 self.publish_acks(session, peer)
 
@@ -84,7 +84,7 @@ class Publisher:
     ) -> tuple[str, str, int, int, int, tuple[Ack, ...], int, bool]:
         """The fields with which every frame about a message begins. Acknowledgements travel along."""
         s = session
-        acks, lo = s.take_acks_for(receivers), s.outbox.lowest(receivers)
+        acks, lo = s.incoming.take_acks_for(receivers), s.outbox.lowest(receivers)
         return s.run.id, self.name, s.store.epoch, out.seq, lo, acks, out.number, out.asks
 
     def publish_chunk(
@@ -105,10 +105,10 @@ class Publisher:
     def publish_acks(self, session: Session, peer: str) -> None:
         link, topic = self.find_route(peer, peer == self.parent)
         if link.up:
-            frame = Acks(session.run.id, self.name, session.take_acks_for([peer]))
+            frame = Acks(session.run.id, self.name, session.incoming.take_acks_for([peer]))
             self.publish_frame(link, topic, frame, 0, peer)
         else:
-            session.take_acks_for([peer])  # dropped: it will send the message again, and be acknowledged then
+            session.incoming.take_acks_for([peer])  # dropped: it will send the message again, and be acknowledged then
 
     def find_route(self, peer: str, upward: bool) -> tuple[Link, str]:
         link = self.above if upward else self.below

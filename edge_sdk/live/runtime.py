@@ -31,10 +31,12 @@ from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.live.dispatcher import Dispatcher
 from edge_sdk.live.gauges import CounterLog, read_gauges
+from edge_sdk.live.log_guard import guard_log
 from edge_sdk.live.membership import GRACE, Membership
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.publisher import Publisher
+from edge_sdk.live.waiting_log import WaitingLog
 from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
@@ -109,9 +111,10 @@ class Runtime:
         self.directory, self.durability = Path(directory), durability
         self.run_given, self.told = run, told
         self.habits = Habits(worker, len(children) if wait_for is None else wait_for, settle, rto, outbox_bytes)
-        self.log = log or logging.getLogger("auscult.node")
+        self.log = guard_log(log or logging.getLogger("auscult.node"))
         self.counters = Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
+        self.waiting_log = WaitingLog(name, self.log)
         self.keepalive, self.largest_chunk = keepalive, largest_chunk
         self.stopping = False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
@@ -176,7 +179,8 @@ class Runtime:
 
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). May be called from any thread."""
-        return read_gauges(self.session, self.all_links, len(self.here))
+        found = read_gauges(self.session, self.all_links, len(self.here))
+        return found | {"waiting_seconds": self.waiting_log.seconds(time.monotonic())}
 
     # -- from any thread
 
@@ -225,6 +229,7 @@ class Runtime:
         self.membership.take_up_pending(now)
         self.save_session(now)
         self.publish_due(now)
+        self.waiting_log.look(self.session, self.presence, now)
         if now >= self.counter_log.due:
             self.counter_log.write(now)
 
@@ -256,6 +261,9 @@ class Runtime:
             for topic, payload in connection.read() if connection.ready else ():
                 self.dispatcher.take_payload(topic, payload)
                 news = True
+            if connection.retained:
+                self.counters.count("refused.retained.?", connection.retained)
+                connection.retained = 0
             connection.check_health(now)
         if link.poll(now):
             self.neighbours.handle_lost_link(link)

@@ -1,5 +1,14 @@
 """FedSLR in every hospital, and FedBCD's consensus between the hospitals.
 
+Every hospital works on a problem of its own, with a copy w_h of the low-rank model for its devices,
+
+    minimise  sum_{i at h} f_i(w_h) + lam ||w_h||_*   for each hospital h, with all w_h equal,
+
+and the hospitals are drawn together by averaging, in which each weighs as much as it has devices. This is not FedSLR's
+one problem: there the proximal operator is taken once, of the mean over all devices; here once per hospital, and the
+mean of proximal points is not the proximal point of the mean. The two agree for lam = 0, and for a single hospital. A
+step of the aggregator's own (`cloud_step`) makes the common model low-rank again.
+
 Each hospital is FedSLR's aggregator (fedslr.py) for its own devices: it has a low-rank model and a mean of gamma, and
 makes the proximal step. The aggregator mixes the models of the first B hospitals that are ready (consensus.py), and may
 make a forward-backward step of its own on the mean,
@@ -97,7 +106,7 @@ def take(env: Env, s: Center, mixed: Packed | None, round: int, step: float) -> 
 
 def ask(env: Env, s: Center) -> list[Send]:
     """One message for all that are drawn."""
-    chosen = tuple(str(send.to) for send in fedslr_aggregator.questions(env, s) if isinstance(send.to, str))
+    chosen = tuple(str(send.to) for send in fedslr_aggregator.ask_hospitals(env, s) if isinstance(send.to, str))
     counted = {device: round for device, round in s.counted.items() if device in chosen}
     return [Send(chosen, FedslrModel(s.model, s.round, 1, counted, s.era))]
 
@@ -111,7 +120,7 @@ def first(env: Env) -> Packed:
 
 
 def cloud(env: Env) -> Cloud:
-    return Cloud(step=0.0, rigorous=env.settings.cloud == RIGOROUS)
+    return Cloud(step=0.0, rigorous=env.settings.cloud == RIGOROUS, by_devices=True)
 
 
 def own_step(env: Env, mixed: Packed) -> Packed:
@@ -122,6 +131,17 @@ def own_step(env: Env, mixed: Packed) -> Packed:
     mean = lowrank.unpack(env.layout, mixed)
     terms = ServerTerms(env.smooth_grad, penalty(s.global_penalty, s.lam, env.svt))
     return server_step(terms, env.layout, mean, at=mean, step=s.cloud_step)
+
+
+MIXING = consensus.coordinator(first, cloud, own_step)
+
+
+def aggregator_start(env: Env) -> Step:
+    """Raises UsageError where the aggregator has a smooth term and no step in which it would act."""
+    if env.smooth_grad is not None and env.settings.cloud_step == 0:
+        raise UsageError("cloud_step = 0: the aggregator has a term of its own (a private model), which needs a step")
+    started: Step = MIXING.start(env)
+    return started
 
 
 def policies(
@@ -157,7 +177,7 @@ FEDSLR_B = Method(
     name="fedslr-b",
     device=FEDSLR.device,
     hospital=consensus.around(INSIDE, Pieces(ready, take, ask)),
-    aggregator=consensus.coordinator(first, cloud, own_step),
+    aggregator=replace(MIXING, start=aggregator_start),
     messages=(*FEDSLR.messages, Mixed, Isolated, Ready),
     settings=Settings,
     env=Env,

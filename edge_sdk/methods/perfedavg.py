@@ -35,8 +35,12 @@ from edge_sdk.methods.shared.meta import HessianProduct, Meta
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(fedavg.Settings, Meta):
-    """Hyper-parameters: those of FedAvg, and of adaptation, which takes the place of fine-tuning."""
+    """Hyper-parameters: those of FedAvg, and of adaptation, which takes the place of fine-tuning.
 
+    `weighting` is "uniform" here: line 10 of the paper is a plain mean over the users that take part.
+    """
+
+    weighting: str = "uniform"
     batch: int = 0
     local_epochs: int = 1
     weight_decay: float = 0.0

@@ -9,14 +9,18 @@ devices with different data do not drift apart.
     4        send x and c                                       ModelAndControl
     7-11     y_i <- y_i - eta_l (g_i(y_i) - c_i + c)            local_update
     12       c_i+: (i) g_i(x), or (ii) c_i - c + (x - y_i) / (K eta_l)   control_variate
-    13       send y_i - x and c_i+ - c_i                        device_receive
+    13       send y_i - x and c_i+ - c_i                        device_receive, with y_i for y_i - x
     16-17    x <- x + eta_g mean, c <- c + |S|/N mean           aggregate
 
-K is a device's own number of mini-batches in its local epochs, and means are not weighted, as printed. Where the paper
-is silent: in (i), g_i(x) is over all samples of the device; c_i includes the gradient of weight_decay/2 ||y||^2, which
-is part of f_i here. The paper tunes eta_l and has eta_g = 1, option (ii) and c_i = 0 at the start.
+y_i is sent for y_i - x: the aggregator has x, and a node that looks at the lengths of uploads can compare models, while
+differences may well be of any length. Means are not weighted, as printed. K is the same for all devices, as printed,
+however many samples they have: where it follows from the samples (local_steps = 0), a device with hundreds of steps
+in a round is carried far away by the c of those that make few, and on recorded traces that does not converge.
+Where the paper is silent: in (i), g_i(x) is over all samples of the device; c_i includes the gradient of
+weight_decay/2 ||y||^2, which is part of f_i here. The paper tunes eta_l and has eta_g = 1, option (ii) and c_i = 0 at
+the start; its K is that of its epochs on equal shares of the data.
 
-Leaves the device: y_i - x and c_i+ - c_i, summed by its hospital, and scores as sums. With option (ii) the second
+Leaves the device: y_i and c_i+ - c_i, summed by its hospital, and scores as sums. With option (ii) the second
 follows from the first, c and K; with (i) it is a gradient at x. Both hops carry two vectors each way, twice what FedAvg
 sends. c_i is not sent, but a hospital that keeps its devices' uploads can add it up. Kind of upload: mirrored. c stays
 the mean of all c_i only if c_i moves exactly when its upload was counted: shared/mirror.py keeps it so.
@@ -27,6 +31,7 @@ A lost disk: its c_i cannot be had again, so a new era begins, in which c and al
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
@@ -36,7 +41,16 @@ from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unch
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, mirror, uploads
 from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.local import Training, above_zero, batches, descend, gradient, one_of
+from edge_sdk.methods.shared.local import (
+    Indices,
+    Training,
+    above_zero,
+    batches,
+    descend,
+    gradient,
+    one_of,
+    zero_or_more,
+)
 from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
 from edge_sdk.methods.shared.reports import progress, training_scores
 from edge_sdk.methods.shared.uploads import VectorSum
@@ -50,20 +64,24 @@ class Settings(Training):
 
     Attributes:
         eta_g: global step size.
+        local_steps: K, mini-batches of each device per round, over as many passes as that takes; 0: as many as
+            local_epochs passes have, which differs from device to device.
         control: how c_i is made anew: "steps" is the paper's option (ii), "gradient" its option (i), which costs a
             device one more pass over its samples.
     """
 
     eta_l: float = 0.05
     eta_g: float = 1.0
+    local_steps: int = 50
     control: str = "steps"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         above_zero(self, "eta_g")
         one_of(self, ("steps", "gradient"), "control")
-        if not self.local_epochs:
-            raise UsageError("local_epochs = 0: without a step there is no control variate; 1 or more")
+        zero_or_more(self, "local_steps")
+        if not self.local_steps and not self.local_epochs:
+            raise UsageError("local_steps = local_epochs = 0: without a step there is no control variate; 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +113,16 @@ def local_update(env: Env, round: int, x: Vector, c: Vector, c_i: Vector) -> tup
         y_i, the number K of its steps, and the mean loss of the batches.
     """
     s, y = env.settings, x.copy()
-    steps = list(batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs))
+    steps = mini_batches(env, round)
     loss = descend(gradient(env, round, TRAINING), y, iter(steps), s.eta(round), damp=s.weight_decay, pull=c_i - c)
     return y, len(steps), loss
+
+
+def mini_batches(env: Env, round: int) -> list[Indices]:
+    """The K mini-batches of a device in a round, shuffled anew in each pass; at least one sample is needed."""
+    s, k = env.settings, env.settings.local_steps
+    passes = batches(env.random(round, TRAINING), env.samples, s.batch, k or s.local_epochs)
+    return list(islice(passes, k or None))
 
 
 def control_variate(env: Env, round: int, x: Vector, y: Vector, steps: int, c: Vector, c_i: Vector) -> Vector:
@@ -109,10 +134,10 @@ def control_variate(env: Env, round: int, x: Vector, y: Vector, steps: int, c: V
 
 
 def aggregate(
-    x: Vector, c: Vector, moved: Vector, control_moved: Vector, eta_g: float, share: float
+    x: Vector, c: Vector, mean: Vector, control_moved: Vector, eta_g: float, share: float
 ) -> tuple[Vector, Vector]:
-    """Lines 16 and 17. `moved`, `control_moved`: means over S; `share`: |S| / N."""
-    return x + eta_g * moved, c + share * control_moved
+    """Lines 16 and 17. `mean`, `control_moved`: means over S of y_i and of c_i+ - c_i; `share`: |S| / N."""
+    return x + eta_g * (mean - x), c + share * control_moved
 
 
 # Device ---------------------------------------------------------------------------------------------------------
@@ -146,8 +171,8 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         return DeviceState(c_i, c_i, account), [Send(UP, Nobody())]
     y, steps, loss = local_update(env, m.round, m.model, m.control, c_i)
     tried = control_variate(env, m.round, m.model, y, steps, m.control, c_i)
-    moved = np.concatenate([y - m.model, tried - c_i])
-    upload = VectorSum(moved, 1.0, 1, training_scores(env, loss, {"global": m.model}))
+    both = np.concatenate([y, tried - c_i])
+    upload = VectorSum(both, 1.0, 1, training_scores(env, loss, {"global": m.model}))
     return DeviceState(c_i, tried, replace(account, round=m.round)), [Send(UP, upload)]
 
 
@@ -213,9 +238,9 @@ def step(env: Env, s: AggregatorState) -> AggregatorState:
     if s.ledger.tally is None:
         return replace(s, round=s.round + 1)
     sums = uploads.total(s.ledger.tally, env.theta0)
-    moved, control_moved = np.split(sums.total / sums.count, 2)
+    mean, control_moved = np.split(sums.total / sums.count, 2)
     share = sums.count / env.devices
-    x, c = aggregate(s.model, s.control, moved, control_moved, env.settings.eta_g, share)
+    x, c = aggregate(s.model, s.control, mean, control_moved, env.settings.eta_g, share)
     return AggregatorState(x, c, s.round + 1, s.ledger.closed(s.round))
 
 

@@ -18,14 +18,15 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.reports import Models, Progress, Report
+from edge_sdk.methods.shared.guard import Refused
+from edge_sdk.methods.shared.reports import Diverged, Models, Progress, Report
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.kernels.family import Family
 from edge_sdk.nodes.kernels.table import FAMILIES
 from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 
-TOLD = (Progress, Report, Models, Choice)
+TOLD = (Progress, Report, Models, Choice, Refused, Diverged)
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
 
 
@@ -50,7 +51,7 @@ def augmentation_of(run: Run) -> Augment:
         UsageError: a wrong setting, or a method whose devices do not train on gradients of their own loss alone.
     """
     how = from_mapping(Augment, run.augment, "run.augment")
-    if how.changes and METHODS[run.method].kernels != "plain":
+    if how.changes and not family_of(run).augments:
         raise UsageError(f"run.augment: method {run.method} trains on outputs or parts of models, not on windows alone")
     return how
 

@@ -27,7 +27,7 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished, Scores
-from edge_sdk.methods.shared.reports import COMPANION, Models
+from edge_sdk.methods.shared.reports import COMPANION, Diverged, Models
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models
@@ -263,6 +263,8 @@ class Device:
             self.log.info(
                 "%s: judged the models of round %d: %s", self.name, message.round, describe_scores(message.sums)
             )
+        if isinstance(message, Diverged):
+            self.log.warning("%s: round %d: %s", self.name, message.round, message.what)
         if isinstance(message, (Models, Finished)):
             self.keep(message)
         if self.on_event is not None:

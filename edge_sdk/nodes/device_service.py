@@ -16,11 +16,12 @@ from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.reports import sums_on_test
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes.assembly import method_of
 from edge_sdk.nodes.device import Device
 from edge_sdk.nodes.judging import count_labels, judge_alone, judge_kept_models
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.local_choice import choose_trial
-from edge_sdk.nodes.local_only import local_only
+from edge_sdk.nodes.local_only import train_alone
 from edge_sdk.nodes.service_files import DeviceFile
 from hardware.probe import cpu_seconds, peak_memory_mb
 
@@ -110,7 +111,7 @@ class DeviceService:
             return {"trials": trials} | ({"accuracy": trials[chosen]["accuracy"]} if len(device.validation) else {})
         env = replace(device.env(run, cancellable=False), me=device.name)
         assert env.score is not None
-        sums = env.score(local_only(env, lambda done: note(done, env.rounds)))
+        sums = env.score(train_alone(method_of(run), env, lambda done: note(done, env.rounds)))
         return {"accuracy": sums["correct"] / sums["samples"]}
 
 

@@ -16,6 +16,7 @@ from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env
@@ -65,6 +66,7 @@ class Hospital:
         self.model = SplitModel(self.bundle) if split.is_split(self.bundle) else None
         self.patients: Patients | None = None
         self.finished = threading.Event()
+        self.log = log or logging.getLogger(f"auscult.{name}")
         if upstream_wire is not None:
             upstream_wire.check(upstream or broker)
         self.runtime = Runtime(
@@ -78,7 +80,7 @@ class Hospital:
             told=self.receive_event,
             wait_for=wait_for,
             worker=self.model is not None,  # it computes
-            log=log or logging.getLogger(f"auscult.{name}"),
+            log=self.log,
             upstream_tls=(upstream_wire or wire).tls,
             **wire.options(broker, None if upstream_wire else upstream),
         )
@@ -123,6 +125,8 @@ class Hospital:
 
     def receive_event(self, number: int, message: Any) -> None:
         """Pass on what the role tells the application. The runtime calls this after its commit, at least once."""
+        if isinstance(message, Refused):
+            self.log.warning("%s: an answer of %s was not counted: %s", self.name, message.sender, message.reason)
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):

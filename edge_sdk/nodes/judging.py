@@ -20,7 +20,7 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.device import Device
 from edge_sdk.nodes.labels import class_codes
-from edge_sdk.nodes.local_choice import OPTIMISERS, step_grid, train_alone
+from edge_sdk.nodes.local_choice import OPTIMISERS, step_grid, train_in_steps
 
 Codes = npt.NDArray[np.int64]
 Matrix = list[list[int]]
@@ -99,7 +99,7 @@ def judge_optimiser(
 ) -> list[dict[str, Any]]:
     """Judges one training alone after each number of steps. `number`: of trainings before it."""
     steps, found = step_grid(env, run), []
-    models = train_alone(
+    models = train_in_steps(
         env, run, optimiser, steps, lambda done: told(number * steps[-1] + done, len(OPTIMISERS) * steps[-1])
     )
     for done, theta in zip(steps, models, strict=True):

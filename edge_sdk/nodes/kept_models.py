@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import struct
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +18,7 @@ from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file
 
+log = logging.getLogger("auscult.kept_models")
 SCORES = "scores.json"  # an array of bytes beside those of the models; no model's name has a dot
 
 
@@ -44,10 +49,23 @@ def save(path: Path, kept: KeptModels) -> None:
 
 
 def load(path: Path) -> KeptModels:
-    """The content of the file; without a file, no models and no scores."""
+    """The content of the file; without a file, no models and no scores.
+
+    A damaged file (each array in it has a checksum) is moved aside for a person to look at, and counts as none.
+    """
     if not path.exists():
         return KeptModels()
-    with np.load(path, allow_pickle=False) as arrays:
+    try:
+        return read(path)
+    except (ValueError, KeyError, TypeError, EOFError, struct.error, zipfile.BadZipFile, zlib.error) as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        path.replace(aside)
+        log.error("%s is damaged (%s) and now %s; the models in it are lost", path, error, aside)
+        return KeptModels()
+
+
+def read(path: Path) -> KeptModels:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         told = json.loads(arrays[SCORES].tobytes())
         models = {name: arrays[name] for name in arrays.files if name != SCORES}
     note = told.get("ensemble")
@@ -56,4 +74,5 @@ def load(path: Path) -> KeptModels:
 
 
 def ensemble_note(ensemble: Ensemble | None) -> dict[str, Any]:
+    """The entry of a kept file for an ensemble; none where there is no ensemble."""
     return {} if ensemble is None else {"ensemble": asdict(ensemble)}

@@ -63,7 +63,7 @@ def batch_of(settings: Any) -> int:
     return int(getattr(settings, "batch", 20))
 
 
-def train_alone(
+def train_in_steps(
     env: NodeEnv, run: Run, optimiser: str, steps: list[int], told: Callable[[int], None]
 ) -> Iterator[Vector]:
     """Trains alone, and yields the model, a new array each time, after each of so many steps, ascending.

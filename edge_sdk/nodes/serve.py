@@ -22,6 +22,7 @@ from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.prometheus import Endpoint
 from edge_sdk.nodes.service_files import DeviceFile, HospitalFile
 from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.side_work import SideWork
 from edge_sdk.wire.topics import ALL
 from hardware.probe import peak_memory_mb
 
@@ -55,13 +56,14 @@ def serve(
 ) -> None:
     """Run services side by side until a signal comes or, with `once`, until every run has ended and is delivered.
 
-    `meanwhile` is called about twice a second, and once at the end. `ports`: where the metrics of each are found.
+    `meanwhile` is called about twice a second, and once at the end; a failure of it is logged and changes nothing.
+    `ports`: where the metrics of each are found.
     """
     with ExitStack() as stack:
         for service, port in zip(services, ports, strict=False):
             if port is not None:
                 stack.enter_context(Endpoint(service.runtime, port))
-        serve_all(services, once, meanwhile, last_words)
+        serve_all(services, once, SideWork("the ledger", meanwhile, log), last_words)
 
 
 def serve_all(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.report_statistics import METRICS, TITLES, difference_columns, spread_columns
+from edge_sdk.replay.reports.tables import METRICS, TITLES, difference_columns, spread_columns
 from edge_sdk.replay.scores import FLEET, LOCAL, MAJORITY, members
 from edge_sdk.replay.seeds import device_means, paired, summarise_seeds
 from edge_sdk.replay.statistics import compare

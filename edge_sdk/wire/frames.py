@@ -177,7 +177,7 @@ class Birth:
 
 @record
 class Hello:
-    """A parent's answer to a birth. Its body is the run, unless the child has said that it has it.
+    """A parent's answer to a birth. Its body is the run, if the parent is in one.
 
     Attributes:
         here: the parent counts on the child.

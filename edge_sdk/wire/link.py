@@ -16,6 +16,8 @@ from math import inf
 
 from edge_sdk.wire.mqtt import Connection
 
+SHORT, HINT_EVERY = 30.0, 5  # seconds that a connection should last; so many short ones in a row are said
+
 
 @dataclass(frozen=True)
 class Backoff:
@@ -41,6 +43,8 @@ class Link:
         fresh: nobody has been told yet that the connection is up.
         failures: attempts in a row that have failed.
         retry_at: when to try again, by time.monotonic().
+        up_since: when the connection was ready, by time.monotonic().
+        short_lived: connections in a row that were lost soon after that.
         bytes_before: bytes that earlier connections have moved.
     """
 
@@ -50,6 +54,7 @@ class Link:
         self.opening: Connection | None = None
         self.fresh = False
         self.failures, self.retry_at = 0, 0.0
+        self.up_since, self.short_lived = 0.0, 0
         self.opened: Connection | None = None
         self.error = ""
         self.bytes_before = 0
@@ -97,6 +102,7 @@ class Link:
     def fail(self, now: float, why: str, connection: Connection | None = None) -> None:
         connection = connection or self.connection
         assert connection is not None
+        self.count_short(connection, now)
         connection.drop()
         self.bytes_before = self.bytes_moved
         self.connection, self.fresh = None, False
@@ -105,12 +111,28 @@ class Link:
         self.retry_at = now + wait
         self.log.warning("%s: %s: %s; next attempt in %.1f s", connection.name, connection.broker, why, wait)
 
+    def count_short(self, connection: Connection, now: float) -> None:
+        """Say what may be the matter when one connection after the other is lost soon after it was ready."""
+        if connection.up:
+            self.short_lived = self.short_lived + 1 if now - self.up_since < SHORT else 0
+            if self.short_lived % HINT_EVERY == HINT_EVERY - 1:
+                name, times = connection.name, self.short_lived + 1
+                self.log.warning(
+                    "%s: %d connections to %s in a row were lost within %.0f s; a broker does that when another node "
+                    "connects with the same name: is there a second %s?",
+                    name,
+                    times,
+                    connection.broker,
+                    SHORT,
+                    name,
+                )
+
     def has_come_up(self) -> bool:
         """The connection is ready for use; True once for each connection."""
         if not self.fresh or not self.up:
             return False
         assert self.connection is not None
-        self.fresh, self.failures = False, 0
+        self.fresh, self.failures, self.up_since = False, 0, time.monotonic()
         self.log.info("%s: connected to %s", self.connection.name, self.connection.broker)
         return True
 

@@ -93,6 +93,7 @@ class Connection:
         packet: bytes of the largest packet that the broker takes.
         chunk: bytes of a large body that should travel together.
         vouched: when something was last published that the broker is to acknowledge, by time.monotonic().
+        retained: retained messages that were dropped and not counted yet.
         ready: the system says that there is something to be read, or that the connection is broken.
     """
 
@@ -114,7 +115,7 @@ class Connection:
         self.window, self.packet = WINDOW, PACKET
         self.chunk = self.fit_chunk()
         self.since, self.looked = time.monotonic(), 0.0
-        self.vouched = 0.0
+        self.vouched, self.retained = 0.0, 0
         self.ready = False
         self.client = self.make(client, will, version)
         self.stream: Stream | None = None
@@ -177,6 +178,9 @@ class Connection:
             self.chunk = self.fit_chunk()
 
     def on_message(self, _: Any, __: Any, message: paho.MQTTMessage) -> None:
+        if message.retain:
+            self.retained += 1  # nodes retain nothing: somebody has left this to be read at every start
+            return
         try:
             topic = message.topic
         except UnicodeDecodeError:

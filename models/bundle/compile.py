@@ -16,6 +16,7 @@ from models.bundle.pack import pack_bundle
 from models.derive import targets
 from models.derive.targets import Source, Target
 from models.frontend.export import TRACE_BATCH, export_forward
+from models.gate.calls import check_calls
 from models.gate.check import BLOCKED, check_graphs
 from models.gate.gate import DataInput, Truth
 from models.gate.golden import make_golden
@@ -69,8 +70,10 @@ def compile_module(net: nn.Module, spec: Spec, progress: ShowProgress = lambda t
     fixed, y_shape = read_vectors(net, slots, buffers), find_target_shape(spec, source.output_shape)
     runs = {k: RunnableGraph(m) for k, m in models.items()}
     truth = Truth(net, inputs, spec.loss, train and bool(source.momentum))
+    calls = check_calls(forward)
     errors = check_graphs(graphs, runs, truth, fixed, y_shape)
-    progress(f"parity: {errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32")
+    found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
+    progress(f"parity: {found}; {calls} calls on their own")
     vector = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
     data = pack_bundle(
         spec, inputs, slots, buffers, graphs, models, fixed, vector, errors, as_numbers(source.output_shape[1:])

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
+from models.frontend.decompose import spell_out
 from models.ir.errors import BatchSpecialised, CompileError, DataDependentControlFlow, DetachedGradient, TrainModeExport
 from models.ir.layout import lay_out_buffers
 from models.ir.proto import OPSET
@@ -32,12 +33,16 @@ class Forward:
         model: its inputs are `p.<name>` per parameter, `b.<name>` per buffer and the names in `inputs`.
         inputs: names of the data inputs. examples: one batch of each.
         output: name of the result.
+        program: the torch functions that `model` was written from; values have the same names there. None if unknown.
+        traced: the torch functions that the module called.
     """
 
     model: onnx.ModelProto
     inputs: tuple[str, ...]
     examples: tuple[torch.Tensor, ...]
     output: str
+    program: torch.export.ExportedProgram | None = None
+    traced: torch.export.ExportedProgram | None = None
 
 
 class Functional(nn.Module):
@@ -78,8 +83,8 @@ def export_forward(
     program = trace_module(Functional(net, names), (tensors, *examples))
     refuse_detached(program)
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
-    model = write_onnx(program, input_names, output)
-    return Forward(model, tuple(inputs), tuple(examples), output)
+    model, written = write_onnx(spell_out(program), input_names, output)
+    return Forward(model, tuple(inputs), tuple(examples), output, written, program)
 
 
 def refuse_train_mode(net: nn.Module) -> None:
@@ -140,8 +145,10 @@ def find_path(node: torch.fx.Node) -> str:
     return path.removeprefix("net").removeprefix(".") or "the module"
 
 
-def write_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], output: str) -> onnx.ModelProto:
-    """The program as an ONNX model whose inputs and output have these names."""
+def write_onnx(
+    program: torch.export.ExportedProgram, inputs: Sequence[str], output: str
+) -> tuple[onnx.ModelProto, torch.export.ExportedProgram | None]:
+    """The program as an ONNX model whose inputs and output have these names, and the program as it was written."""
     try:
         with silence_exporter(), shorten_recurrences():
             made = torch.onnx.export(
@@ -157,7 +164,7 @@ def write_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], out
         raise CompileError(f"torch could not write the module as ONNX: {first}") from error
     if made is None:
         raise CompileError("torch could not write the module as ONNX, and did not say why")
-    return made.model_proto
+    return made.model_proto, made.exported_program
 
 
 @contextlib.contextmanager

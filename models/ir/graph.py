@@ -111,6 +111,12 @@ class OnnxGraph:
         """The name of a constant vector of int64."""
         return self.constant(np.asarray(list(values), np.int64))
 
+    def empty_copy(self) -> OnnxGraph:
+        """A graph without nodes and inputs that knows the same constants and shapes, and no name twice."""
+        other = OnnxGraph()
+        other.constants, other.shapes, other._count = dict(self.constants), dict(self.shapes), self._count
+        return other
+
     # -- nodes ---------------------------------------------------------------------------------------------------
 
     def take_nodes(self) -> list[OnnxNode]:

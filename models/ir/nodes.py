@@ -8,6 +8,22 @@ from typing import Any
 from models.ir.shapes import Shape
 
 
+@dataclass(frozen=True)
+class TorchCall:
+    """The call of a torch function that a node was written for.
+
+    At a kink, functions that ONNX writes alike have different derivatives: clamp passes the gradient at its bounds,
+    hardtanh does not, and both are a Clip.
+
+    Attributes:
+        name: of the function, e.g. "hardtanh". overload: e.g. "default". arguments: as torch prints them.
+    """
+
+    name: str
+    overload: str = "default"
+    arguments: tuple[str, ...] = ()
+
+
 @dataclass
 class OnnxNode:
     """One operator at work: its inputs and outputs are names of values.
@@ -15,6 +31,7 @@ class OnnxNode:
     Attributes:
         op: name of the operator, e.g. "Conv". domain: its operator set; "" is ONNX's own.
         where: path of the torch module that it came from; "" if unknown.
+        call: the torch function that it came from; None if unknown, and for nodes of the backward pass.
     """
 
     op: str
@@ -23,6 +40,7 @@ class OnnxNode:
     attributes: dict[str, Any] = field(default_factory=dict)
     domain: str = ""
     where: str = ""
+    call: TorchCall | None = None
 
 
 @dataclass(frozen=True)

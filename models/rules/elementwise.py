@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
+import numpy as np
+
 from models.ir.errors import UnsupportedPattern
 from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
@@ -60,20 +62,35 @@ def power(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     if exponent == 0:
         return (g.mul(gy, g.scalar(0)),)
     rest = x if exponent == 2 else g.op("Pow", x, g.scalar(exponent - 1), shape=g.shape(x))
+    if n.call and "norm" in n.call.name and exponent < 1:  # the root of a p-norm: torch's gradient at the origin is 0
+        rest = g.select(g.binary("Equal", x, g.scalar(0)), g.scalar(0), rest)
     return (g.mul(gy, g.scale(rest, exponent)),)
 
 
 @rule("Min", "Max")
 def extremum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """The larger or smaller of two values; equal ones get half of the gradient each, as in torch."""
+    """The larger or smaller of two values.
+
+    Equal ones get half of the gradient each, as in torch's maximum; clamp, with one bound, gives it to the value.
+    """
     if len(n.inputs) != 2:
         raise UnsupportedPattern(f"{n.op} of {len(n.inputs)} values", n.where, "nest calls of two")
+    if n.call and n.call.name.startswith("clamp"):
+        return clamp_at_one_bound(g, n, gy, want)
     half = g.scale(g.compare("Equal", *n.inputs), 0.5)
     out = []
     for mine, other, w in zip(n.inputs, reversed(n.inputs), want, strict=True):
         wins = g.compare("Greater" if n.op == "Max" else "Less", mine, other)
         out.append(g.unbroadcast(g.mul(gy, g.add(wins, half)), g.shape(mine)) if w else None)
     return out
+
+
+def clamp_at_one_bound(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The value, which is the first input, gets the gradient up to the bound and on it, the bound beyond."""
+    inside = g.compare("GreaterOrEqual" if n.op == "Max" else "LessOrEqual", *n.inputs)
+    beyond = g.sub(g.scalar(1), inside)
+    pairs = zip(n.inputs, (inside, beyond), want, strict=True)
+    return [g.unbroadcast(g.mul(gy, share), g.shape(v)) if w else None for v, share, w in pairs]
 
 
 @rule("Where")
@@ -133,7 +150,8 @@ def prelu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 @rule("Elu")
 def elu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """y' = 1 above 0; below, y = alpha (e^x - 1) and y' = y + alpha."""
-    below = g.add(n.outputs[0], g.scalar(n.attributes.get("alpha", 1.0)))
+    alpha = float(np.float32(n.attributes.get("alpha", 1.0)))  # the operator's own, or y + alpha would not end at 0
+    below = g.add(n.outputs[0], g.scalar(alpha))
     return (g.mul(gy, g.select(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(1), below)),)
 
 
@@ -162,8 +180,16 @@ def hard_swish(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("Clip")
 def clip(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Torch's clamp passes the gradient on the closed interval."""
-    return (g.mul(gy, g.compare("Equal", n.inputs[0], n.outputs[0])),)
+    """Torch's clamp passes the gradient between the bounds and on them; hardtanh and relu6 do not pass it on them."""
+    x, *bounds = n.inputs
+    if any(want[1:]):
+        raise UnsupportedPattern("Clip with bounds that are trained", n.where, "use torch.maximum and torch.minimum")
+    if not n.call or n.call.name.rstrip("_") not in ("hardtanh", "relu6"):
+        return (g.mul(gy, g.compare("Equal", x, n.outputs[0])),)
+    beyond = zip(("Greater", "Less"), bounds, strict=False)
+    inside = [g.op(kind, x, bound, shape=g.shape(x)) for kind, bound in beyond if bound]
+    both = inside[0] if len(inside) == 1 else g.op("And", *inside, shape=g.shape(x))
+    return (g.mul(gy, g.as_float(both)),)
 
 
 @rule("Tanh")

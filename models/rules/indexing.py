@@ -15,6 +15,7 @@ from models.rules.table import Adjoints, Want, rule
 @rule("Gather")
 def gather(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     x, index = n.inputs
+    gy = drop_padding(g, n, gy, index)
     shape = g.shape(x)
     axis = n.attributes.get("axis", 0) % len(shape)
     if isinstance(shape[axis], BatchDim):
@@ -26,6 +27,20 @@ def gather(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
             "Gather with computed indices inside a sample", n.where, "use an Embedding, or a product"
         )
     return (scatter_rows(g, gy, shape, index),)
+
+
+def drop_padding(g: OnnxGraph, n: OnnxNode, gy: str, index: str) -> str:
+    """gy without the rows that were read at an embedding's padding index: torch never trains that row of the table."""
+    arguments = n.call.arguments[2:] if n.call and n.call.name == "embedding" else ()
+    if "True" in arguments[1:]:
+        raise UnsupportedPattern(
+            "an Embedding with scale_grad_by_freq or sparse gradients", n.where, "leave these options at False"
+        )
+    if not arguments or int(arguments[0]) < 0:
+        return gy
+    padding = g.constant(np.int64(int(arguments[0])))
+    same = g.reshape(g.binary("Equal", index, padding), (*g.shape(index), 1))
+    return g.select(same, g.scalar(0), gy)
 
 
 def put_back(g: OnnxGraph, gy: str, axis: int, shape: Shape, index: np.ndarray) -> str:

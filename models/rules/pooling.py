@@ -12,6 +12,7 @@ from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
 from models.ir.shapes import Shape, as_number, as_numbers, divide, multiply
 from models.rules.convolution import find_rest
+from models.rules.reduction import give_to_first_along
 from models.rules.table import Adjoints, Want, rule
 from models.rules.window import Window, read_window
 
@@ -148,9 +149,9 @@ def global_average_pool(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoi
 
 @rule("GlobalMaxPool")
 def global_max_pool(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The gradient goes to the first of the largest elements, as in torch's adaptive max pooling."""
     x = n.inputs[0]
-    hits = g.compare("Equal", x, n.outputs[0])
-    return (g.mul(hits, g.div(gy, g.sum(hits, range(2, g.rank(x)), keep=True))),)
+    return (give_to_first_along(g, x, gy, list(range(2, g.rank(x))), "ArgMax", n.where),)
 
 
 @rule("Resize")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from models.ir.errors import UnsupportedPattern
 from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
@@ -46,12 +48,31 @@ def reduce_mean(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("ReduceMax", "ReduceMin")
 def reduce_extremum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """The gradient goes to the largest or smallest element; equal ones share it evenly, as in torch's amax."""
+    """The gradient goes to the largest or smallest element.
+
+    Equal ones share it evenly, as in torch's amax and max(); the first one gets all of it in functions that also
+    return an index: max(dim), min(dim) and adaptive max pooling.
+    """
     x, axes = n.inputs[0], read_axes(g, n)
+    if n.call and (n.call.overload == "dim" or "max_pool" in n.call.name):
+        return (give_to_first_along(g, x, gy, axes, "ArgMax" if n.op == "ReduceMax" else "ArgMin", n.where),)
     shape = keep_axes(g.shape(x), axes)
     hits = g.compare("Equal", x, g.reshape(n.outputs[0], shape))
     share = g.div(g.reshape(gy, shape), g.sum(hits, axes, keep=True))
     return (g.mul(hits, share),)
+
+
+def give_to_first_along(g: OnnxGraph, x: str, gy: str, axes: list[int], kind: str, where: str) -> str:
+    """gy given to the first extreme element along neighbouring axes, which count as one, row by row."""
+    shape, first, last = g.shape(x), axes[0], axes[-1] + 1
+    if axes != list(range(first, last)):
+        raise UnsupportedPattern(f"an extremum with its index along axes {axes}", where, "reduce neighbouring axes")
+    size = prod(as_numbers(shape[first:last], "an extremum with its index", where))
+    merged, single = (*shape[:first], size, *shape[last:]), (*shape[:first], 1, *shape[last:])
+    index = g.op(kind, g.reshape(x, merged), axis=first, keepdims=1, select_last_index=0, shape=single)
+    places = g.constant(np.arange(size).reshape(size, *(1 for _ in shape[last:])))
+    hits = g.as_float(g.op("Equal", index, places, shape=merged))
+    return g.reshape(g.mul(hits, g.reshape(gy, single)), shape)
 
 
 @rule("ReduceL2")

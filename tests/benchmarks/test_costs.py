@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import costs
 from benchmarks.costs import Links, Traffic, count_floats, list_messages, paper_floats, pooled_floats
+from edge_sdk.contract.kernels import Split
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.hsgd.settings import Split
 
 SPLIT = Split(s0=1000, s1=300, s2=200, d1=16, d2=8)
 TRAFFIC = Traffic(SPLIT, [(920, 18), (900, 18), (700, 14)])

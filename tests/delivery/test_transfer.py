@@ -68,8 +68,6 @@ def test_a_receiver_that_died_knows_what_it_has(tmp_path: Path) -> None:
     assert second.take_piece(offer()) == ("offer", None)
     ((to, held),) = second.take_reports()
     assert (to, int.from_bytes(held.bitmap, "little"), held.nonce) == ("a", 1 << 0 | 1 << 10, 99)
-    first.close()
-    second.close()
 
 
 def test_an_offer_alone_completes_a_body_whose_chunks_are_all_there(tmp_path: Path) -> None:
@@ -79,7 +77,6 @@ def test_an_offer_alone_completes_a_body_whose_chunks_are_all_there(tmp_path: Pa
     for i in range(COUNT):
         piece = chunk_of(i)
         assert part.put_chunk(i, piece.body, piece.crc) == "new"
-    part.close()
     verdict, name = IncomingTransfers(files).take_piece(offer())
     assert verdict == "offer" and name and bytes(files.read(name)) == BODY
 

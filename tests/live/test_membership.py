@@ -153,3 +153,27 @@ def test_a_replaced_hospital_is_not_refused(tmp_path: Path, quick: LocalBroker) 
             eventually(lambda: net.rounds >= reached + 5)
         assert device.counters["replaced.h"] == 1 and aggregator.counters["replaced.h"] == 1
     assert all(done.devices == 1 for _, done in net.told)
+
+
+def test_two_devices_with_one_name_are_noticed(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker throws each out when the other comes. Both ends say what that looks like."""
+    monkeypatch.setattr("edge_sdk.wire.link.HINT_EVERY", 2)
+    net, other = Net(tmp_path, quick.url), Net(tmp_path / "other", quick.url)
+    aggregator = net.aggregator("a")
+    with playing(aggregator, net.device("a", "agg"), other.device("a", "agg")):
+        eventually(lambda: aggregator.counters["name_twice.a"] >= 2)
+        eventually(lambda: "is there a second a?" in caplog.text)
+    assert "a comes by turns from two disks: two nodes use this name" in caplog.text
+
+
+def test_a_device_whose_disk_was_replaced_is_one_device(tmp_path: Path, quick: LocalBroker) -> None:
+    net, replaced = Net(tmp_path, quick.url), Net(tmp_path / "new", quick.url)
+    aggregator = net.aggregator("a")
+    with playing(aggregator):
+        for made in (net, net, replaced, replaced):
+            reached = net.rounds
+            with playing(made.device("a", "agg")):
+                eventually(lambda reached=reached: net.rounds >= reached + 2)  # type: ignore[misc]
+    assert not aggregator.counters["name_twice.a"]

@@ -41,9 +41,9 @@ def part_averaging(s, personal, phase, S, ran):
     return w, own
 
 
-def error(net, trace, s, personal, phase):
+def error(net, transcript, s, personal, phase):
     """Largest difference of the shared slots and of each device's own ones to the printed algorithm."""
-    w, own = part_averaging(s, personal, phase, devices_counted(trace), devices_that_ran(trace))
+    w, own = part_averaging(s, personal, phase, devices_counted(transcript), devices_that_ran(transcript))
     found = [np.abs(state(net, "aggregator").values - w[~personal]).max()]
     if hasattr(state(net, "d0"), "own"):
         found += [np.abs(state(net, d).own - own[d][personal]).max() for d in PROBLEMS]

@@ -25,10 +25,10 @@ def replacing_a_disk(method, node, at):
     return replace(method, device=once(method.device), hospital=once(method.hospital))
 
 
-def counted_by_era(trace):
+def counted_by_era(transcript):
     """Aggregator round -> the devices that were counted; None: the round in which a new era began."""
-    S, before = devices_counted(trace), 0
-    for t, closed in enumerate(trace.closed["aggregator"]):
+    S, before = devices_counted(transcript), 0
+    for t, closed in enumerate(transcript.closed["aggregator"]):
         if closed.state.ledger.era > before:
             S[t], before = None, closed.state.ledger.era
     return S

@@ -23,9 +23,9 @@ def arrays(value) -> Iterator[np.ndarray]:
         yield from (a for v in value for a in arrays(v))
 
 
-def read_from_wires(trace, private) -> int:
+def read_from_wires(transcript, private) -> int:
     """How many of these vectors can be read from a message: as they are or up to a factor, packed or not."""
-    seen = {a.tobytes(): a for _, _, m in trace.crossed for a in arrays(m) if a.dtype.kind == "f"}
+    seen = {a.tobytes(): a for _, _, m in transcript.crossed for a in arrays(m) if a.dtype.kind == "f"}
     directions = [a / np.linalg.norm(a) for a in seen.values() if a.any()]
     found = 0
     for p in private:

@@ -60,8 +60,8 @@ def as_printed(problems, w, s, S, ran):
     return w, v, alpha
 
 
-def error(net, trace, s):
-    w, v, alpha = as_printed(PROBLEMS, THETA0, s, devices_counted(trace), devices_that_ran(trace))
+def error(net, transcript, s):
+    w, v, alpha = as_printed(PROBLEMS, THETA0, s, devices_counted(transcript), devices_that_ran(transcript))
     own = [max(np.abs(state(net, d).v - v[d]).max(), abs(state(net, d).alpha - alpha[d])) for d in v]
     return max([np.abs(model(net) - w).max(), *own])
 
@@ -73,15 +73,15 @@ def error(net, trace, s):
 )
 def test_agrees_with_the_algorithm_as_printed(change):
     s = replace(BASIC, **change)
-    net, trace = play(APFL, s, 12)
-    assert error(net, trace, s) < 1e-12
+    net, transcript = play(APFL, s, 12)
+    assert error(net, transcript, s) < 1e-12
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_messages_only_shrink_the_set(seed):
-    net, trace = play(APFL, BASIC, 30, weather=LOSSY, policies=HASTY, seed=seed)
-    assert sum(map(len, devices_counted(trace))) < 30 * 6 * 0.9
-    assert error(net, trace, BASIC) < 1e-12
+    net, transcript = play(APFL, BASIC, 30, faults=LOSSY, policies=HASTY, seed=seed)
+    assert sum(map(len, devices_counted(transcript))) < 30 * 6 * 0.9
+    assert error(net, transcript, BASIC) < 1e-12
 
 
 def test_every_device_finds_an_alpha_of_its_own():
@@ -121,22 +121,22 @@ def test_with_alpha_one_a_device_trains_alone():
 
 
 def test_the_mixture_is_judged_and_never_crosses_a_wire():
-    net, trace = play(evaluated(APFL), replace(BASIC, decay=1.0), 30)
-    (report,) = told(trace, Report)
+    net, transcript = play(evaluated(APFL), replace(BASIC, decay=1.0), 30)
+    (report,) = told(transcript, Report)
     assert report.sums["personal_loss"] < report.sums["global_loss"]
     for d in DEVICES:
-        (found,) = told(trace, Models, d)
+        (found,) = told(transcript, Models, d)
         s = state(net, d)
         mixed = s.alpha * s.v + (1 - s.alpha) * found.models["global"]
         assert np.abs(found.models["personal"] - mixed).max() < 1e-14
-    assert read_from_wires(trace, [s.inner.v for d in DEVICES for s in trace.states[d]]) == 0
+    assert read_from_wires(transcript, [s.inner.v for d in DEVICES for s in transcript.states[d]]) == 0
 
 
 def test_a_device_without_samples_has_w_for_its_own():
     envs = envs_of(APFL, BASIC, 3)
     envs["d4"] = replace(envs["d4"], samples=0)
-    net, trace = play(evaluated(APFL), BASIC, 3, envs=envs)
-    (found,) = told(trace, Models, "d4")
+    net, transcript = play(evaluated(APFL), BASIC, 3, envs=envs)
+    (found,) = told(transcript, Models, "d4")
     assert found.models["personal"].tobytes() == found.models["global"].tobytes() == model(net).tobytes()
 
 

@@ -75,7 +75,7 @@ def one_close(settings, smooth_grad=None):
 
 
 PLAIN = fedal_settings.Env(seed=SEED, settings=OUTPUTS, public=Net((2,)).inputs(PUBLIC))
-ROWS = fedal_equations.public_rows(PLAIN, 0, 0)
+ROWS = fedal_equations.draw_public_rows(PLAIN, 0, 0)
 
 
 def logits_of_w(w):
@@ -200,6 +200,8 @@ def test_settings_are_checked():
         Settings(outputs=fedal_settings.Settings(averaging="after_local"))
     with pytest.raises(UsageError, match="rigorous"):
         ConsensusSettings(shared=fedslr_consensus.Settings(cloud="rigorous", ready=1))
+    with pytest.raises(UsageError, match=r"into = 0\.2 with shared\.cloud_step = 0"):
+        ConsensusSettings(into=0.2)
     with pytest.raises(UsageError, match="into"):
         Settings(into=-1.0)
 
@@ -216,4 +218,4 @@ def test_a_hospital_of_companions_only_is_refused():
 
 def test_a_model_of_another_layout_is_no_model():
     with pytest.raises(PeerError, match="model of round 3"):
-        companions_device.checked(LAYOUT, SharedModel(3, (1, 1), np.zeros(5)))
+        companions_device.check_model(LAYOUT, SharedModel(3, (1, 1), np.zeros(5)))

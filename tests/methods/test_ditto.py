@@ -50,8 +50,8 @@ def ditto(problems, w, s, S, ran):
     return path[-1], v
 
 
-def agrees(net, trace, settings):
-    w, v = ditto(PROBLEMS, THETA0, settings, devices_counted(trace), devices_that_ran(trace))
+def agrees(net, transcript, settings):
+    w, v = ditto(PROBLEMS, THETA0, settings, devices_counted(transcript), devices_that_ran(transcript))
     return max([np.abs(model(net) - w).max(), *(np.abs(state(net, d).v - v[d]).max() for d in v)])
 
 
@@ -62,16 +62,16 @@ def agrees(net, trace, settings):
 )
 def test_agrees_with_the_algorithm_as_printed(change):
     settings = replace(BASIC, **change)
-    net, trace = play(DITTO, settings, 12)
-    assert len(devices_counted(trace)) == 12
-    assert agrees(net, trace, settings) < 1e-12
+    net, transcript = play(DITTO, settings, 12)
+    assert len(devices_counted(transcript)) == 12
+    assert agrees(net, transcript, settings) < 1e-12
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_messages_only_shrink_the_set(seed):
-    net, trace = play(DITTO, BASIC, 30, weather=LOSSY, policies=HASTY, seed=seed)
-    assert sum(map(len, devices_counted(trace))) < 30 * 6 * 0.9
-    assert agrees(net, trace, BASIC) < 1e-12
+    net, transcript = play(DITTO, BASIC, 30, faults=LOSSY, policies=HASTY, seed=seed)
+    assert sum(map(len, devices_counted(transcript))) < 30 * 6 * 0.9
+    assert agrees(net, transcript, BASIC) < 1e-12
 
 
 def test_w_is_that_of_fedavg_to_the_bit_whatever_v_does():
@@ -93,23 +93,26 @@ def test_v_tends_to_the_minimiser_of_h():
 
 
 def test_v_is_judged_beside_w_and_never_crosses_a_wire():
-    net, trace = play(evaluated(DITTO), BASIC, 6)
-    (report,) = told(trace, Report)
+    net, transcript = play(evaluated(DITTO), BASIC, 6)
+    (report,) = told(transcript, Report)
     assert report.sums["personal_correct"] > report.sums["global_correct"]
-    assert "personal_accuracy" in told(trace, Progress)[0].sums
-    assert read_from_wires(trace, [s.inner.v for d in DEVICES for s in trace.states[d] if s.inner.v is not None]) == 0
-    assert read_from_wires(trace, [3 * model(net)]) == 1  # as it should see
+    assert "personal_accuracy" in told(transcript, Progress)[0].sums
+    assert (
+        read_from_wires(transcript, [s.inner.v for d in DEVICES for s in transcript.states[d] if s.inner.v is not None])
+        == 0
+    )
+    assert read_from_wires(transcript, [3 * model(net)]) == 1  # as it should see
     for d in DEVICES:
-        (models,) = told(trace, Models, d)
+        (models,) = told(transcript, Models, d)
         assert models.models["personal"].tobytes() == state(net, d).v.tobytes()
 
 
 def test_a_device_that_never_trained_has_w_for_its_own():
     envs = envs_of(DITTO, BASIC, 3)
     envs["d4"] = replace(envs["d4"], samples=0)
-    net, trace = play(evaluated(DITTO), BASIC, 3, envs=envs)
-    assert [p.devices for p in told(trace, Progress)] == [5, 5, 5]
-    (models,) = told(trace, Models, "d4")
+    net, transcript = play(evaluated(DITTO), BASIC, 3, envs=envs)
+    assert [p.devices for p in told(transcript, Progress)] == [5, 5, 5]
+    (models,) = told(transcript, Models, "d4")
     assert models.models["personal"].tobytes() == models.models["global"].tobytes() == model(net).tobytes()
 
 

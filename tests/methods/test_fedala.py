@@ -76,8 +76,8 @@ def as_printed(w, s, S, ran, high):
     return w, theta, W, epochs
 
 
-def error(net, trace, s, high):
-    w, theta, W, epochs = as_printed(THETA0, s, devices_counted(trace), devices_that_ran(trace), high)
+def error(net, transcript, s, high):
+    w, theta, W, epochs = as_printed(THETA0, s, devices_counted(transcript), devices_that_ran(transcript), high)
     own = [np.abs(state(net, d).theta - theta[d]).max() for d in theta]
     own += [np.abs(state(net, d).weights - W[d][high]).max() for d in W]
     return max([np.abs(model(net) - w).max(), *own]), epochs
@@ -97,8 +97,8 @@ def error(net, trace, s, high):
 )
 def test_agrees_with_the_algorithm_as_printed(change, high):
     s = replace(BASIC, **change)
-    net, trace = play(FEDALA, s, 12)
-    found, epochs = error(net, trace, s, mask(*high))
+    net, transcript = play(FEDALA, s, 12)
+    found, epochs = error(net, transcript, s, mask(*high))
     assert found < 1e-12
     assert set(epochs) == set(DEVICES)
     if "threshold" in change:
@@ -109,9 +109,9 @@ def test_agrees_with_the_algorithm_as_printed(change, high):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_messages_only_shrink_the_set(seed):
-    net, trace = play(FEDALA, BASIC, 30, weather=LOSSY, policies=HASTY, seed=seed)
-    assert sum(map(len, devices_counted(trace))) < 30 * 6 * 0.9
-    assert error(net, trace, BASIC, mask("linear"))[0] < 1e-12
+    net, transcript = play(FEDALA, BASIC, 30, faults=LOSSY, policies=HASTY, seed=seed)
+    assert sum(map(len, devices_counted(transcript))) < 30 * 6 * 0.9
+    assert error(net, transcript, BASIC, mask("linear"))[0] < 1e-12
 
 
 def test_weights_move_within_their_bounds_and_lower_the_loss():
@@ -135,8 +135,8 @@ def test_where_own_and_global_model_agree_there_is_nothing_to_learn():
 
 
 def test_the_learned_weights_never_cross_a_wire():
-    _, trace = play(FEDALA, BASIC, 6)
-    assert read_from_wires(trace, [s.weights for d in DEVICES for s in trace.states[d][1:]]) == 0
+    _, transcript = play(FEDALA, BASIC, 6)
+    assert read_from_wires(transcript, [s.weights for d in DEVICES for s in transcript.states[d][1:]]) == 0
 
 
 def test_the_first_round_is_fedavg():
@@ -147,11 +147,11 @@ def test_the_first_round_is_fedavg():
 
 
 def test_the_model_it_would_begin_with_is_judged():
-    net, trace = play(evaluated(FEDALA), replace(BASIC, decay=1.0), 15)
-    (report,) = told(trace, Report)
+    net, transcript = play(evaluated(FEDALA), replace(BASIC, decay=1.0), 15)
+    (report,) = told(transcript, Report)
     assert report.sums["personal_loss"] < report.sums["global_loss"]
     for d in DEVICES:
-        (found,) = told(trace, Models, d)
+        (found,) = told(transcript, Models, d)
         s, w = state(net, d), found.models["global"]
         begin = w.copy()
         begin[mask("linear")] = (s.theta + (w - s.theta) * np.r_[np.ones(26), s.weights])[mask("linear")]
@@ -161,8 +161,8 @@ def test_the_model_it_would_begin_with_is_judged():
 def test_a_device_without_samples_has_w_for_its_own():
     envs = envs_of(FEDALA, BASIC, 3)
     envs["d4"] = replace(envs["d4"], samples=0)
-    net, trace = play(evaluated(FEDALA), BASIC, 3, envs=envs)
-    (found,) = told(trace, Models, "d4")
+    net, transcript = play(evaluated(FEDALA), BASIC, 3, envs=envs)
+    (found,) = told(transcript, Models, "d4")
     assert found.models["personal"].tobytes() == found.models["global"].tobytes() == model(net).tobytes()
 
 

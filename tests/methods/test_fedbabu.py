@@ -37,25 +37,25 @@ def phase(s, head=HEAD):
 )
 def test_agrees_with_the_algorithm_as_printed(change, head):
     s = replace(BASIC, **change)
-    net, trace = play(FEDBABU, s, 12)
-    assert error(net, trace, s, mask(head), phase(s, mask(head))) < 1e-12
+    net, transcript = play(FEDBABU, s, 12)
+    assert error(net, transcript, s, mask(head), phase(s, mask(head))) < 1e-12
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_messages_only_shrink_the_set(seed):
-    net, trace = play(FEDBABU, BASIC, 30, weather=LOSSY, policies=HASTY, seed=seed)
-    assert sum(map(len, devices_counted(trace))) < 30 * 6 * 0.9
-    assert error(net, trace, BASIC, HEAD, phase(BASIC)) < 1e-12
+    net, transcript = play(FEDBABU, BASIC, 30, faults=LOSSY, policies=HASTY, seed=seed)
+    assert sum(map(len, devices_counted(transcript))) < 30 * 6 * 0.9
+    assert error(net, transcript, BASIC, HEAD, phase(BASIC)) < 1e-12
 
 
 @pytest.mark.parametrize("tune", TUNED)
 def test_the_personal_model_is_fine_tuned_on_the_final_body(tune):
     s = replace(BASIC, tune=tune)
-    net, trace = play(evaluated(FEDBABU), s, 5)
-    (report,) = told(trace, Report)
+    net, transcript = play(evaluated(FEDBABU), s, 5)
+    (report,) = told(transcript, Report)
     assert report.sums["personal_correct"] > report.sums["global_correct"]
     for d in DEVICES:
-        (found,) = told(trace, Models, d)
+        (found,) = told(transcript, Models, d)
         theta = found.models["global"]
         assert theta[HEAD].tobytes() == THETA0[HEAD].tobytes()
         assert theta[~HEAD].tobytes() == state(net, "aggregator").values.tobytes()
@@ -69,8 +69,8 @@ def test_training_does_not_depend_on_fine_tuning():
 
 
 def test_messages_carry_the_body_only():
-    _, trace = play(FEDBABU, BASIC, 4)
-    sizes = {len(m.values if isinstance(m, SharedPart) else m.total) for _, _, m in trace.crossed
+    _, transcript = play(FEDBABU, BASIC, 4)
+    sizes = {len(m.values if isinstance(m, SharedPart) else m.total) for _, _, m in transcript.crossed
              if isinstance(m, (SharedPart, VectorSum))}  # fmt: skip
     assert sizes == {LAYOUT.size - 20}
 
@@ -78,10 +78,10 @@ def test_messages_carry_the_body_only():
 def test_a_device_without_samples_has_nothing_to_tune_with():
     envs = envs_of(FEDBABU, replace(BASIC, batch=0), 3)
     envs["d4"] = replace(envs["d4"], samples=0)
-    _, trace = play(evaluated(FEDBABU), BASIC, 3, envs=envs)
-    (found,) = told(trace, Models, "d4")
+    _, transcript = play(evaluated(FEDBABU), BASIC, 3, envs=envs)
+    (found,) = told(transcript, Models, "d4")
     assert found.models["personal"].tobytes() == found.models["global"].tobytes()
-    assert len(devices_counted(trace)) >= 3
+    assert len(devices_counted(transcript)) >= 3
 
 
 @pytest.mark.parametrize(("key", "value"), [("fine_tune_epochs", -1), ("tune", "neck")])

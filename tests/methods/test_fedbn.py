@@ -30,16 +30,16 @@ def phase(s):
 @pytest.mark.parametrize("change", [{}, {"batch": 0}, {"weighting": "samples"}, {"participation": 0.5}], ids=str)
 def test_agrees_with_the_algorithm_as_printed(change):
     s = replace(BASIC, **change)
-    net, trace = play(FEDBN, s, 12, envs=normed(s, 12))
-    assert error(net, trace, s, NORM, phase(s)) < 1e-12
-    assert {len(m.total) for _, _, m in trace.crossed if isinstance(m, VectorSum)} == {LAYOUT.size - 2}
+    net, transcript = play(FEDBN, s, 12, envs=normed(s, 12))
+    assert error(net, transcript, s, NORM, phase(s)) < 1e-12
+    assert {len(m.total) for _, _, m in transcript.crossed if isinstance(m, VectorSum)} == {LAYOUT.size - 2}
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_messages_only_shrink_the_set(seed):
-    net, trace = play(FEDBN, BASIC, 30, weather=LOSSY, policies=HASTY, seed=seed, envs=normed(BASIC, 30))
-    assert sum(map(len, devices_counted(trace))) < 30 * 6 * 0.9
-    assert error(net, trace, BASIC, NORM, phase(BASIC)) < 1e-12
+    net, transcript = play(FEDBN, BASIC, 30, faults=LOSSY, policies=HASTY, seed=seed, envs=normed(BASIC, 30))
+    assert sum(map(len, devices_counted(transcript))) < 30 * 6 * 0.9
+    assert error(net, transcript, BASIC, NORM, phase(BASIC)) < 1e-12
 
 
 def test_a_model_without_normalisation_is_refused():

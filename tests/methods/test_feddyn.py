@@ -56,9 +56,9 @@ def as_printed(problems, theta, s, S):
     return theta, h, g
 
 
-def errors(net, trace, settings):
+def errors(net, transcript, settings):
     """Largest differences of theta and h to the printed algorithm, and of h to the mean of the g_k that count."""
-    theta, h, g = as_printed(PROBLEMS, THETA0, settings, counted_by_era(trace))
+    theta, h, g = as_printed(PROBLEMS, THETA0, settings, counted_by_era(transcript))
     s = state(net, "aggregator")
     return np.abs(s.model - theta).max(), np.abs(s.gradient - h).max(), np.abs(s.gradient - sum(g.values()) / 6).max()
 
@@ -67,28 +67,28 @@ def errors(net, trace, settings):
 @pytest.mark.parametrize("change", [{}, {"batch": 0}, {"participation": 0.5}, {"alpha": 5.0}], ids=str)
 def test_agrees_with_the_algorithm_as_printed(change, seed):
     settings = replace(BASIC, **change)
-    net, trace = play(FEDDYN, settings, 25, seed=seed)
-    S = devices_counted(trace)
+    net, transcript = play(FEDDYN, settings, 25, seed=seed)
+    S = devices_counted(transcript)
     assert len(S) == 25 and all(len(s) == (3 if "participation" in change else 6) for s in S)
-    assert max(errors(net, trace, settings)) < 1e-11
+    assert max(errors(net, transcript, settings)) < 1e-11
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("picked", [0.5, 1.0])
 def test_lost_messages_only_shrink_the_set(seed, picked):
     settings = replace(BASIC, participation=picked)
-    net, trace = play(FEDDYN, settings, 40, weather=LOSSY, policies=HASTY, seed=seed)
-    assert sum(map(len, devices_counted(trace))) < 40 * 6 * picked * 0.9
-    assert max(errors(net, trace, settings)) < 1e-11
+    net, transcript = play(FEDDYN, settings, 40, faults=LOSSY, policies=HASTY, seed=seed)
+    assert sum(map(len, devices_counted(transcript))) < 40 * 6 * picked * 0.9
+    assert max(errors(net, transcript, settings)) < 1e-11
 
 
 @pytest.mark.parametrize("node", ["d1", "h0"])
 @pytest.mark.parametrize("at", [1, 7])
 def test_a_lost_disk_begins_an_era_and_leaves_no_trace_in_the_mean(node, at):
-    net, trace = play(replacing_a_disk(FEDDYN, node, at), BASIC, 20)
+    net, transcript = play(replacing_a_disk(FEDDYN, node, at), BASIC, 20)
     assert state(net, "aggregator").ledger.era == 1
-    assert counted_by_era(trace).index(None) == at
-    assert max(errors(net, trace, BASIC)) < 1e-11
+    assert counted_by_era(transcript).index(None) == at
+    assert max(errors(net, transcript, BASIC)) < 1e-11
     assert state(net, "d3").account == Account(1, 19, 18)
 
 
@@ -97,7 +97,7 @@ def test_without_the_acknowledgement_the_mean_is_lost():
         return feddyn.device_receive(env, s, sender, replace(m, counted={env.me: s.account.round}))
 
     method = replace(FEDDYN, device=replace(FEDDYN.device, receive=believing))
-    net, _ = play(method, STEADY, 60, weather=LOSSY, policies=HASTY)
+    net, _ = play(method, STEADY, 60, faults=LOSSY, policies=HASTY)
     mean = sum(state(net, d).tried for d in DEVICES) / 6
     assert np.abs(state(net, "aggregator").gradient - mean).max() > 1e-3
 
@@ -110,31 +110,31 @@ def test_it_converges_to_the_minimiser_of_the_mean_loss():
         assert np.abs(state(net, d).tried - PROBLEMS[d](theta)[1]).max() < 1e-7  # what the paper calls it
 
 
-@pytest.mark.parametrize("lost", [{}, {"weather": LOSSY, "policies": HASTY, "seed": 2}], ids=["quiet", "lossy"])
+@pytest.mark.parametrize("lost", [{}, {"faults": LOSSY, "policies": HASTY, "seed": 2}], ids=["quiet", "lossy"])
 def test_it_is_fedslr_without_penalties_and_second_phase(lost):
     """Two independent ways to keep the mean consistent where answers are lost, and one result."""
     shared = {k: getattr(BASIC, k) for k in ("eta_l", "decay", "weight_decay", "batch", "local_epochs")}
     other = fedslr.Settings(**shared, eta_g=1 / BASIC.alpha, global_penalty="none", personal_epochs=0)
-    mine, trace = play(FEDDYN, replace(BASIC, participation=0.5), 25, **lost)
+    mine, transcript = play(FEDDYN, replace(BASIC, participation=0.5), 25, **lost)
     theirs, beside = play(fedslr.FEDSLR, replace(other, participation=0.5), 25, **lost)
-    assert devices_counted(trace) == devices_counted(beside)
+    assert devices_counted(transcript) == devices_counted(beside)
     w = lowrank.unpack(LAYOUT, state(theirs, "aggregator").model)
     assert np.abs(state(mine, "aggregator").model - w).max() < 1e-11
 
 
 def test_g_never_crosses_a_wire_and_an_upload_is_as_long_as_theta():
-    _, trace = play(FEDDYN, BASIC, 6)
-    uploads = [m.total for _, _, m in trace.crossed if isinstance(m, feddyn.VectorSum)]
+    _, transcript = play(FEDDYN, BASIC, 6)
+    uploads = [m.total for _, _, m in transcript.crossed if isinstance(m, feddyn.VectorSum)]
     assert {len(v) for v in uploads} == {LAYOUT.size}
-    late = [s.tried for d in DEVICES for s in trace.states[d][1:]]  # the first is a difference of two messages
-    assert len(late) == 30 and read_from_wires(trace, late) == 0
+    late = [s.tried for d in DEVICES for s in transcript.states[d][1:]]  # the first is a difference of two messages
+    assert len(late) == 30 and read_from_wires(transcript, late) == 0
 
 
 def test_a_device_without_samples_is_not_in_the_mean():
     envs = envs_of(FEDDYN, BASIC, 3)
     envs["d4"] = replace(envs["d4"], samples=0)
-    net, trace = play(FEDDYN, BASIC, 3, envs=envs)
-    assert [p.devices for p in told(trace, Progress)] == [5, 5, 5]
+    net, transcript = play(FEDDYN, BASIC, 3, envs=envs)
+    assert [p.devices for p in told(transcript, Progress)] == [5, 5, 5]
     assert not state(net, "d4").tried.any()
 
 

@@ -38,16 +38,16 @@ def phase(s):
 )
 def test_agrees_with_the_algorithm_as_printed(change, head):
     s = replace(BASIC, **change)
-    net, trace = play(FEDPER, s, 12)
-    assert len(devices_counted(trace)) == 12
-    assert error(net, trace, s, mask(head), phase(s)) < 1e-12
+    net, transcript = play(FEDPER, s, 12)
+    assert len(devices_counted(transcript)) == 12
+    assert error(net, transcript, s, mask(head), phase(s)) < 1e-12
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_messages_only_shrink_the_set(seed):
-    net, trace = play(FEDPER, BASIC, 30, weather=LOSSY, policies=HASTY, seed=seed)
-    assert sum(map(len, devices_counted(trace))) < 30 * 6 * 0.9
-    assert error(net, trace, BASIC, mask("linear"), phase(BASIC)) < 1e-12
+    net, transcript = play(FEDPER, BASIC, 30, faults=LOSSY, policies=HASTY, seed=seed)
+    assert sum(map(len, devices_counted(transcript))) < 30 * 6 * 0.9
+    assert error(net, transcript, BASIC, mask("linear"), phase(BASIC)) < 1e-12
 
 
 def test_one_round_shares_what_fedavg_would():
@@ -60,16 +60,16 @@ def test_one_round_shares_what_fedavg_would():
 
 
 def test_messages_carry_the_shared_slots_only():
-    net, trace = play(evaluated(FEDPER), BASIC, 6)
-    sizes = {len(m.values if isinstance(m, SharedPart) else m.total) for _, _, m in trace.crossed
+    net, transcript = play(evaluated(FEDPER), BASIC, 6)
+    sizes = {len(m.values if isinstance(m, SharedPart) else m.total) for _, _, m in transcript.crossed
              if isinstance(m, (SharedPart, VectorSum))}  # fmt: skip
     assert sizes == {LAYOUT.size - 20}
-    (report,) = told(trace, Report)
+    (report,) = told(transcript, Report)
     assert report.sums["personal_correct"] > report.sums["global_correct"]
-    assert "personal_accuracy" in told(trace, Progress)[0].sums
+    assert "personal_accuracy" in told(transcript, Progress)[0].sums
     shared = state(net, "aggregator").values
     for d in DEVICES:
-        (models,) = told(trace, Models, d)
+        (models,) = told(transcript, Models, d)
         for name, head in (("global", THETA0[mask("linear")]), ("personal", state(net, d).own)):
             assert models.models[name][~mask("linear")].tobytes() == shared.tobytes()
             assert models.models[name][mask("linear")].tobytes() == head.tobytes()
@@ -78,8 +78,8 @@ def test_messages_carry_the_shared_slots_only():
 def test_a_device_without_samples_keeps_its_first_head():
     envs = envs_of(FEDPER, BASIC, 3)
     envs["d4"] = replace(envs["d4"], samples=0)
-    net, trace = play(FEDPER, BASIC, 3, envs=envs)
-    assert [p.devices for p in told(trace, Progress)] == [5, 5, 5]
+    net, transcript = play(FEDPER, BASIC, 3, envs=envs)
+    assert [p.devices for p in told(transcript, Progress)] == [5, 5, 5]
     assert state(net, "d4").own.tobytes() == THETA0[mask("linear")].tobytes()
 
 

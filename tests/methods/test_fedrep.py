@@ -39,15 +39,15 @@ def phase(s, head=HEAD):
 )
 def test_agrees_with_the_algorithm_as_printed(change, head):
     s = replace(BASIC, **change)
-    net, trace = play(FEDREP, s, 12)
-    assert error(net, trace, s, mask(head), phase(s, mask(head))) < 1e-12
+    net, transcript = play(FEDREP, s, 12)
+    assert error(net, transcript, s, mask(head), phase(s, mask(head))) < 1e-12
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_messages_only_shrink_the_set(seed):
-    net, trace = play(FEDREP, BASIC, 30, weather=LOSSY, policies=HASTY, seed=seed)
-    assert sum(map(len, devices_counted(trace))) < 30 * 6 * 0.9
-    assert error(net, trace, BASIC, HEAD, phase(BASIC)) < 1e-12
+    net, transcript = play(FEDREP, BASIC, 30, faults=LOSSY, policies=HASTY, seed=seed)
+    assert sum(map(len, devices_counted(transcript))) < 30 * 6 * 0.9
+    assert error(net, transcript, BASIC, HEAD, phase(BASIC)) < 1e-12
 
 
 def test_the_order_of_the_two_halves_matters():
@@ -57,19 +57,19 @@ def test_the_order_of_the_two_halves_matters():
         theta = sgd(i, theta, ~HEAD, BASIC, t, 1, BASIC.local_epochs)
         return sgd(i, theta, HEAD, BASIC, t, 2, BASIC.head_epochs)
 
-    net, trace = play(FEDREP, BASIC, 3)
-    assert error(net, trace, BASIC, HEAD, other) > 1e-3
+    net, transcript = play(FEDREP, BASIC, 3)
+    assert error(net, transcript, BASIC, HEAD, other) > 1e-3
 
 
 def test_without_steps_on_the_head_it_stays_as_it_was():
-    net, trace = play(FEDREP, replace(BASIC, head_epochs=0), 3)
+    net, transcript = play(FEDREP, replace(BASIC, head_epochs=0), 3)
     assert state(net, "d1").own.tobytes() == THETA0[HEAD].tobytes()
-    assert all(p.sums["loss"] > 0 for p in told(trace, Progress))  # of the other half
+    assert all(p.sums["loss"] > 0 for p in told(transcript, Progress))  # of the other half
 
 
 def test_personal_models_are_judged():
-    _, trace = play(evaluated(FEDREP), BASIC, 8)
-    (report,) = told(trace, Report)
+    _, transcript = play(evaluated(FEDREP), BASIC, 8)
+    (report,) = told(transcript, Report)
     assert report.sums["personal_correct"] > report.sums["global_correct"]
     assert np.isfinite(report.sums["personal_loss"])
 

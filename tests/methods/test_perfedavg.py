@@ -42,7 +42,7 @@ def as_printed(s, rounds, devices=DEVICES):
                 support, query = (batch[:cut], batch[cut:]) if s.batch else sets
                 v = v - s.eta_l * s.decay**t * meta_step(f, s, v, support, query, t)
             local[d] = v
-        n = {d: len(PROBLEMS[d].b) for d in devices}
+        n = {d: len(PROBLEMS[d].b) if s.weighting == "samples" else 1 for d in devices}
         w = sum(n[d] * local[d] for d in devices) / sum(n.values())
     return w
 
@@ -56,8 +56,15 @@ def test_agrees_with_the_algorithm_as_printed(batch, hvp):
     assert [m.devices for m in told(transcript, Progress)] == [6] * 6
 
 
+def test_every_user_weighs_the_same_as_in_the_paper():
+    assert Settings().weighting == "uniform"
+    s = replace(BASIC, weighting="samples", batch=0)
+    weighted, plain = model(play(PERFEDAVG, s, 3)[0]), model(play(PERFEDAVG, replace(s, weighting="uniform"), 3)[0])
+    assert np.abs(weighted - as_printed(s, 3)).max() < 1e-12 and np.abs(weighted - plain).max() > 1e-3
+
+
 def test_alpha_zero_is_fedavg_on_the_second_halves():
-    s = replace(BASIC, alpha=0.0, batch=0, decay=0.9)
+    s = replace(BASIC, alpha=0.0, batch=0, decay=0.9, weighting="samples")
     net, _ = play(PERFEDAVG, s, 5)
     w = THETA0
     for t in range(5):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -31,8 +32,8 @@ from tests.methods.problems import (
 )
 from tests.methods.spy import read_from_wires
 
-BASIC = Settings(eta_l=0.05, decay=0.9, weight_decay=1e-2, batch=16, local_epochs=2, eta_g=0.8)
-STEADY = Settings(eta_l=0.05, decay=1.0, weight_decay=0.0, batch=0, local_epochs=10)
+BASIC = Settings(eta_l=0.05, decay=0.9, weight_decay=1e-2, batch=16, local_steps=0, local_epochs=2, eta_g=0.8)
+STEADY = Settings(eta_l=0.05, decay=1.0, weight_decay=0.0, batch=0, local_steps=10)
 
 
 def as_printed(problems, x, s, S):
@@ -46,7 +47,8 @@ def as_printed(problems, x, s, S):
         moved, control_moved = [], []
         for i in S_t:
             f, y, K = problems[i], x, 0
-            for batch in literal.shuffled(SEED, t, i, 1, len(f.b), s.batch, s.local_epochs):
+            passes = literal.shuffled(SEED, t, i, 1, len(f.b), s.batch, s.local_steps or s.local_epochs)
+            for batch in islice(passes, s.local_steps or None):
                 y, K = y - eta * (f(y, batch)[1] + s.weight_decay * y - own[i] + c), K + 1
             plus = f(x)[1] + s.weight_decay * x if s.control == "gradient" else own[i] - c + (x - y) / (K * eta)
             moved.append(y - x)
@@ -58,9 +60,9 @@ def as_printed(problems, x, s, S):
     return x, c, own
 
 
-def errors(net, trace, settings):
+def errors(net, transcript, settings):
     """Largest differences of x and c to the printed algorithm, and of c to the mean of the c_i that count."""
-    x, c, own = as_printed(PROBLEMS, THETA0, settings, counted_by_era(trace))
+    x, c, own = as_printed(PROBLEMS, THETA0, settings, counted_by_era(transcript))
     s = state(net, "aggregator")
     mean = sum(own.values()) / len(own)
     return np.abs(s.model - x).max(), np.abs(s.control - c).max(), np.abs(s.control - mean).max()
@@ -68,32 +70,43 @@ def errors(net, trace, settings):
 
 # Three tiers against the literal algorithm ----------------------------------------------------------------------
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("change", [{}, {"control": "gradient"}, {"batch": 0}, {"participation": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"control": "gradient"},
+        {"batch": 0},
+        {"participation": 0.5},
+        {"local_steps": 3},
+        {"local_steps": 11, "local_epochs": 0},
+    ],
+    ids=str,
+)
 def test_agrees_with_the_algorithm_as_printed(change, seed):
     settings = replace(BASIC, **change)
-    net, trace = play(SCAFFOLD, settings, 25, seed=seed)
-    S = devices_counted(trace)
+    net, transcript = play(SCAFFOLD, settings, 25, seed=seed)
+    S = devices_counted(transcript)
     assert len(S) == 25 and all(len(s) == (3 if "participation" in change else 6) for s in S)
-    assert max(errors(net, trace, settings)) < 1e-11
+    assert max(errors(net, transcript, settings)) < 1e-11
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("picked", [0.5, 1.0])
 def test_lost_messages_only_shrink_the_set(seed, picked):
     settings = replace(BASIC, participation=picked)
-    net, trace = play(SCAFFOLD, settings, 40, weather=LOSSY, policies=HASTY, seed=seed)
-    S = devices_counted(trace)
+    net, transcript = play(SCAFFOLD, settings, 40, faults=LOSSY, policies=HASTY, seed=seed)
+    S = devices_counted(transcript)
     assert len(S) == 40 and sum(map(len, S)) < 40 * 6 * picked * 0.9
-    assert max(errors(net, trace, settings)) < 1e-11
+    assert max(errors(net, transcript, settings)) < 1e-11
 
 
 @pytest.mark.parametrize("node", ["d1", "h0"])
 @pytest.mark.parametrize("at", [1, 7])
 def test_a_lost_disk_begins_an_era_and_leaves_no_trace_in_the_mean(node, at):
-    net, trace = play(replacing_a_disk(SCAFFOLD, node, at), BASIC, 20)
+    net, transcript = play(replacing_a_disk(SCAFFOLD, node, at), BASIC, 20)
     assert state(net, "aggregator").ledger.era == 1
-    assert counted_by_era(trace).index(None) == at
-    assert max(errors(net, trace, BASIC)) < 1e-11
+    assert counted_by_era(transcript).index(None) == at
+    assert max(errors(net, transcript, BASIC)) < 1e-11
     assert state(net, "d3").account == Account(1, 19, 18)
 
 
@@ -104,7 +117,7 @@ def test_without_the_acknowledgement_the_mean_is_lost():
         return scaffold.device_receive(env, s, sender, replace(m, counted={env.me: s.account.round}))
 
     method = replace(SCAFFOLD, device=replace(SCAFFOLD.device, receive=believing))
-    net, _ = play(method, STEADY, 60, weather=LOSSY, policies=HASTY)
+    net, _ = play(method, STEADY, 60, faults=LOSSY, policies=HASTY)
     mean = sum(state(net, d).tried for d in DEVICES) / 6
     assert np.abs(state(net, "aggregator").control - mean).max() > 1e-3
 
@@ -123,10 +136,8 @@ def test_it_converges_to_the_minimiser_where_fedavg_drifts():
     net, _ = play(SCAFFOLD, STEADY, 300)
     x = state(net, "aggregator").model
     assert np.abs(sum(f(x)[1] for f in PROBLEMS.values()) / 6).max() < 1e-9
-    same = fedavg.Settings(
-        **{k: getattr(STEADY, k) for k in ("eta_l", "decay", "weight_decay", "batch", "local_epochs")},
-        weighting="uniform",
-    )
+    basic = {k: getattr(STEADY, k) for k in ("eta_l", "decay", "weight_decay", "batch")}
+    same = fedavg.Settings(**basic, local_epochs=STEADY.local_steps, weighting="uniform")
     drifted, _ = play(fedavg.FEDAVG, same, 300)
     w = fedavg.lowrank.unpack(LAYOUT, state(drifted, "aggregator").model)
     assert np.abs(sum(f(w)[1] for f in PROBLEMS.values()) / 6).max() > 1e-2
@@ -136,7 +147,7 @@ def test_it_converges_to_the_minimiser_where_fedavg_drifts():
 
 def test_one_full_step_is_gradient_descent_whatever_the_control():
     """K = 1 over all samples with everybody: the control variates cancel in the mean."""
-    settings = replace(STEADY, local_epochs=1)
+    settings = replace(STEADY, local_steps=1)
     net, _ = play(SCAFFOLD, settings, 4)
     x = THETA0
     for _ in range(4):
@@ -155,12 +166,14 @@ def test_in_float32_the_mean_stays_within_rounding():
 
 # What crosses ---------------------------------------------------------------------------------------------------
 def test_two_vectors_each_way_and_a_control_variate_is_not_sent_itself():
-    _, trace = play(SCAFFOLD, BASIC, 6)
-    uploads = [m.total for _, _, m in trace.crossed if isinstance(m, VectorSum)]
+    _, transcript = play(SCAFFOLD, BASIC, 6)
+    uploads = [m.total for _, _, m in transcript.crossed if isinstance(m, VectorSum)]
     assert uploads and {len(v) for v in uploads} == {2 * LAYOUT.size}
-    halves = [(a, b, part) for a, b, m in trace.crossed if isinstance(m, VectorSum) for part in np.split(m.total, 2)]
-    late = [s.tried for d in DEVICES for s in trace.states[d][1:]]  # the first one is its own difference to zero
-    assert len(late) == 30 and read_from_wires(replace(trace, crossed=halves), late) == 0
+    halves = [
+        (a, b, part) for a, b, m in transcript.crossed if isinstance(m, VectorSum) for part in np.split(m.total, 2)
+    ]
+    late = [s.tried for d in DEVICES for s in transcript.states[d][1:]]  # the first one is its own difference to zero
+    assert len(late) == 30 and read_from_wires(replace(transcript, crossed=halves), late) == 0
 
 
 def test_an_upload_of_another_length_is_refused():
@@ -177,14 +190,14 @@ def first_question():
 def test_a_device_without_samples_is_not_in_the_mean():
     envs = envs_of(SCAFFOLD, BASIC, 3)
     envs["d4"] = replace(envs["d4"], samples=0)
-    net, trace = play(SCAFFOLD, BASIC, 3, envs=envs)
-    assert [p.devices for p in told(trace, Progress)] == [5, 5, 5]
+    net, transcript = play(SCAFFOLD, BASIC, 3, envs=envs)
+    assert [p.devices for p in told(transcript, Progress)] == [5, 5, 5]
     assert not state(net, "d4").tried.any()
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("eta_g", 0.0), ("control", "iii"), ("local_epochs", 0), ("eta_l", float("nan"))]
+    ("key", "value"), [("eta_g", 0.0), ("control", "iii"), ("local_epochs", 0), ("local_steps", -1)]
 )
 def test_settings_are_checked(key, value):
     with pytest.raises(UsageError, match=key):
-        Settings(**{key: value})
+        Settings(**{"local_steps": 0, key: value})

@@ -8,7 +8,7 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.nodes.local_choice import LEAST, choose_trial, step_grid, train_alone
+from edge_sdk.nodes.local_choice import LEAST, choose_trial, step_grid, train_in_steps
 
 TARGET = np.array([0.5, -0.25], np.float32)
 RUN = Run(id="r", method="fedavg")
@@ -41,8 +41,8 @@ def test_the_grid_doubles_up_to_as_many_steps_as_the_run_makes():
 @pytest.mark.parametrize("optimiser", ["adam", "sgd"])
 def test_each_checkpoint_is_the_training_so_far(optimiser):
     told: list[int] = []
-    models = [m.copy() for m in train_alone(env_of(), RUN, optimiser, [1, 5, 400], told.append)]
-    again = list(train_alone(env_of(), RUN, optimiser, [5], lambda done: None))
+    models = [m.copy() for m in train_in_steps(env_of(), RUN, optimiser, [1, 5, 400], told.append)]
+    again = list(train_in_steps(env_of(), RUN, optimiser, [5], lambda done: None))
     assert told == list(range(1, 401))
     np.testing.assert_array_equal(models[1], again[0])
     errors = [float(np.abs(m - TARGET).max()) for m in models]
@@ -50,12 +50,12 @@ def test_each_checkpoint_is_the_training_so_far(optimiser):
 
 
 def test_the_first_steps_are_those_of_the_optimisers():
-    (adam,) = train_alone(env_of(), RUN, "adam", [1], lambda done: None)
+    (adam,) = train_in_steps(env_of(), RUN, "adam", [1], lambda done: None)
     np.testing.assert_allclose(adam, 1e-3 * np.sign(TARGET), rtol=1e-4)
     faster = Run(id="r", method="fedavg", settle={"rate": 0.01})
-    (adam,) = train_alone(env_of(), faster, "adam", [1], lambda done: None)
+    (adam,) = train_in_steps(env_of(), faster, "adam", [1], lambda done: None)
     np.testing.assert_allclose(adam, 1e-2 * np.sign(TARGET), rtol=1e-4)
-    (sgd,) = train_alone(env_of(fedavg.Settings(eta_l=0.3)), RUN, "sgd", [1], lambda done: None)
+    (sgd,) = train_in_steps(env_of(fedavg.Settings(eta_l=0.3)), RUN, "sgd", [1], lambda done: None)
     np.testing.assert_allclose(sgd, 0.3 * TARGET, rtol=1e-6)
 
 
@@ -64,7 +64,7 @@ def test_both_optimisers_see_the_same_batches_and_every_sample_once_an_epoch():
     for optimiser in ("adam", "sgd"):
         batches[optimiser] = []
         env = env_of(fedavg.Settings(batch=8), samples=20, seen=batches[optimiser])
-        list(train_alone(env, RUN, optimiser, [6], lambda done: None))
+        list(train_in_steps(env, RUN, optimiser, [6], lambda done: None))
     assert batches["adam"] == batches["sgd"]
     epochs = [[row for rows in batches["adam"][i : i + 3] for row in rows] for i in (0, 3)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(20))] * 2 and epochs[0] != epochs[1]
@@ -77,7 +77,7 @@ def test_the_run_s_augmentation_is_also_that_of_training_alone():
         drawn.append(random.random())
         return 0.0, theta - TARGET
 
-    list(train_alone(env_of(augmented=augmented), RUN, "adam", [3], lambda done: None))
+    list(train_in_steps(env_of(augmented=augmented), RUN, "adam", [3], lambda done: None))
     assert len(set(drawn)) == 3
 
 

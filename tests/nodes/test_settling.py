@@ -90,7 +90,7 @@ def test_runs_without_settling_are_written_as_before(model):
     bytes_before = encode_run(plain_run)
     assert not any(name.encode() in bytes_before for name in LATER)
     assert decode_run(bytes_before) == plain_run
-    settles = run_of(model, settle={"steps": [0, 5]}, augment={"noise": 0.1})
+    settles = run_of(model, settle={"steps": (0, 5)}, augment={"noise": 0.1})
     assert decode_run(encode_run(settles)) == settles
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.synth import write_traces
+from edge_sdk.replay.traces.synth import write_traces
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")

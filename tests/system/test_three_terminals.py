@@ -17,8 +17,8 @@ import pytest
 
 from edge_sdk.data.traces import load_folder
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.synth import write_traces
 from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.tools.provision import provision
 from tests.wire.test_tls import Provisioned
 
@@ -145,6 +145,20 @@ def test_all_tiers_over_tls_with_an_authority_at_each_broker(tmp_path: Path, tra
     ledger = json.loads((made.directory / "cloud" / "ledger.json").read_text())
     assert ledger["down"]["north"]["received"] > 0 and ledger["counters"]["commits"] > ROUNDS
     assert "counters: bytes_in=" in (made.directory / "north.log").read_text()
+
+
+def test_services_that_are_started_again_after_the_end_end_again(tmp_path: Path, traces: Path, broker: str) -> None:
+    """The aggregator once waited for ever for a run that was over, and wrote no result."""
+    made = terminals(tmp_path / "run", traces, broker)
+    made.wait_for_the_end()
+    before = made.model()
+    for name in ("cloud/result.json", "cloud/model.npz"):
+        (made.directory / name).unlink()
+    for name in ("cloud", "north", "d1", "d2"):
+        made.start(name)
+    made.wait_for_the_end()
+    assert made.model() == before and made.rounds() == list(range(1, ROUNDS + 1))
+    assert json.loads((made.directory / "cloud" / "result.json").read_text())["run"] == "by-hand"
 
 
 def test_a_device_with_another_bundle_is_told_why(tmp_path: Path, traces: Path, broker: str) -> None:

@@ -206,6 +206,18 @@ def test_a_constructor_that_refuses_is_the_peers_fault() -> None:
     )
 
 
+@pytest.mark.parametrize("count", [CONTAINERS - 2, CONTAINERS])
+def test_what_is_written_can_be_read(count: int) -> None:
+    """A node once saved a record that it could not read again."""
+    codec, value = Codec([Box]), Box(tuple((i,) for i in range(count)))
+    try:
+        data = codec.encode(value)
+    except EncodeError as e:
+        assert count == CONTAINERS and f"more than {CONTAINERS}" in str(e)
+    else:
+        assert same(codec.decode(data), value)
+
+
 def test_many_containers_are_refused_before_they_cost_memory() -> None:
     refuse(
         Codec([Box]),

@@ -16,7 +16,7 @@ from edge_sdk.contract.method import DOWN, OUT, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums
 from edge_sdk.methods.augfl.settings import SAMPLES, Env, Pull
-from edge_sdk.methods.augfl.sums import Contribution, summed_scores, total_of, u_of, y_of
+from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
 from edge_sdk.methods.shared import draw, gather, meta
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.reports import Progress
@@ -51,10 +51,10 @@ def aggregator_start(env: Env) -> Step:
         raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
     counting = env.settings.weighting == SAMPLES
     s = AggregatorState(lowrank.dense(env.layout, env.theta0), env.memory, counting=counting)
-    return s, [Send(DOWN, Census())] if counting else questions(env, s)
+    return s, [Send(DOWN, Census())] if counting else ask_hospitals(env, s)
 
 
-def questions(env: Env, s: AggregatorState) -> list[Send]:
+def ask_hospitals(env: Env, s: AggregatorState) -> list[Send]:
     place = replace(env, sizes=meta.training_sizes(env, env.settings.unseen))
     quotas = draw.quotas(place, s.round, env.settings.participation, env.settings.selection)
     asked = show(env, s)
@@ -81,17 +81,17 @@ def aggregator_close(env: Env, s: AggregatorState) -> Step:
     if s.counting:
         return census_close(env, s)
     done, found = step(env, s)
-    scores = summed_scores({h: m.scores for h, m in s.news.items()})
+    scores = add_scores({h: m.scores for h, m in s.news.items()})
     told = Send(OUT, Progress(done.round, sum(m.count for m in s.news.values()), scores | found))
     over = done.round >= env.rounds or is_stationary(env, s, found)
-    return done, [told] if over else [told, *questions(env, done)]
+    return done, [told] if over else [told, *ask_hospitals(env, done)]
 
 
 def census_close(env: Env, s: AggregatorState) -> Step:
     """Not a round, unless nobody was there."""
     if sum(s.samples.values()) > 0:
         s = replace(s, counting=False)
-        return s, questions(env, s)
+        return s, ask_hospitals(env, s)
     s = replace(s, round=s.round + 1)
     told = Send(OUT, Progress(s.round, 0, {}))
     return s, [told] if s.round >= env.rounds else [told, Send(DOWN, Census())]
@@ -102,34 +102,34 @@ def step(env: Env, s: AggregatorState) -> tuple[AggregatorState, dict[str, float
     if not s.news:
         return replace(s, round=s.round + 1), {}
     theta = lowrank.unpack(env.layout, s.model)
-    held = {**s.held, **{h: completed(env, s, h, theta) for h in sorted(s.news)}}
-    u, y, rho = total_of(held, env.theta0)
+    held = {**s.held, **{h: complete_sums(env, s, h, theta) for h in sorted(s.news)}}
+    u, y, rho = add_contributions(held, env.theta0)
     pull = env.regulariser(theta, s.round, s.memory) if env.regulariser else None
-    model = server_step(terms(env, pull), env.layout, u / rho, at=theta, step=1 / rho)
+    model = server_step(make_terms(env, pull), env.layout, u / rho, at=theta, step=1 / rho)
     samples = {**s.samples, **{h: parts.samples for h, parts in held.items()}}
     memory = pull.memory if pull else s.memory
-    return AggregatorState(model, memory, s.round + 1, samples=samples, held=held), figures(env, y, pull)
+    return AggregatorState(model, memory, s.round + 1, samples=samples, held=held), measure_residual(env, y, pull)
 
 
-def completed(env: Env, s: AggregatorState, hospital: str, theta: Vector) -> Contribution:
+def complete_sums(env: Env, s: AggregatorState, hospital: str, theta: Vector) -> Contribution:
     """A hospital's sums, and what it has left out."""
     m, held = s.news[hospital], s.held.get(hospital)
     y_before = held.y if held is not None and held.y is not None else np.zeros_like(theta)
     u, y = m.u, m.y
     if u is None and y is not None:
-        u = u_of(y, y_before, theta, m.weight)
+        u = infer_u(y, y_before, theta, m.weight)
     elif u is not None and y is None and env.settings.dual:
-        y = y_of(u, y_before, theta, m.weight)
+        y = infer_y(u, y_before, theta, m.weight)
     assert u is not None  # Sums.check
     return Contribution(u, y, m.weight, m.samples, s.round)
 
 
-def terms(env: Env, pull: Pull | None) -> ServerTerms:
+def make_terms(env: Env, pull: Pull | None) -> ServerTerms:
     simple = penalty(env.settings.penalty, env.settings.penalty_weight, env.svt)
     return ServerTerms(None if pull is None else lambda theta: pull.gradient, simple)
 
 
-def figures(env: Env, y: Vector | None, pull: Pull | None) -> dict[str, float]:
+def measure_residual(env: Env, y: Vector | None, pull: Pull | None) -> dict[str, float]:
     """||S^t||, where there are duals and all terms are smooth; and lambda R_h(theta^t)."""
     found = {} if pull is None else {"regulariser": pull.value}
     if y is None or env.settings.penalty != "none":

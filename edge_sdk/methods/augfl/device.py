@@ -12,7 +12,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Send, Step
-from edge_sdk.methods.augfl.equations import dual, meta_gradient, primal, weight_of
+from edge_sdk.methods.augfl.equations import dual_step, meta_gradient, primal_step, weight_of
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Upload, has_diverged
 from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U
 from edge_sdk.methods.shared import gather, meta
@@ -56,20 +56,20 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         y = -weight * g
     if not env.settings.dual:
         y = np.zeros_like(theta)
-    theta_i = primal(theta, y, g, weight, rho)
-    after = dual(theta, y, theta_i, rho) if env.settings.dual else y
+    theta_i = primal_step(theta, y, g, weight, rho)
+    after = dual_step(theta, y, theta_i, rho) if env.settings.dual else y
     if has_diverged(theta_i, after, share=SUMMAND):
         return s, [Send(UP, Nobody())]
-    scores = training_scores(env, loss, {"global": theta}) | residuals(theta_i - theta, after - y)
-    return DeviceState(y, after, m.round), [Send(UP, upload(env, theta_i, after, rho, scores))]
+    scores = training_scores(env, loss, {"global": theta}) | measure_residuals(theta_i - theta, after - y)
+    return DeviceState(y, after, m.round), [Send(UP, make_upload(env, theta_i, after, rho, scores))]
 
 
-def residuals(primal: Vector, dual: Vector) -> dict[str, float]:
+def measure_residuals(primal: Vector, dual: Vector) -> dict[str, float]:
     """||theta_i - theta||^2 and ||y_i - y_i^-||^2."""
     return {"primal_residual": float(primal @ primal), "dual_residual": float(dual @ dual)}
 
 
-def upload(env: Env, theta_i: Vector, y: Vector, rho: float, scores: Mapping[str, float]) -> Upload:
+def make_upload(env: Env, theta_i: Vector, y: Vector, rho: float, scores: Mapping[str, float]) -> Upload:
     if env.settings.upload == U:
         return Upload(env.samples, u=y + rho * theta_i, scores=scores)
     return Upload(env.samples, theta=theta_i if env.settings.upload == BOTH else None, y=y, scores=scores)

@@ -11,12 +11,12 @@ from edge_sdk.methods.shared import meta
 from edge_sdk.methods.shared.local import steady_gradient
 
 
-def primal(theta: Vector, y: Vector, g: Vector, weight: float, rho: float) -> Vector:
+def primal_step(theta: Vector, y: Vector, g: Vector, weight: float, rho: float) -> Vector:
     """Eq. (11): theta_i = argmin <y + w G, theta_i - theta> + rho / 2 ||theta_i - theta||^2, with the old dual."""
     return theta - (y + weight * g) / rho
 
 
-def dual(theta: Vector, y: Vector, theta_i: Vector, rho: float) -> Vector:
+def dual_step(theta: Vector, y: Vector, theta_i: Vector, rho: float) -> Vector:
     """Eq. (12), with the new primal."""
     return y + rho * (theta_i - theta)
 

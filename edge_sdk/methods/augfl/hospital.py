@@ -14,7 +14,7 @@ from edge_sdk.contract.method import UP, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload
 from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U, Y
-from edge_sdk.methods.augfl.sums import Contribution, summed_scores, total_of, u_of, y_of
+from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
 from edge_sdk.methods.shared import draw, gather, meta
 from edge_sdk.methods.shared.gather import Nobody
 
@@ -44,7 +44,7 @@ def hospital_start(env: Env) -> Step:
 
 def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     if sender != UP:
-        return noted(env, s, sender, message), []
+        return note_answer(env, s, sender, message), []
     m: Census | AugflModel = gather.expected(sender, message, Census, AugflModel)
     trains = set(meta.training_devices(env, env.settings.unseen))
     here = tuple(d for d in env.here if d in trains)
@@ -55,7 +55,7 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     return replace(s, asked=m, news={}), [Send(chosen, question)]
 
 
-def noted(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
+def note_answer(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
     m: Counted | Upload | Nobody = gather.expected(sender, message, Counted, Upload, Nobody)
     if isinstance(m, Counted):
         return replace(s, samples={**s.samples, sender: m.samples})
@@ -73,12 +73,12 @@ def hospital_close(env: Env, s: HospitalState) -> Step:
     if not s.news:
         return s, [Send(UP, Nobody())]
     theta = lowrank.unpack(env.layout, s.asked.model)
-    held = {**s.held, **{d: counted(env, s, s.asked.round, theta, d) for d in sorted(s.news)}}
-    sums = summed_up(env, s, s.asked, held)
+    held = {**s.held, **{d: complete_upload(env, s, s.asked.round, theta, d) for d in sorted(s.news)}}
+    sums = make_sums(env, s, s.asked, held)
     return replace(s, news={}, held=held, answered=s.asked.round), [Send(UP, sums)]
 
 
-def counted(env: Env, s: HospitalState, round: int, theta: Vector, device: str) -> Contribution:
+def complete_upload(env: Env, s: HospitalState, round: int, theta: Vector, device: str) -> Contribution:
     """What a device has sent, and what it has left out."""
     m, rho = s.news[device], env.settings.penalty_of(device)
     u, y = m.u, m.y
@@ -87,28 +87,28 @@ def counted(env: Env, s: HospitalState, round: int, theta: Vector, device: str) 
     elif m.theta is not None and y is not None:
         u = y + rho * m.theta
     elif u is not None:
-        y = u - rho * theta if is_plain(env, s, device) else y_of(u, before(s, device, theta), theta, rho)
+        y = u - rho * theta if starts_plain(env, s, device) else infer_y(u, latest_dual(s, device, theta), theta, rho)
     elif y is not None:
-        u = u_of(y, y if is_plain(env, s, device) else before(s, device, theta), theta, rho)
+        u = infer_u(y, y if starts_plain(env, s, device) else latest_dual(s, device, theta), theta, rho)
     assert u is not None  # noted() has checked what was sent
     return Contribution(u, y, rho, m.samples, round)
 
 
-def is_plain(env: Env, s: HospitalState, device: str) -> bool:
+def starts_plain(env: Env, s: HospitalState, device: str) -> bool:
     """Its first upload: y_i^- is y_i itself."""
     return env.settings.y_init == PLAIN and device not in s.held
 
 
-def before(s: HospitalState, device: str, theta: Vector) -> Vector:
+def latest_dual(s: HospitalState, device: str, theta: Vector) -> Vector:
     """y_i^-."""
     y = s.held[device].y if device in s.held else None
     return np.zeros_like(theta) if y is None else y
 
 
-def summed_up(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, Contribution]) -> Sums:
-    u, y, weight = total_of(held, env.theta0)
-    mode, short = env.settings.upload, follows(env, s, asked, held)
-    scores = summed_scores({d: m.scores for d, m in s.news.items()})
+def make_sums(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, Contribution]) -> Sums:
+    u, y, weight = add_contributions(held, env.theta0)
+    mode, short = env.settings.upload, can_be_inferred(env, s, asked, held)
+    scores = add_scores({d: m.scores for d, m in s.news.items()})
     return Sums(
         weight=weight,
         samples=sum({**s.samples, **{d: h.samples for d, h in held.items()}}.values()),
@@ -120,7 +120,7 @@ def summed_up(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, 
     )
 
 
-def follows(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, Contribution]) -> bool:
+def can_be_inferred(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, Contribution]) -> bool:
     """Whether the aggregator can tell u from y, or y from u: all devices have answered this question, and the
     aggregator has this hospital's sums of before. A device that is new adds y_i^- = 0 to these."""
     new = set(held) - set(s.held)

@@ -54,5 +54,6 @@ AUGFL = Method(
     show=show,
     models=models,
     warnings=warnings,
+    private_warnings=warnings,
     rounds_over=lambda state: int(state.round),
 )

@@ -43,22 +43,22 @@ class Contribution:
     round: int
 
 
-def u_of(y: Vector, before: Vector, theta: Vector, rho: float) -> Vector:
+def infer_u(y: Vector, before: Vector, theta: Vector, rho: float) -> Vector:
     return rho * theta + 2 * y - before
 
 
-def y_of(u: Vector, before: Vector, theta: Vector, rho: float) -> Vector:
+def infer_y(u: Vector, before: Vector, theta: Vector, rho: float) -> Vector:
     return (u - rho * theta + before) / 2
 
 
-def total_of(held: Mapping[str, Contribution], like: Vector) -> tuple[Vector, Vector | None, float]:
+def add_contributions(held: Mapping[str, Contribution], like: Vector) -> tuple[Vector, Vector | None, float]:
     """Sums of u, of y (None where there are no duals) and of weights; exact, so independent of who came when."""
-    u, weight = summed({n: Sum(h.u, h.weight) for n, h in held.items()}, like)
+    u, weight = add_vectors({n: Sum(h.u, h.weight) for n, h in held.items()}, like)
     duals = {n: Sum(h.y, h.weight) for n, h in held.items() if h.y is not None}
-    return u, summed(duals, like)[0] if len(duals) == len(held) else None, weight
+    return u, add_vectors(duals, like)[0] if len(duals) == len(held) else None, weight
 
 
-def summed(parts: Mapping[str, Sum], like: Vector) -> tuple[Vector, float]:
+def add_vectors(parts: Mapping[str, Sum], like: Vector) -> tuple[Vector, float]:
     tally = None
     for name in sorted(parts):
         tally = gather.add(tally, name, parts[name])
@@ -68,10 +68,10 @@ def summed(parts: Mapping[str, Sum], like: Vector) -> tuple[Vector, float]:
     return total.total, total.weight
 
 
-def summed_scores(parts: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def add_scores(parts: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Name -> exact sum over those that have it."""
     found: dict[str, gather.Exact] = {}
     for scores in parts.values():
         for name, value in scores.items():
             found[name] = gather.plus(found.get(name, (0, 0)), gather.split_number(value))
-    return {name: gather.number(found[name]) for name in sorted(found)}
+    return {name: gather.bounded(gather.number(found[name])) for name in sorted(found)}

@@ -13,8 +13,8 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, OUT, UP, Method, Role, Send, Step
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.companions.device import Pair, typed
-from edge_sdk.methods.companions.envs import clouds
+from edge_sdk.methods.companions.device import Pair, declare_types
+from edge_sdk.methods.companions.envs import make_aggregator_envs
 from edge_sdk.methods.companions.messages import Both, SharedModel
 from edge_sdk.methods.companions.settings import GLOBAL, Env
 from edge_sdk.methods.fedal import aggregator as fedal_server
@@ -30,57 +30,57 @@ GAME = ("payoff", "floor", "caught", "gap", "exchanged")  # of FedAL's sums, tho
 
 
 def aggregator_role(base: Method) -> Role:
-    kind = typed(Pair, base.aggregator.state, FEDAL.aggregator.state, False)
+    kind = declare_types(Pair, base.aggregator.state, FEDAL.aggregator.state, False)
 
     def start(env: Env) -> Step:
-        ours, theirs = clouds(base, env)
+        ours, theirs = make_aggregator_envs(base, env)
         if env.public is None:
             raise UsageError("the aggregator was given no public inputs, which it needs beside devices of other models")
         (shared, asks), (outputs, more) = base.aggregator.start(ours), FEDAL.aggregator.start(theirs)
-        return asking(env, kind(shared, outputs), asks, more)
+        return ask_both(env, kind(shared, outputs), asks, more)
 
     def receive(env: Env, s: Pair, sender: str, message: object) -> Step:
-        ours, theirs = clouds(base, env)
+        ours, theirs = make_aggregator_envs(base, env)
         m: Both = gather.expected(sender, message, Both)
         if m.shared is not None:
             s = replace(s, shared=base.aggregator.receive(ours, s.shared, sender, m.shared)[0])
-        if m.outputs is not None and s.exchanges.get(sender) == exchange_of(s):
+        if m.outputs is not None and s.exchanges.get(sender) == name_exchange(s):
             s = replace(s, outputs=FEDAL.aggregator.receive(theirs, s.outputs, sender, m.outputs)[0])
         return s, []
 
     def close(env: Env, s: Pair) -> Step:
-        ours, theirs = clouds(base, env)
-        outputs, more, pull = exchanged(env, ours, theirs, s)
-        shared, sends = base.aggregator.close(together(ours, pull), s.shared)
-        sends = [with_game(send, more) for send in sends]
+        ours, theirs = make_aggregator_envs(base, env)
+        outputs, more, pull = close_outputs(env, ours, theirs, s)
+        shared, sends = base.aggregator.close(add_pull(ours, pull), s.shared)
+        sends = [add_game(send, more) for send in sends]
         after = replace(s, shared=shared, outputs=outputs)
         if all(send.to == OUT for send in sends):
             return after, sends  # the last round is over
-        return asking(env, after, sends, [send for send in more if send.to not in (OUT, GLOBAL)])
+        return ask_both(env, after, sends, [send for send in more if send.to not in (OUT, GLOBAL)])
 
     return Role(start, receive, close, kind)
 
 
-def exchange_of(s: Pair) -> tuple[int, int, str]:
+def name_exchange(s: Pair) -> tuple[int, int, str]:
     return s.outputs.round, s.outputs.exchange, s.outputs.wanted
 
 
-def asking(env: Env, s: Pair, asks: Sequence[Send], more: Sequence[Send]) -> Step:
+def ask_both(env: Env, s: Pair, asks: Sequence[Send], more: Sequence[Send]) -> Step:
     """Each hospital's question of both methods in one. In first-B those at work are left alone."""
     told = [send for send in asks if send.to == OUT]
-    ours, theirs = by_name(env, asks), by_name(env, more)
+    ours, theirs = list_by_hospital(env, asks), list_by_hospital(env, more)
     free = env.here if getattr(env.settings.shared, "cloud", None) != FIRST_B else tuple(ours)
     groups: dict[tuple[int, int], list[str]] = {}
     for h in sorted({*ours, *free}):
         groups.setdefault((id(ours.get(h)), id(theirs.get(h))), []).append(h)
     sends = [Send(tuple(names), Both(ours.get(names[0]), theirs.get(names[0]))) for names in groups.values()]
     sends = [send for send in sends if send.message != Both()]
-    asked = {h: exchange_of(s) for send in sends for h in send.to if h in theirs}
+    asked = {h: name_exchange(s) for send in sends for h in send.to if h in theirs}
     rest = {h: e for h, e in s.exchanges.items() if h not in {n for send in sends for n in send.to}}
     return replace(s, exchanges={**rest, **asked}), [*told, *(sends or [Send((), Both())])]
 
 
-def by_name(env: Env, sends: Sequence[Send]) -> dict[str, Any]:
+def list_by_hospital(env: Env, sends: Sequence[Send]) -> dict[str, Any]:
     """Hospital -> what it is sent."""
     found: dict[str, Any] = {}
     for send in sends:
@@ -90,14 +90,16 @@ def by_name(env: Env, sends: Sequence[Send]) -> dict[str, Any]:
     return found
 
 
-def exchanged(env: Env, ours: Any, theirs: fedal_settings.Env, s: Pair) -> tuple[Any, Sequence[Send], Vector | None]:
+def close_outputs(
+    env: Env, ours: Any, theirs: fedal_settings.Env, s: Pair
+) -> tuple[Any, Sequence[Send], Vector | None]:
     """FedAL's close with the global model among the devices; and what pulls on that model."""
     state: fedal_server.AggregatorState = s.outputs
     if state.wanted != LOGITS or not state.parcels:
         return *FEDAL.aggregator.close(theirs, state), None
     assert env.public is not None  # start has seen it
     w = lowrank.unpack(env.layout, s.shared.model)
-    rows = fedal_equations.public_rows(theirs, state.round, state.exchange)
+    rows = fedal_equations.draw_public_rows(theirs, state.round, state.exchange)
     f = env.public.logits(w, rows)
     joined = replace(state, parcels={**state.parcels, GLOBAL: HospitalLogits((0,), f[None])})
     after, sends = FEDAL.aggregator.close(theirs, joined)
@@ -113,7 +115,7 @@ def exchanged(env: Env, ours: Any, theirs: fedal_settings.Env, s: Pair) -> tuple
     return after, sends, np.asarray(env.settings.into * pull, w.dtype)
 
 
-def together(env: Any, pull: Vector | None) -> Any:
+def add_pull(env: Any, pull: Vector | None) -> Any:
     """With what pulls on the global model added to the smooth term. It was measured at the model of this round."""
     if pull is None:
         return env
@@ -121,7 +123,7 @@ def together(env: Any, pull: Vector | None) -> Any:
     return replace(env, smooth_grad=lambda theta: pull if known is None else known(theta) + pull)
 
 
-def with_game(send: Send, more: Sequence[Send]) -> Send:
+def add_game(send: Send, more: Sequence[Send]) -> Send:
     """The shared method's report of a round with what FedAL measured in this close."""
     found = next((m.message.sums for m in more if m.to == OUT and isinstance(m.message, Progress)), {})
     if send.to != OUT or not isinstance(send.message, Progress):

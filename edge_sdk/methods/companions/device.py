@@ -11,7 +11,7 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import Method, Role, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.companions.envs import outputs_of, shared_of
+from edge_sdk.methods.companions.envs import make_outputs_env, make_shared_env
 from edge_sdk.methods.companions.messages import SharedModel
 from edge_sdk.methods.companions.settings import Env
 from edge_sdk.methods.fedal.method import FEDAL
@@ -43,7 +43,7 @@ class Pair:
 
 
 @cache
-def typed(kind: type, shared: Any, outputs: Any, optional: bool) -> Any:
+def declare_types(kind: type, shared: Any, outputs: Any, optional: bool) -> Any:
     """`kind` with the types of what is inside written down, for those who save it; the same class each time."""
     hints: list[Any] = [shared | None, outputs | None] if optional else [shared, outputs]
     names = ("shared", "outputs")
@@ -52,36 +52,36 @@ def typed(kind: type, shared: Any, outputs: Any, optional: bool) -> Any:
 
 
 def device_role(base: Method) -> Role:
-    kind = typed(Member, base.device.state, FEDAL.device.state, True)
+    kind = declare_types(Member, base.device.state, FEDAL.device.state, True)
 
     def start(env: Env) -> Step:
         if env.apart:
-            return kind(outputs=FEDAL.device.start(outputs_of(env))[0]), []
-        return kind(shared=base.device.start(shared_of(base, env))[0]), []
+            return kind(outputs=FEDAL.device.start(make_outputs_env(env))[0]), []
+        return kind(shared=base.device.start(make_shared_env(base, env))[0]), []
 
     def receive(env: Env, s: Member, sender: str, message: object) -> Step:
         if env.apart:
-            state, sends = FEDAL.device.receive(outputs_of(env), s.outputs, sender, message)
+            state, sends = FEDAL.device.receive(make_outputs_env(env), s.outputs, sender, message)
             return replace(s, outputs=state), sends
-        state, sends = base.device.receive(shared_of(base, env), s.shared, sender, message)
+        state, sends = base.device.receive(make_shared_env(base, env), s.shared, sender, message)
         return replace(s, shared=state), sends
 
     return Role(start, receive, lambda env, s: (s, []), kind)
 
 
-def models_of(base: Method) -> Callable[[Env, Member | None, SharedModel], dict[str, Vector]]:
+def make_models(base: Method) -> Callable[[Env, Member | None, SharedModel], dict[str, Vector]]:
     def models(env: Env, s: Member | None, m: SharedModel) -> dict[str, Vector]:
         if s is not None and env.apart:
             return {COMPANION: s.outputs.theta}
-        packed = checked(env.layout, m)
+        packed = check_model(env.layout, m)
         question = fedslr_messages.FedslrModel(packed, m.round, 0, {})
-        found: dict[str, Vector] = dict(base.models(shared_of(base, env), s and s.shared, question))
+        found: dict[str, Vector] = dict(base.models(make_shared_env(base, env), s and s.shared, question))
         return found
 
     return models
 
 
-def checked(layout: Layout, m: SharedModel) -> Packed:
+def check_model(layout: Layout, m: SharedModel) -> Packed:
     """Raises PeerError if it is no model of this layout."""
     try:
         m.model.check(layout)

@@ -7,6 +7,7 @@ from typing import Any
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.methods.shared.guard import Measurable, Measure
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,14 @@ class Both:
 
     shared: Any = None
     outputs: Any = None
+
+    def measure(self) -> Measure | None:
+        """Measures of the upload to the shared model."""
+        return self.shared.measure() if isinstance(self.shared, Measurable) else None
+
+    @property
+    def voids_round(self) -> bool:
+        return bool(getattr(self.shared, "voids_round", False))
 
 
 @dataclass(frozen=True)

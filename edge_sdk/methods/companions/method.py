@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.round import Policy
 from edge_sdk.methods.companions.aggregator import aggregator_role, show
-from edge_sdk.methods.companions.device import device_role, models_of
+from edge_sdk.methods.companions.device import device_role, make_models
 from edge_sdk.methods.companions.hospital import hospital_role
 from edge_sdk.methods.companions.messages import Both, SharedModel
 from edge_sdk.methods.companions.settings import ConsensusEnv, ConsensusSettings, Env, Settings
@@ -60,7 +60,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         settings=settings,
         env=env,
         show=show,
-        models=models_of(base),
+        models=make_models(base),
         policies=policies,
         warnings=warnings,
         kernels="companions",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from edge_sdk.algebra import prox
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Inputs
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedslr_consensus
@@ -14,7 +15,6 @@ from edge_sdk.methods.fedal import discriminator
 from edge_sdk.methods.fedal import settings as fedal_settings
 from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels
 from edge_sdk.methods.fedal.distillation import Labels
-from edge_sdk.methods.fedal.settings import Inputs
 from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr_consensus import RIGOROUS
 from edge_sdk.methods.shared.local import zero_or_more
@@ -64,6 +64,8 @@ class ConsensusSettings(Settings):
             raise UsageError(
                 "shared.cloud = 'rigorous': an isolated hospital would be asked for outputs while it works"
             )
+        if self.into and self.shared.cloud_step == 0:
+            raise UsageError(f"into = {self.into} with shared.cloud_step = 0: the pull needs a step of the aggregator")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedal import discriminator, distillation
 from edge_sdk.methods.fedal.discriminator import Mask
 from edge_sdk.methods.fedal.distillation import Floats, Labels, Stack
-from edge_sdk.methods.fedal.hospital import check_logits, with_settled, with_share
+from edge_sdk.methods.fedal.hospital import add_settled, add_share, check_logits
 from edge_sdk.methods.fedal.memory import Memory, empty, optimiser, remembered
 from edge_sdk.methods.fedal.messages import (
     LOGITS,
@@ -72,7 +72,7 @@ def aggregator_start(env: Env) -> Step:
     w = np.zeros(0, env.theta0.dtype)
     if env.settings.al:
         w = discriminator.initial(env.random(0, DISCRIMINATOR), widths(env), env.theta0.dtype)
-    return begun(env, AggregatorState(w, empty(w)), 0)
+    return begin_round(env, AggregatorState(w, empty(w)), 0)
 
 
 def widths(env: Env) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ def widths(env: Env) -> tuple[int, ...]:
     return (env.classes, *env.settings.widths, env.devices)
 
 
-def begun(env: Env, s: AggregatorState, round: int) -> tuple[AggregatorState, list[Send]]:
+def begin_round(env: Env, s: AggregatorState, round: int) -> tuple[AggregatorState, list[Send]]:
     then = MODEL if env.settings.averaging == "after_local" else LOGITS
     return AggregatorState(s.w, s.memory, round, 0, then), [Send(DOWN, Local(round, then))]
 
@@ -94,44 +94,44 @@ def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: objec
             raise PeerError(f"{sender} sent logits of devices {m.slots}, it has {env.sizes[sender]}")
         return replace(s, parcels={**s.parcels, sender: m}), []
     if isinstance(m, Shares):
-        return replace(s, shares=with_shares(env, s.shares, sender, m)), []
+        return replace(s, shares=add_shares(env, s.shares, sender, m)), []
     if isinstance(m, Settled):
-        return replace(s, settled=with_settled(env, s.settled, sender, m)), []
+        return replace(s, settled=add_settled(env, s.settled, sender, m)), []
     return s, []
 
 
-def with_shares(env: Env, shares: Mapping[str, Tally], sender: str, m: Shares) -> Mapping[str, Tally]:
+def add_shares(env: Env, shares: Mapping[str, Tally], sender: str, m: Shares) -> Mapping[str, Tally]:
     if sum(part.count for part in m.parts) > env.sizes[sender]:
         raise PeerError(f"{sender} shared more models than it has devices, {env.sizes[sender]}")
     for part in m.parts:
-        shares = with_share(shares, sender, part)
+        shares = add_share(shares, sender, part)
     return shares
 
 
 def aggregator_close(env: Env, s: AggregatorState) -> Step:
     if s.wanted == LOGITS and s.parcels:
-        return exchanged(env, s)
+        return close_exchange(env, s)
     if s.wanted == MODEL and s.shares:
-        return averaged(env, s)
-    return round_over(env, s)
+        return average_models(env, s)
+    return end_round(env, s)
 
 
-def round_over(env: Env, s: AggregatorState) -> Step:
+def end_round(env: Env, s: AggregatorState) -> Step:
     """All have settled, or nobody is left."""
     done = progress(s.round + 1, s.settled)
     done = replace(done, message=replace(done.message, sums={**done.message.sums, **s.game}))
     after = AggregatorState(s.w, s.memory, s.round + 1)
     if after.round >= env.rounds:
         return after, [done]
-    after, asks = begun(env, after, after.round)
+    after, asks = begin_round(env, after, after.round)
     return after, [done, *asks]
 
 
-def exchanged(env: Env, s: AggregatorState) -> Step:
+def close_exchange(env: Env, s: AggregatorState) -> Step:
     """(b) to (e) on what has come."""
-    f, who = rows_of(env, s)
+    f, who = stack_logits(env, s)
     there = np.isin(np.arange(env.devices), who)
-    s, gradients = played(env, s, f, who, there)
+    s, gradients = play_discriminator(env, s, f, who, there)
     mean = distillation.mean_of(f) if env.settings.kd else None
     last = s.exchange + 1 == env.settings.tau
     end = MODEL if env.settings.averaging == "after_transfer" else SETTLED
@@ -145,7 +145,7 @@ def exchanged(env: Env, s: AggregatorState) -> Step:
     return after, sends
 
 
-def rows_of(env: Env, s: AggregatorState) -> tuple[Stack, Labels]:
+def stack_logits(env: Env, s: AggregatorState) -> tuple[Stack, Labels]:
     """All logits (D, B, K) by hospital and number, and which output of the discriminator each device is."""
     offsets, before = {}, 0
     for h in sorted(env.sizes):
@@ -155,21 +155,23 @@ def rows_of(env: Env, s: AggregatorState) -> tuple[Stack, Labels]:
     return np.concatenate([s.parcels[h].logits for h in names]), np.array(who, np.int64)
 
 
-def played(env: Env, s: AggregatorState, f: Stack, who: Labels, there: Mask) -> tuple[AggregatorState, Stack | None]:
+def play_discriminator(
+    env: Env, s: AggregatorState, f: Stack, who: Labels, there: Mask
+) -> tuple[AggregatorState, Stack | None]:
     """(b), then (d): the new w judges the old outputs. One device alone plays with nobody."""
-    found = watched(env, f)
+    found = measure_exchange(env, f)
     if not env.settings.al or len(f) < 2:
-        return replace(s, game=added(s.game, found)), None
+        return replace(s, game=add_sums(s.game, found)), None
     flat, whose = f.reshape(-1, f.shape[-1]), np.repeat(who, f.shape[1])
-    s = taught(env, s, flat, whose, there)
+    s = teach_discriminator(env, s, flat, whose, there)
     payoff, g, right = env.discriminator.feedback(s.w, widths(env), flat, whose, there, env.settings.temperature_d)
     size = f.shape[1]
     found |= {"payoff": float(payoff.astype(np.float64).sum()) / size, "caught": float(right.sum()) / size}
     found["floor"] = -len(f) * float(np.log(len(f)))
-    return replace(s, game=added(s.game, found)), np.asarray(g, f.dtype).reshape(f.shape)
+    return replace(s, game=add_sums(s.game, found)), np.asarray(g, f.dtype).reshape(f.shape)
 
 
-def taught(env: Env, s: AggregatorState, f: Floats, who: Labels, there: Mask) -> AggregatorState:
+def teach_discriminator(env: Env, s: AggregatorState, f: Floats, who: Labels, there: Mask) -> AggregatorState:
     """w^{t,i+1}: one ascent step on the mean payoff of all N B vectors, (8) (13)."""
     settings = env.settings
     gradient = env.discriminator.ascent(s.w, widths(env), f, who, there, settings.temperature_d)
@@ -178,7 +180,7 @@ def taught(env: Env, s: AggregatorState, f: Floats, who: Labels, there: Mask) ->
     return replace(s, w=w, memory=remembered(opt, w))
 
 
-def watched(env: Env, f: Stack) -> dict[str, float]:
+def measure_exchange(env: Env, f: Stack) -> dict[str, float]:
     """For the metrics, as sums over the devices of an exchange, of which there are `exchanged`.
 
     payoff: calU; of the best discriminator between `floor`, -log of their number (they are alike), and 0. caught: how
@@ -190,11 +192,11 @@ def watched(env: Env, f: Stack) -> dict[str, float]:
     return found
 
 
-def added(sums: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+def add_sums(sums: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
     return {name: sums.get(name, 0.0) + more.get(name, 0.0) for name in sorted({*sums, *more})}
 
 
-def averaged(env: Env, s: AggregatorState) -> Step:
+def average_models(env: Env, s: AggregatorState) -> Step:
     """FedDF: theta_G = sum of |D_n| theta_n / sum of |D_n|. A device that is alone in its group keeps its own."""
     models = {}
     for architecture, tally in sorted(s.shares.items()):

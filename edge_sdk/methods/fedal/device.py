@@ -10,13 +10,20 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Inputs
 from edge_sdk.contract.method import UP, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedal.distillation import Floats, Logits, Stack
-from edge_sdk.methods.fedal.equations import given, local_gradient, private_rows, public_rows, transfer_cotangent
+from edge_sdk.methods.fedal.equations import (
+    draw_private_rows,
+    draw_public_rows,
+    local_gradient,
+    require,
+    transfer_cotangent,
+)
 from edge_sdk.methods.fedal.memory import Memory, empty, optimiser, remembered
 from edge_sdk.methods.fedal.messages import LOGITS, MODEL, Average, Feedback, Local, Outputs, Settled, Share, Shown
-from edge_sdk.methods.fedal.settings import START, Env, Inputs
+from edge_sdk.methods.fedal.settings import START, Env
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.reports import judge
@@ -47,11 +54,11 @@ class DeviceState:
 
 
 def device_start(env: Env) -> Step:
-    theta = env.theta0 if env.settings.start == "bundle" else shuffled(env)
-    return DeviceState(theta, empty(theta), *no_outputs(theta)), []
+    theta = env.theta0 if env.settings.start == "bundle" else shuffle_start(env)
+    return DeviceState(theta, empty(theta), *make_no_outputs(theta)), []
 
 
-def shuffled(env: Env) -> Vector:
+def shuffle_start(env: Env) -> Vector:
     """A start of one's own: the entries of each tensor of theta0 in another order, as likely where they were drawn
     independently of each other."""
     random, theta = env.random(0, START), env.theta0.copy()
@@ -64,7 +71,7 @@ def nothing() -> Vector:
     return np.zeros(0, np.float32)
 
 
-def no_outputs(theta: Vector) -> tuple[Floats, Floats]:
+def make_no_outputs(theta: Vector) -> tuple[Floats, Floats]:
     """`sent` and `references` where there are none."""
     return np.zeros((0, 0), theta.dtype), np.zeros((0, 0, 0), theta.dtype)
 
@@ -78,27 +85,27 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     elif isinstance(m, Feedback):
         s = transfer_stage(env, s, m)
     else:
-        s = with_average(env, s, m)
-    return answered(env, s, m.then)
+        s = take_average(env, s, m)
+    return answer(env, s, m.then)
 
 
 def local_stage(env: Env, s: DeviceState, round: int) -> DeviceState:
     """tau steps from theta^{t,0} on (14)."""
     settings, theta = env.settings, s.theta.copy()
     remember = settings.lf_local > 0 and not (settings.lf_skip_first and round == 0)
-    opt = optimiser(settings.optimiser, settings.eta(round), known(env, s))
+    opt = optimiser(settings.optimiser, settings.eta(round), begin_memory(env, s))
     losses = []
     for step in range(settings.tau if env.samples else 0):
-        rows = private_rows(env, round, step)
+        rows = draw_private_rows(env, round, step)
         loss, gradient = local_gradient(env, theta, s.theta if remember else None, rows)
         losses.append(loss)
         opt.step(theta, gradient)
     mean = float(np.mean(losses)) if losses else 0.0
-    scores = measured(env, round, "started", s.theta) | measured(env, round, "trained", theta)
-    return DeviceState(theta, remembered(opt, theta), *no_outputs(theta), round, 0, mean, scores)
+    scores = measure_forgetting(env, round, "started", s.theta) | measure_forgetting(env, round, "trained", theta)
+    return DeviceState(theta, remembered(opt, theta), *make_no_outputs(theta), round, 0, mean, scores)
 
 
-def known(env: Env, s: DeviceState) -> Memory:
+def begin_memory(env: Env, s: DeviceState) -> Memory:
     """What the optimiser goes on from, at the start of a stage."""
     return empty(s.theta) if env.settings.fresh_optimiser else s.memory
 
@@ -114,14 +121,14 @@ def transfer_stage(env: Env, s: DeviceState, m: Feedback) -> DeviceState:
     after = replace(s, exchange=s.exchange + 1, sent=s.sent[:0])
     if cotangent is None:
         return after
-    inputs, rows = given(env.public, env, "public inputs"), public_rows(env, s.round, s.exchange)
-    memory = known(env, s) if s.exchange == 0 else s.memory
+    inputs, rows = require(env.public, env, "public inputs"), draw_public_rows(env, s.round, s.exchange)
+    memory = begin_memory(env, s) if s.exchange == 0 else s.memory
     opt, theta = optimiser(settings.optimiser, settings.eta(s.round), memory), s.theta.copy()
     opt.step(theta, inputs.pull(theta, rows, (cotangent / len(rows)).astype(theta.dtype)))
     return replace(after, theta=theta, memory=remembered(opt, theta))
 
 
-def with_average(env: Env, s: DeviceState, m: Average) -> DeviceState:
+def take_average(env: Env, s: DeviceState, m: Average) -> DeviceState:
     """FedDF: the model of those with the same architecture."""
     if m.model is None:
         return s
@@ -130,7 +137,7 @@ def with_average(env: Env, s: DeviceState, m: Average) -> DeviceState:
     return replace(s, theta=m.model.astype(s.theta.dtype))
 
 
-def alone(env: Env, told: Callable[[int], None] = lambda rounds: None) -> Vector:
+def train_alone(env: Env, told: Callable[[int], None] = lambda rounds: None) -> Vector:
     """The local stages of a whole run without any exchange, and with nothing to remember: cross entropy only."""
     plain = replace(env, settings=replace(env.settings, lf_local=0.0, measure=0))
     s: DeviceState = device_start(plain)[0]
@@ -140,34 +147,34 @@ def alone(env: Env, told: Callable[[int], None] = lambda rounds: None) -> Vector
     return s.theta
 
 
-def answered(env: Env, s: DeviceState, then: str) -> Step:
+def answer(env: Env, s: DeviceState, then: str) -> Step:
     """What the question wants."""
     if then == LOGITS:
-        s = with_logits(env, s)
+        s = compute_logits(env, s)
         return s, [Send(UP, Outputs(s.sent))]
     if then == MODEL:
-        return s, [Send(UP, share(env, s.theta))]
+        return s, [Send(UP, make_share(env, s.theta))]
     loss = {"loss": s.loss} if env.samples else {}
-    after = measured(env, s.round, "settled", s.theta)
+    after = measure_forgetting(env, s.round, "settled", s.theta)
     scores = {**loss, **judge(env, {"personal": s.theta}), **s.scores, **after}
     return s, [Send(UP, Settled(1, scores))]
 
 
-def with_logits(env: Env, s: DeviceState) -> DeviceState:
+def compute_logits(env: Env, s: DeviceState) -> DeviceState:
     """(a): one forward pass, which is kept; at the start of the stage also what is not to be forgotten."""
-    inputs: Inputs = given(env.public, env, "public inputs")
+    inputs: Inputs = require(env.public, env, "public inputs")
     if s.exchange == 0 and env.settings.lf_transfer:
-        batches = [inputs.logits(s.theta, public_rows(env, s.round, i)) for i in range(env.settings.tau)]
+        batches = [inputs.logits(s.theta, draw_public_rows(env, s.round, i)) for i in range(env.settings.tau)]
         return replace(s, references=np.stack(batches), sent=batches[0])
-    return replace(s, sent=inputs.logits(s.theta, public_rows(env, s.round, s.exchange)))
+    return replace(s, sent=inputs.logits(s.theta, draw_public_rows(env, s.round, s.exchange)))
 
 
-def share(env: Env, theta: Vector) -> Share | Nobody:
+def make_share(env: Env, theta: Vector) -> Share | Nobody:
     weight = float(env.samples)
     return Share(env.architecture, theta.dtype.type(weight) * theta, weight) if weight else Nobody()
 
 
-def measured(env: Env, round: int, when: str, theta: Vector) -> dict[str, float]:
+def measure_forgetting(env: Env, round: int, when: str, theta: Vector) -> dict[str, float]:
     """Forgetting: accuracy on the own samples and on the held-out ones, before and after each stage."""
     every = env.settings.measure
     if not every or (round + 1) % every:

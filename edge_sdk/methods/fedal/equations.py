@@ -7,29 +7,30 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Inputs, Rows
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal import distillation
 from edge_sdk.methods.fedal.distillation import Floats
 from edge_sdk.methods.fedal.messages import Feedback
-from edge_sdk.methods.fedal.settings import LOCAL, PUBLIC, Env, Inputs, Rows, Settings
+from edge_sdk.methods.fedal.settings import LOCAL, PUBLIC, Env, Settings
 from edge_sdk.methods.shared.local import steady_gradient
 
 
-def given(value: Any, env: Env, name: str) -> Any:
+def require(value: Any, env: Env, name: str) -> Any:
     if value is None:
         raise UsageError(f"{env.me} was given no {name}, so it cannot train")
     return value
 
 
-def private_rows(env: Env, round: int, step: int) -> Rows:
+def draw_private_rows(env: Env, round: int, step: int) -> Rows:
     """D_n^{t,i}: without replacement, independent of the other batches; all samples where there are fewer."""
     random = env.random(round, LOCAL, step)
     return np.sort(random.choice(env.samples, min(env.settings.batch, env.samples), replace=False))
 
 
-def public_rows(env: Env, round: int, exchange: int) -> Rows:
+def draw_public_rows(env: Env, round: int, exchange: int) -> Rows:
     """P^{t,i}: a function of (seed, t, i), so that all devices have the same without a byte."""
-    inputs: Inputs = given(env.public, env, "public inputs")
+    inputs: Inputs = require(env.public, env, "public inputs")
     if inputs.count < env.settings.public_batch:
         raise UsageError(f"{inputs.count} public inputs, a batch has public_batch = {env.settings.public_batch}")
     random = np.random.default_rng([env.seed, round, exchange, PUBLIC])
@@ -44,9 +45,9 @@ def local_gradient(env: Env, theta: Vector, start: Vector | None, rows: Rows) ->
     """
     if start is None:
         return steady_gradient(env, 0)(theta, rows)  # the rows differ from step to step, and decide
-    s, inputs = env.settings, given(env.private, env, "private inputs")
+    s, inputs = env.settings, require(env.private, env, "private inputs")
     f = inputs.logits(theta, rows)
-    loss, cotangent = distillation.cross_entropy(given(env.labels, env, "labels")[rows], f)
+    loss, cotangent = distillation.cross_entropy(require(env.labels, env, "labels")[rows], f)
     before = distillation.softmax(inputs.logits(start, rows), s.memory_temperature)
     cotangent = cotangent + s.lf_local * distillation.divergence_gradient(before, f, s.memory_temperature)
     return loss, inputs.pull(theta, rows, (cotangent / len(rows)).astype(f.dtype))

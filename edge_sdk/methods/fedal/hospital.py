@@ -59,15 +59,15 @@ def hospital_start(env: Env) -> Step:
 
 def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     if sender != UP:
-        return gathered(env, s, sender, message), []
+        return gather_answer(env, s, sender, message), []
     m = gather.expected(sender, message, Local, Consensus, Averages)
     if isinstance(m, Local):
         return HospitalState(m.then), [Send(DOWN, m)]
-    asks = feedback_to(env, m) if isinstance(m, Consensus) else averages_to(s, m)
+    asks = make_feedback(env, m) if isinstance(m, Consensus) else make_averages(s, m)
     return HospitalState(m.then), asks or [Send((), m)]
 
 
-def feedback_to(env: Env, m: Consensus) -> list[Send]:
+def make_feedback(env: Env, m: Consensus) -> list[Send]:
     """To each device that was in the exchange, and to nobody else. Who has just answered may be gone for a moment."""
     names = sorted(env.sizes)
     if m.slots and m.slots[-1] >= len(names):
@@ -80,11 +80,11 @@ def feedback_to(env: Env, m: Consensus) -> list[Send]:
     return sends
 
 
-def averages_to(s: HospitalState, m: Averages) -> list[Send]:
+def make_averages(s: HospitalState, m: Averages) -> list[Send]:
     return [Send(d, Average(m.round, m.models.get(a), m.then)) for d, a in sorted(s.architectures.items())]
 
 
-def gathered(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
+def gather_answer(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
     """After a device's answer, which may be that it has none."""
     wanted: dict[str, type] = {LOGITS: Outputs, MODEL: Share, SETTLED: Settled}
     m = gather.expected(sender, message, wanted[s.wanted], Nobody)
@@ -95,9 +95,9 @@ def gathered(env: Env, s: HospitalState, sender: str, message: object) -> Hospit
         if m.count != 1:
             raise PeerError(f"{sender} shared the models of {m.count} devices, it is one")
         kinds = {**s.architectures, sender: m.architecture}
-        return replace(s, shares=with_share(s.shares, sender, m), architectures=kinds)
+        return replace(s, shares=add_share(s.shares, sender, m), architectures=kinds)
     if isinstance(m, Settled):
-        return replace(s, settled=with_settled(env, s.settled, sender, m))
+        return replace(s, settled=add_settled(env, s.settled, sender, m))
     return s
 
 
@@ -107,14 +107,14 @@ def check_logits(env: Env, sender: str, shape: tuple[int, ...]) -> None:
         raise PeerError(f"{sender} sent logits of shape {shape}, expected {expected}")
 
 
-def with_share(shares: Mapping[str, Tally], sender: str, m: Share) -> dict[str, Tally]:
+def add_share(shares: Mapping[str, Tally], sender: str, m: Share) -> dict[str, Tally]:
     known = shares.get(m.architecture)
     if known is not None and known.high.shape != m.total.shape:
         raise PeerError(f"{sender} shared {len(m.total)} parameters of {m.architecture}, others {len(known.high)}")
     return {**shares, m.architecture: gather.add(known, sender, Sum(m.total, m.weight, m.count))}
 
 
-def with_settled(env: Env, tally: Tally | None, sender: str, m: Settled) -> Tally:
+def add_settled(env: Env, tally: Tally | None, sender: str, m: Settled) -> Tally:
     if m.count > env.sizes.get(sender, 1):
         raise PeerError(f"{sender} speaks for {m.count} devices, it has {env.sizes.get(sender, 1)}")
     return gather.add(tally, sender, Sum(np.zeros(0), 1.0, m.count, m.scores))
@@ -122,19 +122,19 @@ def with_settled(env: Env, tally: Tally | None, sender: str, m: Settled) -> Tall
 
 def hospital_close(env: Env, s: HospitalState) -> Step:
     """What was gathered. Whose architecture is known is remembered until the next question."""
-    return HospitalState(s.wanted, architectures=s.architectures), [Send(UP, bundled(env, s))]
+    return HospitalState(s.wanted, architectures=s.architectures), [Send(UP, bundle_answers(env, s))]
 
 
-def bundled(env: Env, s: HospitalState) -> HospitalLogits | Shares | Settled | Nobody:
+def bundle_answers(env: Env, s: HospitalState) -> HospitalLogits | Shares | Settled | Nobody:
     if s.logits:
         numbers = {d: n for n, d in enumerate(sorted(env.sizes))}
         names = sorted(s.logits, key=lambda d: numbers[d])
         return HospitalLogits(tuple(numbers[d] for d in names), np.stack([s.logits[d] for d in names]))
     if s.shares:
-        return Shares(tuple(summed(env, a, tally) for a, tally in sorted(s.shares.items())))
+        return Shares(tuple(sum_models(env, a, tally) for a, tally in sorted(s.shares.items())))
     return Nobody() if s.settled is None else Settled(s.settled.count, gather.scores(s.settled))
 
 
-def summed(env: Env, architecture: str, tally: Tally) -> Share:
+def sum_models(env: Env, architecture: str, tally: Tally) -> Share:
     total = gather.total(tally, env.theta0)
     return Share(architecture, total.total, total.weight, total.count)

@@ -15,7 +15,7 @@ import numpy as np
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.methods.fedal.distillation import Logits, Stack
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.gather import LARGEST, Sum
 
 LOGITS, MODEL, SETTLED = "logits", "model", "settled"  # what a question wants to be answered with
 ANSWERS = (LOGITS, MODEL, SETTLED)
@@ -105,6 +105,9 @@ class Outputs:
 
     logits: Logits
 
+    def check(self, layout: Layout) -> None:
+        check_logits(self.logits)
+
 
 @dataclass(frozen=True)
 class HospitalLogits:
@@ -117,6 +120,7 @@ class HospitalLogits:
 
     def check(self, layout: Layout) -> None:
         check_slots(self.slots, self.logits)
+        check_logits(self.logits)
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,12 @@ class Shown:
 def check_question(round: int, exchange: int, then: str) -> None:
     if round < 0 or exchange < 0 or then not in ANSWERS:
         raise ValueError(f"round {round}, exchange {exchange}, then {then!r}: numbers from 0, and one of {ANSWERS}")
+
+
+def check_logits(logits: Logits | Stack) -> None:
+    """Raises ValueError for logits whose sum over many devices would not be a number."""
+    if not (np.abs(logits) <= LARGEST).all():
+        raise ValueError(f"a logit that is not finite or above {LARGEST:.0f}: the sender's training diverged")
 
 
 def check_slots(slots: tuple[int, ...], arrays: Stack | None) -> None:

@@ -40,7 +40,7 @@ from edge_sdk.methods.fedal.aggregator import (
     aggregator_start,
     show,
 )
-from edge_sdk.methods.fedal.device import DeviceState, device_receive, device_start, models
+from edge_sdk.methods.fedal.device import DeviceState, device_receive, device_start, models, train_alone
 from edge_sdk.methods.fedal.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.fedal.messages import (
     Average,
@@ -83,5 +83,6 @@ FEDAL = Method(
     models=models,
     warnings=warnings,
     kernels="outputs",
+    alone=train_alone,
     rounds_over=lambda s: s.round,
 )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Inputs
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal import discriminator
 from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels
-from edge_sdk.methods.fedal.distillation import Floats, Labels
+from edge_sdk.methods.fedal.distillation import Labels
 from edge_sdk.methods.fedal.memory import KINDS
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
 
@@ -28,9 +25,6 @@ STARTS = ("bundle", "own")
 
 
 LOCAL, PUBLIC, DISCRIMINATOR, START = 1, 2, 3, 4  # purposes of randomness
-
-
-Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,21 +119,6 @@ class Settings:
     def ascent(self, round: int) -> float:
         """eta_d^t."""
         return float(self.eta_d * self.decay_d**round)
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Inputs behind a model.
-
-    Attributes:
-        count: how many.
-        logits: (theta, rows) -> (len(rows), K).
-        pull: (theta, rows, cotangent) -> gradient (n,) of sum(logits * cotangent).
-    """
-
-    count: int
-    logits: Callable[[Vector, Rows], Floats]
-    pull: Callable[[Vector, Rows, Floats], Vector]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.method import DOWN, Send, Step
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedbcd.equations import cloud_eta, cloud_step, common_start
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import RIGOROUS, SYNC, Env
-from edge_sdk.methods.fedbcd.sums import added, remembers, with_start
+from edge_sdk.methods.fedbcd.sums import ROUNDING, add_all, add_unheard, check_feasible, keeps_latest
 from edge_sdk.methods.shared import consensus, gather, mixing
-from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Mixed
+from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Mixed, Ready
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
 
 
-def cloud_of(env: Env) -> Cloud:
+def describe_cloud(env: Env) -> Cloud:
     h = env.settings
     return Cloud(step=cloud_eta(h, env.sizes, 0), rigorous=h.cloud == RIGOROUS, graph=h.graph, repeats=h.cloud_steps)
 
 
-MIXING = consensus.coordinator(lambda env: lowrank.dense(env.layout, common_start(env)), cloud_of)
+MIXING = consensus.coordinator(lambda env: lowrank.dense(env.layout, common_start(env)), describe_cloud)
 
 
 def aggregator_start(env: Env) -> Step:
@@ -50,31 +50,45 @@ def check_cloud(env: Env) -> None:
         raise UsageError(f"ready = {h.ready}: there are {len(env.sizes)} hospitals")
     if env.smooth_grad is not None:
         raise UsageError(f"a smooth term of the aggregator's own needs cloud = 'sync', it is {h.cloud!r}")
-    if strangers := mixing.named(h.graph) - set(env.sizes):
+    if strangers := mixing.list_names(h.graph) - set(env.sizes):
         raise UsageError(f"graph names {min(strangers)!r}; the hospitals are {', '.join(sorted(env.sizes))}")
 
 
 def aggregator_receive(env: Env, s: Coordinator, sender: str, message: object) -> Step:
+    if isinstance(message, Ready) and message.sums is not None:
+        check_sums(env, sender, message.sums)
     if env.settings.cloud == SYNC:
         return consensus.hear(env, s, sender, message), []
     received: Step = MIXING.receive(env, s, sender, message)
     return received
 
 
+def check_sums(env: Env, sender: str, m: Sum) -> None:
+    """The sums of a hospital's devices lie within what the settings allow so many devices.
+
+    Raises:
+        PeerError: they do not.
+    """
+    most = m.count * env.settings.largest(env.devices)
+    if m.weight > most * (1 + ROUNDING):
+        raise PeerError(f"{sender} sent weight {m.weight:.6g} of {m.count} devices, it is at most {most:.6g}")
+    check_feasible(env, sender, m.total / m.weight)
+
+
 def aggregator_close(env: Env, s: Coordinator) -> Step:
     if env.settings.cloud != SYNC:
         closed: Step = MIXING.close(env, s)
         return closed
-    told = consensus.progress(s)
+    told = consensus.tell_progress(s)
     news = {h: m.sums for h, m in s.ready.items() if m.sums is not None}
-    past = {**s.past, **news} if remembers(env) else news
-    s = Coordinator(stepped_model(env, s.model, past), s.round + 1, past=past if remembers(env) else {})
+    past = {**s.past, **news} if keeps_latest(env) else news
+    s = Coordinator(step_model(env, s.model, past), s.round + 1, past=past if keeps_latest(env) else {})
     return s, [told] if s.round >= env.rounds else [told, Send(DOWN, Mixed(s.model, s.round))]
 
 
-def stepped_model(env: Env, model: Packed, parts: Mapping[str, Sum]) -> Packed:
+def step_model(env: Env, model: Packed, parts: Mapping[str, Sum]) -> Packed:
     """Eq. (5), K_z times, with the aggregator's own terms if it has any."""
-    h, total = env.settings, total_of(env, parts)
+    h, total = env.settings, add_up_hospitals(env, parts)
     if total is None:
         return model
     eta_z = cloud_eta(h, env.sizes, total.count)
@@ -85,14 +99,14 @@ def stepped_model(env: Env, model: Packed, parts: Mapping[str, Sum]) -> Packed:
     return model
 
 
-def total_of(env: Env, parts: Mapping[str, Sum]) -> Sum | None:
+def add_up_hospitals(env: Env, parts: Mapping[str, Sum]) -> Sum | None:
     """Over all devices: those of a hospital that has not been heard yet stand at the start. FedBCD-I: who answered."""
-    tally = added(None, parts)
+    tally = add_all(None, parts)
     heard = None if tally is None else gather.total(tally, env.theta0)
-    if not remembers(env) or set(parts) >= set(env.sizes):
+    if not keeps_latest(env) or set(parts) >= set(env.sizes):
         return heard
     unheard = env.settings.weights(env.devices) - (heard.weight if heard else 0.0)
-    return with_start(env, heard, unheard, env.devices)
+    return add_unheard(heard, unheard, common_start(env), env.devices)
 
 
 def show(env: Env, s: Coordinator) -> FedbcdModel:

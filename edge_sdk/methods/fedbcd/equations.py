@@ -62,10 +62,10 @@ def pull(s: Settings, x: Vector, before: Vector, z: Vector, gamma: float, steps:
 
 def cloud_step(w: Vector, sums: Sum | None, eta_z: float) -> Vector:
     """Eqs. (5) and (6) on sums, G of gamma_i and S of gamma_i x_i: (1 - eta_z G) w + eta_z S."""
-    return consensus.stepped(w, sums, eta_z)
+    return consensus.step_on_sums(w, sums, eta_z)
 
 
-def in_a_step(s: Settings, sizes: Mapping[str, int], answered: int) -> int:
+def count_in_step(s: Settings, sizes: Mapping[str, int], answered: int) -> int:
     """How many devices the sum of one cloud step is over. `answered`: in this round, to the aggregator."""
     if s.cloud == SYNC:
         return answered if isinstance(s, OfflineSettings) else sum(sizes.values())
@@ -77,16 +77,16 @@ def cloud_eta(s: Settings, sizes: Mapping[str, int], answered: int) -> float:
     """eta_z, one for all hospitals: each one's own would silently weigh hospitals anew."""
     if s.eta_mode == "raw":
         return s.eta_z
-    count = in_a_step(s, sizes, answered)
+    count = count_in_step(s, sizes, answered)
     return s.eta_z / (count if s.eta_mode == "mean" else count * s.largest(sum(sizes.values())))
 
 
-def local_steps(env: NodeEnv, s: Settings, round: int) -> int:
+def draw_local_steps(env: NodeEnv, s: Settings, round: int) -> int:
     """K_i^(t)."""
     return int(env.random(round, STEPS).integers(1, s.local_steps + 1)) if s.draw_steps else s.local_steps
 
 
-def minibatches(env: NodeEnv, s: Settings, round: int, steps: int) -> Iterator[Indices]:
+def draw_minibatches(env: NodeEnv, s: Settings, round: int, steps: int) -> Iterator[Indices]:
     """So many epochs, shuffled; or so many steps, each on R samples drawn anew."""
     random = env.random(round, BATCHES)
     if s.unit == "epoch":

@@ -11,10 +11,10 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.method import Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.fedbcd.equations import cloud_step, common_start
+from edge_sdk.methods.fedbcd.equations import cloud_step, common_start, project
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import SYNC, Env
-from edge_sdk.methods.fedbcd.sums import added, remembers, with_start
+from edge_sdk.methods.fedbcd.sums import add_all, add_unheard, check_feasible, keeps_latest
 from edge_sdk.methods.shared import consensus, draw, gather
 from edge_sdk.methods.shared.consensus import Pieces, Ready
 from edge_sdk.methods.shared.gather import Sum, Tally
@@ -30,6 +30,8 @@ class HospitalState:
     sums: their exact sum. FedBCD-I: over the phase that is over.
     count: how many devices answered in that phase.
     scores: sums over these.
+    counted: with selection = "fastest": device -> the round of its last answer in `latest`.
+    lost: this hospital came in the middle of the run with an empty disk, so what it has not heard is not at the start.
     """
 
     written_as: ClassVar[str] = "Hospital"
@@ -41,6 +43,8 @@ class HospitalState:
     sums: Tally | None = None
     count: int = 0
     scores: Mapping[str, float] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
+    lost: bool = False
 
 
 def hospital_start(env: Env) -> Step:
@@ -53,57 +57,71 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     gamma = env.settings.weight(sender)
     if m.count != 1 or not isclose(m.weight, gamma, rel_tol=1e-9):
         raise PeerError(f"{sender} sent a sum of {m.count} devices with weight {m.weight}, expected 1 with {gamma}")
+    check_feasible(env, sender, m.total / gamma)
     return replace(s, news={**s.news, sender: m}), []
 
 
 def hospital_close(env: Env, s: HospitalState) -> Step:
     """The phase is over: its answers replace older ones (FedBCD), or are all there is (FedBCD-I)."""
-    phase = added(None, s.news)
-    latest, sums = replaced(s) if remembers(env) else ({}, phase)
+    phase = add_all(None, s.news)
+    latest, sums = replace_latest(s) if keeps_latest(env) else ({}, phase)
     count, scores = (phase.count, gather.scores(phase)) if phase else (0, {})
-    return HospitalState(s.model, s.round, {}, latest, sums, count, scores), []
+    fastest = env.settings.selection == "fastest"
+    counted = {**s.counted, **dict.fromkeys(s.news, s.round)} if fastest else {}
+    return replace(s, news={}, latest=latest, sums=sums, count=count, scores=scores, counted=counted), []
 
 
-def replaced(s: HospitalState) -> tuple[Mapping[str, Sum], Tally | None]:
+def replace_latest(s: HospitalState) -> tuple[Mapping[str, Sum], Tally | None]:
     """S_n += gamma_i (x_i new - x_i old) for each device that answered. Integers: old ones vanish without a trace."""
     old = {d: s.latest[d] for d in s.news if d in s.latest}
     new = {d: Sum(m.total, m.weight) for d, m in s.news.items()}
-    sums = added(s.sums, {d: Sum(-m.total, -m.weight, -1) for d, m in old.items()})
-    return {**s.latest, **new}, added(sums, new)
+    sums = add_all(s.sums, {d: Sum(-m.total, -m.weight, -1) for d, m in old.items()})
+    return {**s.latest, **new}, add_all(sums, new)
 
 
-def sums_of(env: Env, s: HospitalState) -> Sum | None:
-    """S_n and G_n. A device that has not been heard yet counts with the common start; in FedBCD-I not at all."""
+def add_up_devices(env: Env, s: HospitalState) -> Sum | None:
+    """S_n and G_n. A device that has not been heard yet counts with the common start; in FedBCD-I not at all.
+
+    Where this hospital has lost its disk, such a device may be anywhere. It then counts with the present model, which
+    it leaves where it is: gamma_i (z - z) = 0. With the common start it would pull z back there.
+    """
     heard = None if s.sums is None else replace(gather.total(s.sums, env.theta0), scores={})
+    if not keeps_latest(env):
+        return heard
     unheard = sum(env.settings.weight(d) for d in sorted(env.sizes) if d not in s.latest)
-    return with_start(env, heard, unheard, len(env.sizes)) if remembers(env) else heard
+    at = project(env.settings, lowrank.unpack(env.layout, s.model)) if s.lost else common_start(env)
+    return add_unheard(heard, unheard, at, len(env.sizes))
 
 
-def ready(env: Env, s: HospitalState) -> Ready:
+def show_phase(env: Env, s: HospitalState) -> Ready:
     h = env.settings
     model = None if h.cloud == SYNC else lowrank.unpack(env.layout, s.model)
-    sums = sums_of(env, s) if h.cloud == SYNC or h.cloud_steps > 1 else None
+    sums = add_up_devices(env, s) if h.cloud == SYNC or h.cloud_steps > 1 else None
     return Ready(model, sums, s.count, s.scores)
 
 
-def take(env: Env, s: HospitalState, mixed: Packed | None, round: int, step: float) -> HospitalState:
+def take_mixed(env: Env, s: HospitalState, mixed: Packed | None, round: int, step: float) -> HospitalState:
     """Eq. (6): combine (done by the aggregator), then adapt. Alone K_z times; mixed once: the others are done."""
     model = s.model if mixed is None else mixed
+    s = replace(s, model=model, lost=s.lost or s.round < 0 < round)
     if step:
-        sums, z = sums_of(env, s), lowrank.unpack(env.layout, model)
+        total, z = add_up_devices(env, s), lowrank.unpack(env.layout, model)
         for _ in range(env.settings.cloud_steps if mixed is None else 1):
-            z = cloud_step(z, sums, step)
+            z = cloud_step(z, total, step)
         model = lowrank.dense(env.layout, z)
-    return HospitalState(model, round, latest=s.latest, sums=s.sums if remembers(env) else None)
+    sums = s.sums if keeps_latest(env) else None
+    return HospitalState(model, round, latest=s.latest, sums=sums, counted=s.counted, lost=s.lost)
 
 
 def ask_devices(env: Env, s: HospitalState) -> list[Send]:
-    """Those that are drawn; all of them where the fastest count."""
+    """Those that are drawn; all of them where the fastest count; beside them those that a lost disk has forgotten."""
     drawn = env.settings.selection == "drawn"
     count = env.settings.taking_part(len(env.sizes)) if drawn else len(env.here)
-    return [Send(draw.chosen(env, s.round, count), FedbcdModel(s.model, s.round))]
+    forgotten = {d for d in env.here if d not in s.latest} if s.lost and keeps_latest(env) else set[str]()
+    asked = tuple(sorted({*draw.chosen(env, s.round, count), *forgotten}))
+    return [Send(asked, FedbcdModel(s.model, s.round, {d: s.counted[d] for d in asked if d in s.counted}))]
 
 
 HOSPITAL = consensus.around(
-    Role(hospital_start, hospital_receive, hospital_close, HospitalState), Pieces(ready, take, ask_devices)
+    Role(hospital_start, hospital_receive, hospital_close, HospitalState), Pieces(show_phase, take_mixed, ask_devices)
 )

@@ -40,6 +40,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedbcd.aggregator import aggregator_close, aggregator_receive, aggregator_start, show
 from edge_sdk.methods.fedbcd.device import (
     DeviceState,
+    alone,
     device_receive,
     device_start,
     models,
@@ -95,6 +96,7 @@ FEDBCD = Method(
     models=models,
     policies=policies,
     warnings=warnings,
+    alone=alone,
 )
 
 

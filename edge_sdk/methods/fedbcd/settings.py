@@ -99,7 +99,7 @@ class Settings:
         if self.participation > 1 and self.participation != int(self.participation):
             raise UsageError(f"participation = {self.participation}: a share up to 1, or a whole number of devices")
         if self.graph not in mixing.GRAPHS:
-            mixing.edges_of(self.graph)
+            mixing.parse_edges(self.graph)
         if self.cloud != SYNC and self.server_penalty != "none":
             raise UsageError(f"server_penalty = {self.server_penalty!r} needs cloud = 'sync', where there is one z")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import sqrt
 
-from edge_sdk.methods.fedbcd.equations import cloud_eta, in_a_step
+from edge_sdk.methods.fedbcd.equations import cloud_eta, count_in_step
 from edge_sdk.methods.fedbcd.settings import FIRST_B, SYNC, OfflineSettings, Settings
 
 
@@ -41,7 +41,7 @@ def heaviest_step(s: Settings, sizes: Mapping[str, int]) -> float:
     eta = cloud_eta(s, sizes, answering)
     if not isinstance(s, OfflineSettings) and s.cloud == SYNC:
         return eta * s.weights(devices)
-    count = in_a_step(s, sizes, answering)
+    count = count_in_step(s, sizes, answering)
     return eta * count * s.largest(devices)
 
 

@@ -48,15 +48,15 @@ def aggregator_start(env: Env) -> Step:
     if env.devices < 1:
         raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
     s = AggregatorState(lowrank.dense(env.layout, env.theta0), np.zeros_like(env.theta0))
-    return s, questions(env, s)
+    return s, ask_hospitals(env, s)
 
 
-def questions(env: Env, s: AggregatorState) -> list[Send]:
+def ask_hospitals(env: Env, s: AggregatorState) -> list[Send]:
     quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
-    return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+    return [Send(h, make_question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
 
 
-def question(s: AggregatorState, hospital: str, devices: int) -> FedslrModel:
+def make_question(s: AggregatorState, hospital: str, devices: int) -> FedslrModel:
     return FedslrModel(s.model, s.round, devices, {h: r for h, r in s.counted.items() if h == hospital}, s.era)
 
 
@@ -73,7 +73,7 @@ def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: objec
 def aggregator_close(env: Env, s: AggregatorState) -> Step:
     done = progress(s.round + 1, s.tally)
     s = step(env, s)
-    return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
+    return s, [done] if s.round >= env.rounds else [done, *ask_hospitals(env, s)]
 
 
 def step(env: Env, s: AggregatorState) -> AggregatorState:

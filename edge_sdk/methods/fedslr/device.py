@@ -10,14 +10,14 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Send, Step
+from edge_sdk.contract.method import OUT, UP, Send, Step
 from edge_sdk.methods.fedslr.equations import local_fusion, local_phase, update_auxiliary
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
-from edge_sdk.methods.fedslr.uploads import Past, recalled
+from edge_sdk.methods.fedslr.uploads import Past, recall
 from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.reports import training_scores
+from edge_sdk.methods.shared.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.reports import Diverged, training_scores
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class DeviceState:
 
 def device_start(env: Env) -> Step:
     zero = np.zeros_like(env.theta0)
-    return DeviceState(zero, zero if env.settings.p_init == "zero" else without_norms(env), zero), []
+    return DeviceState(zero, zero if env.settings.p_init == "zero" else zero_norms(env), zero), []
 
 
-def without_norms(env: Env) -> Vector:
+def zero_norms(env: Env) -> Vector:
     p = env.theta0.copy()
     for slot in env.layout.slots:
         if slot.kind == "norm":
@@ -52,18 +52,30 @@ def without_norms(env: Env) -> Vector:
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
     m: FedslrModel = gather.expected(sender, message, FedslrModel)
-    past = recalled(s.past, env.me, m)
+    past = recall(s.past, env.me, m)
     if past is None:
         return s, [Send(UP, Forgotten())]
-    gamma, w = auxiliary(s, past), lowrank.unpack(env.layout, m.model)
+    gamma, w = choose_gamma(s, past), lowrank.unpack(env.layout, m.model)
     w_local, loss = local_phase(env, m.round, w, gamma)
+    p, told = healed(m.round, local_fusion(env, m.round, w, s.p))
+    if has_diverged(w_local):
+        return DeviceState(gamma, p, gamma, past), [*told, Send(UP, Nobody())]
     tried = update_auxiliary(gamma, w, w_local, env.settings.eta_g)
     upload = Sum(w_local, 1.0, 1, training_scores(env, loss, {"global": w, "personal": w + s.p}))
-    p = local_fusion(env, m.round, w, s.p)
-    return DeviceState(gamma, p, tried, replace(past, round=m.round)), [Send(UP, upload)]
+    return DeviceState(gamma, p, tried, replace(past, round=m.round)), [*told, Send(UP, upload)]
 
 
-def auxiliary(s: DeviceState, past: Past) -> Vector:
+def healed(round: int, p: Vector) -> tuple[Vector, list[Send]]:
+    """The personal component or, where it has diverged, zero, which the application is told.
+
+    Nothing else would ever make it finite again: each phase begins where the one before has ended.
+    """
+    if not has_diverged(p):
+        return p, []
+    return np.zeros_like(p), [Send(OUT, Diverged(round, "the personal component diverged; it begins at zero again"))]
+
+
+def choose_gamma(s: DeviceState, past: Past) -> Vector:
     """gamma_i as the aggregator's mean has it."""
     if past.era != s.past.era:
         return np.zeros_like(s.gamma)
@@ -72,10 +84,10 @@ def auxiliary(s: DeviceState, past: Past) -> Vector:
 
 def models(env: Env, s: DeviceState | None, m: FedslrModel) -> dict[str, Vector]:
     w = lowrank.unpack(env.layout, m.model)
-    return {"global": w} if s is None else {"global": w, "personal": w + settled(env, m.round, w, s.p)}
+    return {"global": w} if s is None else {"global": w, "personal": w + settle_personal(env, m.round, w, s.p)}
 
 
-def settled(env: Env, round: int, w: Vector, p: Vector) -> Vector:
+def settle_personal(env: Env, round: int, w: Vector, p: Vector) -> Vector:
     """p_i as it is or, where w is final and settings ask for it, fitted to this w."""
     epochs = env.settings.settle_epochs if round >= env.rounds else 0
     return local_fusion(env, round, w, p, epochs) if epochs else p

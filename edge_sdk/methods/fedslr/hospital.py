@@ -9,7 +9,7 @@ from typing import ClassVar
 from edge_sdk.contract.method import UP, Send, Step
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
-from edge_sdk.methods.fedslr.uploads import Past, recalled
+from edge_sdk.methods.fedslr.uploads import Past, recall
 from edge_sdk.methods.shared import draw, gather
 from edge_sdk.methods.shared.gather import Tally
 
@@ -41,16 +41,16 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
             return replace(s, forgotten=True), []
         return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
     m: FedslrModel = gather.expected(sender, message, FedslrModel)
-    past = recalled(s.past, env.me, m)
+    past = recall(s.past, env.me, m)
     if past is None:
         return HospitalState(s.past, None, s.counted, forgotten=True), [Send((), m)]
-    counted = confirmed(s, past)
+    counted = confirm_counted(s, past)
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
     return HospitalState(replace(past, round=m.round), None, counted), [Send(chosen, question)]
 
 
-def confirmed(s: HospitalState, past: Past) -> Mapping[str, int]:
+def confirm_counted(s: HospitalState, past: Past) -> Mapping[str, int]:
     """A device's upload counts only if its hospital's sum counted too."""
     if past.era != s.past.era:
         return {}

@@ -38,3 +38,5 @@ class FedslrModel:
 @dataclass(frozen=True)
 class Forgotten:
     """Up, in place of an upload: what this node remembers is not what the aggregator's mean of gamma was made of."""
+
+    voids_round: ClassVar[bool] = True

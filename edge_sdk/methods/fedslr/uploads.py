@@ -22,7 +22,7 @@ class Past:
     counted: int = -1
 
 
-def recalled(past: Past, me: str, m: FedslrModel) -> Past | None:
+def recall(past: Past, me: str, m: FedslrModel) -> Past | None:
     """What this node remembers now that it has been told what was counted; None: something else than it is told."""
     past, told = past if past.era == m.era else Past(m.era), m.counted.get(me, -1)
     return replace(past, counted=told) if told in (past.round, past.counted) else None

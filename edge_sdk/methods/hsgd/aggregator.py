@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from math import isfinite, nan, sqrt
 from typing import ClassVar
 
+import numpy as np
+
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, OUT, Send, Step
@@ -13,6 +15,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import plan as hsgd_plan
 from edge_sdk.methods.hsgd.messages import HsgdModel
 from edge_sdk.methods.hsgd.plan import (
+    CONTRIBUTORS,
     NOISE,
     Constants,
     Estimate,
@@ -56,13 +59,13 @@ def aggregator_start(env: Env) -> Step:
         raise UsageError(f"{env.split} makes {env.split.blocks[2].stop} parameters, the model has {env.layout.size}")
     if env.settings.pretraining >= env.rounds:
         raise UsageError(f"pretraining = {env.settings.pretraining} of {env.rounds} rounds: none is left to train")
-    return asked(env, AggregatorState(env.theta0, env.settings.plan))
+    return ask_round(env, AggregatorState(env.theta0, env.settings.plan))
 
 
-def asked(env: Env, s: AggregatorState) -> Step:
+def ask_round(env: Env, s: AggregatorState) -> Step:
     """The next global round, with a plan of its own."""
     told: list[Send] = []
-    if measuring(env, s):
+    if is_pretraining(env, s):
         s = replace(s, plan=Plan(1, 1, env.settings.pretraining_eta))
     elif env.settings.strategies:
         planned = plan_round(env, s)
@@ -72,7 +75,7 @@ def asked(env: Env, s: AggregatorState) -> Step:
     return s, [*told, Send(DOWN, show(env, s))]
 
 
-def measuring(env: Env, s: AggregatorState) -> bool:
+def is_pretraining(env: Env, s: AggregatorState) -> bool:
     return s.round < env.settings.pretraining
 
 
@@ -80,12 +83,12 @@ def plan_round(env: Env, s: AggregatorState) -> Planned:
     """Applies S1, S2 and S3 with the constants as they are known now."""
     settings = env.settings
     T = settings.iterations or (env.rounds - settings.pretraining) * settings.P
-    return hsgd_plan.chosen(
-        settings.strategies, settings.plan, constants(settings, s), s.round, T, settings.target, settings.printed
+    return hsgd_plan.choose_plan(
+        settings.strategies, settings.plan, choose_constants(settings, s), s.round, T, settings.target, settings.printed
     )
 
 
-def constants(settings: Settings, s: AggregatorState) -> Constants:
+def choose_constants(settings: Settings, s: AggregatorState) -> Constants:
     """Those of the settings where they are given, else the estimates."""
     e = s.estimate.constants
     f0, rho, delta = (a if a is not None else b for a, b in zip(
@@ -104,30 +107,32 @@ def aggregator_close(env: Env, s: AggregatorState) -> Step:
     s = aggregate(env, s)
     if s.round >= env.rounds or 0 < env.settings.iterations <= s.t:
         return s, [done]
-    s, sends = asked(env, s)
+    s, sends = ask_round(env, s)
     return s, [done, *sends]
 
 
 def aggregate(env: Env, s: AggregatorState) -> AggregatorState:
     """Eq. (2) over the groups that answered; with none, the same model again. A measured round leads nowhere."""
     after = replace(s, round=s.round + 1, tally=None)
-    if s.tally is not None:
+    if s.tally is not None and is_pretraining(env, s):
+        after = add_to_estimate(env, s, after, gather.total(s.tally, np.zeros(0)))
+    elif s.tally is not None:
         uploads = gather.total(s.tally, env.theta0)
-        theta = uploads.total / uploads.total.dtype.type(uploads.weight)
-        after = with_estimate(env, s, after, theta, uploads) if measuring(env, s) else moved(env, s, after, theta)
-    if measuring(env, s) and not measuring(env, after):
+        after = move_model(env, s, after, uploads.total / uploads.total.dtype.type(uploads.weight))
+    if is_pretraining(env, s) and not is_pretraining(env, after):
         after = replace(after, theta=env.theta0, t=0)
     return after
 
 
-def with_estimate(env: Env, s: AggregatorState, after: AggregatorState, theta: Vector, uploads: Sum) -> AggregatorState:
-    """The state after a round of pretraining, which adds to the estimates."""
+def add_to_estimate(env: Env, s: AggregatorState, after: AggregatorState, uploads: Sum) -> AggregatorState:
+    """The state after a round of pretraining, whose uploads are gradients in double precision: one step along them."""
     scores = {name: uploads.scores.get(name, 0.0) / uploads.weight for name in (*NOISE, "value")}
-    e = hsgd_plan.measured(s.estimate, s.theta, theta, s.plan.eta, env.split.blocks, scores)
-    return replace(after, theta=theta, estimate=e)
+    gradient, who = uploads.total / uploads.weight, uploads.scores.get(CONTRIBUTORS, 0.0)
+    e = hsgd_plan.update_estimate(s.estimate, s.theta, gradient, env.split.blocks, scores, who)
+    return replace(after, theta=(s.theta - s.plan.eta * gradient).astype(s.theta.dtype), estimate=e)
 
 
-def moved(env: Env, s: AggregatorState, after: AggregatorState, theta: Vector) -> AggregatorState:
+def move_model(env: Env, s: AggregatorState, after: AggregatorState, theta: Vector) -> AggregatorState:
     """After P iterations, of which the mean gradient stands for the one at the next round's start."""
     way = sum(env.settings.eta_at(s.plan, t) for t in range(s.t, s.t + s.plan.P))
     gradient = sqrt(square(s.theta - theta)) / way if way > 0 else nan
@@ -135,4 +140,4 @@ def moved(env: Env, s: AggregatorState, after: AggregatorState, theta: Vector) -
 
 
 def show(env: Env, s: AggregatorState) -> HsgdModel:
-    return HsgdModel(s.theta, s.round, s.t, s.plan, measuring(env, s))
+    return HsgdModel(s.theta, s.round, s.t, s.plan, is_pretraining(env, s))

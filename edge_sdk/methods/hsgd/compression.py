@@ -64,7 +64,7 @@ class Sparse:
         if len(self.mask) != len(self.values):
             raise ValueError(f"a mask of {len(self.mask)} rows for {len(self.values)} rows of values")
         refuse_unless_finite(self.values)
-        if (bits(self).sum(1) != self.values.shape[1]).any():
+        if (unpack_mask(self).sum(1) != self.values.shape[1]).any():
             raise ValueError(f"{self.values.shape[1]} values per row, the mask has places for others")
 
 
@@ -112,18 +112,18 @@ def pack(
         parts: columns of each tensor, where x is several of them side by side: `keep` holds for each; () for one.
     """
     if levels and x.size:
-        return quantised(x, levels)
+        return quantise(x, levels)
     if keep >= 1 or not x.size:
         return Dense(x)
     weight = np.abs(x) if columns is None else np.broadcast_to(columns, x.shape)
     ends = np.cumsum(parts or (x.shape[1],))[:-1]
     chosen = np.concatenate(
-        [largest(part, kept(part.shape[1], keep)) for part in np.split(weight, ends, axis=1)], axis=1
+        [largest(part, count_kept(part.shape[1], keep)) for part in np.split(weight, ends, axis=1)], axis=1
     )
     return Sparse(np.packbits(chosen, axis=1), x[chosen].reshape(len(x), -1), x.shape[1])
 
 
-def kept(columns: int, keep: float) -> int:
+def count_kept(columns: int, keep: float) -> int:
     """k = max(1, floor(keep * columns))."""
     return max(1, floor(keep * columns))
 
@@ -135,7 +135,7 @@ def largest(weight: Floats, k: int) -> npt.NDArray[np.bool_]:
     return chosen
 
 
-def quantised(x: Floats, levels: int) -> Coarse:
+def quantise(x: Floats, levels: int) -> Coarse:
     """argmin over the levels of |x - level|, entry by entry."""
     low, high = x.min(1), x.max(1)
     step = (high - low) / x.dtype.type(levels - 1)
@@ -152,11 +152,11 @@ def unpack(p: PackedMatrix) -> Floats:
         coarse: Floats = p.low[:, None] + p.codes.astype(p.low.dtype) * p.step[:, None]
         return coarse
     x: Floats = np.zeros((len(p.values), p.columns), p.values.dtype)
-    x[bits(p)] = p.values.ravel()
+    x[unpack_mask(p)] = p.values.ravel()
     return x
 
 
-def bits(p: Sparse) -> npt.NDArray[np.bool_]:
+def unpack_mask(p: Sparse) -> npt.NDArray[np.bool_]:
     """(rows, columns): what is kept."""
     return np.unpackbits(p.mask, axis=1, count=p.columns).astype(bool)
 
@@ -175,7 +175,7 @@ def paper_bits(entries: int, levels: int = 128) -> float:
     return log2(levels) * entries
 
 
-def ratio(x: Floats, keep: float = PAPER_KEEP, levels: int = 0) -> float:
+def measure_ratio(x: Floats, keep: float = PAPER_KEEP, levels: int = 0) -> float:
     """What a compressed matrix really takes, as a share of what it takes as it is."""
     return true_bits(pack(x, keep, levels)) / true_bits(Dense(x))
 

@@ -10,9 +10,9 @@ from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.hsgd.equations import device_steps, magnitudes, minibatch
-from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, Train, Trained, opened, sized
-from edge_sdk.methods.hsgd.settings import Env, given
+from edge_sdk.methods.hsgd.equations import device_steps, draw_minibatch, measure_columns
+from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, Train, Trained, check_size, open_matrix
+from edge_sdk.methods.hsgd.settings import Env, require
 from edge_sdk.methods.shared import gather
 
 
@@ -38,26 +38,28 @@ def device_start(env: Env) -> Step:
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
     m = gather.expected(sender, message, Embed, Train)
-    return embedded(env, s, m) if isinstance(m, Embed) else trained(env, s, m)
+    return embed(env, s, m) if isinstance(m, Embed) else train(env, s, m)
 
 
-def embedded(env: Env, s: DeviceState, m: Embed) -> Step:
+def embed(env: Env, s: DeviceState, m: Embed) -> Step:
     """zeta_2^s, with the average model of the group."""
-    theta_2 = s.theta_2 if m.device is None else sized(m.device, env.split.s2, "theta_2")
-    zeta_2 = given(env.h2, env, "h2")(theta_2, minibatch(env, m.round, m.interval, env.me, env.samples))
+    theta_2 = s.theta_2 if m.device is None else check_size(m.device, env.split.s2, "theta_2")
+    zeta_2 = require(env.h2, env, "h2")(theta_2, draw_minibatch(env, m.round, m.interval, env.me, env.samples))
     columns = s.weights if env.settings.columns else None
     parcel = env.settings.packed(zeta_2, columns, first=env.settings.columns and columns is None)
     return DeviceState(theta_2, m.round, m.interval, s.weights), [Send(UP, Embedding(parcel))]
 
 
-def trained(env: Env, s: DeviceState, m: Train) -> Step:
+def train(env: Env, s: DeviceState, m: Train) -> Step:
     if (m.round, m.interval) != (s.round, s.interval):
         raise PeerError(f"steps of round {m.round}, interval {m.interval}; the model is of {s.round}, {s.interval}")
-    samples = minibatch(env, m.round, m.interval, env.me, env.samples)
-    theta_0 = opened(m.combined, 1, env.split.s0, "theta_0")[0]
-    zeta_1 = opened(m.zeta_1, len(samples), env.split.d1, "zeta_1")
+    samples = draw_minibatch(env, m.round, m.interval, env.me, env.samples)
+    theta_0 = open_matrix(m.combined, 1, env.split.s0, "theta_0")[0]
+    zeta_1 = open_matrix(m.zeta_1, len(samples), env.split.d1, "zeta_1")
     theta_2, gradient = device_steps(env, m.t, m.plan, theta_0, zeta_1, s.theta_2, samples)
-    s = replace(s, theta_2=theta_2, weights=magnitudes(env, gradient))
+    if m.round < env.settings.pretraining:  # the hospital wants the gradient: a small step would round it away
+        return s, [Send(UP, Trained(gradient + env.settings.mu * s.theta_2))]
+    s = replace(s, theta_2=theta_2, weights=measure_columns(env, gradient))
     return s, [Send(UP, Trained(theta_2 if m.back else None))]
 
 

@@ -11,25 +11,31 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Tensor
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Rows
 from edge_sdk.contract.method import pick
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd.compression import Floats
-from edge_sdk.methods.hsgd.settings import Env, Plan, Rows, given
+from edge_sdk.methods.hsgd.settings import Env, Plan, require
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.draw import round_half_up
 
 BATCH, MEASURE = 1, 2  # purposes of randomness
 
 
-def minibatch(env: Env, round: int, interval: int, device: str, samples: int) -> Rows:
-    """Which of a device's samples make up its part of xi_m: the same for the device and for its hospital."""
+def draw_minibatch(env: Env, round: int, interval: int, device: str, samples: int) -> Rows:
+    """Which of a device's samples make up its part of xi_m: the same for the device and for its hospital.
+
+    All rounds of the pretraining have one mini-batch. They compare gradients at different models, and between different
+    mini-batches gradients differ far more than between these models.
+    """
+    round = 0 if round < env.settings.pretraining else round
     if env.settings.batch == 0 or samples <= env.settings.batch:
         return np.arange(samples)
     random = np.random.default_rng([env.seed, round, interval, crc32(device.encode()), BATCH])
     return np.sort(random.permutation(samples)[: env.settings.batch])
 
 
-def sample(env: Env, among: tuple[str, ...], *seed: int) -> tuple[str, ...]:
+def draw_devices(env: Env, among: tuple[str, ...], *seed: int) -> tuple[str, ...]:
     """A_m: max(1, alpha K_m) devices, uniformly without replacement; all that there are, if there are fewer."""
     count = max(1, round_half_up(env.settings.alpha * sum(1 for rows in env.rows.values() if len(rows))))
     return pick(among, count, env.seed, *seed, crc32(env.me.encode()))
@@ -46,7 +52,7 @@ def hospital_steps(
     Returns:
         The loss before the first step, theta_0 and theta_1 after the last, and its gradient in theta_1.
     """
-    gradient, s, (theta_0, theta_1) = given(env.grad_hospital, env, "grad_hospital"), env.settings, own
+    gradient, s, (theta_0, theta_1) = require(env.grad_hospital, env, "grad_hospital"), env.settings, own
     losses, g_1 = [], np.zeros_like(theta_1)
     for step in range(t, t + plan.Q):
         loss, g_0, g_1 = gradient(theta_0, theta_1, zeta_2, rows)
@@ -60,7 +66,7 @@ def device_steps(
     env: Env, t: int, plan: Plan, theta_0: Vector, zeta_1: Floats, theta_2: Vector, samples: Rows
 ) -> tuple[Vector, Vector]:
     """Eq. (7), Q times: own block fresh, theta_0 and zeta_1 as exchanged. theta_2, and the last gradient."""
-    gradient, s = given(env.grad_device, env, "grad_device"), env.settings
+    gradient, s = require(env.grad_device, env, "grad_device"), env.settings
     g = np.zeros_like(theta_2)
     for step in range(t, t + plan.Q):
         _, g = gradient(theta_0, zeta_1, theta_2, samples)
@@ -68,7 +74,7 @@ def device_steps(
     return theta_2, g
 
 
-def magnitudes(env: Env, gradient: Vector) -> Vector | None:
+def measure_columns(env: Env, gradient: Vector) -> Vector | None:
     """|gradient| of the bias of the last layer: how much each column of the embedding matters."""
     if not env.settings.columns:
         return None
@@ -97,7 +103,7 @@ class Added:
     names: tuple[str, ...]
 
 
-def added(sum: Added | None, name: str, x: Vector, weight: int) -> Added:
+def add_model(sum: Added | None, name: str, x: Vector, weight: int) -> Added:
     high, low = gather.split(x)
     if sum is None:
         return Added(weight * high, weight * low, weight, (name,))
@@ -105,6 +111,6 @@ def added(sum: Added | None, name: str, x: Vector, weight: int) -> Added:
     return Added(sum.high + weight * high, sum.low + weight * low, sum.weight + weight, names)
 
 
-def mean(sum: Added, like: Vector) -> Vector:
+def mean_model(sum: Added, like: Vector) -> Vector:
     total = np.ldexp(sum.high.astype(np.float64), -gather.HIGH) + np.ldexp(sum.low.astype(np.float64), -gather.LOW)
     return (total / sum.weight).astype(like.dtype)

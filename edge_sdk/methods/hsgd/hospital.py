@@ -12,24 +12,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
+from zlib import crc32
 
 import numpy as np
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Rows
 from edge_sdk.contract.method import ME, UP, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.compression import Floats, Matrix, PackedMatrix
-from edge_sdk.methods.hsgd.equations import MEASURE, Added, added, hospital_steps, magnitudes, mean, minibatch, sample
-from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, OwnSteps, Train, Trained, opened, sized
-from edge_sdk.methods.hsgd.plan import NOISE, square
-from edge_sdk.methods.hsgd.settings import Env, Plan, Rows, given
+from edge_sdk.methods.hsgd.equations import (
+    MEASURE,
+    Added,
+    add_model,
+    draw_devices,
+    draw_minibatch,
+    hospital_steps,
+    mean_model,
+    measure_columns,
+)
+from edge_sdk.methods.hsgd.messages import (
+    Embed,
+    Embedding,
+    HsgdModel,
+    OwnSteps,
+    Train,
+    Trained,
+    check_size,
+    open_matrix,
+)
+from edge_sdk.methods.hsgd.plan import CONTRIBUTORS, NOISE, square
+from edge_sdk.methods.hsgd.settings import Env, Plan, require
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
 
 GROUP = ""  # name of the one copy of theta_0 and theta_1 that a whole group shares
 NO_PLAN = Plan(1, 1, 0.0)
+CONTRIBUTORS_MOST = 2**20  # the numbers of thousands of hospitals add up to no more than a score may be
 
 
 @dataclass(frozen=True)
@@ -40,7 +61,8 @@ class Interval:
         zeta_2: the devices of this interval, and their embeddings.
         training: the embeddings are in; models are awaited.
         moved: the hospital's own steps are done.
-        back: sum of the theta_2 that have returned; in JFL only in the last interval of a round.
+        back: sum of the theta_2 that have returned; in JFL only in the last interval of a round. Pretraining: of the
+            gradients in theta_2.
         heard: whose steps are done.
         squares: pretraining: device -> ||g_{2,m,n}||^2.
     """
@@ -66,6 +88,7 @@ class HospitalState:
     loss, losses: sum and number of the losses at the start of intervals.
     noise: pretraining: second moments of the stochastic gradients in theta_0 and theta_1.
     weights: of the columns of zeta_1, one for each copy.
+    gradient: pretraining: of F_m; in theta_0 and theta_1, and at the end of the interval in theta_2 too.
     """
 
     written_as: ClassVar[str] = "Hospital"
@@ -84,6 +107,7 @@ class HospitalState:
     losses: int = 0
     noise: tuple[float, float] = (0.0, 0.0)
     weights: Mapping[str, Values] = field(default_factory=dict)
+    gradient: Values | None = None
 
 
 def hospital_start(env: Env) -> Step:
@@ -102,34 +126,34 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
         return begin_exchange(env, replace(fresh, until=m.t + m.plan.P, weights=s.weights))
     if sender == ME:
         gather.expected(sender, message, OwnSteps)
-        return own_steps(env, s), []
+        return take_own_steps(env, s), []
     if s.now.training:
-        return replace(s, now=with_model(env, s, sender, gather.expected(sender, message, Trained))), []
-    return replace(s, now=with_embedding(env, s, sender, gather.expected(sender, message, Embedding))), []
+        return replace(s, now=take_model(env, s, sender, gather.expected(sender, message, Trained))), []
+    return replace(s, now=take_embedding(env, s, sender, gather.expected(sender, message, Embedding))), []
 
 
-def with_embedding(env: Env, s: HospitalState, sender: str, m: Embedding) -> Interval:
-    zeta_2 = opened(m.zeta_2, len(rows_of(env, s, sender)), env.split.d2, "zeta_2")
+def take_embedding(env: Env, s: HospitalState, sender: str, m: Embedding) -> Interval:
+    zeta_2 = open_matrix(m.zeta_2, len(draw_rows(env, s, sender)), env.split.d2, "zeta_2")
     return replace(s.now, zeta_2={**s.now.zeta_2, sender: zeta_2})
 
 
-def with_model(env: Env, s: HospitalState, sender: str, m: Trained) -> Interval:
+def take_model(env: Env, s: HospitalState, sender: str, m: Trained) -> Interval:
     now = replace(s.now, heard=tuple(sorted({*s.now.heard, sender})))
     if m.device is None:
         return now
-    theta_2 = sized(m.device, env.split.s2, "theta_2")
-    now = replace(now, back=added(now.back, sender, theta_2, len(rows_of(env, s, sender))))
+    theta_2 = check_size(m.device, env.split.s2, "theta_2")
+    now = replace(now, back=add_model(now.back, sender, theta_2, len(draw_rows(env, s, sender))))
     if not s.measure:
         return now
-    return replace(now, squares={**now.squares, sender: square((s.theta_2 - theta_2) / s.plan.eta)})
+    return replace(now, squares={**now.squares, sender: square(theta_2)})
 
 
-def rows_of(env: Env, s: HospitalState, device: str) -> Rows:
+def draw_rows(env: Env, s: HospitalState, device: str) -> Rows:
     """The rows of a device's mini-batch in the hospital's data."""
     if device not in env.rows:
         raise PeerError(f"{device} is no patient's device here")
     rows = env.rows[device]
-    return rows[minibatch(env, s.round, s.interval, device, len(rows))]
+    return rows[draw_minibatch(env, s.round, s.interval, device, len(rows))]
 
 
 def members(s: HospitalState, copy: str) -> list[str]:
@@ -144,7 +168,7 @@ def hospital_close(env: Env, s: HospitalState) -> Step:
 def begin_exchange(env: Env, s: HospitalState) -> Step:
     """t^lambda_0: theta_2 to the devices that are drawn. In JFL they are drawn once, and keep theirs for the round."""
     s, among = replace(s, now=Interval()), patients(env) if GROUP in s.copies else tuple(sorted(s.copies))
-    drawn = among if s.measure or GROUP not in s.copies else sample(env, among, s.round, s.interval)
+    drawn = among if s.measure or GROUP not in s.copies else draw_devices(env, among, s.round, s.interval)
     theta_2 = s.theta_2 if GROUP in s.copies else None
     return s, [Send(drawn, Embed(theta_2, s.round, s.interval))]
 
@@ -162,82 +186,103 @@ def begin_interval(env: Env, s: HospitalState) -> Step:
         s = replace(s, copies={d: s.copies[d] if first is None else first for d in sorted(s.now.zeta_2)})
     if not s.now.zeta_2:
         return end_interval(env, s)
-    asks = [Send(d, m) for copy in s.copies for d, m in questions(env, s, copy)]
+    asks = [Send(d, m) for copy in s.copies for d, m in make_questions(env, s, copy)]
     return replace(s, seen=tuple(sorted({*s.seen, *s.now.zeta_2}))), [*asks, Send(ME, OwnSteps())]
 
 
-def questions(env: Env, s: HospitalState, copy: str) -> list[tuple[str, Train]]:
+def make_questions(env: Env, s: HospitalState, copy: str) -> list[tuple[str, Train]]:
     """To the devices of one copy: theta_0, and to each its own rows of zeta_1."""
-    theta_0, theta_1 = own_blocks(env, s, copy)
+    theta_0, theta_1 = split_own(env, s, copy)
     back = GROUP in s.copies or s.t + s.plan.Q >= s.until
     devices, weights = members(s, copy), s.weights.get(copy) if env.settings.columns else None
-    rows = [rows_of(env, s, d) for d in devices]
-    zeta_1 = np.split(given(env.h1, env, "h1")(theta_1, np.concatenate(rows)), np.cumsum([len(r) for r in rows])[:-1])
-    combined, full = packed_theta_0(env, theta_0), env.settings.columns and weights is None
+    rows = [draw_rows(env, s, d) for d in devices]
+    zeta_1 = np.split(require(env.h1, env, "h1")(theta_1, np.concatenate(rows)), np.cumsum([len(r) for r in rows])[:-1])
+    combined, full = pack_theta_0(env, theta_0), env.settings.columns and weights is None
     parcels = [env.settings.packed(z, weights, full) for z in zeta_1]
     made = [Train(combined, p, s.round, s.interval, s.t, s.plan, back) for p in parcels]
     return list(zip(devices, made, strict=True))
 
 
-def packed_theta_0(env: Env, theta_0: Vector) -> PackedMatrix:
+def pack_theta_0(env: Env, theta_0: Vector) -> PackedMatrix:
     """theta_0 as one row, compressed tensor by tensor."""
     parts = tuple(slot.size for slot in env.layout.slots if slot.offset < env.split.s0)
     return compression.pack(theta_0[None], env.settings.keep, env.settings.levels, parts=parts)
 
 
-def own_blocks(env: Env, s: HospitalState, copy: str) -> tuple[Vector, Vector]:
+def split_own(env: Env, s: HospitalState, copy: str) -> tuple[Vector, Vector]:
     return s.copies[copy][: env.split.s0], s.copies[copy][env.split.s0 :]
 
 
-def own_steps(env: Env, s: HospitalState) -> HospitalState:
+def take_own_steps(env: Env, s: HospitalState) -> HospitalState:
     """(5) and (6) for each copy."""
     copies, weights, loss, noise = dict(s.copies), dict(s.weights), 0.0, s.noise
     for copy in s.copies:
-        devices, before = members(s, copy), own_blocks(env, s, copy)
-        rows = np.concatenate([rows_of(env, s, d) for d in devices])
+        devices, before = members(s, copy), split_own(env, s, copy)
+        rows = np.concatenate([draw_rows(env, s, d) for d in devices])
         zeta_2 = np.concatenate([s.now.zeta_2[d] for d in devices])
         first, theta_0, theta_1, g_1 = hospital_steps(env, s.t, s.plan, before, zeta_2, rows)
-        copies[copy], loss = np.concatenate([theta_0, theta_1]), loss + first
-        if (found := magnitudes(env, g_1)) is not None:
-            weights[copy] = found
+        loss += first
         if s.measure:
-            noise = moments(env, s, before, zeta_2, rows)
+            noise = measure_moments(env, s, before, zeta_2, rows)
+            s = replace(s, gradient=own_gradient(env, before, zeta_2, rows))
+        else:
+            copies[copy] = np.concatenate([theta_0, theta_1])
+        if (found := measure_columns(env, g_1)) is not None:
+            weights[copy] = found
     s = replace(s, copies=copies, weights=weights, noise=noise, now=replace(s.now, moved=True))
     return replace(s, loss=s.loss + loss / max(len(copies), 1), losses=s.losses + 1)
 
 
-def moments(env: Env, s: HospitalState, own: tuple[Vector, Vector], zeta_2: Floats, rows: Rows) -> tuple[float, float]:
+def measure_moments(
+    env: Env, s: HospitalState, own: tuple[Vector, Vector], zeta_2: Floats, rows: Rows
+) -> tuple[float, float]:
     """E ||g_{i,m}||^2 over draws of A_m, from one draw: ||g_i(A) - g_i||^2 + ||g_i||^2, i = 0, 1."""
-    gradient, devices = given(env.grad_hospital, env, "grad_hospital"), tuple(members(s, GROUP))
-    drawn = sample(env, devices, s.round, s.interval, MEASURE)
-    part = np.concatenate([np.full(len(rows_of(env, s, d)), d in drawn) for d in devices])
+    gradient, devices = require(env.grad_hospital, env, "grad_hospital"), tuple(members(s, GROUP))
+    drawn = draw_devices(env, devices, s.round, s.interval, MEASURE)
+    part = np.concatenate([np.full(len(draw_rows(env, s, d)), d in drawn) for d in devices])
     whole, some = gradient(*own, zeta_2, rows), gradient(*own, zeta_2[part], rows[part])
-    a, b = (square(x - y) + square(y) for x, y in zip(some[1:], whole[1:], strict=True))
+    pulls = (np.zeros_like(own[0]), env.settings.mu * own[1])  # of r, in every draw the same
+    a, b = (square(x - y) + square(y + r) for x, y, r in zip(some[1:], whole[1:], pulls, strict=True))
     return a, b
+
+
+def own_gradient(env: Env, own: tuple[Vector, Vector], zeta_2: Floats, rows: Rows) -> Vector:
+    """The gradient of F_m, which has r in it, in theta_0 and theta_1."""
+    _, g_0, g_1 = require(env.grad_hospital, env, "grad_hospital")(*own, zeta_2, rows)
+    return np.concatenate([g_0, g_1 + env.settings.mu * own[1]])
 
 
 def end_interval(env: Env, s: HospitalState) -> Step:
     """Eq. (1) over those who returned; then the next exchange, or the group's model to the aggregator."""
     if s.now.zeta_2 and not s.now.moved:
-        s = own_steps(env, s)  # the deadline came before its own turn
+        s = take_own_steps(env, s)  # the deadline came before its own turn
     if GROUP not in s.copies:
         s = replace(s, copies={d: s.copies[d] for d in s.now.heard if d in s.copies})
-    if s.now.back is not None:
-        s = replace(s, theta_2=mean(s.now.back, s.theta_2))
+    if s.measure:
+        s = with_device_gradient(s)
+    elif s.now.back is not None:
+        s = replace(s, theta_2=mean_model(s.now.back, s.theta_2))
     s = replace(s, t=s.t + s.plan.Q, interval=s.interval + 1)
     if s.t < s.until:
         return begin_exchange(env, s)
-    return replace(s, now=Interval()), [Send(UP, group_sum(env, s))]
+    return replace(s, now=Interval(), gradient=None), [Send(UP, sum_group(env, s))]
 
 
-def group_sum(env: Env, s: HospitalState) -> Sum | Nobody:
-    """K_m theta_m."""
+def with_device_gradient(s: HospitalState) -> HospitalState:
+    """The state with the whole gradient of F_m; with none, where one of its parts is missing."""
+    if s.gradient is None or s.now.back is None:
+        return replace(s, gradient=None)
+    return replace(s, gradient=np.concatenate([s.gradient, mean_model(s.now.back, s.theta_2)]))
+
+
+def sum_group(env: Env, s: HospitalState) -> Sum | Nobody:
+    """K_m theta_m; in the pretraining K_m grad F_m, which differences of models would give only roughly in float32."""
     seen = s.seen if GROUP in s.copies else tuple(s.copies)
-    if not seen or not s.copies:
+    theta = s.gradient if s.measure else np.concatenate([mean_copy(env, s), s.theta_2]) if s.copies else None
+    if not seen or theta is None:
         return Nobody()
     weight = float(sum(len(rows) for rows in env.rows.values()))
-    theta = np.concatenate([mean_copy(env, s), s.theta_2])
-    scores = {"loss": len(seen) * s.loss / max(s.losses, 1)} | (measures(env, s, weight) if s.measure else {})
+    scores = {"loss": len(seen) * s.loss / max(s.losses, 1)} | (measure_group(env, s, weight) if s.measure else {})
     return Sum(theta.dtype.type(weight) * theta, weight, len(seen), scores)
 
 
@@ -246,14 +291,22 @@ def mean_copy(env: Env, s: HospitalState) -> Vector:
     if GROUP in s.copies:
         return s.copies[GROUP]
     before = replace(s, interval=s.interval - 1)
-    sizes = {d: len(rows_of(env, before, d)) for d in sorted(s.copies)}
+    sizes = {d: len(draw_rows(env, before, d)) for d in sorted(s.copies)}
     total = sum((sizes[d] * s.copies[d].astype(np.float64) for d in sizes), np.float64(0))
     return np.asarray(total / sum(sizes.values()), s.theta_2.dtype)
 
 
-def measures(env: Env, s: HospitalState, weight: float) -> dict[str, float]:
-    """What the aggregator needs of a group to estimate f0 and delta: F_m, and E ||g_i||^2."""
+def measure_group(env: Env, s: HospitalState, weight: float) -> dict[str, float]:
+    """What the aggregator needs of a group to estimate f0 and delta: F_m, and E ||g_i||^2; and who took part."""
     batch = {d: len(rows) for d, rows in sorted(env.rows.items()) if d in s.now.squares}
     second = sum(n * s.now.squares[d] for d, n in batch.items()) / max(sum(batch.values()), 1)
-    found = dict(zip(NOISE, (*s.noise, second), strict=True)) | {"value": s.loss / max(s.losses, 1)}
-    return {name: weight * value for name, value in found.items()}
+    _, theta_1 = split_own(env, s, GROUP)
+    value = s.loss / max(s.losses, 1) + env.settings.mu / 2 * (square(theta_1) + square(s.theta_2))
+    found = dict(zip(NOISE, (*s.noise, second), strict=True)) | {"value": value}
+    return {name: weight * value for name, value in found.items()} | {CONTRIBUTORS: number_contributors(env, s)}
+
+
+def number_contributors(env: Env, s: HospitalState) -> float:
+    """A number that is the same for the same devices with both of their answers in the interval, and says no name."""
+    both = [d in s.now.zeta_2 and d in s.now.squares for d in sorted(env.rows)]
+    return float(crc32(bytes(both)) % CONTRIBUTORS_MOST)

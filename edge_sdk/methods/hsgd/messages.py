@@ -14,6 +14,7 @@ from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.compression import Floats, Matrix, PackedMatrix
 from edge_sdk.methods.hsgd.settings import Plan
 from edge_sdk.methods.shared.gather import LARGEST
+from edge_sdk.methods.shared.guard import Measure, norm
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Trained:
-    """Up: theta_2 after the steps; None where it was not wanted."""
+    """Up: theta_2 after the steps, None where it was not wanted; in the pretraining the gradient in theta_2."""
 
     device: Values | None
 
@@ -100,19 +101,23 @@ class Trained:
         if self.device is not None and not (np.abs(self.device) <= LARGEST).all():
             raise ValueError(f"a number that is not finite or above {LARGEST:.0f}: the sender's training diverged")
 
+    def measure(self) -> Measure | None:
+        """The length of theta_2; every device counts alike."""
+        return None if self.device is None else Measure(norm(self.device), 1.0)
+
 
 @dataclass(frozen=True)
 class OwnSteps:
     """A hospital to itself: your devices are at work, now do your own steps."""
 
 
-def sized(x: Vector, size: int, name: str) -> Vector:
+def check_size(x: Vector, size: int, name: str) -> Vector:
     if x.size != size:
         raise PeerError(f"{name} of {x.size} numbers, expected {size}")
     return x
 
 
-def opened(p: PackedMatrix, rows: int, columns: int, name: str) -> Floats:
+def open_matrix(p: PackedMatrix, rows: int, columns: int, name: str) -> Floats:
     """The matrix in a parcel.
 
     Raises:

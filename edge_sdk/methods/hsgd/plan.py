@@ -115,7 +115,7 @@ class Planned:
         plan: as chosen.
         bound: of Theorem 1.
         limit: the largest eta that Theorem 1 covers.
-        reachable: S1: whether the target can be reached; where not, Q is 1.
+        reachable: S1: the target can be reached; where not, Q is P. False also where rho is not known.
     """
 
     round: int
@@ -134,10 +134,16 @@ class Planned:
         return f"from round {self.round + 1} on P = {self.plan.P}, Q = {self.plan.Q}, eta = {self.plan.eta:.4g}"
 
 
-def chosen(
+def choose_plan(
     strategies: tuple[str, ...], base: Plan, c: Constants, round: int, T: float, target: float, printed: bool = False
 ) -> Planned:
-    """The plan of the next global round. P and Q follow from the base's eta, and then eta from these P and Q."""
+    """The plan of the next global round. P and Q follow from the base's eta, and then eta from these P and Q.
+
+    Where rho is not known (it is estimated as 0 if fewer than two rounds of the pretraining had the same devices), no
+    formula has a finite answer, and the base plan stands.
+    """
+    if not c.rho > 0:
+        return Planned(round, base, inf, inf, reachable=False)
     P, Q, eta, reachable = base.P, base.Q, base.eta, True
     if "size" in strategies:
         P = Q = size(c, eta, T, printed)
@@ -152,6 +158,7 @@ def chosen(
 
 # Constants by a few iterations with P = Q = 1 -------------------------------------------------------------------
 NOISE = ("noise_0", "noise_1", "noise_2")
+CONTRIBUTORS = "contributors"
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,7 @@ class Estimate:
         variance: of each block's stochastic gradients, summed over the steps.
         first: ||grad F|| at the first of them.
         at, gradient: model and gradient of the latest.
+        contributors: a number for the devices in it.
     """
 
     steps: int = 0
@@ -174,33 +182,40 @@ class Estimate:
     first: float = 0.0
     at: Theta | None = None
     gradient: Theta | None = None
+    contributors: float = -1.0
 
     @property
     def constants(self) -> Constants:
         return Constants(self.f0, self.rho, sqrt(max(self.variance) / max(self.steps, 1)), self.first)
 
 
-def measured(
-    e: Estimate, before: Vector, after: Vector, eta: float, blocks: tuple[slice, ...], scores: Mapping[str, float]
+def update_estimate(
+    e: Estimate,
+    at: Vector,
+    gradient: Vector,
+    blocks: tuple[slice, ...],
+    scores: Mapping[str, float],
+    contributors: float = 0.0,
 ) -> Estimate:
-    """After one more iteration of all devices.
+    """The estimate after one more iteration of all devices.
 
     Args:
-        before, after: (n,), global models; their difference over eta is the gradient.
+        at: (n,), the global model. gradient: (n,), of F at this model.
         blocks: where theta_0, theta_1 and theta_2 lie.
         scores: means over the groups, weighted as they are in F: "value" of F_m, and for each block the second moment
             of its stochastic gradients around zero.
+        contributors: a number for the devices in the gradient. Two gradients of different devices say nothing of rho.
     """
-    gradient = (before - after) / before.dtype.type(eta)
     spread = [scores[n] - square(gradient[b]) for n, b in zip(NOISE, blocks, strict=True)]
+    slope = measure_slope(e, at, gradient) if contributors == e.contributors else 0.0
     a, b, c = (v + max(d, 0.0) for v, d in zip(e.variance, spread, strict=True))
-    e = replace(e, steps=e.steps + 1, variance=(a, b, c), rho=max(e.rho, slope(e, before, gradient)))
+    e = replace(e, steps=e.steps + 1, variance=(a, b, c), rho=max(e.rho, slope))
     if e.steps == 1:
         e = replace(e, f0=scores["value"], first=sqrt(square(gradient)))
-    return replace(e, at=before, gradient=gradient)
+    return replace(e, at=at, gradient=gradient.astype(at.dtype), contributors=contributors)
 
 
-def slope(e: Estimate, at: Vector, gradient: Vector) -> float:
+def measure_slope(e: Estimate, at: Vector, gradient: Vector) -> float:
     """||change of gradient|| / ||change of model|| since the latest step; the mini-batch is the same, all devices."""
     if e.at is None or e.gradient is None or not (moved := square(at - e.at)):
         return 0.0

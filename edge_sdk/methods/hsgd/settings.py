@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import WHOLE, Rows, Split
 from edge_sdk.contract.method import NodeEnv, barriers
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
@@ -18,8 +16,6 @@ from edge_sdk.methods.hsgd.compression import Floats, PackedMatrix
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
 
 STRATEGIES = ("relation", "size", "rate")
-
-Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -108,6 +104,10 @@ class Settings:
             raise UsageError("strategies: relation chooses Q for a given P, size makes them equal: one of them")
         if self.strategies and not self.pretraining and None in known:
             raise UsageError("strategies need f0, rho and delta, or some rounds of pretraining")
+        if self.strategies and self.pretraining == 1 and self.rho is None:
+            raise UsageError("pretraining = 1: an estimate of rho needs two rounds or more; or give rho")
+        if "size" in self.strategies and not self.iterations:
+            raise UsageError("strategies = size chooses how many iterations a round has: give their number, iterations")
         if "rate" in self.strategies and self.halve_every:
             raise UsageError("halve_every with the strategy rate: one of them sets the step size")
 
@@ -133,23 +133,6 @@ def policies(
     return {**barrier, "hospital": Policy(deadline=hospital_deadline / (2 * intervals))}
 
 
-@dataclass(frozen=True)
-class Split:
-    """Sizes of the parts of a model: theta_0, theta_1, theta_2 (s0, s1, s2), zeta_1 and zeta_2 of a sample (d1, d2)."""
-
-    s0: int = 0
-    s1: int = 0
-    s2: int = 0
-    d1: int = 0
-    d2: int = 0
-
-    @property
-    def blocks(self) -> tuple[slice, slice, slice]:
-        """Where theta_0, theta_1 and theta_2 lie in theta."""
-        a, b, c = self.s0, self.s0 + self.s1, self.s0 + self.s1 + self.s2
-        return slice(0, a), slice(a, b), slice(b, c)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Env(NodeEnv):
     """What a node is given.
@@ -167,7 +150,7 @@ class Env(NodeEnv):
     """
 
     settings: Settings = field(default_factory=Settings)
-    split: Split = Split()
+    split: Split = WHOLE
     h2: Callable[[Vector, Rows], Floats] | None = None
     grad_device: Callable[[Vector, Floats, Vector, Rows], tuple[float, Vector]] | None = None
     rows: Mapping[str, Rows] = field(default_factory=dict)
@@ -178,7 +161,7 @@ class Env(NodeEnv):
     score_held_out: Callable[[Vector, Floats, Vector], Mapping[str, float]] | None = None
 
 
-def given(kernel: Any, env: Env, name: str) -> Any:
+def require(kernel: Any, env: Env, name: str) -> Any:
     if kernel is None:
         raise UsageError(f"{env.me} was given no {name}, so it cannot train")
     return kernel

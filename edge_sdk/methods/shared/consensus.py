@@ -32,6 +32,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared import gather, mixing
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.scores import check_scores
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -50,7 +51,7 @@ class Mixed:
     step: float = 0.0
 
     def check(self, layout: Layout) -> None:
-        checked_round(self.round, self.step)
+        check_round(self.round, self.step)
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Isolated:
     step: float = 0.0
 
     def check(self, layout: Layout) -> None:
-        checked_round(self.round, self.step)
+        check_round(self.round, self.step)
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,10 @@ class Ready:
             raise ValueError(f"{self.count} devices answered, it is 0 or more")
         if self.model is not None and not (np.abs(self.model) <= gather.LARGEST).all():
             raise ValueError(f"a model with a number that is not finite or above {gather.LARGEST:.0f}")
-        if bad := [name for name, value in self.scores.items() if not abs(value) <= gather.LARGEST]:
-            raise ValueError(f"score {bad[0]!r} = {self.scores[bad[0]]} is not finite or above {gather.LARGEST:.0f}")
+        check_scores(self.scores)
 
 
-def checked_round(round: int, step: float) -> None:
+def check_round(round: int, step: float) -> None:
     if round < 0 or not (isfinite(step) and step >= 0):
         raise ValueError(f"round {round} with step {step}: both are 0 or more")
 
@@ -129,14 +129,14 @@ class Phased:
 
 
 @cache
-def phased(inner: Any) -> type[Phased]:
+def declare_inner(inner: Any) -> type[Phased]:
     """`Phased` with the type of what is inside written down, for those who save it; the same class each time."""
     return make_dataclass("Phased", [("inner", inner)], bases=(Phased,), frozen=True)
 
 
 def around(inner: Role, pieces: Pieces) -> Role:
     """The hospital's role. Of `inner`, what its start and its close send is left out: a phase is opened by `ask`."""
-    kind = phased(inner.state)
+    kind = declare_inner(inner.state)
 
     def start(env: Any) -> Step:
         return kind(inner.start(env)[0]), []
@@ -188,12 +188,14 @@ class Cloud:
         rigorous: the others step alone.
         graph: as `mixing.matrix` has it.
         repeats: K_z. All but the last step of the members are made here, on the sums that they send.
+        by_devices: the members' mean weighs each by the number of its devices, in place of the graph's weights.
     """
 
     step: float
     rigorous: bool = False
     graph: str = "complete"
     repeats: int = 1
+    by_devices: bool = False
 
 
 def hear(env: NodeEnv, s: Coordinator, sender: str, message: object) -> Coordinator:
@@ -219,56 +221,62 @@ def mix(env: NodeEnv, s: Coordinator, cloud: Cloud) -> tuple[Coordinator, list[S
     isolated = Send(others, Isolated(next_one, cloud.step))
     if not members:
         return replace(s, round=next_one), [isolated]
-    w = mixed_models(s, members, mixing.checked(mixing.matrix(cloud.graph, sorted(env.sizes), members)), cloud)
-    sends = mixed_sends(env, members, w, next_one, cloud.step)
+    w = mix_models(s, members, mixing_matrix(env, cloud, members), cloud)
+    sends = send_mixed(env, members, w, next_one, cloud.step)
     model = sends[0].message.model if len(sends) == 1 else lowrank.dense(env.layout, w.mean(0, dtype=w.dtype))
     return Coordinator(model, next_one, {}, s.past), [*sends, isolated] if others else sends
 
 
-def mixed_models(s: Coordinator, members: Sequence[str], a: mixing.Matrix, cloud: Cloud) -> Vector:
+def mixing_matrix(env: NodeEnv, cloud: Cloud, members: tuple[str, ...]) -> mixing.Matrix:
+    if cloud.by_devices:
+        return mixing.by_devices(env.sizes, members)
+    return mixing.check_matrix(mixing.matrix(cloud.graph, sorted(env.sizes), members))
+
+
+def mix_models(s: Coordinator, members: Sequence[str], a: mixing.Matrix, cloud: Cloud) -> Vector:
     """K_z - 1 times: mix, then step; then mix. A row for each member, or a single one if they are all equal."""
     parts = [s.ready[n] for n in members]
     z = np.stack([p.model for p in parts if p.model is not None])
     for _ in range(cloud.repeats - 1):
-        w = np.broadcast_to(mixed(a, z), z.shape)
-        z = np.stack([stepped(row, p.sums, cloud.step) for row, p in zip(w, parts, strict=True)])
-    return mixed(a, z)
+        w = np.broadcast_to(apply_mixing(a, z), z.shape)
+        z = np.stack([step_on_sums(row, p.sums, cloud.step) for row, p in zip(w, parts, strict=True)])
+    return apply_mixing(a, z)
 
 
-def mixed(a: mixing.Matrix, z: Vector) -> Vector:
+def apply_mixing(a: mixing.Matrix, z: Vector) -> Vector:
     """A z, combined before anything is added. One row where all are equal: no rounding tells them apart then."""
     rows = a[:1] if (a == a[0]).all() else a
     result: Vector = rows.astype(z.dtype) @ z
     return result
 
 
-def stepped(w: Vector, sums: Sum | None, step: float) -> Vector:
+def step_on_sums(w: Vector, sums: Sum | None, step: float) -> Vector:
     """w - step * sum of gamma_i (w - x_i) = (1 - step * G) w + step * S: what devices add to a mixed model."""
     return w if sums is None or step == 0 else (1 - step * sums.weight) * w + step * sums.total
 
 
-def mixed_sends(env: NodeEnv, members: tuple[str, ...], w: Vector, round: int, step: float) -> list[Send]:
+def send_mixed(env: NodeEnv, members: tuple[str, ...], w: Vector, round: int, step: float) -> list[Send]:
     if len(w) == 1:
         return [Send(members, Mixed(lowrank.dense(env.layout, w[0]), round, step))]
     return [Send(n, Mixed(lowrank.dense(env.layout, row), round, step)) for n, row in zip(members, w, strict=True)]
 
 
-def everybody(env: NodeEnv) -> tuple[str, ...]:
+def list_hospitals(env: NodeEnv) -> tuple[str, ...]:
     """All hospitals, here or not: in first-B, whoever is not asked at the start is never asked."""
     return tuple(sorted({*env.here, *env.sizes}))
 
 
-def progress(s: Coordinator) -> Send:
+def tell_progress(s: Coordinator) -> Send:
     """The training round that is over with this one, before `mix`."""
     scores: dict[str, gather.Exact] = {}
     for m in s.ready.values():
         for name, value in m.scores.items():
             scores[name] = gather.plus(scores.get(name, (0, 0)), gather.split_number(value))
-    sums = {name: gather.number(scores[name]) for name in sorted(scores)} | disagreement(s)
+    sums = {name: gather.number(scores[name]) for name in sorted(scores)} | measure_disagreement(s)
     return Send(OUT, Progress(s.round + 1, sum(m.count for m in s.ready.values()), sums))
 
 
-def disagreement(s: Coordinator) -> dict[str, float]:
+def measure_disagreement(s: Coordinator) -> dict[str, float]:
     """Sum of ||z_n - mean||^2 over the hospitals that are ready, and how many these are."""
     z = [m.model for _, m in sorted(s.ready.items()) if m.model is not None]
     if not z:
@@ -277,7 +285,7 @@ def disagreement(s: Coordinator) -> dict[str, float]:
     return {"disagreement": float(sum(np.square(m - mean).sum() for m in z)), "hospitals": float(len(z))}
 
 
-def moved(s: Coordinator, sends: list[Send], model: Packed) -> tuple[Coordinator, list[Send]]:
+def replace_model(s: Coordinator, sends: list[Send], model: Packed) -> tuple[Coordinator, list[Send]]:
     """The same sends with another model in place of the common one."""
     if model is s.model:
         return s, sends
@@ -305,7 +313,7 @@ def coordinator(
 
     def start(env: Any) -> Step:
         s = Coordinator(first(env))
-        return s, [Send(DOWN if cloud(env).rigorous else everybody(env), Mixed(s.model, 0))]
+        return s, [Send(DOWN if cloud(env).rigorous else list_hospitals(env), Mixed(s.model, 0))]
 
     def receive(env: Any, s: Coordinator, sender: str, message: Any) -> Step:
         s = hear(env, s, sender, message)
@@ -314,9 +322,9 @@ def coordinator(
         return s, []
 
     def close(env: Any, s: Coordinator) -> Step:
-        told = progress(s)
+        told = tell_progress(s)
         s, sends = mix(env, s, cloud(env))
-        s, sends = moved(s, sends, after(env, s.model))
+        s, sends = replace_model(s, sends, after(env, s.model))
         return s, [told, *([] if s.round >= env.rounds else sends)]
 
     return Role(start, receive, close, Coordinator)

@@ -16,13 +16,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
-from edge_sdk.methods.shared.gather import LARGEST, Exact, expected, number, plus, split_number
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plus, split_number
 from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, judge_answer
 from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_test
+from edge_sdk.methods.shared.scores import check_scores
 
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
 
@@ -56,8 +58,7 @@ class Scores:
     sums: Mapping[str, float]
 
     def check(self, layout: Layout) -> None:
-        if bad := [name for name, value in self.sums.items() if not abs(value) <= LARGEST]:
-            raise ValueError(f"score {bad[0]!r} = {self.sums[bad[0]]} is not finite or above {LARGEST:.0f}")
+        check_scores(self.sums)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class Finished:
         round: rounds that it took.
         shown: downward, the final model, for a node that was not heard in the last evaluation.
     """
+
+    ends_run: ClassVar[bool] = True  # the runtime tells it at each start: see delivery/events.py
 
     round: int
     shown: Any = None
@@ -111,9 +114,17 @@ def watched(inner: Any) -> type[Watched]:
     return make_dataclass("Watched", [("inner", inner)], bases=(Watched,), frozen=True)
 
 
-def noted(s: Watched, sender: str, message: Any) -> Watched:
-    """After a child's scores."""
+def noted(env: NodeEnv, s: Watched, sender: str, message: Any) -> Watched:
+    """The state after a child's scores.
+
+    Raises:
+        PeerError: they cannot be of as many devices as the child has.
+    """
     m: Scores = expected(sender, message, Scores)
+    try:
+        check_scores(m.sums, env.sizes.get(sender, 1))
+    except ValueError as error:
+        raise PeerError(f"{sender}: {error}") from None
     more = {name: split_number(value) for name, value in m.sums.items()}
     names = sorted({*s.sums, *more})
     sums = {n: plus(s.sums.get(n, (0, 0)), more.get(n, (0, 0))) for n in names}
@@ -121,7 +132,7 @@ def noted(s: Watched, sender: str, message: Any) -> Watched:
 
 
 def sums_of(s: Watched) -> dict[str, float]:
-    return {name: number(value) for name, value in s.sums.items()}
+    return {name: bounded(number(value)) for name, value in s.sums.items()}
 
 
 # Roles ----------------------------------------------------------------------------------------------------------
@@ -208,7 +219,7 @@ def hospital(method: Method) -> Role:
             return inside(inner, env, replace(s, evaluating=False, guard=begin_round(s.guard)), sender, m)
         if sender == ME:
             return inside(inner, env, s, sender, m)
-        return (noted(s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
+        return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
 
     def close(env: NodeEnv, s: Watched) -> Step:
         if s.evaluating:
@@ -232,7 +243,7 @@ def aggregator(method: Method, every: int) -> Role:
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if sender == ME:
             return inside(inner, env, s, sender, m)
-        return (noted(s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
+        return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
 
     def close(env: NodeEnv, s: Watched) -> Step:
         state, sends = inner.close(env, s.inner)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Annotated, Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from edge_sdk.algebra.arrays import ANY, Tensor, Theta
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
+from edge_sdk.methods.shared.guard import Measure, norm
+from edge_sdk.methods.shared.scores import check_scores
 
 HIGH, LOW = 20, 70
 LARGEST = 2.0**32
@@ -53,8 +56,11 @@ class Sum:
             raise ValueError(f"a number that is not finite or above {LARGEST:.0f}: the sender's training diverged")
         if not 0 < self.weight <= LARGEST or self.count < 1:
             raise ValueError(f"a sum of {self.count} devices with weight {self.weight}, both are above 0")
-        if bad := [name for name, value in self.scores.items() if not abs(value) <= LARGEST]:
-            raise ValueError(f"score {bad[0]!r} = {self.scores[bad[0]]} is not finite or above {LARGEST:.0f}")
+        check_scores(self.scores, self.count)
+
+    def measure(self) -> Measure:
+        """The length of the mean contribution, and a device's mean weight."""
+        return Measure(norm(self.total) / self.weight, self.weight / self.count)
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,16 @@ def total(tally: Tally, like: npt.NDArray[np.floating]) -> Sum:
 
 
 def scores(tally: Tally) -> dict[str, float]:
-    return {name: number(value) for name, value in tally.scores.items()}
+    return {name: bounded(number(value)) for name, value in tally.scores.items()}
+
+
+def bounded(score: float) -> float:
+    """The nearest score that may travel; what is not a number counts as the largest.
+
+    A loss that has grown without limit must not keep the upload beside it from being counted: an upload with a score
+    out of range is refused whole, and a model that one bad round has thrown off would never be trained again.
+    """
+    return LARGEST if isnan(score) else min(max(float(score), -LARGEST), LARGEST)
 
 
 def answer(tally: Tally | None, like: npt.NDArray[np.floating]) -> Sum | Nobody:
@@ -124,6 +139,11 @@ def plus(a: Exact, b: Exact) -> Exact:
 
 def number(exact: Exact) -> float:
     return exact[0] * 2.0**-HIGH + exact[1] * 2.0**-LOW
+
+
+def has_diverged(x: npt.NDArray[np.floating]) -> bool:
+    """True if a vector has a number that may not travel: not finite, or above LARGEST."""
+    return not bool((np.abs(x) <= LARGEST).all())
 
 
 # What a peer may send here --------------------------------------------------------------------------------------

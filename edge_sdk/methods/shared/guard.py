@@ -1,40 +1,70 @@
 """Bounds on what one child may contribute, taken from what the others contribute.
 
-An upload is judged by two numbers: its length ||total|| / weight, and its weight per device. Both are compared with the
-median over this node's children of the latest such numbers, as they were when the round began. So a bound does not
-depend on the order in which uploads arrive, and a repetition gives the same. A refused upload costs that upload and
-nothing else: it is not added, its sender is not waited for, and the node's application is told (`Refused`).
+An upload is judged by two numbers (`Measure`): its length per unit of weight, and its weight per device. Each is
+compared with the median over this node's children of their latest such numbers, as these were when the round began. So
+a bound does not depend on the order in which uploads arrive, and a repetition gives the same. A refused upload costs
+that upload and nothing else: it is not added, its sender is not waited for, and the node's application is told who was
+refused and why (`Refused`).
 
 Refused uploads are remembered like others. If most children send larger numbers than before, because the step size has
-grown or a new era began, the median follows them in the next round and nobody is refused for ever; as long as fewer
-than half of the children are bad, it does not follow these. Two children have no majority: with fewer than `ENOUGH` of
-them only the loose bound of the first round holds.
+grown or a new era has begun, then the median follows them: that costs a round on each tier, and nobody is refused for
+ever. As long as fewer than half of the children are bad, it does not follow these. Where fewer than `ENOUGH` children
+are known there is no majority: an upload is compared with the first model and with the largest that has come so far.
 
-The second thing that is limited is votes: an answer whose type says `voids_round` makes a round count for nothing and
-begins anew what all nodes remember (FedSLR's eras). A child that has said so is heard again only after some rounds, and
-each time after twice as many. In between it is left out like one that has not answered.
+Votes are limited, too. An answer that `voids_round` makes a round count for nothing, and all nodes begin anew (FedSLR's
+eras). A child that has voided a round is heard again with such an answer only after 2 rounds, then after 4, 8 and so
+on; in between it is left out like a child that has not answered.
 
-Source of the median: D. Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018; of bounds that follow the
-norms of the rounds before: G. Andrew et al., "Differentially Private Learning with Adaptive Clipping", NeurIPS 2021.
+Source of the median: D. Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018; of bounds that follow the norms
+of earlier rounds: G. Andrew et al., "Differentially Private Learning with Adaptive Clipping", NeurIPS 2021.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from statistics import median
-from typing import Any
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.shared.gather import Sum
 
-ENOUGH = 3  # children of whom something is known
-LONGER, HEAVIER = 10.0, 100.0  # than the median, at most; numbers of samples differ more than lengths of models
-SHORTEST = 1e-3  # median below which lengths are not told apart: uploads may begin at zero
-FIRST_LONGER = 1000.0  # than the first model, as long as nothing is known of others
-FIRST_WEIGHT = 2.0**20  # per device, as long as nothing is known of others
+ENOUGH = 3
+"""Children of whom something must be known before their median is a bound."""
+HEAVIER = 100.0
+"""Times the median that a weight may be: devices have between ten and ten thousand samples."""
+SHORTEST = 1e-3
+"""Least median of lengths: where uploads begin at zero, the first that is not must not look too long."""
+FIRST_LONGER, FIRST_WEIGHT = 2.0, 2.0**24
+"""As long as there is no majority: the usual length, in lengths of the first model; the largest weight per device."""
+
+
+class Measure(NamedTuple):
+    """What is compared between uploads.
+
+    Attributes:
+        length: Euclidean norm per unit of weight.
+        weight: per device.
+        longer: times the median that the length may be. Models of one round hardly differ in length (1 % on recorded
+            traces); updates, which grow with the number of a device's steps, differ more (2.4 times).
+    """
+
+    length: float
+    weight: float
+    longer: float = 3.0
+
+
+@runtime_checkable
+class Measurable(Protocol):
+    """An upload that is added to others."""
+
+    def measure(self) -> Measure | None:
+        """What is compared; None: there is nothing in it that is added."""
+
+
+def norm(x: Vector) -> float:
+    return float(np.linalg.norm(x.astype(np.float64)))
 
 
 @dataclass(frozen=True)
@@ -50,11 +80,11 @@ class Guard:
     """What a node has seen of its children.
 
     Attributes:
-        lengths, weights: child -> of its latest upload, when this round began.
+        lengths, weights: child -> measures of its latest upload, as they were when this round began.
         newest_lengths, newest_weights: the same, with this round's uploads.
         round: rounds that have begun here.
-        votes: child -> how often it has made a round count for nothing.
-        silent_until: child -> the first round in which it may do so again.
+        votes: child -> how many rounds it has voided.
+        silent_until: child -> the first round that it may void again.
     """
 
     lengths: Mapping[str, float] = field(default_factory=dict)
@@ -67,44 +97,57 @@ class Guard:
 
 
 def begin_round(guard: Guard) -> Guard:
-    """The guard when a question is about to go down: from now on this round's uploads are judged."""
+    """The guard when a question is about to go down: the uploads so far are what the next ones are compared with."""
     return replace(guard, lengths=guard.newest_lengths, weights=guard.newest_weights, round=guard.round + 1)
 
 
 def judge_answer(env: NodeEnv, guard: Guard, sender: str, message: Any) -> tuple[Guard, str]:
-    """The guard after a child's answer, and why that answer is refused; "" if it is not."""
+    """The guard after a child's answer, and why the answer is refused; "" if it is not."""
     if getattr(message, "voids_round", False):
         return judge_vote(guard, sender, env.sizes.get(sender, 1))
-    if not isinstance(message, Sum):
+    found = message.measure() if isinstance(message, Measurable) else None
+    if found is None:
         return guard, ""
-    length = float(np.linalg.norm(message.total.astype(np.float64))) / message.weight
-    weight = message.weight / message.count
-    newest = {**guard.newest_lengths, sender: length}, {**guard.newest_weights, sender: weight}
-    why = judge_length(env, guard, length) or judge_weight(guard, weight)
-    return replace(guard, newest_lengths=newest[0], newest_weights=newest[1]), why
+    why = judge_length(env, guard, found) or judge_weight(guard, found.weight)
+    lengths = {**guard.newest_lengths, sender: found.length}
+    weights = {**guard.newest_weights, sender: found.weight}
+    return replace(guard, newest_lengths=lengths, newest_weights=weights), why
 
 
-def judge_length(env: NodeEnv, guard: Guard, length: float) -> str:
-    if len(guard.lengths) < ENOUGH:
-        first = max(1.0, float(np.linalg.norm(env.theta0.astype(np.float64))))
-        return "" if length <= FIRST_LONGER * first else f"length {length:.3g}, the first model has {first:.3g}"
-    usual = max(median(guard.lengths.values()), SHORTEST)
-    return "" if length <= LONGER * usual else f"length {length:.3g}, its siblings' median is {usual:.3g}"
+def judge_length(env: NodeEnv, guard: Guard, found: Measure) -> str:
+    if len(guard.lengths) >= ENOUGH:
+        usual, of = float(np.median([*guard.lengths.values()])), "the median of its siblings"
+    else:
+        first = FIRST_LONGER * max(1.0, norm(env.theta0))
+        usual, of = max([first, *guard.lengths.values()]), "what is known so far"
+    limit = found.longer * max(usual, SHORTEST)
+    return (
+        ""
+        if found.length <= limit
+        else f"its length {found.length:.3g} is over {found.longer:g} times {of}, {usual:.3g}"
+    )
 
 
 def judge_weight(guard: Guard, weight: float) -> str:
     if len(guard.weights) < ENOUGH:
-        return "" if weight <= FIRST_WEIGHT else f"weight {weight:.3g}, at first it is at most {FIRST_WEIGHT:.3g}"
-    usual = median(guard.weights.values())
-    return "" if weight <= HEAVIER * usual else f"weight {weight:.3g}, its siblings' median is {usual:.3g}"
+        return "" if weight <= FIRST_WEIGHT else f"its weight {weight:.3g} is over {FIRST_WEIGHT:.0f} per device"
+    usual = float(np.median([*guard.weights.values()]))
+    if weight <= HEAVIER * usual:
+        return ""
+    return f"its weight {weight:.3g} is over {HEAVIER:.0f} times the median of its siblings, {usual:.3g}"
 
 
 def judge_vote(guard: Guard, sender: str, devices: int) -> tuple[Guard, str]:
-    """A child may vote at once, once for each device behind it; then it is silent for 2, 4, 8, ... rounds."""
+    """A child may void a round at once, as often as there are devices behind it; then it waits for 2, 4, 8, ... rounds.
+
+    So a hospital whose devices lose their memory one after the other is heard, and one that says so again and again
+    costs a run of T rounds no more than its number of devices plus log2(T) rounds.
+    """
     until = guard.silent_until.get(sender, 0)
     if guard.round < until:
-        return guard, f"it has lost its memory {guard.votes[sender]} times; it is heard again in {until - guard.round}"
+        times = guard.votes[sender]
+        return guard, f"it has lost its memory {times} times before; it is heard again in {until - guard.round} rounds"
     votes = guard.votes.get(sender, 0) + 1
-    silent = guard.round + 2 ** min(max(votes - devices + 1, 0), 30)
-    guard = replace(guard, votes={**guard.votes, sender: votes})
-    return replace(guard, silent_until={**guard.silent_until, sender: silent}), ""
+    wait = 2 ** min(votes - devices + 1, 30) if votes >= devices else 1
+    silent = {**guard.silent_until, sender: guard.round + wait}
+    return replace(guard, votes={**guard.votes, sender: votes}, silent_until=silent), ""

@@ -115,9 +115,12 @@ def steady_gradient(env: NodeEnv, round: int) -> Gradient:
 
 # SGD ------------------------------------------------------------------------------------------------------------
 def batches(random: np.random.Generator, samples: int, batch: int, epochs: int) -> Iterator[Indices]:
-    """Indices of one mini-batch after the other, shuffled anew in each epoch; None stands for all samples."""
-    for _ in range(epochs):
-        if batch == 0 or 0 < samples <= batch:
+    """Indices of one mini-batch after the other, shuffled anew in each epoch; None stands for all samples.
+
+    Without samples there are no batches: a mean over nothing has no gradient.
+    """
+    for _ in range(epochs if samples else 0):
+        if batch == 0 or samples <= batch:
             yield None
             continue
         order = random.permutation(samples)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
@@ -51,6 +52,8 @@ class CountedQuestion:
 @dataclass(frozen=True)
 class Unremembered:
     """Up, in place of an upload: what this node remembers is not what the aggregator's mean was made of."""
+
+    voids_round: ClassVar[bool] = True
 
 
 # What was counted -----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Then mixing preserves the sum of all models, and a mixed model lies in the conve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,12 @@ GRAPHS = ("complete", "identity", "ring")
 def complete(names: Sequence[str]) -> Matrix:
     """The mean of all."""
     return np.full((len(names), len(names)), 1 / len(names))
+
+
+def by_devices(sizes: Mapping[str, int], members: Sequence[str]) -> Matrix:
+    """The mean of the members, each weighing as much as it has devices. Its columns sum to 1 for equal sizes only."""
+    weights = np.array([sizes[n] for n in members], np.float64)
+    return np.tile(weights / weights.sum(), (len(members), 1))
 
 
 def metropolis(names: Sequence[str], edges: Iterable[Edge]) -> Matrix:
@@ -42,7 +48,7 @@ def ring(names: Sequence[str]) -> list[Edge]:
     return list(zip(around, around[1:] + around[:1], strict=True))
 
 
-def edges_of(text: str) -> list[Edge]:
+def parse_edges(text: str) -> list[Edge]:
     """Pairs from "north~south, south~west".
 
     Raises:
@@ -55,9 +61,9 @@ def edges_of(text: str) -> list[Edge]:
     return [(a, b) for a, b in pairs]
 
 
-def named(graph: str) -> set[str]:
+def list_names(graph: str) -> set[str]:
     """The hospitals that the text of a graph names."""
-    return set() if graph in GRAPHS else {name for edge in edges_of(graph) for name in edge}
+    return set() if graph in GRAPHS else {name for edge in parse_edges(graph) for name in edge}
 
 
 def matrix(graph: str, names: Sequence[str], members: Sequence[str]) -> Matrix:
@@ -70,10 +76,10 @@ def matrix(graph: str, names: Sequence[str], members: Sequence[str]) -> Matrix:
         return complete(members)
     if graph == "identity":
         return np.eye(len(members))
-    return metropolis(members, ring(names) if graph == "ring" else edges_of(graph))
+    return metropolis(members, ring(names) if graph == "ring" else parse_edges(graph))
 
 
-def checked(a: Matrix) -> Matrix:
+def check_matrix(a: Matrix) -> Matrix:
     """The same matrix.
 
     Raises:

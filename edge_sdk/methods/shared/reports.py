@@ -23,12 +23,12 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, Labelled, NodeEnv, Send
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Tally
+from edge_sdk.methods.shared.scores import TEST as TEST
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
 
-TEST = "test_"  # before the names of sums on test samples, where the others are on validation samples
 NO_SUMS: Mapping[str, Mapping[str, float]] = {}
 
 
@@ -94,6 +94,19 @@ class Models:
     ensemble: Ensemble | None = None
 
 
+@dataclass(frozen=True)
+class Diverged:
+    """Device: training has made numbers that are of no use, and what has been done about it.
+
+    Attributes:
+        round: of that training, global.
+        what: a sentence for people.
+    """
+
+    round: int
+    what: str
+
+
 def progress(round: int, tally: Tally | None) -> Send:
     """`round`: rounds that are over with this one."""
     if tally is None:
@@ -103,7 +116,7 @@ def progress(round: int, tally: Tally | None) -> Send:
 
 def training_scores(env: NodeEnv, loss: float | None, received: Mapping[str, Vector]) -> dict[str, float]:
     """What rides on a device's upload: its training loss, and the scores of the models that it started from."""
-    return ({} if loss is None else {"loss": float(loss)}) | judge(env, received)
+    return ({} if loss is None else {"loss": gather.bounded(loss)}) | judge(env, received)
 
 
 def judge(
@@ -123,7 +136,7 @@ def judge(
         found = known.get(name) or env.score(theta)
         if not found["samples"] > 0:
             return {}
-        sums |= {f"{name}_{key}": float(value) for key, value in found.items() if key != "samples"}
+        sums |= {f"{name}_{key}": gather.bounded(value) for key, value in found.items() if key != "samples"}
         sums |= {"samples": float(found["samples"]), "devices": 1.0} if name != COMPANION else {}
         if "correct" in found:
             sums[f"{name}_accuracy"] = found["correct"] / found["samples"]

@@ -18,6 +18,7 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
+from edge_sdk.methods.shared.guard import Measure
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class VectorSum(Sum):
     """
 
     total: Values
+
+    def measure(self) -> Measure:
+        """As for a `Sum`, but vectors that are updates differ more in length than models do."""
+        return super().measure()._replace(longer=30.0)
 
 
 def gathered(env: NodeEnv, tally: Tally | None, sender: str, message: object, size: int) -> Tally | None:

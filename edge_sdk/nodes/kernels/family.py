@@ -100,6 +100,7 @@ class Family:
         own_bundles: tiers on which a node may have another bundle than the one that the run names.
         public: devices compare their outputs on public inputs; the settings say in `public_batch` how many at once.
         companions: hospital and aggregator are told which devices, or how many, take part with outputs only.
+        augments: devices train on gradients of their own loss alone, so their windows may be changed at random.
         divided: each sample's features are divided between hospital and device, so no device can train alone.
     """
 
@@ -111,3 +112,4 @@ class Family:
     public: bool = False
     companions: bool = False
     divided: bool = False
+    augments: bool = False

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Inputs, Rows
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import Cancelled, UsageError
-from edge_sdk.methods.fedal.settings import Inputs, Rows
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.kernels import plain

@@ -97,4 +97,4 @@ def judge_by(model: Model, samples: tuple[Array, Array] | None, score: str, judg
     return found
 
 
-PLAIN = Family(check=check, for_device=for_device)
+PLAIN = Family(check=check, for_device=for_device, augments=True)

@@ -14,11 +14,10 @@ import numpy as np
 
 from edge_sdk.algebra import classification
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.kernels import Floats, Rows, Split
 from edge_sdk.contract.run import Run
 from edge_sdk.data.patients import rows_of
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.hsgd.compression import Floats
-from edge_sdk.methods.hsgd.settings import Rows, Split
 from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel

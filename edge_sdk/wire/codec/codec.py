@@ -118,6 +118,8 @@ class Codec:
 def assemble(header: bytes, bodies: list[Array], limit: int) -> bytes:
     if len(header) > HEADER_LIMIT:
         raise Fault(f"a header of {len(header)} bytes, at most {HEADER_LIMIT} outside of arrays")
+    if len(header) > CONTAINERS:
+        unpack(memoryview(header))  # it may have more containers than a reader takes: what is written must be readable
     head = _LENGTH.size + len(header)
     parts: list[Any] = [_LENGTH.pack(len(header)), header, padding(head)]
     size = head + -head % ALIGN

@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
+from edge_sdk.contract.kernels import Inputs
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.methods.fedal.method import FEDAL
-from edge_sdk.methods.fedal.settings import Env, Inputs
+from edge_sdk.methods.fedal.settings import Env
 from tests.methods import problems
 
 FEATURES, CLASSES = 5, 3

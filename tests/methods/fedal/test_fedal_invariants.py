@@ -13,7 +13,7 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.methods.fedal import aggregator as fedal_server
 from edge_sdk.methods.fedal import discriminator, distillation
 from edge_sdk.methods.fedal import equations as fedal_equations
-from edge_sdk.methods.fedal.equations import public_rows, transfer_cotangent
+from edge_sdk.methods.fedal.equations import draw_public_rows, transfer_cotangent
 from edge_sdk.methods.fedal.messages import Feedback, Outputs
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import VARIANTS, Settings
@@ -46,10 +46,10 @@ def test_2_with_tau_1_remembering_does_nothing(al):
 
 def test_2_the_first_step_of_a_stage_has_nothing_to_forget():
     env = replace(envs_of(SMALL, 1)["d1"], me="d1")
-    rows = fedal_equations.private_rows(env, 0, 0)
+    rows = fedal_equations.draw_private_rows(env, 0, 0)
     plain = env.grad_fn(env.theta0, rows)[1]
     assert np.allclose(fedal_equations.local_gradient(env, env.theta0, env.theta0, rows)[1], plain, atol=1e-15)
-    f = env.public.logits(env.theta0, public_rows(env, 0, 0))
+    f = env.public.logits(env.theta0, draw_public_rows(env, 0, 0))
     s = replace(SMALL, kd=0.0, al=0.0)
     assert np.array_equal(transfer_cotangent(s, f, f, Feedback(0, 0, 2, f, None, "logits")), np.zeros_like(f))
 
@@ -65,7 +65,7 @@ def test_6_devices_that_agree_do_not_move():
     one = drawn(0, NETS[1])
     parties = {d: Party(one.net, one.x, one.y, one.theta0) for d in DEVICES}
     envs = envs_of(SMALL, 1, parties=parties)
-    f = envs["d0"].public.logits(one.theta0, public_rows(envs["d0"], 0, 0))
+    f = envs["d0"].public.logits(one.theta0, draw_public_rows(envs["d0"], 0, 0))
     m = Feedback(0, 0, 6, distillation.mean_of(np.stack([f] * 6)), None, "logits")
     assert np.abs(transfer_cotangent(replace(SMALL, al=0.0), f, f, m)).max() < 1e-15
 
@@ -88,9 +88,9 @@ def test_8_a_small_step_of_either_side_moves_the_payoff_its_way():
 
 def test_9_public_batches_are_common_and_private_ones_are_not():
     envs = {d: replace(env, me=d) for d, env in envs_of(SMALL, 1).items() if d in DEVICES}
-    public = {tuple(public_rows(env, 3, 1)) for env in envs.values()}
-    assert len(public) == 1 and public != {tuple(public_rows(envs["d0"], 3, 2))}
-    assert len({tuple(fedal_equations.private_rows(env, 3, 1)[:8]) for env in envs.values()}) > 1
+    public = {tuple(draw_public_rows(env, 3, 1)) for env in envs.values()}
+    assert len(public) == 1 and public != {tuple(draw_public_rows(envs["d0"], 3, 2))}
+    assert len({tuple(fedal_equations.draw_private_rows(env, 3, 1)[:8]) for env in envs.values()}) > 1
     rows = next(iter(public))
     assert len(rows) == len(set(rows)) == SMALL.public_batch
 

@@ -14,7 +14,7 @@ from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedal import device as fedal_device
-from edge_sdk.methods.fedal.equations import public_rows
+from edge_sdk.methods.fedal.equations import draw_public_rows
 from edge_sdk.methods.fedal.messages import Consensus, Feedback, HospitalLogits, Local, Outputs, Settled, Share
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import VARIANTS, Env, Settings
@@ -113,9 +113,9 @@ def test_what_cannot_work_is_refused():
         FEDAL.aggregator.start(replace(env, sizes={"h0": 1}))
     device = replace(envs_of(replace(SMALL, public_batch=41), 1)["d0"], me="d0")
     with pytest.raises(UsageError, match="40 public inputs"):
-        public_rows(device, 0, 0)
+        draw_public_rows(device, 0, 0)
     with pytest.raises(UsageError, match="no public inputs"):
-        public_rows(replace(device, public=None), 0, 0)
+        draw_public_rows(replace(device, public=None), 0, 0)
 
 
 def test_messages_that_do_not_fit_are_refused():

@@ -109,14 +109,14 @@ def test_golden_first_b():
     env = fedbcd_settings.Env(
         layout=ONE, theta0=np.zeros(1), sizes={"a": 1, "b": 1}, settings=replace(GOLDEN, cloud="rigorous")
     )
-    w = consensus.mixed(mixing.complete(["0", "1"]), np.array([[1.0], [3.0]]))[0]
+    w = consensus.apply_mixing(mixing.complete(["0", "1"]), np.array([[1.0], [3.0]]))[0]
     for z, (a, b), mixed in zip((1.0, 3.0, 8.0), copies, (w, w, None), strict=True):
         news = {"a": Sum(np.array([a]), 1.0), "b": Sum(np.array([b]), 1.0)}
         s, _ = fedbcd_hospital.hospital_close(
             env, fedbcd_hospital.HospitalState(lowrank.dense(ONE, np.array([z])), 0, news)
         )
         packed = None if mixed is None else lowrank.dense(ONE, mixed)
-        after.append(fedbcd_hospital.take(env, s, packed, 1, 0.1).model.values[0])
+        after.append(fedbcd_hospital.take_mixed(env, s, packed, 1, 0.1).model.values[0])
     assert w == 2 and np.allclose(after, (1.7, 2.2, 8.2), atol=1e-15)
 
 

@@ -32,7 +32,7 @@ def test_the_mean_moves_by_the_mean_of_the_steps():
     """Invariants 2 and 6: zbar moves by -eta/N times the sum over the members, for any doubly stochastic matrix."""
     sums, z, eta = parts(), RANDOM.normal(size=(5, 3)), 0.3
     for a in (first_b(NAMES, ["b", "d"]), mixing.metropolis(NAMES, mixing.ring(NAMES)), mixing.complete(NAMES)):
-        w = np.broadcast_to(consensus.mixed(a, z), z.shape)
+        w = np.broadcast_to(consensus.apply_mixing(a, z), z.shape)
         after = np.stack([fedbcd_equations.cloud_step(row, p, eta) for row, p in zip(w, sums, strict=True)])
         slopes = [p.weight * row - p.total for row, p in zip(w, sums, strict=True)]
         assert off(after.mean(0), z.mean(0) - eta / 5 * sum(slopes)) < 1e-14
@@ -51,7 +51,10 @@ def test_fixed_points_of_mixing_and_stepping(unequal):
         z = np.zeros((5, 3))
         for _ in range(int(400 / eta)):
             z = np.stack(
-                [fedbcd_equations.cloud_step(row, p, eta) for row, p in zip(consensus.mixed(a, z), sums, strict=True)]
+                [
+                    fedbcd_equations.cloud_step(row, p, eta)
+                    for row, p in zip(consensus.apply_mixing(a, z), sums, strict=True)
+                ]
             )
         keep = np.diag([1 - eta * p.weight for p in sums])
         exact = np.linalg.solve(np.eye(5) - keep @ a, eta * np.stack([p.total for p in sums]))

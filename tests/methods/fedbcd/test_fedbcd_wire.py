@@ -25,9 +25,9 @@ def test_running_sums_equal_direct_sums_bit_for_bit():
     for h, devices in TREE.items():
         env = net.nodes[h].env
         for s in (c.state.inner for c in transcript.closed[h]):
-            direct = gather.total(fedbcd_sums.added(None, s.latest), THETA0) if s.latest else None
+            direct = gather.total(fedbcd_sums.add_all(None, s.latest), THETA0) if s.latest else None
             assert s.sums is None or (gather.total(s.sums, THETA0).total == direct.total).all()
-            total = fedbcd_hospital.sums_of(env, s)
+            total = fedbcd_hospital.add_up_devices(env, s)
             x = {d: s.latest[d].total if d in s.latest else GAMMAS[d] * X0 for d in devices}
             assert off(total.total, sum(x.values())) < 1e-14
             assert np.isclose(total.weight, sum(GAMMAS[d] for d in devices), rtol=1e-15)

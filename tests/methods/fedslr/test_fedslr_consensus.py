@@ -1,6 +1,6 @@
 """FedSLR in every hospital under first-B consensus, against a literal transcription of both."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -9,6 +9,8 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedslr_consensus
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.fedslr.settings import Settings as FedslrSettings
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B, Settings
 from edge_sdk.methods.shared.reports import Progress
 from tests.methods import literal
@@ -22,7 +24,7 @@ SLOW = NetworkFaults(work={"d5": 7.0})
 
 
 def literally(settings, members, active, pull=lambda w: 0.0):
-    """FedSLR inside every hospital, the mean of the first B models between them, then the aggregator's own step."""
+    """FedSLR inside every hospital; between them the mean of the first B models by number of devices, and a step."""
     s, gamma, w = settings, {i: np.zeros(LAYOUT.size) for i in DEVICES}, dict.fromkeys(TREE, THETA0)
     phase, joined = dict.fromkeys(TREE, 0), dict.fromkeys(TREE, 0)
     for t, V in enumerate(members):
@@ -35,7 +37,7 @@ def literally(settings, members, active, pull=lambda w: 0.0):
                 local[i], gamma[i] = v, gamma[i] + (w[n] - v) / s.eta_g
             x = sum(local.values()) / len(local) - s.eta_g * sum(gamma[i] for i in TREE[n]) / len(TREE[n])
             w[n], phase[n] = literal.on_layers(lambda m: literal.svt(m, s.lam * s.eta_g), x), phase[n] + 1
-        mean = sum(w[n] for n in V) / len(V)
+        mean = sum(len(TREE[n]) * w[n] for n in V) / sum(len(TREE[n]) for n in V)
         if s.cloud_step:
             mean = literal.on_layers(lambda m: literal.svt(m, s.lam * s.cloud_step), mean - s.cloud_step * pull(mean))
         w |= dict.fromkeys(V, mean)
@@ -57,7 +59,7 @@ def run(settings, seed=0, smooth_grad=None, faults=SLOW, rounds=20):
 def test_first_b(seed, cloud_step):
     settings = replace(SETTINGS, cloud_step=cloud_step)
     toward = np.linspace(-1, 1, LAYOUT.size)
-    net, _, members, active = run(settings, seed, smooth_grad=lambda w: w - toward)
+    net, _, members, active = run(settings, seed, smooth_grad=(lambda w: w - toward) if cloud_step else None)
     assert len(members) == 20 and len({tuple(m) for m in members}) > 1
     got = lowrank.unpack(LAYOUT, state(net, "aggregator").model)
     assert np.abs(got - literally(settings, members, active, lambda w: w - toward)).max() < 1e-11
@@ -84,6 +86,24 @@ def test_after_the_own_step_of_the_aggregator_factors_travel():
     plain, stepped = (state(run(replace(SETTINGS, cloud_step=c))[0], "aggregator").model for c in (0.0, 2.0))
     assert set(plain.ranks) == {lowrank.DENSE}  # the mean of low-rank models is none
     assert min(stepped.ranks) >= 0
+
+
+def test_a_term_of_the_aggregator_without_a_step_is_refused():
+    with pytest.raises(UsageError, match="cloud_step = 0"):
+        run(SETTINGS, smooth_grad=lambda w: w, rounds=1)
+
+
+def test_without_penalty_equal_devices_weigh_the_same_wherever_they_are():
+    """lam = 0 and one exact local phase: the common model is the mean over all devices, as FedSLR's."""
+    settings = replace(SETTINGS, cloud="sync", ready=0, participation=1.0, lam=0.0)
+    net, _, _, _ = run(settings, rounds=1)
+    same, _ = play(FEDSLR, settings_of_fedslr(settings), 1)
+    got, expected = (lowrank.unpack(LAYOUT, state(n, "aggregator").model) for n in (net, same))
+    assert np.abs(got - expected).max() < 1e-12
+
+
+def settings_of_fedslr(s):
+    return FedslrSettings(**{f.name: getattr(s, f.name) for f in fields(FedslrSettings)})
 
 
 def test_settings_are_checked():

@@ -107,8 +107,8 @@ def test_a_replaced_aggregator_begins_an_era():
     """It counts from round 0 again, and its hospitals and devices do not believe it."""
     past = fedslr_uploads.Past(era=0, round=12, counted=11)
     asked = fedslr_messages.FedslrModel(lowrank.dense(TOY, np.zeros(4)), 0, 2, {})
-    assert fedslr_uploads.recalled(past, "h", asked) is None
-    assert fedslr_uploads.recalled(past, "h", replace(asked, era=1)) == fedslr_uploads.Past(era=1)
+    assert fedslr_uploads.recall(past, "h", asked) is None
+    assert fedslr_uploads.recall(past, "h", replace(asked, era=1)) == fedslr_uploads.Past(era=1)
 
 
 def test_golden_first_answers():

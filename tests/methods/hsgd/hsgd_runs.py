@@ -25,7 +25,7 @@ def by_literal(net, transcript, data, plans, model=NET, theta0=THETA0, **more):
 
     def A(m, r, k):
         env = net.nodes[m].env
-        return {d: hsgd_equations.minibatch(env, r, k, d, len(data[m][d])) for d in found.A.get((m, r, k), [])}
+        return {d: hsgd_equations.draw_minibatch(env, r, k, d, len(data[m][d])) for d in found.A.get((m, r, k), [])}
 
     def back(m, r, k):
         return found.back.get((m, r, k), [])

@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
+from edge_sdk.contract.kernels import Split
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.methods.hsgd.method import HSGD
-from edge_sdk.methods.hsgd.settings import Env, Split
+from edge_sdk.methods.hsgd.settings import Env
 from tests.methods import problems
 
 

@@ -66,7 +66,7 @@ def test_costs():
     sparse = pack(X, 7 / 32)
     assert sparse.values.shape == (5, 8) and compression.true_bits(sparse) == 5 * (8 * 32 + 37)
     assert compression.true_bits(pack(X, 0.03)) == 5 * (32 + 6)
-    assert compression.ratio(X) == (8 * 32 + 37) / (37 * 32)
+    assert compression.measure_ratio(X) == (8 * 32 + 37) / (37 * 32)
     assert compression.true_bits(pack(X)) == 5 * 37 * 32
     assert compression.true_bits(pack(X, levels=128)) == 5 * (37 * 8 + 64)
 

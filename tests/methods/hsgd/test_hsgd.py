@@ -57,7 +57,7 @@ def test_oracle_with_subsets(P, Q, monkeypatch):
         k = seed[0] * (P // Q) + seed[1]
         return (f"d{k % 2}",) if env.me == "h0" else ("d2",)
 
-    monkeypatch.setattr(hsgd_hospital, "sample", alternating)
+    monkeypatch.setattr(hsgd_hospital, "draw_devices", alternating)
     net, _ = toy(P, Q)
     assert np.abs(theta(net) - SUBSETS[P, Q]).max() < 1e-10
 

@@ -59,7 +59,7 @@ def test_top_k_agrees_with_the_literal_algorithm(pairs):
 def test_theta_0_is_compressed_tensor_by_tensor():
     env = envs_of(BIG, NET, THETA0, replace(BASIC, keep=0.5), 1)["h0"]
     sizes = (("weight", (4, 5), "linear"), ("bias", (4,), "bias"), ("towers", (22,), "other"))
-    found = compression.unpack(hsgd_hospital.packed_theta_0(replace(env, layout=layout_of(*sizes)), THETA0[:24]))[0]
+    found = compression.unpack(hsgd_hospital.pack_theta_0(replace(env, layout=layout_of(*sizes)), THETA0[:24]))[0]
     assert (found == np.concatenate([literal.top(THETA0[:20], 10), literal.top(THETA0[20:24], 2)])).all()
 
 
@@ -81,7 +81,7 @@ def test_columns_are_chosen_by_the_last_gradient():
     assert isinstance(sent[0], compression.Dense) and len(sent) == 4
     weights = [s.weights for s in transcript.states["d1"]]
     for parcel, before in zip(sent[1:], weights[1::2], strict=False):
-        assert {tuple(row) for row in compression.bits(parcel).tolist()} == {tuple(before == before.max())}
+        assert {tuple(row) for row in compression.unpack_mask(parcel).tolist()} == {tuple(before == before.max())}
     rows = [m.zeta_1 for _, b, m in transcript.crossed if b == "d1" and isinstance(m, hsgd_messages.Train)]
     assert isinstance(rows[0], compression.Dense) and all(isinstance(p, compression.Sparse) for p in rows[1:])
 

@@ -28,7 +28,7 @@ def test_a_plan_may_change_at_every_global_round(monkeypatch):
         return Planned(s.round, Plan(*plans[s.round]), 1.0, 1.0)
 
     monkeypatch.setattr(hsgd_aggregator, "plan_round", planned)
-    settings = Settings(strategies=("size",), alpha=0.5, **KNOWN)
+    settings = Settings(strategies=("size",), alpha=0.5, iterations=24, **KNOWN)
     net, transcript = play(BIG, settings, 4)
     assert error(net, by_literal(net, transcript, BIG, plans)) < 1e-13
     assert [p.plan for p in told(transcript, Planned)] == [Plan(*p) for p in plans]
@@ -178,8 +178,8 @@ def test_second_moments_are_unbiased_over_the_draws(monkeypatch):
     full = NET.hospital(w, a, stacked, whole)[1:]
     found, exact = [], []
     for pair in combinations(data["h0"], 2):
-        monkeypatch.setattr(hsgd_hospital, "sample", lambda env, among, *seed, pair=pair: pair)
-        found.append(hsgd_hospital.moments(env, s, (w, a), stacked, np.arange(4)))
+        monkeypatch.setattr(hsgd_hospital, "draw_devices", lambda env, among, *seed, pair=pair: pair)
+        found.append(hsgd_hospital.measure_moments(env, s, (w, a), stacked, np.arange(4)))
         some = [d in pair for d in data["h0"]]
         exact.append([(g**2).sum() for g in NET.hospital(w, a, stacked[some], whole[some])[1:]])
     assert np.allclose(np.mean(found, 0), np.mean(exact, 0))

@@ -23,7 +23,7 @@ SETTINGS = fedslr_settings.Settings(
 INSIDE = Pieces(
     ready=lambda env, s: Ready(lowrank.unpack(env.layout, s.model)),
     take=lambda env, s, mixed, round, step: s if mixed is None else replace(s, model=mixed),
-    ask=fedslr_aggregator.questions,
+    ask=fedslr_aggregator.ask_hospitals,
 )
 
 

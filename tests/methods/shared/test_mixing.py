@@ -19,7 +19,7 @@ def off(a, b):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_first_b_is_symmetric_doubly_stochastic_and_idempotent(size):
-    a = mixing.checked(first_b(NAMES, NAMES[-size:]))
+    a = mixing.check_matrix(first_b(NAMES, NAMES[-size:]))
     assert (a == a.T).all() and off(a @ a, a) < 1e-15
     z = RANDOM.normal(size=(5, 7))
     assert off((a @ z).sum(0), z.sum(0)) < 1e-14
@@ -29,7 +29,7 @@ def test_first_b_is_symmetric_doubly_stochastic_and_idempotent(size):
 @pytest.mark.parametrize("graph", ["complete", "identity", "ring", "a~b, b~c,c~d , a~e"])
 @pytest.mark.parametrize("members", [NAMES, ["a", "c", "d"], ["b"]])
 def test_every_graph_gives_a_doubly_stochastic_matrix(graph, members):
-    a = mixing.checked(mixing.matrix(graph, NAMES, members))
+    a = mixing.check_matrix(mixing.matrix(graph, NAMES, members))
     assert a.shape == (len(members),) * 2 and (a.diagonal() > 0).all()
 
 
@@ -46,7 +46,7 @@ def test_metropolis_weights():
 ])  # fmt: skip
 def test_the_validator_refuses(a, why):
     with pytest.raises(UsageError) as error:
-        mixing.checked(a)
+        mixing.check_matrix(a)
     assert why in str(error.value)
 
 

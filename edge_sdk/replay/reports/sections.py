@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from edge_sdk.replay import charts
-from edge_sdk.replay.report import Result, format_percent
-from edge_sdk.replay.report_statistics import METRICS, PHRASES, TITLES, interval
+from edge_sdk.replay.reports import charts
+from edge_sdk.replay.reports.tables import METRICS, PHRASES, TITLES, interval
+from edge_sdk.replay.reports.terminal import Result, format_percent
 from edge_sdk.replay.scores import FLEET, LOCAL
 
 HARMED = 0.01

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_sdk.methods import fedavg
+from edge_sdk.methods import METHODS, fedavg
 from edge_sdk.methods.fedbcd import settings as fedbcd_settings
-from edge_sdk.nodes.local_only import local_only
+from edge_sdk.nodes.local_only import train_alone
 
 TARGET = np.array([1.0, -0.5])
 
@@ -18,17 +18,16 @@ def pulled_to(theta, _):
     return 0.5 * float(((theta - TARGET) ** 2).sum()), theta - TARGET
 
 
-@pytest.mark.parametrize("env", [
-    fedavg.Env(settings=fedavg.Settings(eta_l=0.1, decay=1.0, weight_decay=0.0)),
-    fedbcd_settings.Env(settings=fedbcd_settings.Settings(eta_x=0.05, gamma=7.0)),
-    fedbcd_settings.OfflineEnv(settings=fedbcd_settings.OfflineSettings(eta_x=0.05)),
-], ids=["fedavg", "fedbcd", "fedbcd-i"])  # fmt: skip
-def test_alone_is_the_own_optimum_whatever_the_penalty(env):
-
+@pytest.mark.parametrize("name, env", [
+    ("fedavg", fedavg.Env(settings=fedavg.Settings(eta_l=0.1, decay=1.0, weight_decay=0.0))),
+    ("fedbcd", fedbcd_settings.Env(settings=fedbcd_settings.Settings(eta_x=0.05, gamma=7.0))),
+    ("fedbcd-i", fedbcd_settings.OfflineEnv(settings=fedbcd_settings.OfflineSettings(eta_x=0.05))),
+])  # fmt: skip
+def test_alone_is_the_own_optimum_whatever_the_penalty(name, env):
     whole = replace(env, me="d", rounds=40, theta0=np.zeros(2), grad_fn=pulled_to, samples=9)
-    np.testing.assert_allclose(local_only(whole), TARGET, atol=1e-3)
+    np.testing.assert_allclose(train_alone(METHODS[name], whole), TARGET, atol=1e-3)
     told: list[int] = []
-    few = local_only(replace(whole, rounds=1), told.append)
+    few = train_alone(METHODS[name], replace(whole, rounds=1), told.append)
     assert told == [1]
     assert 0.01 < np.abs(few - TARGET).max() < 1
 
@@ -40,4 +39,4 @@ def test_fedbcd_alone_makes_the_steps_of_fedbcd_without_penalty():
     for _ in range(6):
         ahead = x + 0.5 * (x - before)
         x, before = np.clip(ahead - 0.05 * (ahead - TARGET), -0.6, 0.6), x
-    np.testing.assert_allclose(local_only(env), x, atol=1e-15)
+    np.testing.assert_allclose(train_alone(METHODS["fedbcd"], env), x, atol=1e-15)

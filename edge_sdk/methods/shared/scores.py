@@ -1,0 +1,83 @@
+"""Scores that may cross a wire: a closed list of names, each with a range, checked before anybody adds them up.
+
+A score is a sum over devices. Its name becomes a key of what a hospital saves and a line of the report, so a peer must
+not choose it freely: many names would outgrow a hospital's record, and the last number in the name of a histogram is
+the length of an array. A method that reports something new adds its name here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import isfinite
+
+from edge_sdk.algebra.classification import BINS, MOST_CLASSES
+
+LARGEST = 2.0**32
+MODELS = ("global", "personal", "unseen", "companion", "local")
+TEST = (
+    "test_"  # before a score of the last evaluation that is on test samples, where the others are on validation samples
+)
+METRICS = ("correct", "accuracy", "loss", "samples", "devices")
+STAGES = ("started", "trained", "settled")  # of FedAL, around which it measures what is forgotten
+
+SIGNED = {"loss", "value", *(f"{model}_loss" for model in MODELS)}
+"""Scores that may be below 0; no other may."""
+OTHERS = {
+    *("samples", "devices"),
+    *("primal_residual", "dual_residual"),  # AugFL
+    *("noise_0", "noise_1", "noise_2", "contributors"),  # HSGD
+    *(f"{stage}_{what}" for stage in STAGES for what in ("accuracy", "own_accuracy")),
+}
+NAMES = SIGNED | OTHERS | {f"{model}_{metric}" for model in MODELS for metric in METRICS}
+HISTOGRAM = re.compile(rf"({'|'.join(MODELS)})_auc:(\d{{1,4}}):[01]:(\d{{1,4}})")
+MOST = 2 * (len(NAMES) + len(MODELS) * MOST_CLASSES * 2 * BINS)
+SLACK = 1e-6  # relative: sums of fractions are rounded
+
+
+def check_scores(scores: Mapping[str, float], count: float = LARGEST) -> None:
+    """Check names, values, and that they go together.
+
+    Args:
+        count: devices of which they are sums.
+
+    Raises:
+        ValueError: they cannot be the scores of so many devices.
+    """
+    if len(scores) > MOST:
+        raise ValueError(f"{len(scores)} scores, there are at most {MOST}")
+    apart = {name.removeprefix(TEST): value for name, value in scores.items() if name.startswith(TEST)}
+    for part in (apart, {name: value for name, value in scores.items() if not name.startswith(TEST)}):
+        for name, value in part.items():
+            check_score(name, value, part, count)
+
+
+def check_score(name: str, value: float, scores: Mapping[str, float], count: float) -> None:
+    if name not in NAMES:
+        check_histogram(name)
+    if not (isfinite(value) and abs(value) <= LARGEST):
+        raise ValueError(f"score {name!r} = {value} is not finite or above {LARGEST:.0f}")
+    if value < 0 and name not in SIGNED:
+        raise ValueError(f"score {name!r} = {value} is below 0")
+    if value > (most := most_of(name, scores, count)) + SLACK * (1 + most):
+        raise ValueError(f"score {name!r} = {value:g}, of these devices and samples it is at most {most:g}")
+
+
+def check_histogram(name: str) -> None:
+    found = HISTOGRAM.fullmatch(name)
+    if found is None:
+        raise ValueError(f"score {name[:60]!r} is none of those that a method reports (methods/shared/scores.py)")
+    if int(found[2]) >= MOST_CLASSES or int(found[3]) >= BINS:
+        raise ValueError(f"score {name!r}: there are at most {MOST_CLASSES} classes and {BINS} bins")
+
+
+def most_of(name: str, scores: Mapping[str, float], count: float) -> float:
+    """The largest value that a score may have beside the others: no device is right more often than it has samples."""
+    model, _, metric = name.partition("_")
+    if name == "devices" or metric in ("devices", "own_accuracy"):
+        return count
+    if metric == "accuracy":
+        return count if model in STAGES else scores.get(f"{model}_devices", scores.get("devices", 0.0))
+    if metric == "correct" or metric.startswith("auc:"):
+        return scores.get(f"{model}_samples", scores.get("samples", 0.0))
+    return LARGEST

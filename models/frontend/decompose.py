@@ -1,0 +1,98 @@
+"""Torch functions spelled out in others, before a module is written as ONNX.
+
+ONNX has no operator of its own for these. Torch's exporter would spell them out, too, but in a way whose derivative by
+the chain rule is not torch's at some points, or that overflows where torch does not.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+aten = torch.ops.aten
+Axes = int | list[int] | None
+
+
+def std(x: torch.Tensor, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> torch.Tensor:
+    """The standard deviation, whose gradient is 0 where it is 0; the chain rule through a plain root gives NaN there.
+
+    The inner `where` keeps the root away from 0, the outer one puts the 0 back.
+    """
+    variance = torch.var(x, dim, correction=correction, keepdim=keepdim)
+    flat = variance == 0
+    return torch.where(flat, 0.0, torch.sqrt(torch.where(flat, 1.0, variance)))
+
+
+def std_of_axes(x: torch.Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False) -> torch.Tensor:
+    """`std` with the arguments of an older overload."""
+    return std(x, dim, correction=float(unbiased), keepdim=keepdim)
+
+
+def std_mean(
+    x: torch.Tensor, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The standard deviation as in `std`, and the mean."""
+    return std(x, dim, correction=correction, keepdim=keepdim), torch.mean(x, dim, keepdim)
+
+
+def std_mean_of_axes(
+    x: torch.Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`std_mean` with the arguments of an older overload."""
+    return std_mean(x, dim, correction=float(unbiased), keepdim=keepdim)
+
+
+def log_sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """log(1 / (1 + e^-x)) as -softplus(-x): the logarithm of a sigmoid is that of 0 from x = -104 on in float32."""
+    return -F.softplus(-x)
+
+
+def logaddexp(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """log(e^a + e^b) without a power that overflows."""
+    return torch.maximum(a, b) + F.softplus(-(a - b).abs())
+
+
+def xlogy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """x log(y), and 0 with a gradient of 0 where x = 0 and y <= 0."""
+    return x * torch.log(torch.where((x == 0) & (y <= 0), 1.0, y))
+
+
+def largest_of_plane(x: torch.Tensor, output_size: list[int]) -> Any:
+    """Adaptive max pooling to one value and its index.
+
+    The exporter would write `amax`, which shares the gradient among equal elements; pooling gives it to the first.
+    """
+    if any(size != 1 for size in output_size):
+        return NotImplemented
+    axes = len(output_size)
+    values, index = torch.max(x.flatten(-axes), -1)
+    shape = (*values.shape, *output_size)
+    return values.reshape(shape), index.reshape(shape)
+
+
+DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten.std.correction: std,
+    aten.std.dim: std_of_axes,
+    aten.std_mean.correction: std_mean,
+    aten.std_mean.dim: std_mean_of_axes,
+    aten.log_sigmoid.default: log_sigmoid,
+    aten.logaddexp.default: logaddexp,
+    aten.xlogy.Tensor: xlogy,
+    aten.adaptive_max_pool1d.default: largest_of_plane,
+    aten.adaptive_max_pool2d.default: largest_of_plane,
+    aten.adaptive_max_pool3d.default: largest_of_plane,
+}
+
+
+def spell_out(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program without the functions of DECOMPOSITIONS; the same program if it has none."""
+    if not any(n.target in DECOMPOSITIONS for n in program.graph.nodes if n.op == "call_function"):
+        return program
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns about its own use of its tree library
+        made: torch.export.ExportedProgram = program.run_decompositions(dict(DECOMPOSITIONS))
+    return made

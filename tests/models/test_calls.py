@@ -1,0 +1,121 @@
+"""The gate compares every torch call on its own: mutants that differ at ties, zeros and bounds only are caught."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from models.bundle.compile import compile_module
+from models.derive import reverse
+from models.frontend import export, forward
+from models.gate.calls import check_calls
+from models.ir.errors import ParityError, UnsupportedPattern
+from models.ir.spec import Spec
+from models.rules import RULES
+from tests.models.module_check import export_net
+
+
+class ConvNet(nn.Module):
+    """A convolution and a function of its channels."""
+
+    def __init__(self, f):
+        super().__init__()
+        self.conv, self.f = nn.Conv1d(2, 4, 3, padding=1), f
+
+    def forward(self, x):
+        return self.f(self.conv(x)).flatten(1)
+
+
+class Lookup(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(50, 4, padding_idx=3), nn.Linear(20, 3)
+
+    def forward(self, x):
+        return self.head(self.table(x).flatten(1))
+
+
+BY_NAME = {
+    "relu6": F.relu6,
+    "hardtanh": lambda h: F.hardtanh(h, -0.3, 0.7),
+    "clamp at an integer": lambda h: h.clamp(min=0),
+    "max with its index": lambda h: h.max(2)[0],
+    "norm of order 3": lambda h: h.norm(p=3, dim=2),
+}
+SPELLED_OUT = {
+    "std": lambda h: h.std(2),
+    "adaptive max pool": lambda h: F.adaptive_max_pool1d(h, 1),
+    "log of a sigmoid": F.logsigmoid,
+    "logaddexp": lambda h: torch.logaddexp(h, 0 * h),
+}
+
+
+def checked(f):
+    return check_calls(export_net(ConvNet(f), (2, 8))[2])
+
+
+@pytest.mark.parametrize("name", [*BY_NAME, *SPELLED_OUT])
+def test_right_gradients_pass(name):
+    assert checked((BY_NAME | SPELLED_OUT)[name]) >= 1
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_rule_that_does_not_ask_which_function_it_was_is_caught(monkeypatch, name):
+    monkeypatch.setattr(forward, "read_call", lambda node: None)
+    with pytest.raises(ParityError, match=r"aten\."):
+        checked(BY_NAME[name])
+
+
+@pytest.mark.parametrize("name", SPELLED_OUT)
+def test_the_exporters_own_spelling_is_caught(monkeypatch, name):
+    monkeypatch.setattr(export, "spell_out", lambda program: program)
+    with pytest.raises(ParityError, match=r"aten\."):
+        checked(SPELLED_OUT[name])
+
+
+def test_a_trained_padding_row_is_caught_in_a_table_of_which_random_indices_miss_it(monkeypatch):
+    ready = export_net(Lookup(), (5,), below=50)
+    assert check_calls(ready[2]) >= 1
+    monkeypatch.setattr(forward, "read_call", lambda node: None)
+    with pytest.raises(ParityError, match="embedding"):
+        check_calls(ready[2])
+
+
+def test_functions_that_the_exporter_merges_are_refused():
+    with pytest.raises(UnsupportedPattern, match="of the same value; use one of them"):
+        checked(lambda h: F.hardtanh(h) + 2 * h.clamp(-1.0, 1.0))
+
+
+def change_relu(g, n, outs, want):
+    return (g.mul(outs[0], g.compare("GreaterOrEqual", n.outputs[0], g.scalar(0))),)
+
+
+def change_abs(g, n, outs, want):
+    positive = g.compare("GreaterOrEqual", n.inputs[0], g.scalar(0))
+    return (g.mul(outs[0], g.sub(g.scale(positive, 2.0), g.scalar(1))),)
+
+
+MUTANTS = {"Relu": (F.relu, change_relu), "Abs": (torch.abs, change_abs)}
+
+
+@pytest.mark.parametrize("op", MUTANTS)
+def test_a_rule_that_is_wrong_at_0_only_is_caught(monkeypatch, op):
+    f, rule = MUTANTS[op]
+    monkeypatch.setitem(RULES, op, rule)
+    with pytest.raises(ParityError, match=r"aten\."):
+        checked(f)
+
+
+def test_a_bundle_is_not_written(monkeypatch):
+    monkeypatch.setattr(forward, "read_call", lambda node: None)
+    net = nn.Sequential(nn.Linear(8, 6), nn.ReLU6(), nn.Linear(6, 3))
+    with pytest.raises(ParityError, match=r"1: aten\.hardtanh"):
+        compile_module(net.eval(), Spec("m", (8,)))
+
+
+def test_no_gradient_at_all_is_caught(monkeypatch):
+    ready = export_net(ConvNet(F.gelu), (2, 8))
+    original = reverse.write_gradient
+    monkeypatch.setattr("models.gate.calls.write_gradient", lambda g, s, v: dict.fromkeys(original(g, s, v)))
+    with pytest.raises(ParityError, match="gelu"):
+        check_calls(ready[2])
