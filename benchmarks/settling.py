@@ -52,7 +52,7 @@ from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 from edge_sdk.nodes.settings import assigned
 from edge_sdk.replay.bundles import compile_network
-from edge_sdk.replay.smartwatch import write_watch_traces
+from edge_sdk.replay.traces.smartwatch import write_watch_traces
 from edge_sdk.wire.codec.codec import Codec
 
 HELD_OUT, VALIDATION = 0.3, 0.2

@@ -38,7 +38,7 @@ PURE = (
     "wire.codec",
     "wire.frames",
     "wire.topics",
-    "replay.charts",
+    "replay.reports.charts",
 )
 METHODS_STDLIB = {
     "__future__",
@@ -49,8 +49,8 @@ METHODS_STDLIB = {
     "zlib",
     "itertools",
     "functools",
-    "enum",
     "re",
+    "enum",
     "statistics",
 }
 IMPURE = {

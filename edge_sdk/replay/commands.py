@@ -100,23 +100,23 @@ def do_replay(options: argparse.Namespace) -> None:
 def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> None:
     """Runs a replay with several seeds, writes their files and one about all of them, and prints a table."""
     from edge_sdk.nodes.ledgers import write_json
-    from edge_sdk.replay import report, report_statistics
+    from edge_sdk.replay.reports import tables, terminal
     from edge_sdk.replay.seeds import replay_seeds
 
     began = time.time()
 
     def progress(seed: int, line: Mapping[str, Any]) -> None:
         if "sums" in line:
-            print(f"{seed:>6} {report.round_line(line, began)}", file=show, flush=True)
+            print(f"{seed:>6} {terminal.round_line(line, began)}", file=show, flush=True)
 
-    print(f"{'seed':>6} {report.HEADER}", file=show)
+    print(f"{'seed':>6} {terminal.HEADER}", file=show)
     found = replay_seeds(job, count, progress, lambda text: print(text, file=show, flush=True), write_result)
     write_json(job.out / "result.json", found)
     if as_json:
         print(json.dumps(found))
         return
     print(f"\nseeds {', '.join(map(str, found['seeds']))}: mean ± standard deviation over seeds\n")
-    print(f"{report_statistics.statistics_table(found['statistics'])}\n\nresult   {job.out / 'result.json'}")
+    print(f"{tables.statistics_table(found['statistics'])}\n\nresult   {job.out / 'result.json'}")
 
 
 def read_job(options: argparse.Namespace) -> Replay:
@@ -156,36 +156,36 @@ class RoundPrinter:
         self.file, self.began, self.has_header = file, time.time(), False
 
     def __call__(self, line: Mapping[str, Any]) -> None:
-        from edge_sdk.replay import report
+        from edge_sdk.replay.reports import terminal
 
         if "sums" not in line:
             return
         self.began = min(self.began, line["time"])  # of a replay that goes on, the first lines are from before
         if not self.has_header:
-            print(report.HEADER, file=self.file)
+            print(terminal.HEADER, file=self.file)
             self.has_header = True
-        print(report.round_line(line, self.began), file=self.file, flush=True)
+        print(terminal.round_line(line, self.began), file=self.file, flush=True)
 
 
 def write_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Writes result.json and report.html into DIR."""
     from edge_sdk.nodes.ledgers import write_json
-    from edge_sdk.replay import report_html
+    from edge_sdk.replay.reports import page
 
     write_json(job.out / "result.json", result)
-    (job.out / "report.html").write_text(report_html.page(result), encoding="utf-8")
+    (job.out / "report.html").write_text(page.make_page(result), encoding="utf-8")
 
 
 def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Prints the tables."""
-    from edge_sdk.replay import report, report_statistics
+    from edge_sdk.replay.reports import tables, terminal
 
-    print(f"\n{report.device_table(result)}\n")
+    print(f"\n{terminal.device_table(result)}\n")
     if result["statistics"]:
-        print(f"{report_statistics.statistics_table(result['statistics'])}\n")
+        print(f"{tables.statistics_table(result['statistics'])}\n")
     if job.confusion:
-        print(f"{report_statistics.confusion_tables(result['devices'], result['classes'])}\n")
-    print(report.summary(result))
+        print(f"{tables.confusion_tables(result['devices'], result['classes'])}\n")
+    print(terminal.summary(result))
     if result["data"]["generated"]:
         print("data     generated, not recorded: the figures tell that the system works, no more")
     print(f"report   {job.out / 'report.html'}")
@@ -234,7 +234,7 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 
 def do_synth(options: argparse.Namespace) -> None:
     """Generates traces, and prints one line for each."""
-    from edge_sdk.replay.synth import write_traces
+    from edge_sdk.replay.traces.synth import write_traces
 
     made = write_traces(
         options.directory,
@@ -249,7 +249,7 @@ def do_synth(options: argparse.Namespace) -> None:
 
 def do_watch(options: argparse.Namespace) -> None:
     """Writes the smartwatch recordings, and prints one line for each wrist."""
-    from edge_sdk.replay.smartwatch import write_watch_traces
+    from edge_sdk.replay.traces.smartwatch import write_watch_traces
 
     made = write_watch_traces(options.directory, options.source, overwrite=options.overwrite)
     print_traces(made)

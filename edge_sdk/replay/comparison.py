@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.report_statistics import METRICS, TITLES, difference_columns, spread_columns
+from edge_sdk.replay.reports.tables import METRICS, TITLES, difference_columns, spread_columns
 from edge_sdk.replay.scores import FLEET, LOCAL, MAJORITY, members
 from edge_sdk.replay.seeds import device_means, paired, summarise_seeds
 from edge_sdk.replay.statistics import compare
@@ -32,7 +32,7 @@ class FinishedRun:
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """As `summarise_seeds`."""
+        """Means over seeds, as `summarise_seeds` makes them."""
         return summarise_seeds(self.results)
 
 

@@ -28,6 +28,7 @@ from models.bundle.pack import pack_bundle
 from models.derive import targets
 from models.derive.targets import Source, Target
 from models.frontend.export import Forward, export_forward
+from models.gate.calls import check_calls
 from models.gate.check import check_graphs
 from models.gate.gate import CASES, SEMANTIC_LIMIT, DataInput, Truth, draw, measure_slot
 from models.gate.golden import make_golden
@@ -117,9 +118,8 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambd
     slots = lay_out_parameters(net)
     inputs = [DataInput(f"x.{t}", tuple(spec.inputs[t])) for t in net.towers]
     progress(f"{spec.name}: {sum(s.size for s in slots):,} parameters, towers {', '.join(net.towers)}")
-    whole = Source(
-        export_forward(net, slots, [i.name for i in inputs], [make_example(i) for i in inputs]), {"theta": slots}
-    )
+    forward = export_forward(net, slots, [i.name for i in inputs], [make_example(i) for i in inputs])
+    whole = Source(forward, {"theta": slots})
     given = Spec(spec.name, inputs[0].shape, spec.classes, spec.loss, max_batch=spec.max_batch)
     base = set_classes(given, whole.output_shape)
     graphs = {"predict": targets.write_predict(whole), "loss_grad": targets.write_loss_grad(whole, spec.loss)}
@@ -137,6 +137,7 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambd
     fixed, y_shape = read_vectors(net, slots, []), find_target_shape(base, whole.output_shape)
     runs, truth = {k: RunnableGraph(m) for k, m in models.items()}, Truth(net, inputs, spec.loss)
     plain = {k: graphs[k] for k in ("predict", "loss_grad")}
+    check_calls(forward)
     errors = check_graphs(plain, runs, truth, fixed, y_shape)
     errors |= {f"float64 {p}": check_party(net, graphs, p, slots, truth, fixed, y_shape) for p in spec.parties}
     progress(f"parity: {max(v for k, v in errors.items() if 'float64' in k):.1e} in float64 (limit 1e-06)")

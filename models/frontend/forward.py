@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from models.ir.shapes import BatchDim, Dim, Shape, reshape_sizes
 from models.rules.advice import ADVICE
 
 PROBES = (2, 3)
+TORCHS_OWN = (sqrt(2), sqrt(0.5), sqrt(2 / pi), 1 / 3, 2 / 3, 1 / 6)  # in gelu, its tanh form, norms, hardswish
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 DTYPES = {TensorProto.INT64: "int64", TensorProto.INT32: "int32", TensorProto.BOOL: "bool"}
 
@@ -38,14 +40,15 @@ def read_forward(forward: Forward) -> OnnxGraph:
     g = OnnxGraph()
     for node in source.node:
         refuse_unknown_domain(node)
+    exact = list_exact(forward)
     for initializer in source.initializer:
-        g.constants[initializer.name] = widen(numpy_helper.to_array(initializer))
+        g.constants[initializer.name] = widen(numpy_helper.to_array(initializer), exact)
     observed = observe_shapes(forward)
     for value in source.input:
         g.input(value.name, observed[value.name], DTYPES.get(value.type.tensor_type.elem_type, "float"))
     for node in source.node:
         if node.op_type == "Constant":
-            g.constants[node.output[0]] = widen(numpy_helper.to_array(node.attribute[0].t))
+            g.constants[node.output[0]] = widen(numpy_helper.to_array(node.attribute[0].t), exact)
         else:
             made = OnnxNode(
                 node.op_type, list(node.input), list(node.output), read_attributes(node), "", read_path(node)
@@ -91,13 +94,22 @@ def restore_decimal(x: float) -> float:
     return float(str(np.float32(x)))
 
 
-def widen(array: np.ndarray) -> np.ndarray:
-    """A float32 array as float64; a single number as the decimal that it was rounded from."""
+def list_exact(forward: Forward) -> dict[float, float]:
+    """Number in float32 -> the number that it was rounded from, for those in a module's formulas and torch's own."""
+    program = forward.program
+    numbers = [a for n in program.graph.nodes for a in (*n.args, *n.kwargs.values())] if program else []
+    plain = [float(a) for a in numbers if isinstance(a, float)]
+    return {float(np.float32(v)): v for v in (*TORCHS_OWN, *plain, *(1 / v for v in plain if v)) if abs(v) < 1e30}
+
+
+def widen(array: np.ndarray, exact: Mapping[float, float] | None = None) -> np.ndarray:
+    """A float32 array as float64; a single number as the exact one, or the decimal, that it was rounded from."""
     if array.dtype != np.float32:
         return array
-    return (
-        np.full(array.shape, restore_decimal(float(array.reshape(())))) if array.size == 1 else array.astype(np.float64)
-    )
+    if array.size != 1:
+        return array.astype(np.float64)
+    number = float(array.reshape(()))
+    return np.full(array.shape, (exact or {}).get(number, restore_decimal(number)))
 
 
 def read_path(node: onnx.NodeProto) -> str:

@@ -48,13 +48,22 @@ class DataInput:
 
 @dataclass(frozen=True)
 class Case:
-    """The inputs of one comparison: `batch` samples of normal numbers times `scale`, rounded if `tied`."""
+    """The inputs of one comparison.
+
+    Attributes:
+        batch: samples of normal numbers times `scale`. tied: they are rounded to whole numbers.
+        degenerate: the first two samples are zeros and ones, and have the weight 0. What happens at such samples inside
+            a network (a deviation of 0, equal maxima) must not reach the gradient of the others, not even as NaN.
+        ends: integers are the first or the last one possible.
+    """
 
     name: str
     seed: int
     batch: int
     scale: float = 1.0
     tied: bool = False
+    degenerate: bool = False
+    ends: bool = False
 
 
 CASES = (
@@ -64,6 +73,8 @@ CASES = (
     Case("inputs times 30", 103, 3, 30.0),
     Case("one sample", 104, 1),
     Case("tied inputs", 105, 4, tied=True),
+    Case("constant samples of weight 0", 106, 4, degenerate=True),
+    Case("first and last indices", 107, 4, ends=True),
 )
 
 
@@ -86,11 +97,16 @@ def draw(case: Case, inputs: Sequence[DataInput], target: tuple[int, ...] | None
     for i in inputs:
         x = rng.standard_normal((case.batch, *i.shape)) * case.scale
         x = np.round(x) if case.tied else x
+        if case.degenerate:
+            x[0], x[1] = 0, 1
+        step = i.below - 1 if i.below and case.ends else 1
         drawn = rng.integers(0, i.below, x.shape) if i.below else x.astype(np.float32).astype(np.float64)
-        out[i.name] = torch.from_numpy(drawn)
+        out[i.name] = torch.from_numpy(drawn // max(step, 1) * step if i.below else drawn)
     weights = rng.uniform(0.1, 1, case.batch).astype(np.float32).astype(np.float64)
     if case.batch > 2:
         weights[0] = 0
+    if case.degenerate:
+        weights[:2] = 0
     out["weights"] = torch.from_numpy(weights)
     return out | {"y": draw_target(rng, case.batch, target)}
 
@@ -121,6 +137,9 @@ class Truth:
         self.inputs, self.loss, self.train = list(inputs), loss, train
         self.state = copy.deepcopy(net.state_dict())
         self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
+        for layer in self.nets[torch.float64].modules():
+            if isinstance(layer, nn.RMSNorm) and layer.eps is None:  # torch takes that of the type, devices run float32
+                layer.eps = torch.finfo(torch.float32).eps
 
     def loss_grad(
         self, data: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float64
@@ -171,8 +190,9 @@ def check_semantics(
     for case in list_cases(truth.train):
         data = draw(case, truth.inputs, y_shape)
         _, loss, grad = truth.loss_grad(data)
+        rounding = np.abs(truth.loss_grad(data, torch.float32)[2] - grad)
         out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
-        errors = {s.name: measure_slot(out["grad"], grad, s) for s in slots}
+        errors = {s.name: measure_slot(out["grad"], grad, s, rounding) for s in slots}
         errors["the loss"] = abs(float(out["loss"]) - loss) / max(abs(loss), 1e-6)
         if "new_buffers" in out:
             errors["the running statistics"] = relative_error(out["new_buffers"], truth.statistics())
@@ -183,10 +203,15 @@ def check_semantics(
     return worst
 
 
-def measure_slot(got: np.ndarray, want: np.ndarray, slot: Slot) -> float:
-    """The largest difference in one tensor, relative to its largest entry."""
+def measure_slot(got: np.ndarray, want: np.ndarray, slot: Slot, rounding: np.ndarray | None = None) -> float:
+    """The largest difference in one tensor, relative to its largest entry.
+
+    Where a gradient is 0 but for rounding (that of a bias before a norm), its entries are no scale. What torch loses
+    there in float32, `rounding` (n,), tells how large the numbers were that cancelled; it is the scale if it is larger.
+    """
     own, whole = float(np.abs(want[slot.span]).max(initial=0)), float(np.abs(want).max(initial=0))
-    scale = max(own, NOISE * whole, 1e-30)
+    lost = float(np.abs(rounding[slot.span]).max(initial=0)) if rounding is not None else 0.0
+    scale = max(own, NOISE * whole, min(2 * lost, whole) if np.isfinite(lost) else 0.0, 1e-30)
     return float(np.abs(got[slot.span] - want[slot.span]).max(initial=0) / scale)
 
 

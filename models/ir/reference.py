@@ -6,7 +6,7 @@ float64 kernels. Each class has the name of its operator, and `_run` the operato
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -148,13 +148,24 @@ class MaxPool(OpRun):
         pads, strides, dilations = fill_defaults(nd, pads, strides, dilations, auto_pad)
         source = pad_positions(x, pads, -np.inf)
         y, index = POOLS[nd](source, list(kernel_shape), strides, 0, dilations, bool(ceil_mode), return_indices=True)
-        inner = np.stack(np.unravel_index(index.numpy(), source.shape[2:])) - np.reshape(
-            pads[:nd], (nd,) + (1,) * x.ndim
-        )
-        plane = np.ravel_multi_index(tuple(inner), x.shape[2:], mode="clip")
+        plane = remove_padding(index.numpy(), tuple(source.shape[2:]), x.shape[2:], pads[:nd])
         size = int(np.prod(x.shape[2:]))
         offset = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[0], x.shape[1], *[1] * nd) * size
         return y.numpy(), (plane + offset).astype(np.int64)
+
+
+def remove_padding(
+    index: np.ndarray, padded: tuple[int, ...], shape: tuple[int, ...], before: Sequence[int]
+) -> np.ndarray:
+    """Indices in a flattened plane, from those in the padded plane.
+
+    By division: numpy's `unravel_index` is wrong for large arrays of indices whose last axis has length 1.
+    """
+    rest, plane = index, np.zeros_like(index)
+    for axis, size in enumerate(shape):
+        at, rest = np.divmod(rest, int(np.prod(padded[axis + 1 :], dtype=np.int64)))
+        plane = plane * size + np.clip(at - before[axis], 0, size - 1)
+    return plane
 
 
 class MaxUnpool(OpRun):

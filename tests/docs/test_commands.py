@@ -24,6 +24,7 @@ from tests.docs.pages import (
     file_name,
     is_command,
     named_commands,
+    spans,
     text_of,
 )
 from tests.docs.reader import Reader, free_port
@@ -36,9 +37,11 @@ SHORTER = {
     r"--rounds \d+": "--rounds 2",
     r"^auscult replay (?!.*--rounds)": "auscult replay --rounds 2 ",
     r"^auscult traces synth (?!.*--minutes)": "auscult traces synth --minutes 2 ",
-    r"--devices 12 --seed 7 --overwrite": "--devices 3 --minutes 2 --seed 7 --overwrite",  # make demo
+    r"--devices 12 --seed 7 --overwrite": "--devices 2 --minutes 2 --seed 7 --overwrite",  # make demo
+    r"--devices 4 --seed 7": "--devices 2 --seed 7",
     r"^(auscult replay .*breast-cancer)": r"\1 --hospitals 1 --devices 2",
     r"^(auscult pretrain)": r"\1 --epochs 1",
+    r"^(auscult replay .*fedslr-b\+fedal)": r"\1 --no-local-only",
 }
 """What is typed shorter than it stands on the pages and in the Makefile: the same commands on less data."""
 
@@ -61,7 +64,14 @@ x, labels, x_held, labels_held = train.x, train.labels, held_out.x, held_out.lab
 }
 """The beginning of a block of Python -> what its text takes for granted."""
 
-AFTERWARDS = {"model = Model(": "assert accuracy > 0.9\n"}
+AFTERWARDS = {
+    "model = Model(": "assert accuracy > 0.9\n",
+    "device.stop()": """
+assert {*device.predict(x_held[:5])} <= {*device.current.classes}
+assert (Path("state/watch-7") / "first.npz").exists()
+""",
+    "replay(job": 'assert {*result["accuracy"]} == {"global", "local", "personalised"}\n',
+}
 """A line of a block of Python -> what has to be true after it."""
 
 
@@ -86,6 +96,12 @@ def test_a_page_from_top_to_bottom(page: str, reader: Reader) -> None:
         except AssertionError as error:
             raise AssertionError(f"{block}: {error}") from error
     reader.stop()
+    if page == "docs/operate.md":
+        missing = [name for name in spans(page) if name.startswith("state/") and not (reader.directory / name).exists()]
+        assert not missing, f"{page} says that there are {missing} after a run"
+        loaded = {*(reader.directory / "loaded-device").read_text().split()}
+        assert {"numpy", "onnxruntime", "paho", "msgpack"} <= loaded
+        assert not loaded & {"torch", "onnx", "onnxscript", "amqtt", "aggregator", "models"}
 
 
 def follow(block: Block, reader: Reader) -> None:

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from onnx import helper
 
+from models.ir.reference import run
 from tests.models.rule_check import check, make_node
 
 BATCHES = pytest.mark.parametrize("batch", [1, 3])
@@ -109,3 +111,15 @@ def test_resize():
     scales = np.array([1, 1, 2, 3], np.float32)
     at = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
     check([make_node("Resize", ["x", "", "scales"], **at)], {"x": ("B", 2, 3, 2)}, {"scales": scales})
+
+
+def test_max_pool_of_a_large_array_with_a_last_axis_of_one():
+    """numpy's unravel_index is wrong there: the reference must not use it."""
+    x = np.random.default_rng(0).standard_normal((2, 40, 400, 1))
+    at = {"kernel_shape": [3, 1], "strides": [3, 1], "pads": [1, 0, 1, 0]}
+    outputs = [helper.make_tensor_value_info("y", 11, None), helper.make_tensor_value_info("i", 7, None)]
+    graph = helper.make_graph(
+        [make_node("MaxPool", ["x"], ["y", "i"], **at)], "g", [helper.make_tensor_value_info("x", 11, x.shape)], outputs
+    )
+    got = run(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), {"x": x})
+    np.testing.assert_array_equal(x.reshape(-1)[got["i"]], got["y"])

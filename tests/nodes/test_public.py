@@ -17,7 +17,7 @@ from edge_sdk.nodes.device import Device
 from edge_sdk.nodes.kernels import outputs
 from edge_sdk.replay.cohorts.datasets import set_apart
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.replay.synth import write_traces
+from edge_sdk.replay.traces.synth import write_traces
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 RNG = np.random.default_rng(0)

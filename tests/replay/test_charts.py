@@ -7,7 +7,7 @@ from math import inf, nan
 
 import pytest
 
-from edge_sdk.replay import charts, report, report_html
+from edge_sdk.replay.reports import charts, page, terminal
 from edge_sdk.replay.result import natural
 
 RESULT = {
@@ -32,7 +32,7 @@ RESULT = {
             "cpu_seconds": 1.5,
         }
     ],
-    "bytes": dict.fromkeys(report_html.HOPS, 1_500_000),
+    "bytes": dict.fromkeys(page.HOPS, 1_500_000),
     "seconds": 12.0,
     "memory": {"device_peak_mb": 80.0},
     "density": 0.125,
@@ -85,22 +85,22 @@ def test_every_bar_is_there_and_as_high_as_its_value() -> None:
 
 
 def test_the_page_escapes_names_and_says_what_is_generated() -> None:
-    page = report_html.page(RESULT)
-    assert "d&lt;1&gt;" in page and "d<1>" not in page
-    assert "<b>generated</b>" in page and "3</td><td>8" in page
+    html = page.make_page(RESULT)
+    assert "d&lt;1&gt;" in html and "d<1>" not in html
+    assert "<b>generated</b>" in html and "3</td><td>8" in html
 
 
 def test_the_terminal_shows_a_line_per_round_and_a_table() -> None:
-    lines = [report.round_line(line, began=0.0) for line in RESULT["curve"][:2]]
+    lines = [terminal.round_line(line, began=0.0) for line in RESULT["curve"][:2]]
     assert lines[0].split() == ["1", "1", "2.0000", "-", "-", "0.0", "3.0"]
     assert lines[1].split()[0] == "end" and "25.0%" in lines[1] and "75.0%" in lines[1]
-    table = report.device_table(RESULT)
+    table = terminal.device_table(RESULT)
     assert "d<1>" in table and table.splitlines()[-1].split() == ["mean", "50.0%", "25.0%", "75.0%"]
-    assert "rank     w 3/8" in report.summary(RESULT) and "12.5% of the personal" in report.summary(RESULT)
+    assert "rank     w 3/8" in terminal.summary(RESULT) and "12.5% of the personal" in terminal.summary(RESULT)
 
 
 def test_the_terminal_says_nothing_of_ranks_and_zeros_where_there_are_none() -> None:
-    said = report.summary({**RESULT, "density": 0.99, "model": {**RESULT["model"], "ranks": {"w": 8}}})
+    said = terminal.summary({**RESULT, "density": 0.99, "model": {**RESULT["model"], "ranks": {"w": 8}}})
     assert "rank " not in said and "personal " not in said.replace("personalised", "")
 
 
@@ -119,8 +119,8 @@ def test_a_model_has_one_colour_on_the_whole_page() -> None:
     other = charts.bars(["d"], {"global model": [0.5], "personalised": [0.5]}, "y", colours=colours)
     assert "var(--c2)" in one and "var(--c1)" not in one
     assert [r.attrib["fill"] for r in ET.fromstring(f"<x>{other}</x>").iter("rect")] == ["var(--c1)", "var(--c2)"]
-    assert set(report_html.COLOURS) == set(report_html.KINDS.values())
-    assert len(set(report_html.COLOURS.values())) == len(report_html.COLOURS)
+    assert set(page.COLOURS) == set(page.KINDS.values())
+    assert len(set(page.COLOURS.values())) == len(page.COLOURS)
 
 
 def test_the_page_has_statistics_harmed_devices_recall_and_what_was_run() -> None:
@@ -134,7 +134,7 @@ def test_the_page_has_statistics_harmed_devices_recall_and_what_was_run() -> Non
     device = {**RESULT["devices"][0], "recall": {"local": {"walk": 0.25}, "personalised": {"walk": 1.0}}}
     other = {**device, "device": "worse", "accuracy": {"local": 0.75, "personalised": 0.25}}
     made = {"date": "2026-01-02", "version": "1.2.3", "command": "auscult replay <x>", "bundles": ["abc"]}
-    page = report_html.page(
+    html = page.make_page(
         {
             **RESULT,
             "devices": [device, other],
@@ -144,11 +144,11 @@ def test_the_page_has_statistics_harmed_devices_recall_and_what_was_run() -> Non
             "settings": {"eta_l": 0.5},
         }
     )
-    assert "Test samples, all 2 devices" in page and "+12.5 [-25.0, +50.0]" in page and "1 of 2" in page
-    assert "worse off than alone by more than a point: worse." in page
-    assert "<td>walk</td><td>2</td><td>25.0%</td>" in page and "<td>sit</td>" not in page
+    assert "Test samples, all 2 devices" in html and "+12.5 [-25.0, +50.0]" in html and "1 of 2" in html
+    assert "worse off than alone by more than a point: worse." in html
+    assert "<td>walk</td><td>2</td><td>25.0%</td>" in html and "<td>sit</td>" not in html
     for words in ("auscult replay &lt;x&gt;", "1.2.3", "abc", "eta_l = 0.5"):
-        assert words in page
+        assert words in html
 
 
 def test_devices_are_sorted_as_people_count() -> None:

@@ -12,7 +12,7 @@ from edge_sdk.data.samples import Stored, samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.replay.synth import write_traces
+from edge_sdk.replay.traces.synth import write_traces
 
 
 def given(everybody, directory: Path):

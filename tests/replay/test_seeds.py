@@ -12,7 +12,7 @@ from edge_sdk.replay import seeds
 from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.processes import ProcessError
-from edge_sdk.replay.report_statistics import confusion_tables, statistics_table
+from edge_sdk.replay.reports.tables import confusion_tables, statistics_table
 
 
 def result(seed: int, local: list[float], personal: list[float], method: str = "fedslr") -> dict:

@@ -12,8 +12,8 @@ import pytest
 from edge_sdk.cli import main
 from edge_sdk.data.traces import cut_windows, load_folder
 from edge_sdk.errors import UsageError
-from edge_sdk.replay import smartwatch
-from edge_sdk.replay.smartwatch import read_watch, recordings_of, unpickled, write_watch_traces
+from edge_sdk.replay.traces import smartwatch
+from edge_sdk.replay.traces.smartwatch import read_watch, recordings_of, unpickled, write_watch_traces
 
 RNG = np.random.default_rng(0)
 NAMES = list(smartwatch.EXERCISES)

@@ -8,8 +8,8 @@ import pytest
 
 from edge_sdk.data.traces import cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.motions import ACTIVITIES, RATE, sense, walk
-from edge_sdk.replay.synth import MARK, RANGE, STEP, draw_person, make_bouts, write_traces
+from edge_sdk.replay.traces.motions import ACTIVITIES, RATE, sense, walk
+from edge_sdk.replay.traces.synth import MARK, RANGE, STEP, draw_person, make_bouts, write_traces
 
 
 def digest(folder: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.synth import write_traces
+from edge_sdk.replay.traces.synth import write_traces
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
@@ -67,6 +67,7 @@ def test_the_test_part_is_judged_once_and_rounds_by_validation(result: tuple[dic
     final = next(line for line in found["curve"] if line.get("final"))
     tested = final["sums"]["test_global_accuracy"] / final["sums"]["test_devices"]
     assert tested == pytest.approx(found["accuracy"]["global"])
+    assert set(found["validation_accuracy"]) == {"global", "personalised"}
     known = final["sums"]["global_accuracy"] / final["sums"]["devices"]
     assert known == pytest.approx(found["validation_accuracy"]["global"])
 

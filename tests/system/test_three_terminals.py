@@ -17,8 +17,8 @@ import pytest
 
 from edge_sdk.data.traces import load_folder
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.synth import write_traces
 from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.tools.provision import provision
 from tests.wire.test_tls import Provisioned
 

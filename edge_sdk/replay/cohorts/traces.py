@@ -13,7 +13,7 @@ from edge_sdk.data.traces import Trace, cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
 from edge_sdk.replay.datasets.table import Floats
-from edge_sdk.replay.synth import MARK
+from edge_sdk.replay.traces.synth import MARK
 
 
 @dataclass(frozen=True, kw_only=True)

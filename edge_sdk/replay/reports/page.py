@@ -8,9 +8,8 @@ from html import escape
 from typing import Any
 
 from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
-from edge_sdk.replay import charts
-from edge_sdk.replay import report_sections as sections
-from edge_sdk.replay.report import Result, format_percent, format_size
+from edge_sdk.replay.reports import charts, sections
+from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
 
 STYLE = """
 :root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
@@ -49,7 +48,7 @@ HOPS = {
 }
 
 
-def page(result: Result) -> str:
+def make_page(result: Result) -> str:
     """The whole page."""
     counts = f"{len(result['devices'])} devices, {result['hospitals']} hospitals, {result['rounds']} rounds"
     title = escape(f"{result['method']}: {counts}")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from edge_sdk.replay import charts
-from edge_sdk.replay.report import Result, format_percent
-from edge_sdk.replay.report_statistics import METRICS, PHRASES, TITLES, interval
+from edge_sdk.replay.reports import charts
+from edge_sdk.replay.reports.tables import METRICS, PHRASES, TITLES, interval
+from edge_sdk.replay.reports.terminal import Result, format_percent
 from edge_sdk.replay.scores import FLEET, LOCAL
 
 HARMED = 0.01
@@ -39,7 +39,7 @@ def statistics_row(group: Mapping[str, Any], model: str, metrics: Mapping[str, f
 
 
 def differences_section(result: Result) -> str:
-    """How much better the personalised model of each device is than the one that it trains alone."""
+    """Section with the gain of each device's personalised model over the one that it trains alone."""
     both = [d for d in result["devices"] if {LOCAL, "personalised"} <= {*d["accuracy"]}]
     if not both:
         return ""

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.synth import Summary, open_folder
+from edge_sdk.replay.traces.synth import Summary, open_folder
 
 PACKAGE, FILE = "seglearn", "seglearn/data/watch_dataset.npy"
 SHA256 = "eb122f23cdf06ef6bd6c6c5312958ec5cf9d038e2e6d457b8081662c75a42537"
@@ -209,7 +209,7 @@ KNOWN: Mapping[tuple[str, str], Callable[..., Any]] = {
 
 
 def plain(value: Any) -> Any:
-    """The same with arrays in place of what a pickle describes them by."""
+    """Replace what a pickle describes arrays by with the arrays."""
     if isinstance(value, PickledArray):
         return plain(value.value)
     if isinstance(value, dict):

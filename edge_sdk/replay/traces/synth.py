@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.motions import ACTIVITIES, RATE, Array, Motion, Person, Rng, sense, smooth
+from edge_sdk.replay.traces.motions import ACTIVITIES, RATE, Array, Motion, Person, Rng, sense, smooth
 
 STEP = 3.0 / 63.0  # 6 bits over +-1.5 g, as the sensor of the recorded wrist traces (about 1/21 g)
 RANGE = 1.5

@@ -1,0 +1,63 @@
+"""Modules whose gradients are right are not refused: constants of torch, gradients that are truly tiny, RMSNorm."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from models.bundle.compile import compile_module
+from models.ir.spec import Spec
+from tests.models.module_check import Net, measure_error
+
+
+class Scores(nn.Module):
+    """Attention whose scores are divided by sqrt(8) as a number, on inputs that make its softmax steep."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.scale = 8**-0.5
+        with torch.no_grad():
+            self.q.weight *= 3
+
+    def forward(self, x):
+        scores = (self.q(x) @ self.k(x).transpose(1, 2)) * self.scale
+        return self.head((scores.softmax(-1) @ self.v(x)).mean(1))
+
+
+class Cancelled(nn.Module):
+    """A bias before an instance norm, which takes it away again: its gradient is rounding noise."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv1d(1, 4, 3, padding=1), nn.InstanceNorm1d(4, affine=True)
+        self.second, self.head = nn.Conv1d(4, 4, 3, padding=1), nn.Linear(64, 3)
+
+    def forward(self, x):
+        return self.head(F.relu(self.second(self.norm(self.first(x) * 20))).flatten(1))
+
+
+def test_constants_are_as_exact_as_torchs():
+    torch.manual_seed(0)
+    assert measure_error(Scores(), (6, 8)) <= 1e-8  # 3e-7 with the number rounded to float32
+
+
+@pytest.mark.parametrize(
+    "f", [F.gelu, lambda h: h / 3, lambda h: h * 0.123456789, lambda h: h.norm(p=3, dim=1, keepdim=True) * h]
+)
+def test_numbers_in_functions(f):
+    torch.manual_seed(0)
+    assert measure_error(Net(f), (8,)) <= 1e-10
+
+
+def test_a_gradient_that_is_rounding_noise():
+    torch.manual_seed(0)
+    assert measure_error(Cancelled(), (1, 16)) <= 1e-6
+
+
+@pytest.mark.parametrize("eps", [None, 1e-6])
+def test_rms_norm(eps):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 6), nn.RMSNorm(6, eps=eps), nn.Linear(6, 3))
+    made = compile_module(net.eval(), Spec("m", (8,)))
+    assert made.errors["float64"] <= 1e-6
