@@ -56,7 +56,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusSettings(Settings):
-    """The same for fedslr-b."""
+    """Hyper-parameters of fedslr-b+fedal."""
 
     shared: fedslr_consensus.Settings = field(default_factory=fedslr_consensus.Settings)
 
@@ -97,6 +97,6 @@ class Env(NodeEnv):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusEnv(Env):
-    """The same for fedslr-b."""
+    """What a node of fedslr-b+fedal is given."""
 
     settings: ConsensusSettings = field(default_factory=ConsensusSettings)
