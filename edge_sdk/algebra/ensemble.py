@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Ensemble:
-    """How a device's personal model predicts.
+    """The way in which a device's personal model predicts.
 
     Attributes:
         weight: of the local model, from 0 (the personalised model only) to 1 (the local model only).

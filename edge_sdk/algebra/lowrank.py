@@ -62,7 +62,7 @@ def other_slots(layout: Layout) -> list[Slot]:
 
 
 def swaps(slot: Slot) -> bool:
-    """Whether the first kernel axis goes to the rows. A 1-D convolution has kernel height 1: nothing to move."""
+    """True if the first kernel axis goes to the rows. A 1-D convolution has kernel height 1: nothing to move."""
     return slot.kind == "conv" and len(slot.shape) >= 4
 
 
@@ -94,7 +94,7 @@ def balanced(svd: Svd) -> Factors:
 
 
 def pays(slot: Slot, rank: int) -> bool:
-    """Whether factors of this rank are smaller than the tensor."""
+    """True if factors of this rank have fewer numbers than the tensor."""
     return rank * sum(matrix_shape(slot)) < slot.size
 
 
@@ -165,7 +165,7 @@ def part_size(slot: Slot, rank: int) -> int:
 
 
 def floats(layout: Layout, ranks: tuple[int, ...]) -> int:
-    """How many numbers a model of these ranks is: FedSLR's parameter count, and what its down-link carries."""
+    """Number of floats in a model of these ranks: FedSLR's parameter count, and what its down-link carries."""
     layers = sum(part_size(slot, rank) for slot, rank in zip(matrix_slots(layout), ranks, strict=True))
     return layers + sum(slot.size for slot in other_slots(layout))
 

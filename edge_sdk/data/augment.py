@@ -21,7 +21,7 @@ AXES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Augment:
-    """How much windows are changed: the [run.augment] table of an aggregator's settings.
+    """Amounts by which windows are changed: the [run.augment] table of an aggregator's settings.
 
     Attributes:
         rotation: standard deviation, in rad, of the angle by which a window's sensor is turned, about an axis that is

@@ -117,7 +117,7 @@ def learned_weights(env: Env, round: int, w: Vector, theta: Vector, weights: Vec
 
 
 def settled(means: list[float], s: Settings) -> bool:
-    """Whether the mean losses of the last epochs are about the same; never before there are more than these."""
+    """True if the mean losses of the last epochs are about the same; never before there are more than these."""
     return len(means) > s.window and float(np.std(means[-s.window :])) < s.threshold
 
 

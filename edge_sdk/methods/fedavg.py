@@ -187,10 +187,12 @@ def hospital_close(env: Env, s: HospitalState) -> Step:
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class AggregatorState:
-    """Attributes:
-    model: w_t as it is sent; the first one is dense.
-    round: t.
-    tally: the uploads of this round.
+    """What FedAvg's aggregator remembers.
+
+    Attributes:
+        model: w_t as it is sent; the first one is dense.
+        round: t.
+        tally: the uploads of this round.
     """
 
     written_as: ClassVar[str] = "Aggregator"

@@ -45,7 +45,7 @@ def method_of(run: Run) -> Method:
 
 
 def augmentation_of(run: Run) -> Augment:
-    """How devices change their windows while they train.
+    """Augmentation: the changes that devices make to their windows while they train.
 
     Raises:
         UsageError: a wrong setting, or a method whose devices do not train on gradients of their own loss alone.

@@ -14,7 +14,7 @@ import numpy as np
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.reports import sums_on_test
+from edge_sdk.methods.shared.reports import sums_on_test, sums_on_validation
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.assembly import method_of
 from edge_sdk.nodes.device import Device
@@ -81,7 +81,7 @@ class DeviceService:
             "classes": len(set(device.train.labels)),
             "labels": count_labels(device.train),
             "accuracy": compute_accuracies(sums_on_test(scores) if apart else scores) | local,
-            "validation_accuracy": compute_accuracies(scores) if apart else {},
+            "validation_accuracy": compute_accuracies(sums_on_validation(scores)) if apart else {},
             "confusion": judge_kept_models(device, run) if device.model.classes and not self.is_split else {},
             "alone": alone.get("trials", []),
             "density": measure_density(device.kept.models),

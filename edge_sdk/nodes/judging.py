@@ -47,7 +47,7 @@ class Judge:
         return found
 
     def correct(self, guessed: Codes) -> int:
-        """How many of the predicted codes (N,) are right."""
+        """Number of the predicted codes (N,) that are right."""
         return int((guessed == self.y).sum())
 
 

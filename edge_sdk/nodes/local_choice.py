@@ -43,7 +43,7 @@ def step_grid(env: NodeEnv, run: Run) -> list[int]:
 
 
 def count_most_steps(env: NodeEnv, run: Run) -> int:
-    """As many steps as the device makes in the longest phase of the run, with those in which it settles; or LEAST."""
+    """Number of steps of the device's longest phase in the run, with those in which it settles; at least LEAST."""
     batch = batch_of(env.settings)
     per_epoch = ceil(env.samples / batch) if batch else 1
     local, personal, settle = (int(getattr(env.settings, key, 0) or 0) for key in PHASES)

@@ -32,7 +32,7 @@ class FinishedRun:
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """As `summarise_seeds`."""
+        """Means over seeds, as `summarise_seeds` makes them."""
         return summarise_seeds(self.results)
 
 

@@ -25,8 +25,8 @@ COVERED = 0.95
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """How good one model is on one device's test samples, all shares of 0 to 1.
+class Quality:
+    """Quality of one model on one device's test samples, all shares of 0 to 1.
 
     Attributes:
         accuracy: share of samples that it gets right.
@@ -39,7 +39,7 @@ class Metrics:
     balanced_accuracy: float
 
 
-def measure(confusion: Counts) -> Metrics:
+def measure(confusion: Counts) -> Quality:
     """The metrics of one model on one device.
 
     Raises:
@@ -51,7 +51,7 @@ def measure(confusion: Counts) -> Metrics:
     seen = (held + guessed) > 0
     f1 = 2 * right[seen] / (held + guessed)[seen]
     recall = right[held > 0] / held[held > 0]
-    return Metrics(float(right.sum() / held.sum()), float(f1.mean()), float(recall.mean()))
+    return Quality(float(right.sum() / held.sum()), float(f1.mean()), float(recall.mean()))
 
 
 def recall_by_class(confusion: Counts, names: Sequence[str]) -> dict[str, float]:
@@ -76,7 +76,7 @@ def majority_confusion(train: Mapping[str, int], confusion: Counts, names: Seque
 # Differences ----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Difference:
-    """How much better one model is than another on the same devices.
+    """Mean gain of one model over another on the same devices.
 
     Attributes:
         mean: of the devices' differences.

@@ -98,7 +98,7 @@ def count_bytes(out: Path) -> int:
 
 
 class LocalOnlyNotes:
-    """How far each device is with its training alone, from the notes that devices write.
+    """Progress of each device's training alone, from the notes that devices write.
 
     Args:
         directory: DIR/devices.

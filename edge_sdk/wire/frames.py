@@ -40,6 +40,7 @@ Ack = tuple[str, int, int]
 ACKS_PER_FRAME = 256
 """So many fit into any header: each has at most 64 characters of name and two numbers."""
 
+ITEMS = 1024  # of any list in a header
 LARGEST = 2**63 - 1  # what SQLite can hold
 LARGEST_BODY = 2**32  # bytes
 SMALLEST_CHUNK = 16384  # bytes; with the largest body, a bitmap of 32 KB
@@ -321,7 +322,8 @@ def split_payload(payload: bytes) -> tuple[list[Any], memoryview]:
     if len(payload) < start:
         raise PeerError(f"frame says its header ends at byte {start}, it has {len(payload)}")
     try:
-        header = msgpack.unpackb(payload[2 : 2 + size])
+        # limits: msgpack makes room for what an array's length promises before it looks whether that is there
+        header = msgpack.unpackb(payload[2 : 2 + size], max_array_len=ITEMS, max_map_len=ITEMS, max_ext_len=0)
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as e:
         raise PeerError(f"header is not msgpack: {e}") from None
     if type(header) is not list:

@@ -67,6 +67,7 @@ def test_the_test_part_is_judged_once_and_rounds_by_validation(result: tuple[dic
     final = next(line for line in found["curve"] if line.get("final"))
     tested = final["sums"]["test_global_accuracy"] / final["sums"]["test_devices"]
     assert tested == pytest.approx(found["accuracy"]["global"])
+    assert set(found["validation_accuracy"]) == {"global", "personalised"}
     known = final["sums"]["global_accuracy"] / final["sums"]["devices"]
     assert known == pytest.approx(found["validation_accuracy"]["global"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from contextlib import suppress
 
 import msgpack
@@ -100,3 +101,15 @@ def test_topics() -> None:
     for topic in ("auscult/v1/h/a/up", "auscult/v2/h/a/up/m", "auscult/v1/h/a/sideways/m", "", "?"):
         with pytest.raises(PeerError):
             topics.parse_topic(topic)
+
+
+def test_a_header_of_promises_costs_no_memory() -> None:
+    """900 lists within each other, each of which says that it has 65,535 items, once took 70 MB."""
+    header = (b"\xdc\xff\xff" * 900).ljust(65535, b"\xc0")
+    tracemalloc.start()
+    try:
+        with pytest.raises(PeerError):
+            unpack_frame(len(header).to_bytes(2, "little") + header + bytes(8))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()

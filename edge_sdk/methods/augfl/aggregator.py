@@ -25,14 +25,16 @@ from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
 
 @dataclass(frozen=True)
 class AggregatorState:
-    """Attributes:
-    model: theta^t as it is sent; the first one is dense.
-    memory: the regulariser's.
-    round: t.
-    counting: the census is on.
-    samples: hospital -> how many samples its training devices have.
-    news: hospital -> its sums in the round that is on.
-    held: hospital -> what counts of it.
+    """What AugFL's aggregator remembers.
+
+    Attributes:
+        model: theta^t as it is sent; the first one is dense.
+        memory: the regulariser's.
+        round: t.
+        counting: the census is on.
+        samples: hospital -> how many samples its training devices have.
+        news: hospital -> its sums in the round that is on.
+        held: hospital -> its latest contribution.
     """
 
     written_as: ClassVar[str] = "Aggregator"

@@ -25,10 +25,12 @@ SUMMAND = 2.0**-16
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Attributes:
-    y: the dual, if the upload of `round` was not counted.
-    tried: the dual, if it was.
-    round: the global round in which this device last took part; -1: it never did.
+    """What AugFL's device remembers.
+
+    Attributes:
+        y: the dual, if the upload of `round` was not counted.
+        tried: the dual, if it was.
+        round: the global round in which this device last took part; -1: it never did.
     """
 
     written_as: ClassVar[str] = "Device"

@@ -28,10 +28,12 @@ FOREVER = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Attributes:
-    shared: of the method with the global model.
-    outputs: of FedAL. Parameters are not averaged here.
-    into: weight of what the companions pull on the global model; 0: they learn from it, it does not learn from them.
+    """Hyper-parameters of a method with companions beside it.
+
+    Attributes:
+        shared: of the method with the global model.
+        outputs: of FedAL. Parameters are not averaged here.
+        into: weight of the companions' pull on the global model; 0: they learn from it, it does not learn from them.
     """
 
     shared: fedslr_settings.Settings = field(default_factory=fedslr_settings.Settings)
@@ -54,7 +56,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusSettings(Settings):
-    """The same for fedslr-b."""
+    """Hyper-parameters of fedslr-b+fedal."""
 
     shared: fedslr_consensus.Settings = field(default_factory=fedslr_consensus.Settings)
 
@@ -95,6 +97,6 @@ class Env(NodeEnv):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusEnv(Env):
-    """The same for fedslr-b."""
+    """What a node of fedslr-b+fedal is given."""
 
     settings: ConsensusSettings = field(default_factory=ConsensusSettings)

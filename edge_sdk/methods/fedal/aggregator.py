@@ -40,15 +40,17 @@ from edge_sdk.methods.shared.reports import progress
 
 @dataclass(frozen=True)
 class AggregatorState:
-    """Attributes:
-    w: the discriminator; (0,): there is none.
-    memory: of its optimiser.
-    round, exchange: t, i.
-    wanted: what was asked for.
-    parcels: hospital -> logits of this exchange.
-    shares: architecture -> sum of its models.
-    settled: who is done with this round, and their scores.
-    game: sums over the devices of this round's exchanges, see `watched`.
+    """What FedAL's aggregator remembers.
+
+    Attributes:
+        w: the discriminator; (0,): there is none.
+        memory: of its optimiser.
+        round, exchange: t, i.
+        wanted: what was asked for.
+        parcels: hospital -> logits of this exchange.
+        shares: architecture -> sum of its models.
+        settled: who is done with this round, and their scores.
+        game: sums over the devices of this round's exchanges, see `watched`.
     """
 
     written_as: ClassVar[str] = "Aggregator"

@@ -31,14 +31,16 @@ from edge_sdk.methods.shared.reports import judge
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Attributes:
-    theta: its model.
-    memory: of its optimiser.
-    sent: (B, K), the logits that the next feedback refers to; (0, 0): none.
-    references: (tau, B, K), outputs at the start of the transfer stage on its batches; (0, 0, 0): not needed.
-    round, exchange: which batch `sent` is of; -1: it has not begun.
-    loss: mean cross entropy of the latest local stage.
-    scores: measured so far in this round.
+    """What FedAL's device remembers.
+
+    Attributes:
+        theta: its model.
+        memory: of its optimiser.
+        sent: (B, K), the logits that the next feedback refers to; (0, 0): none.
+        references: (tau, B, K), outputs at the start of the transfer stage on its batches; (0, 0, 0): not needed.
+        round, exchange: which batch `sent` is of; -1: it has not begun.
+        loss: mean cross entropy of the latest local stage.
+        scores: measured so far in this round.
     """
 
     written_as: ClassVar[str] = "Device"
@@ -59,8 +61,10 @@ def device_start(env: Env) -> Step:
 
 
 def shuffle_start(env: Env) -> Vector:
-    """A start of one's own: the entries of each tensor of theta0 in another order, as likely where they were drawn
-    independently of each other."""
+    """A start of the device's own: the entries of each tensor of theta0 in another order.
+
+    It is as likely as theta0 itself where these entries were drawn independently of each other.
+    """
     random, theta = env.random(0, START), env.theta0.copy()
     for slot in env.layout.slots:
         theta[slot.span] = random.permutation(theta[slot.span])

@@ -20,7 +20,7 @@ Logits = Annotated[npt.NDArray[np.floating], Tensor(("?", "?"))]
 """One node's outputs for a batch: B inputs, K classes. A state may also hold none."""
 
 Stack = Annotated[npt.NDArray[np.floating], Tensor(("?", "?", "?"))]
-"""Such of several nodes, or of several batches."""
+"""Logits of several nodes, or of several batches."""
 
 
 def log_softmax(f: Floats, temperature: float = 1.0) -> Floats:
@@ -43,7 +43,7 @@ def divergence(q: Floats, f: Floats, temperature: float = 1.0) -> Floats:
 
 
 def divergence_gradient(q: Floats, f: Floats, temperature: float = 1.0) -> Floats:
-    """Of K(q, psi(f, E)) in f, each row its own: (psi(f, E) - q) / E."""
+    """Gradient of K(q, psi(f, E)) in f, each row its own: (psi(f, E) - q) / E."""
     return np.asarray((softmax(f, temperature) - q) / f.dtype.type(temperature))
 
 

@@ -109,7 +109,7 @@ class Settings:
         return self.temperature_kd if self.temperature_lf is None else self.temperature_lf
 
     def width(self, classes: int) -> int:
-        """Of what is exchanged for one public input."""
+        """Numbers that are exchanged for one public input."""
         return self.features or classes
 
     def eta(self, round: int) -> float:

@@ -30,17 +30,19 @@ from edge_sdk.methods.shared.reports import training_scores
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Attributes:
-    x: the personal model.
-    before: the iterate before it. Both outlast rounds, and rounds without this device.
-    offline: FedBCD-I: trainings since the last contact.
-    trainings: FedBCD-I: all of them.
-    steps: FedBCD-I: K of the last one, which the pull takes over.
-    loss: FedBCD-I: of the last one.
-    ticks: FedBCD-I: of its own clock.
-    tried, tried_before: with selection = "fastest": the last two iterates if the answer of `round` was among the
-        first ones, and so counted; otherwise x and before stand. None: nothing is undecided.
-    round: see there.
+    """What FedBCD's device remembers.
+
+    Attributes:
+        x: the personal model.
+        before: the iterate before it. Both outlast rounds, and rounds without this device.
+        offline: FedBCD-I: trainings since the last contact.
+        trainings: FedBCD-I: all of them.
+        steps: FedBCD-I: K of the last one, which the pull takes over.
+        loss: FedBCD-I: of the last one.
+        ticks: FedBCD-I: of its own clock.
+        tried, tried_before: with selection = "fastest": the last two iterates if the answer of `round` was among the
+            first ones, and so counted; otherwise x and before stand. None: nothing is undecided.
+        round: see there.
     """
 
     written_as: ClassVar[str] = "Device"

@@ -22,16 +22,19 @@ from edge_sdk.methods.shared.gather import Sum, Tally
 
 @dataclass(frozen=True)
 class HospitalState:
-    """Attributes:
-    model: z_n; in sync z.
-    round: that it belongs to.
-    news: device -> its answer in the phase that is on.
-    latest: device -> gamma_i x_i, its last answer in a phase that is over. FedBCD-I: empty.
-    sums: their exact sum. FedBCD-I: over the phase that is over.
-    count: how many devices answered in that phase.
-    scores: sums over these.
-    counted: with selection = "fastest": device -> the round of its last answer in `latest`.
-    lost: this hospital came in the middle of the run with an empty disk, so what it has not heard is not at the start.
+    """What FedBCD's hospital remembers.
+
+    Attributes:
+        model: z_n; in sync z.
+        round: that it belongs to.
+        news: device -> its answer in the phase that is on.
+        latest: device -> gamma_i x_i, its last answer in a phase that is over. FedBCD-I: empty.
+        sums: their exact sum. FedBCD-I: over the phase that is over.
+        count: how many devices answered in that phase.
+        scores: sums over these.
+        counted: with selection = "fastest": device -> the round of its last answer in `latest`.
+        lost: this hospital began in the middle of the run with an empty disk: devices that it has not heard may be
+            anywhere, not only at the start.
     """
 
     written_as: ClassVar[str] = "Hospital"
@@ -114,7 +117,7 @@ def take_mixed(env: Env, s: HospitalState, mixed: Packed | None, round: int, ste
 
 
 def ask_devices(env: Env, s: HospitalState) -> list[Send]:
-    """Those that are drawn; all of them where the fastest count; beside them those that a lost disk has forgotten."""
+    """Questions to the devices drawn (to all where the fastest count), and to those that a lost disk has forgotten."""
     drawn = env.settings.selection == "drawn"
     count = env.settings.taking_part(len(env.sizes)) if drawn else len(env.here)
     forgotten = {d for d in env.here if d not in s.latest} if s.lost and keeps_latest(env) else set[str]()

@@ -167,6 +167,6 @@ class Env(NodeEnv):
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineEnv(Env):
-    """The same for FedBCD-I."""
+    """What a node of FedBCD-I is given: as for FedBCD, with settings of its own."""
 
     settings: OfflineSettings = field(default_factory=OfflineSettings)

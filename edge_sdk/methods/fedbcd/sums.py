@@ -44,7 +44,7 @@ def check_feasible(env: Env, sender: str, x: Vector) -> None:
 
 
 def distance(feasible: str, x: Vector) -> float:
-    """How far x reaches in the norm of the set: the largest parameter of a box, the Euclidean norm of a ball."""
+    """Length of x in the norm of the set: the largest parameter for a box, the Euclidean norm for a ball."""
     if feasible == "box":
         return float(np.abs(x).max(initial=0.0))
     return norm(x) if feasible == "ball" else 0.0

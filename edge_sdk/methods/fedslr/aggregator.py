@@ -23,14 +23,16 @@ from edge_sdk.methods.shared.reports import progress
 
 @dataclass(frozen=True)
 class AggregatorState:
-    """Attributes:
-    model: w_t as it is sent; the first one is dense.
-    gamma_mean: mean of gamma_i over all devices.
-    round: t.
-    tally: the uploads of this round.
-    counted: hospital -> the last round of this era in which its sum entered w.
-    era: how often gamma has begun at zero again.
-    forgotten: a node has lost its memory.
+    """What FedSLR's aggregator remembers.
+
+    Attributes:
+        model: w_t as it is sent; the first one is dense.
+        gamma_mean: mean of gamma_i over all devices.
+        round: t.
+        tally: the uploads of this round.
+        counted: hospital -> the last round of this era in which its sum entered w.
+        era: how often gamma has begun at zero again.
+        forgotten: a node has lost its memory.
     """
 
     written_as: ClassVar[str] = "FedslrAggregator"

@@ -22,11 +22,13 @@ from edge_sdk.methods.shared.reports import Diverged, training_scores
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Attributes:
-    gamma: as the aggregator's mean has it, if the last upload was not counted.
-    p: the personal component.
-    tried: gamma, if that upload was counted.
-    past: the global round in which this device last took part, and what became of it.
+    """What FedSLR's device remembers.
+
+    Attributes:
+        gamma: as the aggregator's mean has it, if the last upload was not counted.
+        p: the personal component.
+        tried: gamma, if that upload was counted.
+        past: the global round in which this device last took part, and what became of it.
     """
 
     written_as: ClassVar[str] = "FedslrDevice"

@@ -16,11 +16,13 @@ from edge_sdk.methods.shared.gather import Tally
 
 @dataclass(frozen=True)
 class HospitalState:
-    """Attributes:
-    past: the round of the latest question, and what became of the sums.
-    tally: the uploads of that round.
-    counted: device -> the last round of this era in which its upload entered w.
-    forgotten: a node has lost its memory, this one or a device.
+    """What FedSLR's hospital remembers.
+
+    Attributes:
+        past: the round of the latest question, and what became of the sums.
+        tally: the uploads of that round.
+        counted: device -> the last round of this era in which its upload entered w.
+        forgotten: a node has lost its memory, this one or a device.
     """
 
     written_as: ClassVar[str] = "FedslrHospital"

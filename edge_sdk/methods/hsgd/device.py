@@ -18,10 +18,12 @@ from edge_sdk.methods.shared import gather
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Attributes:
-    theta_2: of the interval.
-    round, interval: for which it was sent.
-    weights: of the columns of zeta_2; None: no gradient is known yet.
+    """What HSGD's device remembers.
+
+    Attributes:
+        theta_2: of the interval.
+        round, interval: for which it was sent.
+        weights: of the columns of zeta_2; None: no gradient is known yet.
     """
 
     written_as: ClassVar[str] = "Device"

@@ -4,7 +4,7 @@
     begin_interval   Train down, the hospital's own steps meanwhile (OwnSteps), Trained up
     end_interval     the average over the group; then the next exchange, or the group's model to the aggregator
 
-hsgd.py says what becomes of devices that do not answer, and of a group in which none does.
+method.py says what becomes of devices that do not answer, and of a group in which none does.
 """
 
 from __future__ import annotations
@@ -77,18 +77,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class HospitalState:
-    """Attributes:
-    theta_2: of the group.
-    copies: [theta_0; theta_1]: of the group under GROUP; in JFL one for each device.
-    round, t, plan, measure: as in Global; t moves with the intervals.
-    until: the iteration of the next global average.
-    interval: of this round.
-    now: this interval.
-    seen: devices that took part in this round.
-    loss, losses: sum and number of the losses at the start of intervals.
-    noise: pretraining: second moments of the stochastic gradients in theta_0 and theta_1.
-    weights: of the columns of zeta_1, one for each copy.
-    gradient: pretraining: of F_m; in theta_0 and theta_1, and at the end of the interval in theta_2 too.
+    """What HSGD's hospital remembers.
+
+    Attributes:
+        theta_2: of the group.
+        copies: [theta_0; theta_1]: of the group under GROUP; in JFL one for each device.
+        round, t, plan, measure: as in Global; t moves with the intervals.
+        until: the iteration of the next global average.
+        interval: of this round.
+        now: this interval.
+        seen: devices that took part in this round.
+        loss, losses: sum and number of the losses at the start of intervals.
+        noise: pretraining: second moments of the stochastic gradients in theta_0 and theta_1.
+        weights: of the columns of zeta_1, one for each copy.
+        gradient: pretraining: of F_m; in theta_0 and theta_1, and at the end of the interval in theta_2 too.
     """
 
     written_as: ClassVar[str] = "Hospital"
@@ -179,7 +181,7 @@ def patients(env: Env) -> tuple[str, ...]:
 
 
 def begin_interval(env: Env, s: HospitalState) -> Step:
-    """Those whose zeta_2 has come are the mini-batch. With none, the group rests for this interval."""
+    """Begins Q steps on the devices whose zeta_2 has come. If none has, the group rests for this interval."""
     s = replace(s, now=replace(s.now, training=True))
     if env.settings.copies == "pair" and not s.measure:
         first = s.copies.get(GROUP)
@@ -191,7 +193,7 @@ def begin_interval(env: Env, s: HospitalState) -> Step:
 
 
 def make_questions(env: Env, s: HospitalState, copy: str) -> list[tuple[str, Train]]:
-    """To the devices of one copy: theta_0, and to each its own rows of zeta_1."""
+    """Questions to the devices of one copy: theta_0, and for each device its own rows of zeta_1."""
     theta_0, theta_1 = split_own(env, s, copy)
     back = GROUP in s.copies or s.t + s.plan.Q >= s.until
     devices, weights = members(s, copy), s.weights.get(copy) if env.settings.columns else None

@@ -27,11 +27,13 @@ from edge_sdk.methods.hsgd.settings import Plan, Settings
 # Theorem 1 ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Constants:
-    """Attributes:
-    f0: F(theta~^0) less its least value.
-    rho: Lipschitz constant of the gradients.
-    delta: square root of the variance of a stochastic gradient.
-    gradient: ||grad F|| at the start of a global round; nan: not known yet.
+    """Constants of Theorem 1, as far as they are known.
+
+    Attributes:
+        f0: F(theta~^0) less its least value.
+        rho: Lipschitz constant of the gradients.
+        delta: square root of the variance of a stochastic gradient.
+        gradient: ||grad F|| at the start of a global round; nan: not known yet.
     """
 
     f0: float

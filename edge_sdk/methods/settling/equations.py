@@ -101,7 +101,7 @@ def but_head(layout: Layout) -> tuple[slice, ...]:
 
 # Judging --------------------------------------------------------------------------------------------------------
 def correct_counts(env: NodeEnv, s: Settling, start: Vector) -> tuple[Counts, int]:
-    """How many of its validation samples a device gets right with each candidate, and how many it has.
+    """Counts of a device's validation samples: those that are right with each candidate, and all.
 
     Models are judged while they are trained, one after the other: no more than one is held at a time.
     """
@@ -140,7 +140,7 @@ def validation(env: NodeEnv) -> Labelled:
 
 
 def ensemble(env: NodeEnv, s: Settling, weight: float) -> Ensemble:
-    """How this device predicts with a local model of that weight."""
+    """The way in which this device predicts with a local model of that weight."""
     return Ensemble(weight, env.own_classes if s.mask else ())
 
 

@@ -159,7 +159,7 @@ def noted(env: NodeEnv, s: SettlingState, sender: str, message: Any) -> Settling
 
 # Around a method ------------------------------------------------------------------------------------------------
 def settled(method: Method, settings: Settling) -> Method:
-    """The same method with the settling phase after its last round.
+    """Add the settling phase after a method's last round.
 
     Raises:
         UsageError: its devices share no model of one layout that they could settle from.

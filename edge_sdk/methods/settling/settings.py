@@ -1,4 +1,4 @@
-"""How devices settle, and among which candidates the fleet chooses: the [run.settle] table."""
+"""Settings of settling, and the candidates among which the fleet chooses: the [run.settle] table."""
 
 from __future__ import annotations
 

@@ -166,11 +166,13 @@ def around(inner: Role, pieces: Pieces) -> Role:
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Coordinator:
-    """Attributes:
-    model: the newest global model: the mean of those that were ready.
-    round: t.
-    ready: hospital -> what it showed in this round.
-    past: hospital -> the latest sums of its devices, where the aggregator keeps them.
+    """What an aggregator remembers that mixes hospitals.
+
+    Attributes:
+        model: the newest global model: the mean of those that were ready.
+        round: t.
+        ready: hospital -> what it showed in this round.
+        past: hospital -> the latest sums of its devices, where the aggregator keeps them.
     """
 
     model: Packed
@@ -181,7 +183,7 @@ class Coordinator:
 
 @dataclass(frozen=True, kw_only=True)
 class Cloud:
-    """How the hospitals mix.
+    """Rules by which the hospitals mix.
 
     Attributes:
         step: eta_z.
@@ -199,7 +201,7 @@ class Cloud:
 
 
 def hear(env: NodeEnv, s: Coordinator, sender: str, message: object) -> Coordinator:
-    """After one hospital's `Ready`.
+    """The state after one hospital's `Ready`.
 
     Raises:
         PeerError: it is something else, or counts more devices than the hospital has.
@@ -286,7 +288,7 @@ def measure_disagreement(s: Coordinator) -> dict[str, float]:
 
 
 def replace_model(s: Coordinator, sends: list[Send], model: Packed) -> tuple[Coordinator, list[Send]]:
-    """The same sends with another model in place of the common one."""
+    """The state and the sends with another model in place of the common one."""
     if model is s.model:
         return s, sends
     told = [

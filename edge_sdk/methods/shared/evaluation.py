@@ -137,7 +137,7 @@ def sums_of(s: Watched) -> dict[str, float]:
 
 # Roles ----------------------------------------------------------------------------------------------------------
 def evaluated(method: Method, every: int = 0) -> Method:
-    """The same method with an evaluation after every `every` rounds (0: none) and one after the last."""
+    """Add to a method an evaluation after every `every` rounds (0: none) and one after the last."""
     return replace(
         method,
         device=device(method),

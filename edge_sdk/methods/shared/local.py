@@ -97,7 +97,7 @@ def gradient(env: NodeEnv, round: int, *purpose: int) -> Gradient:
 
 
 def steady_gradient(env: NodeEnv, round: int) -> Gradient:
-    """As `gradient`, but within a round the same indices always meet the same samples.
+    """The gradient of `gradient`, but within a round the same indices always meet the same samples.
 
     A Hessian-vector product by differences needs that: between two augmentations the gradient changes far more than
     over the small step between the two points.

@@ -146,7 +146,7 @@ def judge(
 
 
 def judge_test(env: NodeEnv, models: Mapping[str, Vector], ensemble: Ensemble | None = None) -> dict[str, float]:
-    """As `judge`, on the test samples, with TEST before each name; nothing where `judge` is on them already."""
+    """Scores of a device on its test samples, with TEST before each name; nothing where `judge` is on them already."""
     if env.test is None:
         return {}
     known = {} if ensemble is None else ensemble_sums(env.held_out, models, ensemble)
@@ -154,8 +154,13 @@ def judge_test(env: NodeEnv, models: Mapping[str, Vector], ensemble: Ensemble | 
 
 
 def sums_on_test(sums: Mapping[str, float]) -> dict[str, float]:
-    """Those on test samples, where these are apart, under the names that they would have otherwise."""
+    """Sums on test samples, where these are apart, under the names that they would have otherwise."""
     return {name.removeprefix(TEST): value for name, value in sums.items() if name.startswith(TEST)}
+
+
+def sums_on_validation(sums: Mapping[str, float]) -> dict[str, float]:
+    """All sums but those on test samples that are apart."""
+    return {name: value for name, value in sums.items() if not name.startswith(TEST)}
 
 
 def ensemble_sums(

@@ -32,7 +32,7 @@ class VectorSum(Sum):
     total: Values
 
     def measure(self) -> Measure:
-        """As for a `Sum`, but vectors that are updates differ more in length than models do."""
+        """Length and weight as of a `Sum`, but vectors that are updates differ more in length than models do."""
         return super().measure()._replace(longer=30.0)
 
 
@@ -49,7 +49,7 @@ def gathered(env: NodeEnv, tally: Tally | None, sender: str, message: object, si
 
 
 def checked(sender: str, values: Vector, size: int) -> Vector:
-    """The same vector.
+    """Check a vector and return it.
 
     Raises:
         PeerError: it is not of this size.

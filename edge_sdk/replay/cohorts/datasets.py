@@ -153,7 +153,7 @@ def name_device(hospital: int, device: int, devices: int) -> str:
 
 
 def describe_shares(shares: Mapping[str, Mapping[str, DeviceRows]]) -> str:
-    """How many samples devices have, in words."""
+    """Describe in words how many samples devices have."""
     every = [share for devices in shares.values() for share in devices.values()]
     trained, judged = ([len(getattr(p, key)) for p in every] for key in ("train", "held_out"))
     return f"{describe_range(trained)} samples each, judged on {describe_range(judged)}"

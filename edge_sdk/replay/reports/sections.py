@@ -39,7 +39,7 @@ def statistics_row(group: Mapping[str, Any], model: str, metrics: Mapping[str, f
 
 
 def differences_section(result: Result) -> str:
-    """How much better the personalised model of each device is than the one that it trains alone."""
+    """Section with the gain of each device's personalised model over the one that it trains alone."""
     both = [d for d in result["devices"] if {LOCAL, "personalised"} <= {*d["accuracy"]}]
     if not both:
         return ""

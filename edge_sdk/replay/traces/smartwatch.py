@@ -209,7 +209,7 @@ KNOWN: Mapping[tuple[str, str], Callable[..., Any]] = {
 
 
 def plain(value: Any) -> Any:
-    """The same with arrays in place of what a pickle describes them by."""
+    """Replace what a pickle describes arrays by with the arrays."""
     if isinstance(value, PickledArray):
         return plain(value.value)
     if isinstance(value, dict):
