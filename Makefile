@@ -4,18 +4,34 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLOWER := .flower
-# The paper's settings are for long runs of a large model; these are for 30 rounds of a small one.
-SETTINGS := eta_l=0.05 decay=0.9 eta_g=30.0 lam=0.001 mu=0.00003 personal_epochs=4 settle_epochs=6
-DEMO := --hospitals 3 --method fedslr --rounds 30 --seed 7 $(foreach pair,$(SETTINGS),--set $(pair))
+# Two labelled seconds of each exercise on 14 wrists of seven patients; six wrists of three others join in the end.
+WATCHES := --labelled 2 --stride 16 --hospitals 3 --method fedslr --rounds 100 --seed 7 --settle batch=0
+WATCHES += --settle steps=[0,25,50,100,200] --settle local_steps=[100,200,400]
+WATCHES += $(foreach pair,rotation=0.25 scale=0.15 noise=0.1,--augment $(pair))
+WATCHES += $(foreach pair,eta_l=0.05 decay=0.995 batch=0 local_epochs=5 eta_g=100.0 personal_epochs=0,--set $(pair))
+comma := ,
+empty :=
+space := $(empty) $(empty)
+WATCHES += --newcomers $(subst $(space),$(comma),$(foreach p,03 06 09,patient-$(p)-left patient-$(p)-right))
+# Recorded or generated volunteers with one sensor.
+WRISTS := --hospitals 3 --method fedslr --rounds 90 --seed 7 --settle
+WRISTS += $(foreach pair,eta_l=0.05 decay=0.99 eta_g=10.0 personal_epochs=0,--set $(pair))
 
-.PHONY: demo test lint bench bench-compile bench-wire clean
+.PHONY: demo demo-wrists demo-generated test lint bench bench-compile bench-wire clean
 
-# Recorded traces where AUSCULT_DATA names them, generated ones elsewhere.
+# Physiotherapy patients with smartwatches.
 demo: $(READY)
-ifndef AUSCULT_DATA
+	$(BIN)/auscult traces watch runs/watch-traces --overwrite
+	$(BIN)/auscult replay runs/watch-traces $(WATCHES)
+
+# The volunteers in AUSCULT_DATA/wrist.
+demo-wrists: $(READY)
+	$(BIN)/auscult replay $(AUSCULT_DATA)/wrist $(WRISTS)
+
+# Traces that nobody recorded, for a machine without the package of the recordings.
+demo-generated: $(READY)
 	$(BIN)/auscult traces synth runs/demo-traces --devices 12 --seed 7 --overwrite
-endif
-	$(BIN)/auscult replay $(if $(AUSCULT_DATA),$(AUSCULT_DATA)/wrist,runs/demo-traces) $(DEMO)
+	$(BIN)/auscult replay runs/demo-traces $(WRISTS)
 
 test: $(READY)
 	$(BIN)/python -m pytest

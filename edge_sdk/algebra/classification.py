@@ -97,7 +97,7 @@ MOST_CLASSES = 100  # that have histograms: 2 x 64 sums each would be more than 
 
 
 def histogram(y: Labels, scores: Floats, bins: int = BINS) -> dict[str, float]:
-    """Count, of each class and of the rest, the samples with a score in each of equal bins; empty ones left out.
+    """Counts of samples by score, for each class and for the rest, in equal bins of [0, 1]; empty bins left out.
 
     Returns:
         "auc:<class>:<1 for the class, 0 for the rest>:<bin>" -> count; nothing of more than MOST_CLASSES classes.
@@ -114,7 +114,7 @@ def histogram(y: Labels, scores: Floats, bins: int = BINS) -> dict[str, float]:
 
 
 def sums(y: Labels, logits: Floats) -> dict[str, float]:
-    """Sums over one node's samples: their number, those that are right, loss, histograms for areas under ROC curves."""
+    """Sums of one node: samples, correct ones, their loss, and histograms for the area under the ROC curve."""
     check(y, logits)
     p = softmax(logits.astype(np.float64))
     chosen = np.maximum(p[np.arange(len(y)), y], np.finfo(np.float64).tiny)
@@ -145,7 +145,7 @@ def binned_auc(sums: Mapping[str, float], prefix: str = "") -> float | None:
 
 
 def area(counts: Mapping[int, Mapping[int, float]]) -> float | None:
-    """From two histograms: bin -> count, of the rest (0) and of the class (1)."""
+    """Area under the ROC curve from two histograms, bin -> count: of the rest (0) and of the class (1)."""
     if not counts[0] or not counts[1]:
         return None
     bins = 1 + max(max(c) for c in counts.values())

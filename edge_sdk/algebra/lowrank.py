@@ -94,7 +94,7 @@ def balanced(svd: Svd) -> Factors:
 
 
 def pays(slot: Slot, rank: int) -> bool:
-    """True if factors of this rank are smaller than the tensor."""
+    """True if factors of this rank have fewer numbers than the tensor."""
     return rank * sum(matrix_shape(slot)) < slot.size
 
 
@@ -165,7 +165,7 @@ def part_size(slot: Slot, rank: int) -> int:
 
 
 def floats(layout: Layout, ranks: tuple[int, ...]) -> int:
-    """Number of floats of a model of these ranks: FedSLR's parameter count, and what its down-link carries."""
+    """Number of floats in a model of these ranks: FedSLR's parameter count, and what its down-link carries."""
     layers = sum(part_size(slot, rank) for slot, rank in zip(matrix_slots(layout), ranks, strict=True))
     return layers + sum(slot.size for slot in other_slots(layout))
 

@@ -131,7 +131,7 @@ def is_over(r: Round, now: float) -> bool:
 
 
 def next_look(r: Round) -> float:
-    """From when on `is_over` or `is_stuck`, if nothing else happens."""
+    """The time from which `is_over` or `is_stuck` is true, if nothing else happens."""
     return -inf if is_over(r, -inf) else r.deadline
 
 

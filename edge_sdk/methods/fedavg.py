@@ -187,7 +187,7 @@ def hospital_close(env: Env, s: HospitalState) -> Step:
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class AggregatorState:
-    """State of the aggregator between two messages.
+    """What FedAvg's aggregator remembers.
 
     Attributes:
         model: w_t as it is sent; the first one is dense.

@@ -9,13 +9,13 @@ one problem: there the proximal operator is taken once, of the mean over all dev
 mean of proximal points is not the proximal point of the mean. The two agree for lam = 0, and for a single hospital. A
 step of the aggregator's own (`cloud_step`) makes the common model low-rank again.
 
-Each hospital is FedSLR's aggregator (fedslr.py) for its own devices: it has a low-rank model and a mean of gamma, and
-makes the proximal step. The aggregator mixes the models of the first B hospitals that are ready (consensus.py), and may
-make a forward-backward step of its own on the mean,
+Each hospital is FedSLR's aggregator (fedslr/aggregator.py) for its own devices: it has a low-rank model and a mean of
+gamma, and makes the proximal step. The aggregator mixes the models of the first B hospitals that are ready
+(consensus.py), and may make a forward-backward step of its own on the mean,
 
     w = prox_{cloud_step * lam ||.||_*}(mean - cloud_step * grad R(mean)),
 
-where R is what only the aggregator knows (`smooth_grad`: AugFL's regulariser, outputs of other devices). So a slow
+where R is a term that the aggregator adds (`smooth_grad`: AugFL's regulariser, outputs of other devices). So a slow
 hospital holds nobody up, and its devices are personalised against the common model all the same.
 
 Leaves the device: w_i, to its hospital. Leaves the hospital: its model, and scores as sums. Never: p_i, gamma_i.
@@ -88,8 +88,7 @@ def center_start(env: Env) -> Step:
 
 
 def center_close(env: Env, s: Center) -> Step:
-    # what only the aggregator knows is not known here
-    plain = replace(env, smooth_grad=None)
+    plain = replace(env, smooth_grad=None)  # that term is the aggregator's, not the hospitals'
     after = fedslr_aggregator.step(plain, s)
     count, scores = (0, {}) if s.tally is None else (s.tally.count, gather.scores(s.tally))
     return Center(**{**vars(after), "answers": count, "scores": scores}), []
@@ -147,7 +146,7 @@ def aggregator_start(env: Env) -> Step:
 def policies(
     s: Settings, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
 ) -> dict[str, Policy]:
-    """Policies of the tiers; they are FedBCD's, see fedbcd_settings.policies."""
+    """Tier -> when its rounds are over; the same rules as FedBCD's (fedbcd/method.py)."""
     if s.cloud != SYNC and evaluate_every:
         raise UsageError(
             f"evaluate_every = {evaluate_every} with cloud = {s.cloud!r}: an evaluation of all devices would interrupt "

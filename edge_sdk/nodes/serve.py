@@ -52,6 +52,7 @@ def serve(
     once: bool,
     meanwhile: Callable[[], None] = lambda: None,
     ports: Sequence[int | None] = (),
+    last_words: float = LAST_WORDS,
 ) -> None:
     """Run services side by side until a signal comes or, with `once`, until every run has ended and is delivered.
 
@@ -62,10 +63,12 @@ def serve(
         for service, port in zip(services, ports, strict=False):
             if port is not None:
                 stack.enter_context(Endpoint(service.runtime, port))
-        serve_all(services, once, SideWork("the ledger", meanwhile, log))
+        serve_all(services, once, SideWork("the ledger", meanwhile, log), last_words)
 
 
-def serve_all(services: Sequence[Service], once: bool, meanwhile: Callable[[], None]) -> None:
+def serve_all(
+    services: Sequence[Service], once: bool, meanwhile: Callable[[], None], last_words: float = LAST_WORDS
+) -> None:
     stopping = threading.Event()
 
     def stop(*_: Any) -> None:
@@ -79,7 +82,7 @@ def serve_all(services: Sequence[Service], once: bool, meanwhile: Callable[[], N
 
     def run(service: Service) -> None:
         try:
-            service.run(Ending(service) if once else None)
+            service.run(Ending(service, last_words) if once else None)
         except BaseException as error:
             failures.append(error)
             stop()
@@ -101,12 +104,12 @@ class Ending:
     """Decides when a service of one run may end: the run is over here, and nobody waits for anything from here.
 
     A node stays for LINGER seconds after that, because its own last acknowledgement may be on its way. A peer that has
-    gone for good would be waited for in vain, so LAST_WORDS seconds after the end it is left with what is on this disk:
-    the node sends it when it is started again.
+    gone for good would be waited for in vain, so `last_words` seconds after the end it is left with what is on this
+    disk: the node sends it when it is started again.
     """
 
-    def __init__(self, service: Service):
-        self.service, self.since, self.quiet = service, inf, inf
+    def __init__(self, service: Service, last_words: float = LAST_WORDS):
+        self.service, self.last_words, self.since, self.quiet = service, last_words, inf, inf
 
     def __call__(self) -> bool:
         """Raises UsageError if this node cannot take part in the run, which then would never end here."""
@@ -119,7 +122,7 @@ class Ending:
         self.quiet = min(self.quiet, now) if self.service.runtime.delivered else inf
         if now > self.quiet + LINGER:
             return True
-        late = now > self.since + LAST_WORDS
+        late = now > self.since + self.last_words
         if late:
             log.warning("ending with messages that have not been acknowledged; they are kept for the next start")
         return late
@@ -151,7 +154,7 @@ def serve_hospital(path: Path, once: bool) -> None:
     def note() -> None:
         write_json(file.directory / "ledger.json", list_hospital(hospital, file))
 
-    serve([hospital], once, note, [file.wire.metrics_port])
+    serve([hospital], once, note, [file.wire.metrics_port], file.last_words)
 
 
 def list_hospital(hospital: Hospital, file: HospitalFile) -> dict[str, Any]:

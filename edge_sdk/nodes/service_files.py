@@ -56,6 +56,8 @@ class HospitalFile:
     Attributes:
         data: what it holds of its devices' patients, for a split model; see `edge_sdk.data.patients.patients_of`.
         companions: those of its devices that have another bundle than the run's, and take part with outputs only.
+        last_words: seconds after the end of a run for which `--once` waits for devices that have not acknowledged the
+            last words, such as newcomers that are only now started.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -70,6 +72,7 @@ class HospitalFile:
     wait_for: int | None = None
     data: Stored | None = None
     companions: tuple[str, ...] = ()
+    last_words: float = 60.0
     wire: Wire = field(default_factory=Wire)
     upstream_wire: Wire | None = None
 
@@ -82,6 +85,8 @@ class HospitalFile:
         if self.data is not None:
             existing(self.data.samples, "data.samples")
         check_count(self.wait_for, len(self.devices), "wait_for", "devices")
+        if not self.last_words > 0:
+            raise UsageError(f"last_words = {self.last_words}, it is in seconds and above 0")
         for device in self.devices:
             checked_name(device, "devices")
         if strangers := sorted({*self.companions} - {*self.devices}):

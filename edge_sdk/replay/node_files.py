@@ -19,6 +19,8 @@ from edge_sdk.replay.plan import Replay, is_split, members_of
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.toml_files import write_toml
 
+FOR_NEWCOMERS = 3600.0
+"""Seconds for which hospitals wait for newcomers: until these have started, however busy the machine is."""
 DEVICES_APART = 24
 """Up to so many devices have a process each; more of them share so many processes."""
 
@@ -113,7 +115,7 @@ def hospital_table(job: Replay, name: str, cohort: Cohort, files: NodeFiles) -> 
     table = {"name": name, "aggregator": "cloud", "bundle": files.bundles[name], "directory": f"../{name}"}
     table |= {"devices": cohort.tree[name], "data": files.tables.get(name), "companions": files.companions.get(name)}
     if job.newcomers:
-        table["wait_for"] = len(members_of(job, cohort)[name])
+        table |= {"wait_for": len(members_of(job, cohort)[name]), "last_words": FOR_NEWCOMERS}
     return table
 
 

@@ -21,9 +21,21 @@ LINEAR = frozenset(
     {"Add", "Cast", "Concat", "Conv", "ConvTranspose", "Expand", "Flatten", "Gemm", "Identity", "MatMul", "Mul", "Neg"}
     | {"Pad", "Reshape", "Shape", "Slice", "Split", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze"}
 )
-# functions that only move, copy or drop values; the exporter writes them under other names
+# functions that only move, copy or drop values, or (batch_norm) have no kink; the exporter writes them as others
 MOVES = frozenset(
-    {"alias", "chunk", "clone", "contiguous", "detach_", "dropout", "expand", "feature_dropout", "flatten", "getitem"}
+    {
+        "alias",
+        "batch_norm",
+        "chunk",
+        "clone",
+        "contiguous",
+        "detach_",
+        "dropout",
+        "expand",
+        "feature_dropout",
+        "flatten",
+        "getitem",
+    }
     | {"lift_fresh_copy", "movedim", "permute", "reshape", "select", "split", "squeeze", "stack", "to", "transpose"}
     | {"unbind", "unflatten", "unsqueeze", "view", "zeros", "zeros_like", "ones_like", "arange", "full", "slice"}
 )
@@ -37,7 +49,8 @@ class IsolatedCall:
 
     Attributes:
         node: the call. names: tensor argument in the program -> its name in the graph.
-        floats, integers: these names, without constants. outputs: position of an output -> its name.
+        floats, integers: these names without constants; running statistics are among the latter.
+        outputs: position of an output -> its name.
         graph: the nodes alone; its inputs are the arguments, and whatever only gives them a shape.
     """
 
@@ -57,7 +70,7 @@ def isolate(g: OnnxGraph, names: Mapping[str, str], node: Node) -> IsolatedCall 
     tensors = [a for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor) and not is_constant(a)]
     own = {a.name: names.get(a.name, a.name) for a in tensors}
     given = {own[a.name]: DTYPES.get(a.meta["val"].dtype, "float") for a in tensors if own[a.name] not in g.constants}
-    floats = [k for k, dtype in given.items() if dtype == "float"]
+    floats = [k for k, dtype in given.items() if dtype == "float" and not k.startswith("b.")]
     if not outputs or not floats or any(k not in g.shapes for k in own.values()):
         return None
     part = cut_out(g, given, list(outputs.values()))

@@ -102,8 +102,10 @@ def spans(page: str) -> list[str]:
 
 
 def named_commands(page: str) -> list[Command]:
-    """Commands in the running text of a page and in its tables."""
+    """Commands in the running text of a page, in its tables, and in blocks that are only indented."""
+    indented = re.findall(r"^    (\w+ .*)$", FENCE.sub("", text_of(page)), re.MULTILINE)
     found = [Command(span.removesuffix(" ...")) for span in spans(page) if span.split("=")[0] != span or " " in span]
+    found += [Command(split_comment(line)[0]) for line in indented]
     return [command for command in found if is_command(command)]
 
 

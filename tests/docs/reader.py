@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.docs.pages import ROOT, Command
 
-PATIENCE = 120.0  # seconds that a command or a run may take
+PATIENCE = 300.0  # seconds that a command or a run may take
 LINKED = ("edge_sdk", "aggregator", "models", "hardware", "benchmarks", "tests", "pyproject.toml")
 SERVICES = ("auscult aggregator", "auscult hospital", "auscult device", "mosquitto ")
 

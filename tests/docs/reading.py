@@ -73,7 +73,9 @@ def start(program: str, arguments: list[str]) -> None:
         main(arguments)
     elif arguments[0] == "-m":
         sys.argv[:] = arguments[1:]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        with mock.patch.dict(sys.modules):
+            sys.modules.pop(arguments[1], None)  # another test may have imported it
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     elif "argparse" in (ROOT / arguments[0]).read_text():  # without a parser it would begin to work
         sys.argv[:] = arguments
         sys.path.insert(0, str((ROOT / arguments[0]).parent))

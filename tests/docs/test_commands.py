@@ -41,6 +41,7 @@ SHORTER = {
     r"--devices 4 --seed 7": "--devices 2 --seed 7",
     r"^(auscult replay .*breast-cancer)": r"\1 --hospitals 1 --devices 2",
     r"^(auscult pretrain)": r"\1 --epochs 1",
+    r"^(auscult replay .*fedslr-b\+fedal)": r"\1 --no-local-only",
 }
 """What is typed shorter than it stands on the pages and in the Makefile: the same commands on less data."""
 

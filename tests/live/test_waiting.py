@@ -39,8 +39,8 @@ def test_who_does_not_come_is_named(tmp_path: Path, quick: LocalBroker, caplog: 
     aggregator = net.aggregator("a", "b")
     with playing(aggregator, net.device("a", "agg")):
         eventually(lambda: "b (not connected)" in caplog.text)
-        assert "waiting for children to come (1 of 2 are here) since" in caplog.text
-        assert aggregator.gauges()["waiting_seconds"] > 0.2
+        eventually(lambda: "waiting for children to come (1 of 2 are here) since" in caplog.text)
+        eventually(lambda: aggregator.gauges()["waiting_seconds"] > 0.2)
 
 
 @pytest.mark.usefixtures("soon")

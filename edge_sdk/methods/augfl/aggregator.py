@@ -25,7 +25,7 @@ from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
 
 @dataclass(frozen=True)
 class AggregatorState:
-    """State of the aggregator between two messages.
+    """What AugFL's aggregator remembers.
 
     Attributes:
         model: theta^t as it is sent; the first one is dense.
@@ -34,7 +34,7 @@ class AggregatorState:
         counting: the census is on.
         samples: hospital -> how many samples its training devices have.
         news: hospital -> its sums in the round that is on.
-        held: hospital -> what counts of it.
+        held: hospital -> its latest contribution.
     """
 
     written_as: ClassVar[str] = "Aggregator"

@@ -25,7 +25,7 @@ SUMMAND = 2.0**-16
 
 @dataclass(frozen=True)
 class DeviceState:
-    """State of a device between two messages.
+    """What AugFL's device remembers.
 
     Attributes:
         y: the dual, if the upload of `round` was not counted.

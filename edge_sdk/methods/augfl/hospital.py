@@ -21,13 +21,13 @@ from edge_sdk.methods.shared.gather import Nobody
 
 @dataclass(frozen=True)
 class HospitalState:
-    """State of a hospital between two messages.
+    """What AugFL's hospital remembers.
 
     Attributes:
         asked: the question that is on; None: the census.
         samples: device -> how many it has.
         news: device -> its upload in the round that is on.
-        held: device -> what counts of it.
+        held: device -> its latest contribution.
         answered: the round of this hospital's latest sums.
     """
 
@@ -123,8 +123,11 @@ def make_sums(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, 
 
 
 def can_be_inferred(env: Env, s: HospitalState, asked: AugflModel, held: Mapping[str, Contribution]) -> bool:
-    """True if the aggregator can tell u from y, or y from u: all devices have answered this question, and the
-    aggregator has this hospital's sums of before. A device that is new adds y_i^- = 0 to these."""
+    """True if the aggregator can compute u from y, or y from u.
+
+    It can if all devices have answered this question and it has this hospital's previous sums. A device that is new
+    adds y_i^- = 0 to these.
+    """
     new = set(held) - set(s.held)
     starts_at_zero = not new or env.settings.y_init != PLAIN
     return set(s.news) == set(held) and asked.counted.get(env.me, -1) == s.answered and starts_at_zero

@@ -131,5 +131,5 @@ def check_numbers(scores: Mapping[str, float], *vectors: Vector | None) -> None:
 
 
 def has_diverged(*vectors: Vector | None, share: float = 1.0) -> bool:
-    """True if a number is beyond what may be sent, or that share of it: then its owner says that it has nothing."""
+    """True if a vector has a number beyond what may be sent, or beyond that share of it."""
     return not all((np.abs(v) <= share * LARGEST).all() for v in vectors if v is not None)

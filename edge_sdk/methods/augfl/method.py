@@ -8,9 +8,9 @@ pulls it to a pretrained model theta_p of its own, which nobody else sees.
 
     Algorithm 1                                                 here
     phi_i, eq. (7); g_i, eq. (10)                               meta.meta_gradient
-    theta_i, eq. (11), with the old dual                        primal
-    y_i, eq. (12), with the new primal                          dual
-    theta^{t+1}, eq. (13), with grad R_h at the old theta^t     step
+    theta_i, eq. (11), with the old dual                        equations.primal_step
+    y_i, eq. (12), with the new primal                          equations.dual_step
+    theta^{t+1}, eq. (13), with grad R_h at the old theta^t     aggregator.step
     adaptation at seen and unseen devices                       meta.adapted
 
 Where the paper is silent: rounds are 0 .. T-1; delta_t counts from 1; y_i^-1 is 0 (Settings.y_init); w_i is a share of
@@ -18,7 +18,7 @@ the samples of all training devices, which are counted before the first round; g
 That y_i = -w_i G_i, theta_i = theta + (y_i - y_i^-) / rho_i, and S^t = lambda grad R_h(theta^t) - sum_i y_i is the
 residual of stationarity, follows from these equations.
 
-Leaves the device: theta_i and y_i, u_i, or y_i (Settings.upload, augfl_sums.py), and scores. Leaves the hospital: their
+Leaves the device: theta_i and y_i, u_i, or y_i (Settings.upload, sums.py), and scores. Leaves the hospital: their
 sums. Never leaves the aggregator: theta_p, its data and features, lambda, R_h. With lambda = 0 it has none of them.
 Kind of upload: replaceable. Who is not asked, or is silent, counts with its latest upload, as in asynchronous ADMM. And
 mirrored: y_i moves if and only if its upload was counted, so a device keeps `y` and `tried`, and each question tells

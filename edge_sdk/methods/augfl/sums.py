@@ -1,4 +1,4 @@
-"""What travels up in AugFL, and how what was left out is had back.
+"""Sums of AugFL's uploads, and how the half that an upload leaves out is computed from the other half.
 
 The aggregator's step needs u_i = y_i + rho_i theta_i, its stopping rule needs y_i. As theta_i = theta + (y_i - y_i^-) /
 rho_i, where y_i^- is the dual before, one of them gives the other:

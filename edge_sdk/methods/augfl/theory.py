@@ -30,7 +30,7 @@ def meta_smoothness(alpha: float, mu: float, beta: float = 0.0, zeta: float = 0.
 
 
 def margins(rho: float, weight: float, nu: float, devices: int, pull: float = 0.0) -> Margins:
-    """Margins of one device in the theorem. `pull`: lambda mu_r, the smoothness of the regulariser's term."""
+    """Margins of one device. `pull`: lambda mu_r, the smoothness of the regulariser's term."""
     dual = 2 * weight**2 * nu**2 * (4 * weight * nu / rho**2 + 1 / rho)
     return Margins(rho / 2 - 4 * weight * nu, rho / 2 - dual - pull / (2 * devices), rho - 3 * nu)
 
@@ -72,7 +72,7 @@ def warnings(s: Settings, sizes: Mapping[str, int], pull: float = 0.0) -> list[s
 
 
 def step_warnings(s: Settings, devices: int, pull: float) -> list[str]:
-    """Warnings of the sum of rho; and of Assumption 5, where the smoothness of the devices' losses is known."""
+    """Warnings about the sum of rho and, where the smoothness of the devices' losses is known, about Assumption 5."""
     rho, total = min([s.rho, *s.rhos.values()]), s.rho * max(0, devices - len(s.rhos)) + sum(s.rhos.values())
     found, nu = list[str](), 0.0
     if s.smoothness is not None:

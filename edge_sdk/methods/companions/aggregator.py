@@ -116,7 +116,7 @@ def close_outputs(
 
 
 def add_pull(env: Any, pull: Vector | None) -> Any:
-    """With what pulls on the global model added to the smooth term. It was measured at the model of this round."""
+    """The env with the companions' pull, measured at the model of this round, added to the smooth term."""
     if pull is None:
         return env
     known = env.smooth_grad
@@ -124,7 +124,7 @@ def add_pull(env: Any, pull: Vector | None) -> Any:
 
 
 def add_game(send: Send, more: Sequence[Send]) -> Send:
-    """The shared method's report of a round with what FedAL measured in this close."""
+    """The shared method's report of a round, with FedAL's measures of this close added."""
     found = next((m.message.sums for m in more if m.to == OUT and isinstance(m.message, Progress)), {})
     if send.to != OUT or not isinstance(send.message, Progress):
         return send

@@ -55,7 +55,7 @@ def hospital_role(base: Method) -> Role:
 
 
 def name_receivers(env: NodeEnv, sends: Sequence[Send]) -> list[Send]:
-    """With the names of those that hear what is said to all."""
+    """The sends with names in place of DOWN: each method speaks only to its own devices."""
     return [replace(send, to=env.here) if send.to == DOWN else send for send in sends]
 
 

@@ -28,12 +28,12 @@ FOREVER = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Hyper-parameters of a shared method with companions beside it.
+    """Hyper-parameters of a method with companions beside it.
 
     Attributes:
         shared: of the method with the global model.
         outputs: of FedAL. Parameters are not averaged here.
-        into: weight of what the companions pull on the global model; 0: they learn from it, and not it from them.
+        into: weight of the companions' pull on the global model; 0: they learn from it, it does not learn from them.
     """
 
     shared: fedslr_settings.Settings = field(default_factory=fedslr_settings.Settings)

@@ -40,7 +40,7 @@ from edge_sdk.methods.shared.reports import progress
 
 @dataclass(frozen=True)
 class AggregatorState:
-    """State of the aggregator between two messages.
+    """What FedAL's aggregator remembers.
 
     Attributes:
         w: the discriminator; (0,): there is none.

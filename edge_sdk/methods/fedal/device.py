@@ -31,7 +31,7 @@ from edge_sdk.methods.shared.reports import judge
 
 @dataclass(frozen=True)
 class DeviceState:
-    """State of a device between two messages.
+    """What FedAL's device remembers.
 
     Attributes:
         theta: its model.
@@ -61,8 +61,10 @@ def device_start(env: Env) -> Step:
 
 
 def shuffle_start(env: Env) -> Vector:
-    """A start of one's own: the entries of each tensor of theta0 in another order, as likely where they were drawn
-    independently of each other."""
+    """A start of the device's own: the entries of each tensor of theta0 in another order.
+
+    It is as likely as theta0 itself where these entries were drawn independently of each other.
+    """
     random, theta = env.random(0, START), env.theta0.copy()
     for slot in env.layout.slots:
         theta[slot.span] = random.permutation(theta[slot.span])

@@ -38,7 +38,7 @@ class DiscriminatorKernels:
 
 
 def size(widths: Widths) -> int:
-    """Number of parameters."""
+    """Number of parameters of a discriminator with these layers."""
     return sum((a + 1) * b for a, b in pairwise(widths))
 
 

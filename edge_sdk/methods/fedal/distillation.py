@@ -20,7 +20,7 @@ Logits = Annotated[npt.NDArray[np.floating], Tensor(("?", "?"))]
 """One node's outputs for a batch: B inputs, K classes. A state may also hold none."""
 
 Stack = Annotated[npt.NDArray[np.floating], Tensor(("?", "?", "?"))]
-"""Such of several nodes, or of several batches."""
+"""Logits of several nodes, or of several batches."""
 
 
 def log_softmax(f: Floats, temperature: float = 1.0) -> Floats:

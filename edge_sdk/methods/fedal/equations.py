@@ -75,7 +75,7 @@ def transfer_cotangent(settings: Settings, f: Floats, reference: Floats | None, 
 
 
 def distance_gradient(settings: Settings, target: Floats, f: Floats) -> Floats:
-    """Gradient of K(consensus, own), (16); of features, of their mean squared distance."""
+    """Gradient of K(consensus, own), (16), in the own logits; for features, of their mean squared distance."""
     if settings.features:
         return np.asarray(2 * (f - target) / f.shape[1])
     q = distillation.softmax(target, settings.temperature_kd)

@@ -36,7 +36,7 @@ from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
 
 @dataclass(frozen=True)
 class HospitalState:
-    """State of a hospital between two messages.
+    """What FedAL's hospital remembers.
 
     Attributes:
         wanted: what its devices were asked for.
@@ -70,7 +70,7 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
 
 
 def make_feedback(env: Env, m: Consensus) -> list[Send]:
-    """To each device that was in the exchange, and to nobody else. Who has just answered may be gone for a moment."""
+    """Feedback to each device that was in the exchange, also if its connection is down at this moment."""
     names = sorted(env.sizes)
     if m.slots and m.slots[-1] >= len(names):
         raise PeerError(f"feedback for device {m.slots[-1]}, there are {len(names)}")
@@ -87,7 +87,7 @@ def make_averages(s: HospitalState, m: Averages) -> list[Send]:
 
 
 def gather_answer(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
-    """After a device's answer, which may be that it has none."""
+    """The state after a device's answer, which may be that it has nothing to send."""
     wanted: dict[str, type] = {LOGITS: Outputs, MODEL: Share, SETTLED: Settled}
     m = gather.expected(sender, message, wanted[s.wanted], Nobody)
     if isinstance(m, Outputs):

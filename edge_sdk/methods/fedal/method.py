@@ -5,14 +5,14 @@ Every device trains a model of its own, of any architecture. They learn from eac
 inputs that all devices have; a discriminator at the aggregator makes them alike. There is no global model.
 
     Algorithm 1                                                     here
-    local stage     tau steps on CE + r_loc, (14) (15)              local_stage
+    local stage     tau steps on CE + r_loc, (14) (15)              device.local_stage
     transfer stage  tau exchanges, each:
-      (a) f_n on the common batch P^{t,i}, up                       public_rows, with_logits
-      (b) an ascent step of the discriminator, (13)                 fedal_server.taught
+      (a) f_n on the common batch P^{t,i}, up                       equations.draw_public_rows, device.compute_logits
+      (b) an ascent step of the discriminator, (13)                 aggregator.teach_discriminator
       (c) fbar, the mean of all logits                              distillation.mean_of
-      (d) g_n at the new w and the old f_n, (19)                    fedal_server.played
+      (d) g_n at the new w and the old f_n, (19)                    aggregator.play_discriminator
       (e) fbar for all and g_n for its device alone, down           Consensus, Feedback
-      (f) a step on KL + U_n + r_glo, (16) (17)                     transfer_stage, transfer_cotangent
+      (f) a step on KL + U_n + r_glo, (16) (17)                     device.transfer_stage, equations.transfer_cotangent
 
 A round is tau + 1 closes of the aggregator: the last answer carries no logits, only that the device is done.
 
@@ -20,7 +20,7 @@ Where the paper contradicts itself or is silent: the target leaves the device it
 broadcast (the printed algorithm has the mean of all: `target`); one optimiser for both stages; batches without
 replacement, independent of each other; g_n is each input's own derivative, so the device divides by B. Step (f) goes
 through the outputs that were sent. Initial models are the bundles', or such of each device's own (`start`).
-Variants are weights, see `fedal_settings.VARIANTS`: FedMD, FedMD-LF, FedMD-AL, FedAL; FedDF and FedDF-AL also average
+Variants are weights, see `settings.VARIANTS`: FedMD, FedMD-LF, FedMD-AL, FedAL; FedDF and FedDF-AL also average
 parameters within equal architectures (`averaging`), which takes another exchange of models.
 
 Leaves the device: logits on public inputs, and scores as sums; with `averaging` also |D_n| theta_n, summed by its

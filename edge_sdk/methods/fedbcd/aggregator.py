@@ -100,7 +100,10 @@ def step_model(env: Env, model: Packed, parts: Mapping[str, Sum]) -> Packed:
 
 
 def add_up_hospitals(env: Env, parts: Mapping[str, Sum]) -> Sum | None:
-    """Over all devices: those of a hospital that has not been heard yet stand at the start. FedBCD-I: who answered."""
+    """The sum over all devices, with those of hospitals not heard yet at the common start.
+
+    In FedBCD-I over those that answered.
+    """
     tally = add_all(None, parts)
     heard = None if tally is None else gather.total(tally, env.theta0)
     if not keeps_latest(env) or set(parts) >= set(env.sizes):

@@ -30,7 +30,7 @@ from edge_sdk.methods.shared.reports import training_scores
 
 @dataclass(frozen=True)
 class DeviceState:
-    """State of a device between two messages.
+    """What FedBCD's device remembers.
 
     Attributes:
         x: the personal model.

@@ -66,7 +66,7 @@ def cloud_step(w: Vector, sums: Sum | None, eta_z: float) -> Vector:
 
 
 def count_in_step(s: Settings, sizes: Mapping[str, int], answered: int) -> int:
-    """Number of devices that the sum of one cloud step is over. `answered`: in this round, to the aggregator."""
+    """Number of devices in the sum of one cloud step. `answered`: to the aggregator, in this round."""
     if s.cloud == SYNC:
         return answered if isinstance(s, OfflineSettings) else sum(sizes.values())
     counts = [s.taking_part(n) if isinstance(s, OfflineSettings) else n for n in sizes.values()]

@@ -22,7 +22,7 @@ from edge_sdk.methods.shared.gather import Sum, Tally
 
 @dataclass(frozen=True)
 class HospitalState:
-    """State of a hospital between two messages.
+    """What FedBCD's hospital remembers.
 
     Attributes:
         model: z_n; in sync z.
@@ -33,7 +33,8 @@ class HospitalState:
         count: how many devices answered in that phase.
         scores: sums over these.
         counted: with selection = "fastest": device -> the round of its last answer in `latest`.
-        lost: this hospital came in the middle of the run with an empty disk: what it has not heard is not at the start.
+        lost: this hospital began in the middle of the run with an empty disk: devices that it has not heard may be
+            anywhere, not only at the start.
     """
 
     written_as: ClassVar[str] = "Hospital"
@@ -116,7 +117,7 @@ def take_mixed(env: Env, s: HospitalState, mixed: Packed | None, round: int, ste
 
 
 def ask_devices(env: Env, s: HospitalState) -> list[Send]:
-    """Devices to ask: those that are drawn, all where the fastest count, and those that a lost disk has forgotten."""
+    """Questions to the devices drawn (to all where the fastest count), and to those that a lost disk has forgotten."""
     drawn = env.settings.selection == "drawn"
     count = env.settings.taking_part(len(env.sizes)) if drawn else len(env.here)
     forgotten = {d for d in env.here if d not in s.latest} if s.lost and keeps_latest(env) else set[str]()

@@ -8,11 +8,11 @@ coordinator is our aggregator).
 
     Algorithm 1                                                 here
     Q_n^(t), a random subset of each hospital's devices         Settings.taking_part, draw.chosen
-    x_i: accelerated stochastic projected gradient, eq. (4)     edge_update
-    z, eq. (5), on sums                                         cloud_step; sync: aggregator_close
-    w_n, z_n, eq. (6)                                           consensus.mixed, cloud_step; take
-    Algorithm 2 (FedBCD-I): train without the penalty           train, when called or on its own clock
-    pull to z_n, only those who answered count                  pull
+    x_i: accelerated stochastic projected gradient, eq. (4)     equations.edge_update
+    z, eq. (5), on sums                                         equations.cloud_step; sync: aggregator.step_model
+    w_n, z_n, eq. (6)                                           consensus.apply_mixing; hospital.take_mixed
+    Algorithm 2 (FedBCD-I): train without the penalty           device.train, when called or on its own clock
+    pull to z_n, only those who answered count                  equations.pull
 
 Settings.cloud: "sync", "first-b" or "rigorous" (section 3.1, appendix A; consensus.py). In sync the aggregator holds z,
 and a hospital's own step is 0. Otherwise hospitals hold z_n and step; of K_z > 1 repetitions the aggregator makes all
@@ -24,8 +24,11 @@ over those who answered, and keeps the last two iterates, be they of a training 
 
 Leaves the device: gamma_i x_i, and scores as sums. It is summed in sync; otherwise z_n leaves the hospital.
 Kind of upload: replaceable in FedBCD: silent devices and hospitals count with what was last heard of them, at first the
-common start, so a lost answer is merely old. Sums are exact integers (gather.py): replacing a summand leaves no drift,
-so a running sum is the direct one and need not be made anew. Memoryless in FedBCD-I: nobody answers, nothing moves.
+common start, so a lost answer is merely old; with selection = "fastest" x_i moves only if its answer was counted. A
+hospital that has lost its disk counts a device that it has not heard since with its own z_n, which such a device leaves
+where it is, and asks it in the next phase. A device without samples has x_i = z_n. Sums are exact integers (gather.py):
+replacing a summand leaves no drift, so a running sum equals the sum made anew. Memoryless in FedBCD-I: nobody answers,
+nothing moves.
 """
 
 from __future__ import annotations

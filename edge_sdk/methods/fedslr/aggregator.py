@@ -23,7 +23,7 @@ from edge_sdk.methods.shared.reports import progress
 
 @dataclass(frozen=True)
 class AggregatorState:
-    """State of the aggregator between two messages.
+    """What FedSLR's aggregator remembers.
 
     Attributes:
         model: w_t as it is sent; the first one is dense.

@@ -22,7 +22,7 @@ from edge_sdk.methods.shared.reports import Diverged, training_scores
 
 @dataclass(frozen=True)
 class DeviceState:
-    """State of a device between two messages.
+    """What FedSLR's device remembers.
 
     Attributes:
         gamma: as the aggregator's mean has it, if the last upload was not counted.

@@ -16,7 +16,7 @@ from edge_sdk.methods.shared.gather import Tally
 
 @dataclass(frozen=True)
 class HospitalState:
-    """State of a hospital between two messages.
+    """What FedSLR's hospital remembers.
 
     Attributes:
         past: the round of the latest question, and what became of the sums.

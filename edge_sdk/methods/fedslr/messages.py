@@ -37,6 +37,6 @@ class FedslrModel:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """Up, in place of an upload: what this node remembers is not what the aggregator's mean of gamma was made of."""
+    """Up, in place of an upload: this node has lost its memory, so the aggregator counts another gamma_i for it."""
 
     voids_round: ClassVar[bool] = True

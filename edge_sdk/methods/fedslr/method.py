@@ -6,12 +6,12 @@ All devices share one low-rank model w; each adds a sparse component p_i of its 
     Algorithm 2 (partial participation)                         here
     3        a part S_t of the clients                          draw.quotas, draw.chosen
     4        factors of w_t, by the SVD of line 10              lowrank.balanced, lowrank.pack
-    5-6, 12  send them, rebuild w_t                             questions, lowrank.unpack
-    17       w_{i,t+1}, phase I, eq. (4)                        local_phase
-    7, 18    gamma_{i,t+1}, eq. (5)                             update_auxiliary
-    21-23    p_{i,t,K}, phase II, eq. (7)                       local_fusion
-    10       w_{t+1}, eq. (6)                                   aggregate
-    Algorithm 3, line 6: one mean of gamma at the server        update_auxiliary, with the share of devices counted
+    5-6, 12  send them, rebuild w_t                             aggregator.ask_hospitals, lowrank.unpack
+    17       w_{i,t+1}, phase I, eq. (4)                        equations.local_phase
+    7, 18    gamma_{i,t+1}, eq. (5)                             equations.update_auxiliary
+    21-23    p_{i,t,K}, phase II, eq. (7)                       equations.local_fusion
+    10       w_{t+1}, eq. (6)                                   aggregator.step, equations.aggregate
+    Algorithm 3, line 6: one mean of gamma at the server        the same, with the share of devices counted
 
 Where the paper contradicts itself or is silent: eta_g * gamma, not the gamma / eta_g of Algorithm 2; w is averaged over
 S_t, gamma over all devices; the threshold of phase II is mu times the current, decayed step size; phase II starts where

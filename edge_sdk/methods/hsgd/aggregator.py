@@ -32,7 +32,7 @@ NOTHING = Estimate()
 
 @dataclass(frozen=True)
 class AggregatorState:
-    """State of the aggregator between two messages.
+    """What HSGD's aggregator remembers.
 
     Attributes:
         theta: the global model.
@@ -91,7 +91,7 @@ def plan_round(env: Env, s: AggregatorState) -> Planned:
 
 
 def choose_constants(settings: Settings, s: AggregatorState) -> Constants:
-    """Constants of the settings where they are given, else the estimates."""
+    """Constants from the settings where they are given there, otherwise the estimates."""
     e = s.estimate.constants
     f0, rho, delta = (a if a is not None else b for a, b in zip(
         (settings.f0, settings.rho, settings.delta), (e.f0, e.rho, e.delta), strict=True
@@ -135,7 +135,7 @@ def add_to_estimate(env: Env, s: AggregatorState, after: AggregatorState, upload
 
 
 def move_model(env: Env, s: AggregatorState, after: AggregatorState, theta: Vector) -> AggregatorState:
-    """After P iterations, of which the mean gradient stands for the one at the next round's start."""
+    """The state after P iterations. Their mean gradient stands for the gradient at the start of the next round."""
     way = sum(env.settings.eta_at(s.plan, t) for t in range(s.t, s.t + s.plan.P))
     gradient = sqrt(square(s.theta - theta)) / way if way > 0 else nan
     return replace(after, theta=theta, t=s.t + s.plan.P, gradient=gradient)

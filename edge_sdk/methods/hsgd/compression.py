@@ -162,7 +162,7 @@ def unpack_mask(p: Sparse) -> npt.NDArray[np.bool_]:
 
 
 def shape(p: PackedMatrix) -> tuple[int, int]:
-    """Shape of the matrix."""
+    """Shape (rows, columns) of the unpacked matrix."""
     if isinstance(p, Sparse):
         return len(p.values), p.columns
     rows, columns = (p.values if isinstance(p, Dense) else p.codes).shape

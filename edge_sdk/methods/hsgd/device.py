@@ -18,7 +18,7 @@ from edge_sdk.methods.shared import gather
 
 @dataclass(frozen=True)
 class DeviceState:
-    """State of a device between two messages.
+    """What HSGD's device remembers.
 
     Attributes:
         theta_2: of the interval.

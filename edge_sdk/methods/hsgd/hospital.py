@@ -4,7 +4,7 @@
     begin_interval   Train down, the hospital's own steps meanwhile (OwnSteps), Trained up
     end_interval     the average over the group; then the next exchange, or the group's model to the aggregator
 
-hsgd.py says what becomes of devices that do not answer, and of a group in which none does.
+method.py says what becomes of devices that do not answer, and of a group in which none does.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class HospitalState:
-    """State of a hospital between two messages.
+    """What HSGD's hospital remembers.
 
     Attributes:
         theta_2: of the group.
@@ -181,7 +181,7 @@ def patients(env: Env) -> tuple[str, ...]:
 
 
 def begin_interval(env: Env, s: HospitalState) -> Step:
-    """Begin with those whose zeta_2 has come: they are the mini-batch. With none, the group rests for this interval."""
+    """Begins Q steps on the devices whose zeta_2 has come. If none has, the group rests for this interval."""
     s = replace(s, now=replace(s.now, training=True))
     if env.settings.copies == "pair" and not s.measure:
         first = s.copies.get(GROUP)
@@ -193,7 +193,7 @@ def begin_interval(env: Env, s: HospitalState) -> Step:
 
 
 def make_questions(env: Env, s: HospitalState, copy: str) -> list[tuple[str, Train]]:
-    """To the devices of one copy: theta_0, and to each its own rows of zeta_1."""
+    """Questions to the devices of one copy: theta_0, and for each device its own rows of zeta_1."""
     theta_0, theta_1 = split_own(env, s, copy)
     back = GROUP in s.copies or s.t + s.plan.Q >= s.until
     devices, weights = members(s, copy), s.weights.get(copy) if env.settings.columns else None

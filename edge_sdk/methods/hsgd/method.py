@@ -6,13 +6,13 @@ yhat = combined(theta_0; h1(theta_1; X1), h2(theta_2; X2)), and theta is [theta_
 things in one node: it learns theta_0 and theta_1, and it is the edge node that averages theta_2 over its group.
 
     Algorithm 1                                                 here
-    draw A_m, every Q iterations                                hsgd_steps.sample, minibatch
-    zeta_2 up; theta_0 and own row of zeta_1 down               hsgd_hospital.begin_exchange, begin_interval; embedded
-    (5), (6)  theta_0, theta_1 with stale zeta_2, Q times       hsgd_steps.hospital_steps, while the devices work (ME)
-    (7)       theta_2 with stale theta_0, zeta_1, Q times       hsgd_steps.device_steps
-    (1)       theta_2 over the A_m that has trained             hsgd_hospital.end_interval
-    (2)       theta over the groups, every P iterations         aggregate
-    S1, S2, S3, Theorem 1                                       hsgd_plan.py
+    draw A_m, every Q iterations                                equations.draw_devices, draw_minibatch
+    zeta_2 up; theta_0 and own row of zeta_1 down               hospital.begin_exchange, begin_interval; device.embed
+    (5), (6)  theta_0, theta_1 with stale zeta_2, Q times       equations.hospital_steps, while the devices work (ME)
+    (7)       theta_2 with stale theta_0, zeta_1, Q times       equations.device_steps
+    (1)       theta_2 over the A_m that has trained             hospital.end_interval
+    (2)       theta over the groups, every P iterations         aggregator.aggregate
+    S1, S2, S3, Theorem 1                                       plan.py
     C-HSGD: theta_0, zeta_1 and zeta_2 by their largest entries compression.py
 
 Two questions to the devices per interval, so 2 P / Q per global round: the aggregator's deadline has to be longer than
@@ -24,6 +24,9 @@ is sent its own row of zeta_1 only. A device may hold several samples: then a sa
 
 Baselines: C-HSGD and C-TDCD are `keep`; TDCD is one hospital with all patients; JFL is `copies = "pair"`, where each
 device and its hospital train a model of their own that meets the others in (2) only; P = Q = alpha = 1 is centralised.
+
+The pretraining (Settings.pretraining) compares gradients of one mini-batch. Its uploads carry these gradients in place
+of models. Two rounds in which different devices took part are not compared.
 
 Leaves the device: zeta_2, theta_2. Leaves the hospital: downwards theta_0, theta_2 and to each device its rows of
 zeta_1; upwards its group's model and scores as sums. Never: features, labels. An evaluation shows devices all of theta,

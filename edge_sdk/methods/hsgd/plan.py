@@ -27,7 +27,7 @@ from edge_sdk.methods.hsgd.settings import Plan, Settings
 # Theorem 1 ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Constants:
-    """Constants of the convergence bound, from which P, Q and the step size follow.
+    """Constants of Theorem 1, as far as they are known.
 
     Attributes:
         f0: F(theta~^0) less its least value.

@@ -166,7 +166,7 @@ def around(inner: Role, pieces: Pieces) -> Role:
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Coordinator:
-    """State of the aggregator while hospitals come to a consensus.
+    """What an aggregator remembers that mixes hospitals.
 
     Attributes:
         model: the newest global model: the mean of those that were ready.
@@ -183,7 +183,7 @@ class Coordinator:
 
 @dataclass(frozen=True, kw_only=True)
 class Cloud:
-    """The part of a method that says how hospitals mix.
+    """Rules by which the hospitals mix.
 
     Attributes:
         step: eta_z.
@@ -201,7 +201,7 @@ class Cloud:
 
 
 def hear(env: NodeEnv, s: Coordinator, sender: str, message: object) -> Coordinator:
-    """After one hospital's `Ready`.
+    """The state after one hospital's `Ready`.
 
     Raises:
         PeerError: it is something else, or counts more devices than the hospital has.
@@ -288,7 +288,7 @@ def measure_disagreement(s: Coordinator) -> dict[str, float]:
 
 
 def replace_model(s: Coordinator, sends: list[Send], model: Packed) -> tuple[Coordinator, list[Send]]:
-    """Replace the common model in some sends by another one."""
+    """The state and the sends with another model in place of the common one."""
     if model is s.model:
         return s, sends
     told = [

@@ -141,7 +141,7 @@ def support_and_query(env: NodeEnv, share: float) -> tuple[Rows, Rows]:
 
 
 def kept_out(devices: int, share: float) -> int:
-    """Number of a hospital's devices that never train; one always does."""
+    """Number of a hospital's devices that never train; at least one trains."""
     return min(round_half_up(share * devices), max(0, devices - 1))
 
 

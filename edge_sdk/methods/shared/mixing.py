@@ -80,7 +80,7 @@ def matrix(graph: str, names: Sequence[str], members: Sequence[str]) -> Matrix:
 
 
 def check_matrix(a: Matrix) -> Matrix:
-    """Check a mixing matrix and return it.
+    """The matrix itself, after a check.
 
     Raises:
         UsageError: it is not doubly stochastic.

@@ -1,4 +1,4 @@
-"""The last line of every aggregator: one forward-backward step on terms that only the aggregator knows.
+"""The aggregator's step: one forward-backward step on the terms that the aggregator itself adds to the objective.
 
 The devices' losses f reach the aggregator as a point x (a mean, already moved). It may add to the objective
     smooth(w)   through its gradient at the model that the devices saw   (AugFL: lambda * R_h, the pretrained model)
@@ -27,7 +27,7 @@ PENALTIES = ("nuclear", "l1", "none")
 
 @dataclass(frozen=True)
 class ServerTerms:
-    """Terms that the aggregator's step adds to the devices' mean.
+    """Terms that the aggregator adds to the objective.
 
     Attributes:
         grad: gradient of the smooth term, theta -> (n,); None: there is no such term.
