@@ -40,7 +40,7 @@ def test_breast_cancer_with_fedavg(tmp_path: Path) -> None:
     page = (out / "report.html").read_text()
     assert "breast-cancer" in page and "AUC" in page
     with np.load(out / "data" / "h1-1.npz") as mine, np.load(out / "data" / "h2-2.npz") as other:
-        assert mine["x"].shape == other["x"].shape == (85, 30) and len(mine["validation_x"]) == 28
+        assert {mine["x"].shape, other["x"].shape} <= {(85, 30), (86, 30)} and len(mine["validation_x"]) in (28, 29)
         assert not {row.tobytes() for row in mine["x"]} & {row.tobytes() for row in other["x"]}
     assert 'samples = "' in (out / "config" / "h1-1.toml").read_text()
 

@@ -59,12 +59,7 @@ def play(nodes: Nodes, url: str, deaths: Mapping[str, list[str]]) -> tuple[Choic
     bundle = read_bundle(nodes.bundle).sha256
     run = Run(id="live", seed=3, method="fedslr", rounds=ROUNDS, classes=CLASSES, bundle=bundle, settle=SETTLE)
     sizes = {name: len(devices) for name, devices in nodes.tree.items()}
-    given: dict[str, Any] = {
-        "broker": url,
-        "bundle": nodes.bundle,
-        "directory": nodes.directory / "cloud",
-        "deadline": float("inf"),
-    }
+    given: dict[str, Any] = {"broker": url, "bundle": nodes.bundle, "directory": nodes.directory / "cloud"}
     cloud = Aggregator("cloud", run=run, hospitals=sizes, deadline=inf, on_event=told.append, **given)
     thread, left = threading.Thread(target=cloud.run, daemon=True), {name: list(some) for name, some in deaths.items()}
     thread.start()

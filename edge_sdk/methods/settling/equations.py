@@ -32,20 +32,23 @@ PERSONAL, LOCAL = 41, 42  # purposes of randomness, apart from those of the meth
 # Training -------------------------------------------------------------------------------------------------------
 def component(env: NodeEnv, s: Settling, start: Vector, steps: Sequence[int]) -> Iterator[Vector]:
     """start + p after each of so many steps, ascending: p from zero, sparse but for its head if settings say so."""
-    threshold = s.penalty * s.rate if s.personal == "sparse" else 0.0
-    shrink = shrunk_but_head(env.layout, start, threshold) if threshold else None
-    return walk(env, s, start, steps, PERSONAL, shrink)
+    if s.personal == "dense":
+        found = walk(env, s, start, steps, PERSONAL, None)
+    else:
+        found = walk(env, s, start, steps, PERSONAL, shrunk_but_head(env.layout, start, s.penalty * s.rate))
+        found = (largest_but_head(env.layout, v, int(s.density * v.size)) for v in found)
+    return (start + v for v in found)
 
 
 def local_model(env: NodeEnv, s: Settling, steps: Sequence[int]) -> Iterator[Vector]:
     """The model trained alone from the initial one, after each of so many steps, ascending."""
-    return walk(env, s, env.theta0, steps, LOCAL, None)
+    return (env.theta0 + v for v in walk(env, s, env.theta0, steps, LOCAL, None))
 
 
 def walk(
     env: NodeEnv, s: Settling, start: Vector, steps: Sequence[int], purpose: int, shrink: InPlace | None
 ) -> Iterator[Vector]:
-    """start + v, each time a new array, after each of so many steps of the optimiser on f_i(start + v), from v = 0."""
+    """v, each time the same array, after each of so many steps of the optimiser on f_i(start + v), from v = 0."""
     v, drawn = np.zeros_like(start), endless(env, s, purpose)
     optimiser = (Adam if s.optimiser == "adam" else SGD)(s.rate, decay=s.weight_decay)
     slope, done = gradient(env, env.rounds, purpose), 0
@@ -55,7 +58,7 @@ def walk(
             if shrink is not None:
                 shrink(v)
         done = n
-        yield start + v
+        yield v
 
 
 def endless(env: NodeEnv, s: Settling, purpose: int) -> Iterator[Indices]:
@@ -66,14 +69,34 @@ def endless(env: NodeEnv, s: Settling, purpose: int) -> Iterator[Indices]:
 
 def shrunk_but_head(layout: Layout, like: Vector, threshold: float) -> InPlace:
     """v <- argmin_z 1/2 ||z - v||^2 + threshold * ||z without the head||_1, in place."""
-    spare, head = np.empty_like(like), parts.named(layout, parts.LAST)
-    spans = parts.spans(slot for slot in layout.slots if slot not in head)
+    spare, spans = np.empty_like(like), but_head(layout)
 
     def shrink(v: Vector) -> None:
         for span in spans:
             prox.shrink(v[span], threshold, spare[span])
 
     return shrink
+
+
+def largest_but_head(layout: Layout, v: Vector, count: int) -> Vector:
+    """argmin_z ||z - v|| over all z with at most so many entries outside zero, of which the head's are not left out."""
+    spans = but_head(layout)
+    rest = np.concatenate([v[span] for span in spans]) if spans else v[:0]
+    left = max(0, count - (v.size - rest.size))
+    if np.count_nonzero(rest) <= left:
+        return v
+    rest[np.argpartition(np.abs(rest), len(rest) - left - 1)[: len(rest) - left]] = 0
+    found, at = v.copy(), 0
+    for span in spans:
+        size = span.stop - span.start
+        found[span], at = rest[at : at + size], at + size
+    return found
+
+
+def but_head(layout: Layout) -> tuple[slice, ...]:
+    """Where the entries of all layers but the last lie."""
+    head = parts.named(layout, parts.LAST)
+    return parts.spans(slot for slot in layout.slots if slot not in head)
 
 
 # Judging --------------------------------------------------------------------------------------------------------

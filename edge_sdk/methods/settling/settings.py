@@ -41,6 +41,8 @@ class Settling:
         penalty: of a sparse component: soft threshold in units of `rate` after each step. Adam's steps are about
             `rate` long, so between 0 and 1 it is the share of a step that an entry must keep up to leave zero; .4
             leaves about a tenth of the entries, 1 next to none.
+        density: largest share of its entries, the head's included, that a sparse component may have outside zero when
+            it is judged and kept; the smallest are left out. The penalty alone needs some hundred steps to get there.
         mask: no device predicts a class of which it has never had a label.
         start: the model that all settle from: "global", or "personal" where the method has such a model (FedBCD).
     """
@@ -54,12 +56,15 @@ class Settling:
     local_weights: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
     personal: str = "sparse"
     penalty: float = 0.4
+    density: float = 0.2
     mask: bool = True
     start: str = "global"
 
     def __post_init__(self) -> None:
         above_zero(self, "rate")
         zero_or_more(self, "weight_decay", "batch", "penalty")
+        if not 0 < self.density <= 1:
+            raise UsageError(f"density = {self.density}: a share above 0, at most 1")
         one_of(self, ("adam", "sgd"), "optimiser")
         one_of(self, ("dense", "sparse"), "personal")
         one_of(self, ("global", "personal"), "start")

@@ -13,7 +13,7 @@ from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.local import batches
 from tests.methods.settling.problems import CLASSES, HEAD, LAYOUT, PARTS, THETA0, Network, envs_of, logits
 
-SMALL = Settling(rate=0.02, batch=8, steps=(0, 5, 20), local_steps=(10, 30), local_weights=(0.0, 0.5, 1.0))
+SMALL = Settling(rate=0.02, batch=8, density=1.0, steps=(0, 5, 20), local_steps=(10, 30), local_weights=(0.0, 0.5, 1.0))
 WHOLE = replace(SMALL, personal="dense")
 
 
@@ -81,6 +81,27 @@ def test_the_step_of_a_sparse_component_minimises_what_it_says():
         return 0.5 * np.sum((u - v) ** 2) + threshold * np.abs(u[~HEAD]).sum()
 
     assert all(objective(z) <= objective(z + rng.normal(0, s, z.size)) for s in (1e-3, 0.1, 1) for _ in range(200))
+
+
+@pytest.mark.parametrize("count", [15, 16, 22, 30, 35])
+def test_the_largest_entries_are_kept_and_the_head(count):
+    v = np.random.default_rng(count).normal(size=LAYOUT.size)
+    found, head = equations.largest_but_head(LAYOUT, v, count), HEAD.sum()
+    assert np.count_nonzero(found) == count and (found[HEAD] == v[HEAD]).all()
+    kept = (found != 0) & ~HEAD
+    assert (found[kept] == v[kept]).all()
+    assert np.abs(v[kept]).min(initial=np.inf) >= np.abs(v[~kept & ~HEAD]).max(initial=0) and kept.sum() == count - head
+
+
+def test_equal_entries_are_no_way_around_the_density():
+    v = np.full(LAYOUT.size, -0.5)
+    assert np.count_nonzero(equations.largest_but_head(LAYOUT, v, 20)) == 20
+
+
+def test_a_sparse_component_is_as_sparse_as_settings_say_after_any_number_of_steps():
+    env, s = env_of(), replace(SMALL, penalty=0.0, density=0.6)
+    for theta in equations.component(env, s, THETA0, (1, 2, 20)):
+        assert np.count_nonzero(theta != THETA0) == int(0.6 * LAYOUT.size)
 
 
 def test_counts_are_those_of_every_candidate_by_itself():
@@ -165,6 +186,7 @@ def test_a_device_without_a_validation_part_says_so():
         (dict(local_weights=(0.0, 1.5)), "between 0 and 1"),
         (dict(rate=0.0), "rate = 0.0"),
         (dict(optimiser="lion"), "one of adam, sgd"),
+        (dict(density=0.0), "density = 0.0"),
         (dict(personal="thin"), "one of dense, sparse"),
         (dict(start="p"), "one of global, personal"),
     ],
