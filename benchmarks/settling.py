@@ -24,7 +24,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,12 +36,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
+from benchmarks.holders import Holder, Part, one_recording, patient, watch, wrist
 from edge_sdk.algebra.ensemble import log_probabilities, pooled, smoothed
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import UP, Method, NodeEnv
 from edge_sdk.contract.run import Run
-from edge_sdk.data.traces import Windows, cut_windows, load_folder, split
-from edge_sdk.errors import UsageError
 from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Models
@@ -52,10 +50,8 @@ from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 from edge_sdk.nodes.settings import assigned
 from edge_sdk.replay.bundles import compile_network
-from edge_sdk.replay.traces.smartwatch import write_watch_traces
 from edge_sdk.wire.codec.codec import Codec
 
-HELD_OUT, VALIDATION = 0.3, 0.2
 HOSPITALS = 3
 TUNED, NEW = (1, 2, 4, 5, 7, 8, 10), (3, 6, 9)
 FOLDS = (("f3", "m1", "m4", "m7"), ("f4", "m3", "m6", "m8"))
@@ -69,94 +65,6 @@ ETA_G = {"wrist": 10.0, "watch": 100.0}
 SETTLE: Mapping[str, Mapping[str, Any]] = {"wrist": {}, "watch": {"batch": 0}}
 ROUNDS = {"wrist": 90, "watch": 100}
 AUGMENT: Mapping[str, Mapping[str, float]] = {"wrist": {}, "watch": {"rotation": 0.25, "scale": 0.15, "noise": 0.1}}
-
-
-# Data -----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Part:
-    """Windows of one part. `recording`: which recording of the trace each lies in."""
-
-    x: Any
-    y: Any
-    recording: Any
-
-
-@dataclass(frozen=True)
-class Holder:
-    """What one device has."""
-
-    name: str
-    train: Part
-    validation: Part
-    test: Part
-
-
-def part_of(w: Windows, rows: Any = slice(None)) -> Part:
-    return Part(np.ascontiguousarray(w.x[rows]), w.y[rows], w.recording[rows])
-
-
-def three_parts(w: Windows) -> tuple[Windows, Windows, Windows]:
-    """Training, validation and test windows, by recordings, or by tails of recordings where there is one per class."""
-    train, test = split(w, HELD_OUT)
-    try:
-        return *split(train, VALIDATION / (1 - HELD_OUT)), test
-    except UsageError:  # too few windows for a validation part
-        return train, train.take(np.zeros(0, np.int64)), test
-
-
-def wrist(folder: Path, labels: float, seed: int) -> list[Holder]:
-    """Volunteers with two classes or more; of each class a share of training and validation windows, at least one."""
-    found = []
-    for trace in load_folder(folder):
-        w = cut_windows(trace, 64, 32)
-        if len(np.unique(w.y)) < 2:
-            continue
-        train, validation, test = three_parts(w)
-        some = [drawn(p, labels, [seed, k, len(found)]) for k, p in enumerate((train, validation))]
-        found.append(Holder(trace.name, *some, part_of(test)))
-    return found
-
-
-def drawn(w: Windows, share: float, seed: Sequence[int]) -> Part:
-    random, rows = np.random.default_rng(seed), list[int]()
-    for c in np.unique(w.y):
-        own = np.flatnonzero(w.y == c)
-        rows += list(random.permutation(own)[: int(np.ceil(share * len(own)))])
-    return part_of(w, np.sort(np.array(rows, np.intp)))
-
-
-def one_recording(p: Part, seed: int) -> Part:
-    """One recording of each class, drawn."""
-    random, rows = np.random.default_rng([seed, 5]), list[int]()
-    for c in np.unique(p.y):
-        own = np.flatnonzero(p.y == c)
-        rows += list(own[p.recording[own] == random.choice(np.unique(p.recording[own]))])
-    at = np.sort(np.array(rows, np.intp))
-    return Part(p.x[at], p.y[at], p.recording[at])
-
-
-def watch(seconds: float, window: int = 64, stride: int = 16) -> list[Holder]:
-    """All wrists; labelled are the first so many seconds of each exercise's training and validation parts."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_watch_traces(Path(folder))
-        traces = load_folder(folder)
-    found = []
-    for trace in traces:
-        train, validation, test = three_parts(cut_windows(trace, window, stride))
-        some = [first_seconds(p, int(seconds * 50), window) for p in (train, validation)]
-        found.append(Holder(trace.name, *some, part_of(test)))
-    return found
-
-
-def first_seconds(w: Windows, samples: int, window: int) -> Part:
-    """Windows within the first so many samples of each class's part."""
-    begins = {c: w.first[w.y == c].min() for c in np.unique(w.y)}
-    inside = np.array([f + window <= begins[c] + samples for f, c in zip(w.first, w.y, strict=True)])
-    return part_of(w, np.flatnonzero(inside))
-
-
-def patient(name: str) -> int:
-    return int(name.split("-")[1])
 
 
 # A run ----------------------------------------------------------------------------------------------------------
