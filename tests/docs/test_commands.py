@@ -37,7 +37,7 @@ SHORTER = {
     r"--rounds \d+": "--rounds 2",
     r"^auscult replay (?!.*--rounds)": "auscult replay --rounds 2 ",
     r"^auscult traces synth (?!.*--minutes)": "auscult traces synth --minutes 2 ",
-    r"--devices 12 --seed 7 --overwrite": "--devices 2 --minutes 2 --seed 7 --overwrite",  # make demo
+    r"--labelled 2 ": "--labelled 2 --no-local-only ",  # make demo
     r"--devices 4 --seed 7": "--devices 2 --seed 7",
     r"^(auscult replay .*breast-cancer)": r"\1 --hospitals 1 --devices 2",
     r"^(auscult pretrain)": r"\1 --epochs 1",
@@ -46,7 +46,6 @@ SHORTER = {
 """What is typed shorter than it stands on the pages and in the Makefile: the same commands on less data."""
 
 READ_ONLY = {
-    "needs the recorded volunteers": "recordings of people are not in the repository",
     "needs mnist.npz": "the images are not in the repository",
     "takes minutes": "measurements, and tests that have a command of their own",
     "make test": "it is the test that runs here",
