@@ -60,10 +60,15 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "watch": {"eta_l": 0.05, "decay": 0.995, "batch": 0, "local_epochs": 5},
 }
 """Settings of every method, chosen on validation samples with seed 0."""
-FEDSLR = {"global_penalty": "none", "personal_epochs": 0}
-ETA_G = {"wrist": 10.0, "watch": 100.0}
-SETTLE: Mapping[str, Mapping[str, Any]] = {"wrist": {}, "watch": {"batch": 0}}
-ROUNDS = {"wrist": 90, "watch": 100}
+FEDSLR: Mapping[str, Mapping[str, Any]] = {
+    "wrist": {"eta_g": 10.0, "global_penalty": "none", "lam": 0.0, "personal_epochs": 0},
+    "watch": {"eta_g": 100.0, "global_penalty": "nuclear", "lam": 0.001, "personal_epochs": 0},
+}
+SETTLE: Mapping[str, Mapping[str, Any]] = {
+    "wrist": {},
+    "watch": {"batch": 0, "steps": [0, 25, 50, 100, 200], "local_steps": [100, 200, 400]},
+}
+ROUNDS = {"wrist": 90, "watch": 75}
 AUGMENT: Mapping[str, Mapping[str, float]] = {"wrist": {}, "watch": {"rotation": 0.25, "scale": 0.15, "noise": 0.1}}
 
 
@@ -222,7 +227,7 @@ def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = p
 
 
 def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], seed: int) -> Run:
-    own = {**FEDSLR, "eta_g": ETA_G[options.data]} if options.method.startswith("fedslr") else {}
+    own = FEDSLR[options.data] if options.method.startswith("fedslr") else {}
     return Run(
         id="settling",
         method=options.method,
