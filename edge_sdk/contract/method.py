@@ -156,6 +156,10 @@ def no_warnings(settings: Any, sizes: Mapping[str, int]) -> Sequence[str]:
     return ()
 
 
+def any_rule(settings: Any, tier: str, rule: str) -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class Method:
     """A published method on this runtime.
@@ -182,6 +186,8 @@ class Method:
         rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
+        plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
+            a sentence; "": they need not.
     """
 
     name: str
@@ -202,6 +208,7 @@ class Method:
     predicts: Callable[[Any, Any], Ensemble | None] | None = None
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
+    plain_sums: Callable[[Any, str, str], str] = any_rule
 
 
 def unchanged(env: Any, state: Any) -> Step:

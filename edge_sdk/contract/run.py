@@ -33,6 +33,7 @@ class Run:
         settle: settings of the settling phase after the last round, see `methods.settling`; empty: there is none.
         augment: how devices change their windows while they train, see `data.augment`; empty: not at all.
         classes: label names in the order of the model's outputs.
+        robust: rules in place of plain sums, see `methods.robust`; empty: sums are plain.
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         deadline: seconds after which a hospital goes on without the devices that have not answered.
     """
@@ -49,6 +50,7 @@ class Run:
     public: str = ""
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)
+    robust: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check types too: a run may come from a peer."""
@@ -64,8 +66,8 @@ class Run:
                 )
         if type(self.deadline) not in (int, float) or not self.deadline > 0:
             raise UsageError(f"deadline = {short(self.deadline)}, it is in seconds and above 0")
-        if not isinstance(self.settings, Mapping) or any(not isinstance(key, str) for key in self.settings):
-            raise UsageError(f"settings = {short(self.settings)}, expected a table of named values")
+        for name in ("settings", "settle", "augment", "robust"):
+            check_table(name, getattr(self, name))
         check_classes(self.classes)
 
 
@@ -78,6 +80,11 @@ def short(value: Any) -> str:
 def check_text(name: str, value: Any, longest: int) -> None:
     if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
         raise UsageError(f"{name} = {short(value)}, expected a text of 1 to {longest} printable characters")
+
+
+def check_table(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping) or any(not isinstance(key, str) for key in value):
+        raise UsageError(f"{name} = {short(value)}, expected a table of named values")
 
 
 def check_count(name: str, value: Any, least: int, otherwise: str) -> None:

@@ -23,7 +23,7 @@ LARGEST_RUN = 2**20  # bytes of a run's description
 PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
 
 
-LATER = ("settle", "augment")
+LATER = ("settle", "augment", "robust")
 """Fields of a run that older versions do not write; left out while they say nothing, so that bytes stay equal."""
 
 

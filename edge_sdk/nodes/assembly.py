@@ -15,6 +15,8 @@ from edge_sdk.data.augment import Augment
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.robust.method import robust
+from edge_sdk.methods.robust.settings import Robust, check_method
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation import evaluated
@@ -31,7 +33,7 @@ TOLD = (Progress, Report, Models, Choice, Refused, Diverged)
 
 
 def method_of(run: Run) -> Method:
-    """The method that a run names, with settling, if the run has that, and evaluation around it.
+    """The method that a run names, with robust sums and settling, if the run has those, and evaluation around it.
 
     Raises:
         UsageError: there is no such method, it cannot settle, or a setting of that is wrong.
@@ -39,9 +41,16 @@ def method_of(run: Run) -> Method:
     if run.method not in METHODS:
         raise UsageError(f"method = {run.method!r}, there are: {', '.join(sorted(METHODS))}")
     method = METHODS[run.method]
+    if run.robust:
+        method = robust(method, robust_of(run))
     if run.settle:
         method = settled(method, from_mapping(Settling, run.settle, "run.settle"))
     return evaluated(method, every=run.evaluate_every)
+
+
+def robust_of(run: Run) -> Robust:
+    """Rules of a run in place of plain sums. Raises UsageError for a wrong setting."""
+    return from_mapping(Robust, run.robust, "run.robust")
 
 
 def augmentation_of(run: Run) -> Augment:
@@ -60,10 +69,13 @@ def settings_of(run: Run) -> Any:
     """The method's hyper-parameters, checked.
 
     Raises:
-        UsageError: an unknown key, or a value outside its range.
+        UsageError: an unknown key, a value outside its range, or a method whose sums must be plain in a run that wants
+            robust ones.
     """
     method = method_of(run)
-    return from_mapping(method.settings, run.settings, f"settings of {run.method}")
+    settings = from_mapping(method.settings, run.settings, f"settings of {run.method}")
+    check_method(method, settings, robust_of(run))
+    return settings
 
 
 def family_of(run: Run) -> Family:

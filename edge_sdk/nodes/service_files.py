@@ -110,6 +110,7 @@ class RunTable:
     settings: dict[str, Any] = field(default_factory=dict)
     settle: dict[str, Any] = field(default_factory=dict)
     augment: dict[str, Any] = field(default_factory=dict)
+    robust: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,6 +41,8 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
     words = "change windows at random while devices train: rotation (rad), scale, noise, shift"
     command.add_argument("--augment", action="append", default=[], metavar="KEY=VALUE", help=words)
+    words = "a rule in place of plain sums: clip, trimmed-mean, median or geometric-median; or a setting of that"
+    command.add_argument("--robust", action="append", default=[], metavar="RULE", help=words)
     words = "devices that take no part in training and join when the run is over: names with commas between them"
     command.add_argument("--newcomers", metavar="NAMES", help=words)
     model = (
@@ -141,6 +143,7 @@ def read_job(options: argparse.Namespace) -> Replay:
         settings=assigned(options.set),
         settle={} if options.settle is None else {"optimiser": "adam", **assigned(filter(None, options.settle))},
         augment=assigned(options.augment),
+        robust=assigned(text if "=" in text else f"rule={text}" for text in options.robust),
         newcomers=tuple(filter(None, (options.newcomers or "").split(","))),
         confusion=options.confusion,
         resume=options.resume,

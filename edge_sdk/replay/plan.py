@@ -40,6 +40,7 @@ class Replay:
         settings: of the method, where they differ from its defaults.
         settle: settings of the settling phase; empty: there is none.
         augment: how devices change windows while they train; empty: not at all.
+        robust: rules in place of plain sums; empty: sums are plain.
         newcomers: devices that take no part in training, and join when the run is over.
         private: what the aggregator keeps to itself; its samples go to no device.
         confusion: the result has the confusion matrix of each device and model.
@@ -61,6 +62,7 @@ class Replay:
     settings: Mapping[str, Any] = field(default_factory=dict)
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)
+    robust: Mapping[str, Any] = field(default_factory=dict)
     newcomers: tuple[str, ...] = ()
     private: Private | None = None
     confusion: bool = False
@@ -93,6 +95,7 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
         evaluate_every=job.evaluate_every,
         settle=job.settle,
         augment=job.augment,
+        robust=job.robust,
     )
     settings = settings_of(run)
     augmentation_of(run).check(cohort.shapes.get("x", ()))

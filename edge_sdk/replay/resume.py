@@ -36,6 +36,7 @@ def describe_job(job: Replay, run: Run, bundles: tuple[Path, ...]) -> dict[str, 
         "local_only": job.local_only,
         "bundles": [read_bundle(path).sha256 for path in bundles],
     }
+    found |= {"robust": dict(run.robust)} if run.robust else {}  # absent in notes of before
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
 
@@ -51,9 +52,10 @@ def note_job(job: Replay, run: Run, bundles: tuple[Path, ...]) -> None:
         write_json(note, asked)
         return
     begun = read_note(note)
-    for key, value in asked.items():
-        if begun.get(key) != value:
-            raise UsageError(f"--resume {job.out}: it was begun with {key} = {begun.get(key)!r}, and not {value!r}")
+    for key in {**begun, **asked}:
+        was, now = begun.get(key), asked.get(key)
+        if was != now:
+            raise UsageError(f"--resume {job.out}: it was begun with {key} = {was!r}, and not {now!r}")
 
 
 def read_finished(out: Path) -> dict[str, Any] | None:

@@ -58,6 +58,8 @@ def aggregator_receive(env: Env, s: Coordinator, sender: str, message: object) -
     if isinstance(message, Ready) and message.sums is not None:
         check_sums(env, sender, message.sums)
     if env.settings.cloud == SYNC:
+        if isinstance(message, Ready) and message.model is not None:
+            raise PeerError(f"{sender} sent a model of its own, with cloud = {SYNC!r} the aggregator has the only one")
         return consensus.hear(env, s, sender, message), []
     received: Step = MIXING.receive(env, s, sender, message)
     return received

@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache
 from math import isfinite
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
@@ -87,6 +88,15 @@ class Ready:
         if self.model is not None and not (np.abs(self.model) <= gather.LARGEST).all():
             raise ValueError(f"a model with a number that is not finite or above {gather.LARGEST:.0f}")
         check_scores(self.scores)
+
+    def contribution(self) -> Vector | None:
+        """What is mixed or, where the aggregator makes steps, the devices' mean."""
+        return self.model if self.model is not None or self.sums is None else self.sums.contribution()
+
+    def contributing(self, vector: npt.NDArray[np.floating]) -> Self:
+        if self.model is not None or self.sums is None:
+            return replace(self, model=None if self.model is None else vector.astype(self.model.dtype))
+        return replace(self, sums=self.sums.contributing(vector))
 
 
 def check_round(round: int, step: float) -> None:

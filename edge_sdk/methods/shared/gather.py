@@ -11,15 +11,15 @@ order. That takes 16 bytes per parameter however many children there are, and lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import ANY, Tensor, Theta
-from edge_sdk.algebra.vectors import Layout
+from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.guard import Measure, norm
@@ -32,6 +32,17 @@ LARGEST = 2.0**32
 Integers = Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
 Exact = tuple[int, int]
 """A number as (multiple of 2**-HIGH, multiple of 2**-LOW)."""
+
+
+@runtime_checkable
+class Addend(Protocol):
+    """An upload that a robust rule may put another vector into (methods/robust)."""
+
+    def contribution(self) -> Vector | None:
+        """The vector (k,) that counts with the upload's weight; None: there is nothing in it that is added."""
+
+    def contributing(self, vector: npt.NDArray[np.floating]) -> Self:
+        """The same upload, weight, count and scores, with another such vector."""
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -61,6 +72,13 @@ class Sum:
     def measure(self) -> Measure:
         """The length of the mean contribution, and a device's mean weight."""
         return Measure(norm(self.total) / self.weight, self.weight / self.count)
+
+    def contribution(self) -> Vector | None:
+        """The mean contribution per unit of weight."""
+        return (self.total / self.weight).astype(self.total.dtype)
+
+    def contributing(self, vector: npt.NDArray[np.floating]) -> Self:
+        return replace(self, total=(self.weight * vector).astype(self.total.dtype))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,126 @@
+"""Robust sums around a method: a node keeps its children's uploads until its round is over, and then hands over others.
+
+The method inside adds up, as always; it never notices. While a round is on, an upload is shown to the method, which may
+refuse it, and is kept. At the close each of them is replaced: its mean contribution per unit of weight (`Addend`) is
+what the rule makes of all of them, and its weight, scores and counts stay. "clip" shortens each contribution for
+itself; the other rules have one result for all, so every child stands for it, and each has one vote, whatever its
+weight.
+
+What it costs: the uploads of a round are in the node's record (4 bytes for each parameter and child in place of 16
+for each parameter), which is saved with every answer. What the rule makes depends neither on the order of arrival nor
+on repetitions: uploads are sorted by name, and one that comes again is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.contract.method import ME, OUT, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.robust import rules
+from edge_sdk.methods.robust.settings import CLIP, GEOMETRIC_MEDIAN, NONE, TRIMMED_MEAN, Robust
+from edge_sdk.methods.shared.gather import Addend
+
+
+@dataclass(frozen=True)
+class RobustState:
+    """A node's state around the method's own.
+
+    Attributes:
+        inner: the method's.
+        uploads: child -> its upload in the round that is on.
+    """
+
+    inner: Any
+    uploads: Mapping[str, Any] = field(default_factory=dict)
+
+
+@cache
+def state_around(inner: Any) -> type[RobustState]:
+    """`RobustState` with the type of what is inside written down, for those who save it; the same class each time."""
+    return make_dataclass("RobustState", [("inner", inner)], bases=(RobustState,), frozen=True)
+
+
+def robust(method: Method, settings: Robust) -> Method:
+    """The method with robust sums at its hospitals, at its aggregator, or at both; see `settings.check_method`."""
+    wrapped = {
+        tier: around(getattr(method, tier), settings.at(tier), settings)
+        for tier in ("hospital", "aggregator")
+        if settings.at(tier) != NONE
+    }
+    if "aggregator" not in wrapped:
+        return replace(method, **wrapped)
+    return replace(
+        method,
+        **wrapped,
+        show=lambda env, s: method.show(env, s.inner),
+        rounds_over=None if (over := method.rounds_over) is None else lambda s: over(s.inner),
+    )
+
+
+def around(inner: Role, rule: str, settings: Robust) -> Role:
+    kind = state_around(inner.state)
+
+    def start(env: NodeEnv) -> Step:
+        state, sends = inner.start(env)
+        return kind(state), sends
+
+    def receive(env: NodeEnv, s: RobustState, sender: str, message: Any) -> Step:
+        state, sends = inner.receive(env, s.inner, sender, message)
+        if sender not in (UP, ME) and is_added(sender, message):  # shown, for the checks inside, but not yet counted
+            return replace(s, uploads={**s.uploads, sender: message}), []
+        return replace(s, inner=state, uploads={} if sender == UP and asks(sends) else s.uploads), sends
+
+    def close(env: NodeEnv, s: RobustState) -> Step:
+        state = s.inner
+        for name, upload in replaced(s.uploads, rule, settings).items():
+            state = inner.receive(env, state, name, upload)[0]
+        state, sends = inner.close(env, state)
+        return kind(state), sends
+
+    return Role(start, receive, close, kind)
+
+
+def is_added(sender: str, message: Any) -> bool:
+    """True for an upload with a vector that is added up.
+
+    Raises:
+        PeerError: the vector has no finite mean, because its weight is next to nothing.
+    """
+    vector = message.contribution() if isinstance(message, Addend) else None
+    if vector is not None and not np.isfinite(vector).all():
+        raise PeerError(f"{sender} sent numbers that are not finite per unit of weight")
+    return vector is not None
+
+
+def asks(sends: Sequence[Send]) -> bool:
+    """True if a new question goes down, be it to nobody: what has been answered so far was of another round."""
+    return any(send.to not in (UP, OUT, ME) and send.answer for send in sends)
+
+
+def replaced(uploads: Mapping[str, Any], rule: str, settings: Robust) -> dict[str, Any]:
+    """The uploads, by name, with contributions as the rule has them."""
+    names = sorted(uploads)
+    if len(names) < 2:
+        return dict(uploads)
+    rows = np.stack([uploads[name].contribution() for name in names])
+    return {
+        name: uploads[name] if row is None else uploads[name].contributing(row)
+        for name, row in zip(names, apply_rule(rows, rule, settings), strict=True)
+    }
+
+
+def apply_rule(rows: rules.Rows, rule: str, settings: Robust) -> Sequence[rules.Row | None]:
+    """What each of the children (k, n) counts with; None: with what it has sent."""
+    if rule == CLIP:
+        return rules.clip(rows, settings.factor)
+    if rule == TRIMMED_MEAN:
+        found = rules.trimmed_mean(rows, settings.share)
+    else:
+        found = rules.geometric_median(rows) if rule == GEOMETRIC_MEDIAN else rules.median(rows)
+    return [found] * len(rows)
