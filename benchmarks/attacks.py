@@ -1,10 +1,10 @@
 """What bad devices send in benchmarks/robust.py: attacks on uploads, and on the samples that are trained on.
 
-    garbage       random numbers of the length of the model, drawn anew in every round
-    sign flip     w - (w_i - w): the step that was trained, backwards
-    scaling       w - 10 (w_i - w)
-    label flip    trained honestly, on labels 9 - y
-    backdoor      trained on samples of which half bear a mark and are called class 0, sent as w + 5 (w_i - w)
+garbage       random numbers of the length of the model, drawn anew in every round
+sign flip     w - (w_i - w): the step that was trained, backwards
+scaling       w - 10 (w_i - w)
+label flip    trained honestly, on labels 9 - y
+backdoor      trained on samples of which half bear a mark and are called class 0, sent as w + 5 (w_i - w)
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def settings_of(run: Run) -> Any:
             robust ones.
     """
     method = method_of(run)
-    settings = from_mapping(method.settings, run.settings, f"settings of {run.method}")
+    settings: Any = from_mapping(method.settings, run.settings, f"settings of {run.method}")
     check_method(method, settings, robust_of(run))
     return settings
 

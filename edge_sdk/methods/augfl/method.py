@@ -42,6 +42,7 @@ from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, U
 from edge_sdk.methods.augfl.settings import Env, Settings
 from edge_sdk.methods.augfl.theory import warnings
 from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.plain import always_plain
 
 AUGFL = Method(
     name="augfl",
@@ -56,4 +57,5 @@ AUGFL = Method(
     warnings=warnings,
     private_warnings=warnings,
     rounds_over=lambda state: int(state.round),
+    plain_sums=always_plain("an upload is a copy and its dual in one, and the next dual follows from their plain sum"),
 )

@@ -37,6 +37,7 @@ from edge_sdk.methods.fedal.messages import Shown
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B
+from edge_sdk.methods.shared.plain import always_plain
 
 
 def with_companions(base: Method, name: str, settings: type[Settings], env: type[Env]) -> Method:
@@ -64,6 +65,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         policies=policies,
         warnings=warnings,
         kernels="companions",
+        plain_sums=always_plain("each answer is of two methods at once, and outputs of companions are not added up"),
     )
 
 

@@ -57,6 +57,7 @@ from edge_sdk.methods.fedal.messages import (
 )
 from edge_sdk.methods.fedal.settings import Env, Settings, warnings
 from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.plain import always_plain
 
 FEDAL = Method(
     name="fedal",
@@ -85,4 +86,5 @@ FEDAL = Method(
     kernels="outputs",
     alone=train_alone,
     rounds_over=lambda s: s.round,
+    plain_sums=always_plain("devices compare outputs on public samples, and models are not what is added up"),
 )

@@ -87,6 +87,15 @@ def policies(
     }
 
 
+def plain_sums(s: Settings, tier: str, rule: str) -> str:
+    """The reason why hospitals must be mixed as they are; a hospital may add up its devices by any rule."""
+    if tier == "hospital" or s.cloud == SYNC:
+        return ""
+    if s.graph != "complete":
+        return f"with graph = {s.graph!r} each hospital has a mean of its own, over its neighbours"
+    return f"cloud_steps = {s.cloud_steps} mixes models and sums in turns" if s.cloud_steps > 1 else ""
+
+
 FEDBCD = Method(
     name="fedbcd",
     device=Role(device_start, device_receive, unchanged, DeviceState),
@@ -100,6 +109,7 @@ FEDBCD = Method(
     policies=policies,
     warnings=warnings,
     alone=alone,
+    plain_sums=plain_sums,
 )
 
 

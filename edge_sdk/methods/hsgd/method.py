@@ -58,6 +58,7 @@ from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, OwnSteps
 from edge_sdk.methods.hsgd.plan import Planned
 from edge_sdk.methods.hsgd.settings import Env, Settings
 from edge_sdk.methods.shared.gather import Nobody, Sum
+from edge_sdk.methods.shared.plain import always_plain
 
 
 def forward(env: Env, m: HsgdModel, device: str) -> HsgdModel:
@@ -82,4 +83,5 @@ HSGD = Method(
     warnings=hsgd_plan.warnings,
     forward=forward,
     scorer=scorer,
+    plain_sums=always_plain("a device's outputs enter its hospital's steps before anything is added up", "hospital"),
 )

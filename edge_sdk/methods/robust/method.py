@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -48,18 +48,21 @@ def state_around(inner: Any) -> type[RobustState]:
 
 def robust(method: Method, settings: Robust) -> Method:
     """The method with robust sums at its hospitals, at its aggregator, or at both; see `settings.check_method`."""
-    wrapped = {
-        tier: around(getattr(method, tier), settings.at(tier), settings)
-        for tier in ("hospital", "aggregator")
-        if settings.at(tier) != NONE
-    }
-    if "aggregator" not in wrapped:
-        return replace(method, **wrapped)
+    if settings.rule != NONE:
+        method = replace(method, hospital=around(method.hospital, settings.rule, settings))
+    if settings.hospitals == NONE:
+        return method
+    show, over = method.show, method.rounds_over
+
+    def shown(env: NodeEnv, s: RobustState) -> Any:
+        return show(env, s.inner)
+
+    shown.__annotations__["return"] = get_type_hints(show)["return"]  # evaluation reads there what a model looks like
     return replace(
         method,
-        **wrapped,
-        show=lambda env, s: method.show(env, s.inner),
-        rounds_over=None if (over := method.rounds_over) is None else lambda s: over(s.inner),
+        aggregator=around(method.aggregator, settings.hospitals, settings),
+        show=shown,
+        rounds_over=None if over is None else lambda s: over(s.inner),
     )
 
 
@@ -92,7 +95,8 @@ def is_added(sender: str, message: Any) -> bool:
     Raises:
         PeerError: the vector has no finite mean, because its weight is next to nothing.
     """
-    vector = message.contribution() if isinstance(message, Addend) else None
+    with np.errstate(over="ignore", invalid="ignore"):
+        vector = message.contribution() if isinstance(message, Addend) else None
     if vector is not None and not np.isfinite(vector).all():
         raise PeerError(f"{sender} sent numbers that are not finite per unit of weight")
     return vector is not None

@@ -54,7 +54,7 @@ def trimmed_mean(rows: Rows, share: float) -> Row:
 
 
 def cut_off(count: int, share: float) -> int:
-    """How many of `count` are left out at each end: that share, rounded up, but one or two always stay."""
+    """Number of rows, of `count`, left out at each end: that share, rounded up, but one or two always stay."""
     return min(ceil(share * count - 1e-9), (count - 1) // 2)
 
 

@@ -15,7 +15,7 @@ RULES = (NONE, CLIP, TRIMMED_MEAN, MEDIAN, GEOMETRIC_MEDIAN)
 
 @dataclass(frozen=True, kw_only=True)
 class Robust:
-    """How nodes add up what their children send.
+    """Rules by which nodes add up what their children send.
 
     Attributes:
         rule: over devices, at each hospital: one of RULES; see rules.py.

@@ -42,7 +42,7 @@ class Addend(Protocol):
         """The vector (k,) that counts with the upload's weight; None: there is nothing in it that is added."""
 
     def contributing(self, vector: npt.NDArray[np.floating]) -> Self:
-        """The same upload, weight, count and scores, with another such vector."""
+        """Put another such vector into the upload; its weight, count and scores stay."""
 
 
 # Messages -------------------------------------------------------------------------------------------------------

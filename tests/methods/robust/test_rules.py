@@ -1,0 +1,83 @@
+"""Rules by their definitions and certificates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_sdk.methods.robust import rules
+
+RANDOM = np.random.default_rng(3)
+ROWS = RANDOM.normal(size=(9, 40)).astype(np.float32)
+
+
+def sum_of_distances(rows, at):
+    return sum(np.linalg.norm(row.astype(np.float64) - at) for row in rows)
+
+
+def test_the_median_and_the_trimmed_mean_of_each_coordinate() -> None:
+    assert np.array_equal(rules.median(ROWS), np.median(ROWS.astype(np.float64), axis=0))
+    literal = [np.mean(sorted(map(float, column))[2:-2]) for column in ROWS.T]
+    assert np.allclose(rules.trimmed_mean(ROWS, 0.2), literal, rtol=1e-12)  # a share of 0.2 of nine is two of them
+    assert np.allclose(rules.trimmed_mean(ROWS, 0.49), rules.median(ROWS), rtol=1e-12)
+
+
+def test_blocks_leave_no_seam(monkeypatch) -> None:
+    whole = rules.median(ROWS), rules.trimmed_mean(ROWS, 0.1)
+    monkeypatch.setattr(rules, "BLOCK", 7)
+    assert all(np.array_equal(a, b) for a, b in zip(whole, (rules.median(ROWS), rules.trimmed_mean(ROWS, 0.1))))
+
+
+@pytest.mark.parametrize("count, share, cut", [(1, 0.2, 0), (2, 0.4, 0), (3, 0.1, 1), (10, 0.2, 2), (10, 0.49, 4)])
+def test_so_many_are_left_out_at_each_end(count: int, share: float, cut: int) -> None:
+    assert rules.cut_off(count, share) == cut
+
+
+def test_the_geometric_median_has_the_least_sum_of_distances() -> None:
+    found = rules.geometric_median(ROWS)
+    least = sum_of_distances(ROWS, found)
+    for scale in (1e-3, 1e-2, 0.3):
+        for _ in range(300):
+            assert sum_of_distances(ROWS, found + scale * RANDOM.normal(size=40)) >= least
+    for other in (ROWS.mean(0), rules.median(ROWS)):
+        assert sum_of_distances(ROWS, other) > least
+
+
+def test_the_geometric_median_may_be_one_of_the_rows() -> None:
+    rows = np.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    assert np.allclose(rules.geometric_median(rows), 0, atol=1e-6)
+    assert np.array_equal(rules.geometric_median(np.ones((3, 2))), [1.0, 1.0])
+
+
+def test_clip_shortens_what_is_far_and_keeps_its_direction() -> None:
+    rows = ROWS.copy()
+    rows[4] *= 100
+    centre = np.median(rows.astype(np.float64), axis=0)
+    far = np.linalg.norm(rows - centre, axis=1)
+    found = rules.clip(rows, 1.2)
+    for row, d, new in zip(rows, far, found, strict=True):
+        if d <= 1.2 * np.median(far):
+            assert new is None
+        else:
+            assert np.isclose(np.linalg.norm(new - centre), 1.2 * np.median(far))
+            assert np.isclose(np.dot(new - centre, row - centre), np.linalg.norm(new - centre) * d)
+    assert found[4] is not None and sum(row is None for row in found) >= 5
+
+
+@pytest.mark.parametrize("rule", [rules.median, rules.geometric_median, lambda r: rules.trimmed_mean(r, 0.3)])
+def test_a_minority_cannot_carry_a_rule_away(rule) -> None:
+    """However far three of ten go, the result stays among the others; a mean would go with them."""
+    honest = RANDOM.normal(size=(7, 30))
+    radius = np.linalg.norm(honest - honest.mean(0), axis=1).max()
+    for scale in (10.0, 1e4, 1e9):
+        bad = scale * np.ones((3, 30))
+        found = rule(np.concatenate([bad, honest]))
+        assert np.linalg.norm(found - honest.mean(0)) < 2 * radius
+
+
+def test_a_minority_moves_clipped_rows_by_no_more_than_the_usual_distance() -> None:
+    honest = RANDOM.normal(size=(7, 30))
+    rows = np.concatenate([1e9 * np.ones((3, 30)), honest])
+    clipped = [row if new is None else new for row, new in zip(rows, rules.clip(rows, 1.0), strict=True)]
+    radius = np.linalg.norm(honest - honest.mean(0), axis=1).max()
+    assert np.linalg.norm(np.mean(clipped, 0) - honest.mean(0)) < 2 * radius
