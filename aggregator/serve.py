@@ -66,6 +66,7 @@ def aggregator_of(file: AggregatorFile) -> Aggregator:
         wait_for=file.wait_for,
         device=file.device,
         private=file.private,
+        limits=file.limits,
         wire=file.wire,
     )
 

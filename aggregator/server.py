@@ -26,13 +26,13 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file
+from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.reports import Event, Report
+from edge_sdk.methods.shared.reports import Complaint, Event, Report
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
@@ -57,6 +57,7 @@ class Aggregator:
         wait_for: hospitals that must be ready before the run starts; None: all.
         device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
         private: a pretrained model and what it is for; never sent.
+        limits: what its hospitals may claim, and when they are suspended; None: as `Limits` has it.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
     """
 
@@ -76,6 +77,7 @@ class Aggregator:
         wait_for: int | None = None,
         device: str = "auto",
         private: Private | None = None,
+        limits: Limits | None = None,
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
@@ -84,7 +86,8 @@ class Aggregator:
         self.bundle, self.job, self.device = read_bundle(bundle), run, device
         self.hospitals = checked_hospitals(hospitals)
         check_deadlines(run, deadline)
-        self.deadline, self.quorum = deadline, quorum
+        self.deadline, self.quorum, self.limits = deadline, quorum, limits or Limits()
+        self.limits.check_children(self.hospitals)
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log = log or logging.getLogger(f"auscult.{name}")
@@ -125,7 +128,8 @@ class Aggregator:
         """This aggregator's part in a run: role, env and codecs."""
         check_bundle(run, self.bundle, "aggregator")
         parts = {**kernels_for(method_of(run).env, self.device), **self.own}
-        self.own_env: NodeEnv = make_env(run, self.bundle.layout, self.bundle.theta0, sizes=self.hospitals, **parts)
+        known = {"sizes": self.hospitals, "limits": self.limits}
+        self.own_env: NodeEnv = make_env(run, self.bundle.layout, self.bundle.theta0, **known, **parts)
         return make_assembly(run, "aggregator", self.own_env, self.deadline, self.quorum)
 
     def receive_event(self, number: int, message: Any) -> None:
@@ -137,11 +141,10 @@ class Aggregator:
         if isinstance(message, Event):
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.count_sent()}
             self.metrics.add(number, {**message.to_metrics(), **more})
-            self.log.info("%s: %s", self.name, message.to_sentence())
+            level = logging.WARNING if isinstance(message, Complaint) else logging.INFO
+            self.log.log(level, "%s: %s", self.name, message.to_sentence())
         if isinstance(message, (Report, Finished)):
             self.save_model()
-        if isinstance(message, Refused):
-            self.log.warning("%s: an answer of %s was not counted: %s", self.name, message.sender, message.reason)
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):

@@ -161,7 +161,7 @@ def train(fleet: Fleet, method: Method, attack: str, bad: frozenset[str], option
     for k, (name, images) in enumerate(fleet.parts.items()):
         x, y = poison_samples(attack, images.x, images.y, options.seed + k) if name in bad else (images.x, images.y)
         envs[name] = method.env(**common, grad_fn=Loss(layout, Images(x, y)), samples=len(y))
-    wrapped = with_rule(attacked(method, attack, bad), options.rule, options.robust)
+    wrapped = attacked(with_rule(method, options.rule, options.robust), attack, bad)
     net = Loopback(wrapped, fleet.tree, envs, {"aggregator": Policy(quorum=1)}, 0, NetworkFaults(repeat=0.0))
     with np.errstate(all="ignore"):
         net.run()
@@ -249,7 +249,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--samples", type=int, default=EACH, help="of each device, in the mean")
     parser.add_argument("--deal", default="iid", help="as `auscult replay --deal` has it")
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.02, 0.1, 0.2, 0.3])
+    parser.add_argument("--shares", type=float, nargs="*", default=[0.02, 0.1, 0.2, 0.3])
     parser.add_argument("--attacks", nargs="*", default=list(ATTACKS), choices=ATTACKS)
     parser.add_argument("--rules", nargs="+", default=[BARE, *RULES], choices=[BARE, *RULES])
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")

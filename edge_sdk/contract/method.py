@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
+from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.round import Policy
 
 UP = "up"  # the parent
@@ -101,6 +102,7 @@ class NodeEnv:
         validation: device: samples that choices are made on; None: none were split off (an empty part is no None).
         held_out: device: its test samples; None: this model has no classes, or the device no such samples.
         own_classes: device: codes of the classes that it has had labels of, in training or in validation.
+        limits: what this node's settings allow its children.
     """
 
     me: str = ""
@@ -120,6 +122,7 @@ class NodeEnv:
     validation: Labelled | None = None
     held_out: Labelled | None = None
     own_classes: tuple[int, ...] = ()
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def devices(self) -> int:

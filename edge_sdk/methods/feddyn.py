@@ -37,7 +37,7 @@ from edge_sdk.methods.shared import draw, gather, mirror, uploads
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.local import Training, above_zero, batches, descend, gradient
 from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
-from edge_sdk.methods.shared.plain import MIRRORED, always_plain
+from edge_sdk.methods.shared.plain import clipped_at_most
 from edge_sdk.methods.shared.reports import progress, training_scores
 from edge_sdk.methods.shared.uploads import VectorSum
 
@@ -220,5 +220,5 @@ FEDDYN = Method(
     env=Env,
     show=show,
     models=models,
-    plain_sums=always_plain(MIRRORED),
+    plain_sums=clipped_at_most,
 )

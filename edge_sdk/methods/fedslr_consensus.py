@@ -39,6 +39,7 @@ from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared import consensus, gather
 from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
 from edge_sdk.methods.shared.local import one_of, zero_or_more
+from edge_sdk.methods.shared.plain import clipped_at_most
 from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
 
 SYNC, FIRST_B, RIGOROUS = "sync", "first-b", "rigorous"
@@ -167,6 +168,11 @@ def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
     return said
 
 
+def plain_sums(settings: Settings, tier: str, rule: str) -> str:
+    """The reason why a hospital must not use a rule; models of hospitals may be mixed by any."""
+    return clipped_at_most(settings, tier, rule) if tier == "hospital" else ""
+
+
 # For evaluation -------------------------------------------------------------------------------------------------
 def show(env: Env, s: Coordinator) -> FedslrModel:
     return FedslrModel(s.model, s.round, 0, {})
@@ -184,4 +190,5 @@ FEDSLR_B = Method(
     models=FEDSLR.models,
     policies=policies,
     warnings=warnings,
+    plain_sums=plain_sums,
 )

@@ -52,7 +52,7 @@ from edge_sdk.methods.shared.local import (
     zero_or_more,
 )
 from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
-from edge_sdk.methods.shared.plain import MIRRORED, always_plain
+from edge_sdk.methods.shared.plain import clipped_at_most
 from edge_sdk.methods.shared.reports import progress, training_scores
 from edge_sdk.methods.shared.uploads import VectorSum
 
@@ -264,5 +264,5 @@ SCAFFOLD = Method(
     env=Env,
     show=show,
     models=models,
-    plain_sums=always_plain(MIRRORED),
+    plain_sums=clipped_at_most,
 )

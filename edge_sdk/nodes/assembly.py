@@ -21,14 +21,16 @@ from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.guard import Refused
+from edge_sdk.methods.shared.registration import Overclaimed
 from edge_sdk.methods.shared.reports import Diverged, Models, Progress, Report
+from edge_sdk.methods.shared.suspension import Suspended
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.kernels.family import Family
 from edge_sdk.nodes.kernels.table import FAMILIES
 from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 
-TOLD = (Progress, Report, Models, Choice, Refused, Diverged)
+TOLD = (Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed)
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
 
 

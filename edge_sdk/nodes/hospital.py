@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.guard import Refused
+from edge_sdk.methods.shared.reports import Complaint
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env
@@ -40,6 +41,7 @@ class Hospital:
         wait_for: devices that must be here before it reports itself ready; None: all.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
         upstream_wire: certificates for the aggregator's broker; None: those of `wire`.
+        limits: what its devices may claim, and when they are suspended; None: as `Limits` has it.
     """
 
     def __init__(
@@ -56,12 +58,15 @@ class Hospital:
         wait_for: int | None = None,
         wire: Wire = DEFAULTS,
         upstream_wire: Wire | None = None,
+        limits: Limits | None = None,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
         self.name, self.on_event = checked_name(name, "hospital name"), on_event
         self.devices = tuple(checked_name(d, "device name") for d in devices)
         self.companions = tuple(companions)
+        self.limits = limits or Limits()
+        self.limits.check_children(self.devices)
         self.bundle = read_bundle(bundle)
         self.model = SplitModel(self.bundle) if split.is_split(self.bundle) else None
         self.patients: Patients | None = None
@@ -120,13 +125,16 @@ class Hospital:
         )
         sizes = dict.fromkeys(self.devices, 1)
         return make_assembly(
-            run, "hospital", make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, **given)
+            run,
+            "hospital",
+            make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given),
         )
 
     def receive_event(self, number: int, message: Any) -> None:
         """Pass on what the role tells the application. The runtime calls this after its commit, at least once."""
-        if isinstance(message, Refused):
-            self.log.warning("%s: an answer of %s was not counted: %s", self.name, message.sender, message.reason)
+        if isinstance(message, Complaint):
+            self.runtime.counters.count(f"{message.to_metrics()['kind']}.{message.sender}")
+            self.log.warning("%s: %s", self.name, message.to_sentence())
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):

@@ -147,6 +147,7 @@ def serve_hospital(path: Path, once: bool) -> None:
         wait_for=file.wait_for,
         wire=file.wire,
         upstream_wire=file.upstream_wire,
+        limits=file.limits,
     )
     if file.data is not None:
         hospital.train_on(patients_of(file.data.samples))

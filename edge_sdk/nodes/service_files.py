@@ -7,6 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
@@ -58,6 +59,7 @@ class HospitalFile:
         companions: those of its devices that have another bundle than the run's, and take part with outputs only.
         last_words: seconds after the end of a run for which `--once` waits for devices that have not acknowledged the
             last words, such as newcomers that are only now started.
+        limits: what its devices may claim, and when they are suspended.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -73,6 +75,7 @@ class HospitalFile:
     data: Stored | None = None
     companions: tuple[str, ...] = ()
     last_words: float = 60.0
+    limits: Limits = field(default_factory=Limits)
     wire: Wire = field(default_factory=Wire)
     upstream_wire: Wire | None = None
 
@@ -89,6 +92,7 @@ class HospitalFile:
             raise UsageError(f"last_words = {self.last_words}, it is in seconds and above 0")
         for device in self.devices:
             checked_name(device, "devices")
+        self.limits.check_children(self.devices)
         if strangers := sorted({*self.companions} - {*self.devices}):
             raise UsageError(f"companions: {strangers[0]} is none of the devices")
         if len(set(self.devices)) < len(self.devices):
@@ -124,6 +128,7 @@ class AggregatorFile:
         device: of the torch kernels: "auto", "cpu" or "cuda".
         public: file of public inputs, which all devices must have; for a method that compares outputs.
         private: a pretrained model and what it is for; never sent.
+        limits: what its hospitals may claim, and when they are suspended.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
@@ -141,6 +146,7 @@ class AggregatorFile:
     threads: int = 1
     public: Path | None = None
     private: Private | None = None
+    limits: Limits = field(default_factory=Limits)
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -151,6 +157,7 @@ class AggregatorFile:
             existing(self.public, "public")
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")
+        self.limits.check_children(self.hospitals)
         check_count(self.wait_for, len(self.hospitals), "wait_for", "hospitals")
         check_count(self.quorum, len(self.hospitals), "quorum", "hospitals")
         if self.device not in ("auto", "cpu", "cuda"):

@@ -29,7 +29,10 @@ STEPS = {"eta_l": 0.05, "batch": 0, "local_epochs": 2, "weight_decay": 0.0}
 
 
 def attacked(method: Method, change, name: str = BAD) -> Method:
-    """The method, whose device `name` sends change(its upload, round) in place of its upload."""
+    """The method as its hospitals see it, whose device `name` sends change(its upload, round) in place of its upload.
+
+    It stands around the evaluation: a bad device does not heal itself.
+    """
     honest = method.device.receive
 
     def receive(env, s, sender, m):
@@ -42,9 +45,10 @@ def attacked(method: Method, change, name: str = BAD) -> Method:
     return replace(method, device=replace(method.device, receive=receive))
 
 
-def loss_after(method: Method, settings, rounds: int = ROUNDS) -> tuple[float, list[Refused]]:
+def loss_after(method: Method, settings, change=None, rounds: int = ROUNDS) -> tuple[float, list[Refused]]:
     """Mean loss of the global model on the honest devices at the end, and what the hospital of the bad one refused."""
-    net, transcript = play(evaluated(method), settings, rounds, envs=envs_of(method, settings, rounds, np.float32))
+    played = evaluated(method) if change is None else attacked(evaluated(method), change)
+    net, transcript = play(played, settings, rounds, envs=envs_of(method, settings, rounds, np.float32))
     shown = method.show(net.nodes["aggregator"].env, state(net, "aggregator"))
     w = method.models(net.nodes["aggregator"].env, None, shown)["global"].astype(np.float64)
     honest = [PROBLEMS[d](w)[0] for d in DEVICES if d != BAD]
@@ -70,12 +74,12 @@ GARBAGE = {
 @pytest.mark.parametrize("garbage", GARBAGE)
 def test_garbage_costs_the_upload_and_is_told(name: str, garbage: str) -> None:
     method, settings = METHODS[name], settings_of(name)
-    alone, _ = loss_after(attacked(method, lambda m, round: Nobody()), settings)  # the bad device sends nothing
+    alone, _ = loss_after(method, settings, lambda m, round: Nobody())  # the bad device sends nothing
     start = float(np.mean([PROBLEMS[d](np.zeros(LAYOUT.size))[0] for d in DEVICES]))
-    found, refused = loss_after(attacked(method, GARBAGE[garbage]), settings)
+    found, refused = loss_after(method, settings, GARBAGE[garbage])
     assert refused and {r.sender for r in refused} == {BAD}
     assert "its length" in refused[-1].reason or "its weight" in refused[-1].reason
-    assert len(refused) >= (1 if garbage == "one glitch late" else ROUNDS - 3)
+    assert len(refused) == (1 if garbage == "one glitch late" else 3)  # then it is suspended
     assert abs(found - alone) < 0.1 * start, f"{found} with it, {alone} without it"
 
 
@@ -93,10 +97,10 @@ def far_off(m: Sum) -> Sum:
 
 def test_a_change_of_everybody_is_followed() -> None:
     """All devices send something far away from round 10 on: that costs a round at the hospitals and one above them."""
-    method = METHODS["fedavg"]
+    method = evaluated(METHODS["fedavg"])
     for d in DEVICES:
         method = attacked(method, lambda m, round: far_off(m) if round >= 10 else m, d)
-    _, transcript = play(evaluated(method), settings_of("fedavg"), 16)
+    _, transcript = play(method, settings_of("fedavg"), 16)
     assert {m.sender for m in told(transcript, Refused, "h0")} == {"d0", "d1", "d2"}
     counted = [p.devices for p in told(transcript, Progress)]
     assert counted == [6] * 10 + [0, 0] + [6] * 4
@@ -105,13 +109,13 @@ def test_a_change_of_everybody_is_followed() -> None:
 @pytest.mark.parametrize("name, message", [("fedslr", Forgotten), ("scaffold", Unremembered)])
 def test_a_device_that_forgets_in_every_round_stops_nothing(name: str, message) -> None:
     method, settings = METHODS[name], settings_of(name)
-    alone, _ = loss_after(attacked(method, lambda m, round: Nobody()), settings)
-    _, transcript = play(evaluated(attacked(method, lambda m, round: message())), settings, ROUNDS)
+    alone, _ = loss_after(method, settings, lambda m, round: Nobody())
+    _, transcript = play(attacked(evaluated(method), lambda m, round: message()), settings, ROUNDS)
     counted = [p.devices for p in told(transcript, Progress)]
     assert counted.count(5) >= ROUNDS - 5  # it voids rounds 0, 2, 6, 14 and so on
     refused = told(transcript, Refused, "h0")
     assert len(refused) >= ROUNDS - 5 and "it has lost its memory" in refused[0].reason
-    assert loss_after(attacked(method, lambda m, round: message()), settings)[0] < 2 * alone
+    assert loss_after(method, settings, lambda m, round: message())[0] < 2 * alone
 
 
 def test_a_score_out_of_range_does_not_cost_the_upload() -> None:
@@ -152,8 +156,8 @@ def test_fedbcd_takes_nothing_from_outside_the_feasible_set(feasible: str) -> No
 
 def test_a_refusal_is_an_answer_that_nobody_waits_for() -> None:
     """The round goes on with the others at once, and a repeated run gives the same."""
-    method = attacked(METHODS["fedavg"], GARBAGE["all 4e9"])
-    runs = [play(evaluated(method), settings_of("fedavg"), 6, seed=seed) for seed in (0, 1)]
+    method = attacked(evaluated(METHODS["fedavg"]), GARBAGE["all 4e9"])
+    runs = [play(method, settings_of("fedavg"), 6, seed=seed) for seed in (0, 1)]
     models = [state(net, "aggregator").model.values.tobytes() for net, _ in runs]
     assert models[0] == models[1]
     assert [p.devices for p in told(runs[0][1], Progress)] == [5] * 6

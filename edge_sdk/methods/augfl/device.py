@@ -11,13 +11,13 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Send, Step
+from edge_sdk.contract.method import OUT, UP, Send, Step
 from edge_sdk.methods.augfl.equations import dual_step, meta_gradient, primal_step, weight_of
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Upload, has_diverged
 from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U
 from edge_sdk.methods.shared import gather, meta
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.reports import training_scores
+from edge_sdk.methods.shared.gather import Nobody, bounded
+from edge_sdk.methods.shared.reports import Diverged, training_scores
 
 SUMMAND = 2.0**-16
 """Share of the largest number that a device may send: so many of them can be added up."""
@@ -61,14 +61,15 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     theta_i = primal_step(theta, y, g, weight, rho)
     after = dual_step(theta, y, theta_i, rho) if env.settings.dual else y
     if has_diverged(theta_i, after, share=SUMMAND):
-        return s, [Send(UP, Nobody())]
+        said = Diverged(m.round, "training diverged; its round is dropped")
+        return s, [Send(OUT, said), Send(UP, Nobody())]
     scores = training_scores(env, loss, {"global": theta}) | measure_residuals(theta_i - theta, after - y)
     return DeviceState(y, after, m.round), [Send(UP, make_upload(env, theta_i, after, rho, scores))]
 
 
 def measure_residuals(primal: Vector, dual: Vector) -> dict[str, float]:
     """||theta_i - theta||^2 and ||y_i - y_i^-||^2."""
-    return {"primal_residual": float(primal @ primal), "dual_residual": float(dual @ dual)}
+    return {"primal_residual": bounded(float(primal @ primal)), "dual_residual": bounded(float(dual @ dual))}
 
 
 def make_upload(env: Env, theta_i: Vector, y: Vector, rho: float, scores: Mapping[str, float]) -> Upload:

@@ -17,6 +17,7 @@ from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U, Y
 from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
 from edge_sdk.methods.shared import draw, gather, meta
 from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.registration import registered
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
 def note_answer(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
     m: Counted | Upload | Nobody = gather.expected(sender, message, Counted, Upload, Nobody)
     if isinstance(m, Counted):
-        return replace(s, samples={**s.samples, sender: m.samples})
+        return replace(s, samples={**s.samples, sender: int(min(m.samples, registered(env, sender)))})
     if isinstance(m, Nobody):
         return s
     sent = {name for name in ("theta", "y", "u") if getattr(m, name) is not None}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -86,6 +86,10 @@ class Upload:
         """The length of what is added up, and the number of samples. Lengths differ as the devices' rho do."""
         vector = next((v for v in (self.u, self.theta, self.y) if v is not None), None)
         return None if vector is None else Measure(norm(vector), float(self.samples), longer=30.0)
+
+    def weighing(self, weight: float) -> Self:
+        """Count with so many samples."""
+        return replace(self, samples=max(1, int(weight)))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from edge_sdk.methods.fedbcd.settings import SYNC, Env
 from edge_sdk.methods.fedbcd.sums import add_all, add_unheard, check_feasible, keeps_latest
 from edge_sdk.methods.shared import consensus, draw, gather
 from edge_sdk.methods.shared.consensus import Pieces, Ready
-from edge_sdk.methods.shared.gather import Sum, Tally
+from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ def hospital_start(env: Env) -> Step:
 
 def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     """A device's answer."""
-    m: Sum = gather.expected(sender, message, Sum)
+    m: Sum | Nobody = gather.expected(sender, message, Sum, Nobody)
+    if isinstance(m, Nobody):  # its training diverged: it counts with what was last heard of it
+        return s, []
     gamma = env.settings.weight(sender)
     if m.count != 1 or not isclose(m.weight, gamma, rel_tol=1e-9):
         raise PeerError(f"{sender} sent a sum of {m.count} devices with weight {m.weight}, expected 1 with {gamma}")

@@ -55,7 +55,7 @@ from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import FIRST_B, SYNC, Env, OfflineEnv, OfflineSettings, Settings
 from edge_sdk.methods.fedbcd.theory import warnings
 from edge_sdk.methods.shared.consensus import Coordinator, Isolated, Mixed, Ready
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.gather import Nobody, Sum
 
 
 def policies(
@@ -101,7 +101,7 @@ FEDBCD = Method(
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=HOSPITAL,
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, Coordinator),
-    messages=(Mixed, Isolated, FedbcdModel, Sum, Ready),
+    messages=(Mixed, Isolated, FedbcdModel, Sum, Ready, Nobody),
     settings=Settings,
     env=Env,
     show=show,

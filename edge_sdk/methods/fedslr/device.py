@@ -61,7 +61,8 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     w_local, loss = local_phase(env, m.round, w, gamma)
     p, told = healed(m.round, local_fusion(env, m.round, w, s.p))
     if has_diverged(w_local):
-        return DeviceState(gamma, p, gamma, past), [*told, Send(UP, Nobody())]
+        said = Send(OUT, Diverged(m.round, "phase I diverged; its round is dropped"))
+        return DeviceState(gamma, p, gamma, past), [*told, said, Send(UP, Nobody())]
     tried = update_auxiliary(gamma, w, w_local, env.settings.eta_g)
     upload = Sum(w_local, 1.0, 1, training_scores(env, loss, {"global": w, "personal": w + s.p}))
     return DeviceState(gamma, p, tried, replace(past, round=m.round)), [*told, Send(UP, upload)]

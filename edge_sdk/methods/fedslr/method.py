@@ -41,6 +41,7 @@ from edge_sdk.methods.fedslr.hospital import HospitalState, hospital_close, hosp
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env, Settings, warnings
 from edge_sdk.methods.shared.gather import Nobody, Sum
+from edge_sdk.methods.shared.plain import clipped_at_most
 
 FEDSLR = Method(
     name="fedslr",
@@ -53,4 +54,5 @@ FEDSLR = Method(
     show=show,
     models=models,
     warnings=lambda settings, sizes: warnings(settings),
+    plain_sums=clipped_at_most,
 )

@@ -129,9 +129,11 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     if sender == ME:
         gather.expected(sender, message, OwnSteps)
         return take_own_steps(env, s), []
-    if s.now.training:
-        return replace(s, now=take_model(env, s, sender, gather.expected(sender, message, Trained))), []
-    return replace(s, now=take_embedding(env, s, sender, gather.expected(sender, message, Embedding))), []
+    answer = gather.expected(sender, message, Trained if s.now.training else Embedding, Nobody)
+    if isinstance(answer, Nobody):  # its training diverged
+        return s, []
+    take = take_model if isinstance(answer, Trained) else take_embedding
+    return replace(s, now=take(env, s, sender, answer)), []
 
 
 def take_embedding(env: Env, s: HospitalState, sender: str, m: Embedding) -> Interval:

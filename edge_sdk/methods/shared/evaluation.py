@@ -22,9 +22,12 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plus, split_number
-from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, judge_answer
+from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, is_vote, judge_answer
+from edge_sdk.methods.shared.healing import heal
+from edge_sdk.methods.shared.registration import bound_claim, note_claim
 from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_test
 from edge_sdk.methods.shared.scores import check_scores
+from edge_sdk.methods.shared.suspension import is_suspended, note_refusal, note_upload, without_suspended
 
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
 
@@ -121,6 +124,8 @@ def noted(env: NodeEnv, s: Watched, sender: str, message: Any) -> Watched:
         PeerError: they cannot be of as many devices as the child has.
     """
     m: Scores = expected(sender, message, Scores)
+    if is_suspended(env, s.guard, sender):
+        return replace(s, heard=tuple(sorted({*s.heard, sender})))
     try:
         check_scores(m.sums, env.sizes.get(sender, 1))
     except ValueError as error:
@@ -160,18 +165,41 @@ def wrapped(inner: Role, receive: Any, close: Any) -> Role:
 
 
 def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
-    """A child's answer for the method itself, if it is within bounds."""
+    """A child's answer for the method itself, if it is within bounds and the child not suspended."""
+    if is_suspended(env, s.guard, sender):
+        return s, []
+    message, claims = bound_claim(env, s.guard, sender, message)
     guard, why = judge_answer(env, s.guard, sender, message)
-    s = replace(s, guard=guard)
+    s, told = replace(s, guard=guard), [Send(OUT, claim) for claim in claims]
+    if why and is_vote(message):
+        return s, [*told, Send(OUT, Refused(sender, why))]  # a vote has its own rule of who is heard when
     if why:
-        return s, [Send(OUT, Refused(sender, why))]
-    return inside(inner, env, s, sender, message)
+        return refused(env, s, sender, why, told)
+    try:
+        s, sends = inside(inner, env, s, sender, message)
+    except PeerError as error:
+        return refused(env, s, sender, str(error), told)
+    guard = note_upload(note_claim(env, s.guard, sender, message), sender, message)
+    return replace(s, guard=guard), [*told, *sends]
+
+
+def refused(env: NodeEnv, s: Watched, sender: str, why: str, told: list[Send]) -> Step:
+    """The state without an answer that is not counted, and what is said of it."""
+    guard, suspended = note_refusal(env, s.guard, sender, why)
+    said = [Refused(sender, why), *suspended]
+    return replace(s, guard=guard), [*told, *(Send(OUT, event) for event in said)]
 
 
 def inside(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
-    """A message for the method itself."""
-    state, sends = inner.receive(env, s.inner, sender, message)
+    """A message for the method itself, which does not see suspended children."""
+    state, sends = inner.receive(without_suspended(env, s.guard), s.inner, sender, message)
     return replace(s, inner=state), sends
+
+
+def closed(inner: Role, env: NodeEnv, s: Watched) -> Step:
+    """The close of the method itself, which does not see suspended children."""
+    step: Step = inner.close(without_suspended(env, s.guard), s.inner)
+    return step
 
 
 def device(method: Method) -> Role:
@@ -194,12 +222,14 @@ def device(method: Method) -> Role:
         if isinstance(m, Finished):
             told = [] if m.shown is None else judged(env, s, m.round, True, m.shown)[1]
             return replace(s, round=m.round, final=True), [*told, Send(OUT, Finished(m.round))]
-        return inside(method.device, env, s, sender, m)
+        step = method.device.receive(env, s.inner, sender, m)
+        state, sends = heal(method.device, env, s.inner, step, getattr(m, "round", s.round))
+        return replace(s, inner=state), sends
 
     def close(env: NodeEnv, s: Watched) -> Step:
         if s.final:
             return s, []  # its last models have been judged and told: a clock of its own moves them no more
-        state, sends = method.device.close(env, s.inner)
+        state, sends = heal(method.device, env, s.inner, method.device.close(env, s.inner), s.round)
         return replace(s, inner=state), sends
 
     return wrapped(method.device, receive, close)
@@ -224,7 +254,7 @@ def hospital(method: Method) -> Role:
     def close(env: NodeEnv, s: Watched) -> Step:
         if s.evaluating:
             return replace(s, evaluating=False), [Send(UP, Scores(s.round, sums_of(s)))]
-        state, sends = inner.close(env, s.inner)
+        state, sends = closed(inner, env, s)
         return replace(s, inner=state), sends
 
     return wrapped(inner, receive, close)
@@ -246,7 +276,7 @@ def aggregator(method: Method, every: int) -> Role:
         return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
 
     def close(env: NodeEnv, s: Watched) -> Step:
-        state, sends = inner.close(env, s.inner)
+        state, sends = closed(inner, env, s)
         s = replace(s, guard=begin_round(s.guard))
         if s.evaluating:
             return resumed(env, replace(s, inner=state, evaluating=False), asking(sends), method)

@@ -73,6 +73,10 @@ class Sum:
         """The length of the mean contribution, and a device's mean weight."""
         return Measure(norm(self.total) / self.weight, self.weight / self.count)
 
+    def weighing(self, weight: float) -> Self:
+        """Give it another weight; what it contributes per unit of weight stays."""
+        return replace(self, total=(weight / self.weight * self.total).astype(self.total.dtype), weight=weight)
+
     def contribution(self) -> Vector | None:
         """The mean contribution per unit of weight."""
         return (self.total / self.weight).astype(self.total.dtype)

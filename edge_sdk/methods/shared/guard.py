@@ -74,6 +74,12 @@ class Refused:
     sender: str
     reason: str
 
+    def to_metrics(self) -> dict[str, Any]:
+        return {"kind": "refused", "sender": self.sender, "reason": self.reason}
+
+    def to_sentence(self) -> str:
+        return f"an answer of {self.sender} was not counted: {self.reason}"
+
 
 @dataclass(frozen=True)
 class Guard:
@@ -85,6 +91,9 @@ class Guard:
         round: rounds that have begun here.
         votes: child -> how many rounds it has voided.
         silent_until: child -> the first round that it may void again.
+        claims: device -> the samples that it has claimed first.
+        refusals: child -> its uploads that were refused since one was counted.
+        suspended: child -> how often it has been suspended.
     """
 
     lengths: Mapping[str, float] = field(default_factory=dict)
@@ -94,6 +103,9 @@ class Guard:
     round: int = 0
     votes: Mapping[str, int] = field(default_factory=dict)
     silent_until: Mapping[str, int] = field(default_factory=dict)
+    claims: Mapping[str, float] = field(default_factory=dict)
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    suspended: Mapping[str, int] = field(default_factory=dict)
 
 
 def begin_round(guard: Guard) -> Guard:
@@ -103,7 +115,7 @@ def begin_round(guard: Guard) -> Guard:
 
 def judge_answer(env: NodeEnv, guard: Guard, sender: str, message: Any) -> tuple[Guard, str]:
     """The guard after a child's answer, and why the answer is refused; "" if it is not."""
-    if getattr(message, "voids_round", False):
+    if is_vote(message):
         return judge_vote(guard, sender, env.sizes.get(sender, 1))
     found = message.measure() if isinstance(message, Measurable) else None
     if found is None:
@@ -112,6 +124,11 @@ def judge_answer(env: NodeEnv, guard: Guard, sender: str, message: Any) -> tuple
     lengths = {**guard.newest_lengths, sender: found.length}
     weights = {**guard.newest_weights, sender: found.weight}
     return replace(guard, newest_lengths=lengths, newest_weights=weights), why
+
+
+def is_vote(message: Any) -> bool:
+    """True for an answer that makes its round count for nothing."""
+    return bool(getattr(message, "voids_round", False))
 
 
 def judge_length(env: NodeEnv, guard: Guard, found: Measure) -> str:

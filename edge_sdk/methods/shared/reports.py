@@ -43,6 +43,18 @@ class Event(Protocol):
         """The event for people, in the log."""
 
 
+@runtime_checkable
+class Complaint(Event, Protocol):
+    """An event about a child that has done something wrong; a warning in the log.
+
+    Attributes:
+        sender: the child.
+    """
+
+    @property
+    def sender(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Progress:
     """Aggregator: a training round is over.

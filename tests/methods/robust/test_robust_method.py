@@ -23,16 +23,19 @@ from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.nodes.assembly import method_of, settings_of
 from tests.methods import contract
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, THETA0, TREE, envs_of, play, state
-from tests.methods.test_bad_devices import attacked, loss_after
+from tests.methods.test_bad_devices import loss_after
 from tests.methods.test_bad_devices import settings_of as attack_settings
 from tests.methods.test_contract import settings_of as contract_settings
 
 BOTH = {"clip": ("clip", "clip"), "trimmed-mean": ("trimmed-mean", "median"), "geometric": ("geometric-median", "clip")}
 
 
+PLAYED = [("fedavg", "clip"), ("fedavg", "geometric"), ("fedper", "trimmed-mean"), ("fedslr", "clip")]
+PLAYED += [("fedbcd", "trimmed-mean"), ("fedbcd-i", "clip")]
+
+
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("name, both", [("fedavg", "clip"), ("fedavg", "geometric"), ("fedper", "trimmed-mean"),
-                                        ("fedbcd", "trimmed-mean"), ("fedbcd-i", "clip")])  # fmt: skip
+@pytest.mark.parametrize("name, both", PLAYED)
 def test_contract(name: str, both: str, check) -> None:
     rule, over = BOTH[both]
     method = evaluated(robust(METHODS[name], Robust(rule=rule, hospitals=over)), every=3)
@@ -76,9 +79,9 @@ def test_an_attack_within_the_bounds_of_a_service_costs_less(rule: str, attack: 
     """What the guard lets pass, because it is no longer than models are."""
     plain, settings = METHODS["fedavg"], attack_settings("fedavg")
     honest = loss_after(plain, settings)[0]
-    without = loss_after(attacked(plain, ATTACKS[attack]), settings)[0]
+    without = loss_after(plain, settings, ATTACKS[attack])[0]
     method = robust(plain, Robust(rule=rule))
-    found = loss_after(attacked(method, ATTACKS[attack]), settings)[0]
+    found = loss_after(method, settings, ATTACKS[attack])[0]
     assert found - honest < 0.5 * (without - honest), f"{found} with {rule}, {without} without it, {honest} honestly"
 
 
@@ -109,9 +112,12 @@ def test_methods_that_have_to_add_up_plainly() -> None:
             return True
         return False
 
-    both = {"rule": "median", "hospitals": "median"}
-    plain = {"hsgd", "fedal", "augfl", "fedslr+fedal", "fedslr-b+fedal", "scaffold", "feddyn"}
-    assert {name for name in METHODS if refused(name, both)} == plain
+    plain = {"hsgd", "fedal", "augfl", "fedslr+fedal", "fedslr-b+fedal"}
+    mirrored = {"fedslr", "fedslr-b", "scaffold", "feddyn"}
+    assert {name for name in METHODS if refused(name, {"rule": "clip"})} == plain
+    assert {name for name in METHODS if refused(name, {"rule": "median"})} == plain | mirrored
+    over_hospitals = {name for name in METHODS if refused(name, {"hospitals": "median"})}
+    assert over_hospitals == (plain | mirrored) - {"hsgd", "fedslr-b"}
     assert not refused("hsgd", {"hospitals": "median"}) and refused("hsgd", {"rule": "clip"})
     first_b = {"cloud": "first-b", "ready": 2}
     assert not refused("fedbcd", {"hospitals": "clip"}, **first_b)

@@ -25,7 +25,9 @@ def test_the_median_and_the_trimmed_mean_of_each_coordinate() -> None:
 def test_blocks_leave_no_seam(monkeypatch) -> None:
     whole = rules.median(ROWS), rules.trimmed_mean(ROWS, 0.1)
     monkeypatch.setattr(rules, "BLOCK", 7)
-    assert all(np.array_equal(a, b) for a, b in zip(whole, (rules.median(ROWS), rules.trimmed_mean(ROWS, 0.1))))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(whole, (rules.median(ROWS), rules.trimmed_mean(ROWS, 0.1)), strict=True)
+    )
 
 
 @pytest.mark.parametrize("count, share, cut", [(1, 0.2, 0), (2, 0.4, 0), (3, 0.1, 1), (10, 0.2, 2), (10, 0.49, 4)])

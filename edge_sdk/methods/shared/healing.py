@@ -1,0 +1,49 @@
+"""Training that diverges, on a device: that round is dropped, its state is what it was before, and it is said.
+
+A glitch of one sensor value, a step size that is too large for this device alone: then numbers grow without bound or
+are none. Sent, they would be refused; kept, they would make each later round of this device useless, because training
+begins where the last one ended. So neither happens. The device answers that it has nothing, which costs its part of
+this round, and goes on from the state before. Where that state is of no use either, it begins as on the first day; to
+its method this is a device that has lost its disk, of which each method knows what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.contract.method import OUT, UP, NodeEnv, Role, Send, Step
+from edge_sdk.methods.shared.gather import Nobody, has_diverged
+from edge_sdk.methods.shared.reports import Diverged
+
+DROPPED = "training diverged; its round is dropped, and the device goes on from the state before"
+RESET = "training diverged, and so had the private state; the device begins as on the first day"
+
+
+def is_sound(value: Any) -> bool:
+    """True if no array of floats in plain data holds a number that may not travel: none, or above gather.LARGEST."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind != "f" or not has_diverged(value)
+    if is_dataclass(value):
+        return all(is_sound(getattr(value, f.name)) for f in fields(value))
+    if isinstance(value, Mapping):
+        return all(map(is_sound, value.values()))
+    return not isinstance(value, (tuple, list)) or all(map(is_sound, value))
+
+
+def heal(role: Role, env: NodeEnv, before: Any, step: Step, round: int) -> Step:
+    """A device's step or, where it has diverged, none: the state to go on with, and what is said of it.
+
+    Args:
+        before: the state that the step began with.
+        round: for the report.
+    """
+    state, sends = step
+    if is_sound(state) and all(is_sound(send.message) for send in sends if send.to == UP):
+        return step
+    kept, what = (before, DROPPED) if is_sound(before) else (role.start(env)[0], RESET)
+    answer = [Send(UP, Nobody())] if any(send.to == UP for send in sends) else []
+    return kept, [Send(OUT, Diverged(round, what)), *answer]
