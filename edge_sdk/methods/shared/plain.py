@@ -13,7 +13,7 @@ from typing import Any
 
 CLIP = "clip"
 MIRRORED = (
-    "its aggregator keeps the mean of vectors that devices keep, and a rule that leaves most uploads out carries it away "
+    "its aggregator keeps the mean of vectors that devices keep; a rule that leaves most uploads out carries it away "
     f"from them; expected {CLIP!r}"
 )
 
