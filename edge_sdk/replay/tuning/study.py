@@ -137,7 +137,7 @@ def import_optuna() -> Any:
 
 
 def start_values(space: SearchSpace, every: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of some settings, those that lie within the space, each once.
+    """Picks those of some settings that lie within the space, each once.
 
     Args:
         every: settings -> values, which may have more keys than the space.

@@ -8,25 +8,22 @@ at once, so whatever ends the search keeps what was found.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.search import flattened, nested, overlaid
-from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.errors import UsageError
 from edge_sdk.nodes.assembly import method_of, settings_of
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.toml_files import as_toml, write_toml
+from edge_sdk.replay.tuning.process import TrialProcess
 from edge_sdk.replay.tuning.study import Study, Trial, start_values
-from edge_sdk.replay.tuning.worker import ONE_THREAD, as_job
+from edge_sdk.replay.tuning.worker import as_job
 from hardware.probe import read_machine
 
 Progress = Callable[[str, Trial, Trial | None], None]
@@ -126,7 +123,7 @@ def search_one(search: Search, progress: Progress, say: Say, stopping: threading
     """Searches for the settings of one method."""
     study = Study(search.database, search.method, search.space, describe(search), starts(search))
     if len(study.over()) < search.budget:
-        with Worker(search.job, lambda text: say(f"{search.method}: {text}"), stopping) as worker:
+        with TrialProcess(search.job, lambda text: say(f"{search.method}: {text}"), stopping) as worker:
             while len(study.over()) < search.budget and not stopping.is_set():
                 outcome = worker.play(overlaid(search.job.settings, nested(study.propose())))
                 if outcome is None:
@@ -184,97 +181,3 @@ def write_best(search: Search, study: Study) -> None:
     more = {"settle": dict(job.settle), "augment": dict(job.augment)}
     tables = {"run": {**run, **{key: table for key, table in more.items() if table}}}
     write_toml(search.file, tables, "\n".join(head))
-
-
-# Worker ---------------------------------------------------------------------------------------------------------
-class Worker:
-    """A worker process and the temporary directory of its data, as a context manager.
-
-    Args:
-        stopping: once it is set, a trial that is under way is given up.
-
-    Raises:
-        UsageError: it refuses the job.
-    """
-
-    def __init__(self, job: Replay, say: Say, stopping: threading.Event) -> None:
-        self.directory = tempfile.TemporaryDirectory(prefix="auscult-tune-")
-        self.job, self.say, self.stopping = replace(job, out=Path(self.directory.name) / "data"), say, stopping
-        self.process: subprocess.Popen[str] | None = None
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-        self.directory.cleanup()
-
-    def end(self) -> int | None:
-        """Ends the process, if there is one; returns its exit code."""
-        if self.process is None:
-            return None
-        process, self.process = self.process, None
-        process.kill()
-        process.communicate()
-        return process.returncode
-
-    def start(self) -> subprocess.Popen[str]:
-        """The process, which has read the data."""
-        if self.process is not None:
-            return self.process
-        command = [sys.executable, "-m", "edge_sdk.replay.tuning.worker"]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **ONE_THREAD},
-            start_new_session=True,  # Ctrl-C is for us, who then end it
-        )
-        threading.Thread(target=self.kill_when_stopping, args=(self.process,), daemon=True).start()
-        self.send(as_job(self.job))
-        found = self.hear()
-        if found is not None and "refused" in found:
-            raise UsageError(f"{self.job.method}: {found['refused']}")
-        if found is None and not self.stopping.is_set():
-            raise AuscultError(f"{self.job.method}: the process of its trials ended with code {self.end()}")
-        return self.process
-
-    def play(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """One trial. A process that dies in it is a failed trial, and the next one has a new process.
-
-        Returns:
-            What the worker replies; None: the search is to stop.
-        """
-        self.start()
-        if self.stopping.is_set():
-            return None
-        self.send(settings)
-        found = self.hear()
-        if found is not None or self.stopping.is_set():
-            return found
-        return {"error": f"its process ended with code {self.end()}"}
-
-    def send(self, line: Mapping[str, Any]) -> None:
-        assert self.process is not None and self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps(line) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            return  # it has ended, which `hear` will find
-
-    def hear(self) -> dict[str, Any] | None:
-        """The next line that is no sentence for people; None: there is none, or the search is to stop."""
-        assert self.process is not None and self.process.stdout is not None
-        for line in self.process.stdout:
-            found: dict[str, Any] = json.loads(line)
-            if "say" not in found:
-                return found
-            self.say(found["say"])
-        return None
-
-    def kill_when_stopping(self, process: subprocess.Popen[str]) -> None:
-        """Kills the process once the search is to stop, so that nobody waits for the end of a trial."""
-        while process.poll() is None:
-            if self.stopping.wait(0.2):
-                process.kill()
