@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from aggregator.server import Aggregator
+from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
-from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
@@ -106,12 +106,12 @@ def describe_model(aggregator: Aggregator) -> dict[str, Any]:
     """Size of the final model, and the rank of each layer that has a matrix form. Devices may have their own: 0."""
     if aggregator.global_model() is None:
         return {"parameters": 0, "parameters_sent": 0, "ranks": {}, "full_ranks": {}}
-    layout, packed = aggregator.bundle.layout, getattr(aggregator.newest, "model", None)
-    if not isinstance(packed, Packed):
-        return {"parameters": layout.size, "parameters_sent": layout.size, "ranks": {}, "full_ranks": {}}
+    layout, packed = aggregator.bundle.layout, find_packed(aggregator.newest)
+    found = {"parameters": layout.size, "parameters_sent": count_numbers(aggregator.newest)}
+    if packed is None:
+        return {**found, "ranks": {}, "full_ranks": {}}
     return {
-        "parameters": layout.size,
-        "parameters_sent": lowrank.floats(layout, packed.ranks),
+        **found,
         "ranks": lowrank.ranks(layout, packed),
         "full_ranks": {slot.name: min(lowrank.matrix_shape(slot)) for slot in lowrank.matrix_slots(layout)},
     }
