@@ -84,7 +84,7 @@ def is_random(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[
     given = (
         {a.name: a.default_value for a in func._schema.arguments} | dict(zip(names, args, strict=False)) | dict(kwargs)
     )
-    share = [float(given[name]) for name in ("dropout_p", "dropout") if name in given]
+    share = [float(given[name] or 0) for name in ("dropout_p", "dropout") if name in given]
     return not share or any(share)
 
 
