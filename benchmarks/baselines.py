@@ -62,7 +62,7 @@ JOBS: Mapping[str, Job] = {
         "fedslr",
         {**SLR, "local_epochs": 3, "personal_epochs": 3, "lam": 0.001},
         grid(eta_g=(30.0, 100.0), mu=(0.0003, 0.003)),
-    ),  # fmt: skip
+    ),
 }
 ALONE = grid(augmented=(True, False), rate=(0.001, 0.003))
 SETTLING = Settling(batch=0, steps=(0, 25, 50, 100), local_steps=(100, 200, 400))

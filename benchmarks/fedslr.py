@@ -1,6 +1,6 @@
 """What low rank, sparsity and drift correction are each worth in FedSLR, on recorded wrist traces.
 
-    python benchmarks/fedslr.py ../shared/data/wrist [--labels 0.25] [--seeds 3] [--rounds 60] [--json FILE]
+    python benchmarks/fedslr.py ../shared/data/wrist [--labels 0.1] [--seeds 3] [--rounds 60] [--json FILE]
 
 Nine volunteers with two classes or more; a share of their labels, drawn anew with each seed; training, validation and
 test by whole recordings. Every row makes the same local epochs. The step of drift correction eta_g has three trials in
@@ -140,8 +140,10 @@ def main() -> None:
             rows.append(words(f"{name}, eta_g {chosen:g}", found))
             print(markdown(HEAD, rows[-1:]), flush=True)
             if gamma and lam:
-                sweep = [[*words(f"at most {kind}", found, kind)[:1], density(found, kind), *words("", found, kind)[3:5]]
-                         for kind in found[0]["settled"]]  # fmt: skip
+                sweep = [
+                    [f"at most {kind}", density(found, kind), *words("", found, kind)[3:5]]
+                    for kind in found[0]["settled"]
+                ]
     plain = bench.row("FedAvg", "fedavg", {**COMMON, "weighting": "uniform"}, options.seeds)
     rows.append(words("FedAvg", plain))
     for lam in LAMS:
@@ -160,7 +162,7 @@ def main() -> None:
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("folder", type=Path, help="a folder of traces")
-    found.add_argument("--labels", type=float, default=0.25, help="share of the labels that devices have")
+    found.add_argument("--labels", type=float, default=0.1, help="share of the labels that devices have")
     found.add_argument("--seeds", type=int, default=3)
     found.add_argument("--rounds", type=int, default=60)
     found.add_argument("--json", type=Path, help="results are kept there, and not computed again")
