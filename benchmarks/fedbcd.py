@@ -25,6 +25,7 @@ import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,13 @@ TREE = {f"h{h}": tuple(f"h{h}-{d}" for d in range(DEVICES)) for h in range(HOSPI
 NAMES = [d for devices in TREE.values() for d in devices]
 
 
+@cache
+def images_of(path: Path) -> datasets.Table:
+    return datasets.load(f"mnist:{path}")
+
+
 def dealt(path: Path, diversity: int, samples: int, seed: int) -> Data:
-    table = datasets.load(f"mnist:{path}")
+    table = images_of(path)
     train, test = datasets.hold_out(table)
     shares = datasets.deal_rows(table.y[train], f"classes={diversity}", HOSPITALS, DEVICES, 0.0, seed)
     flat = [train[datasets.draw_some(rows, samples, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
