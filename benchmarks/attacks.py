@@ -49,7 +49,7 @@ def attacked(method: Method, attack: str, bad: frozenset[str]) -> Method:
 
     def receive(env: Any, s: Any, sender: str, m: Any) -> Any:
         after, sends = honest(env, s, sender, m)
-        if env.me not in bad:
+        if env.me not in bad or not any(isinstance(x.message, Sum) for x in sends):
             return after, sends
         w = lowrank.unpack(env.layout, m.model)
         change = change_of(attack, w, env.random(m.round, 97))

@@ -24,6 +24,7 @@ from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.round import Policy
+from edge_sdk.contract.search import SearchSpace
 
 UP = "up"  # the parent
 DOWN = "down"  # every child that is here
@@ -187,6 +188,9 @@ class Method:
         private_warnings: as `warnings`, with the curvature of the aggregator's private regulariser behind; None: it
             makes no difference.
         rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
+        recommended: settings of a run that says nothing of them, where the paper's, which are the defaults, do badly on
+            small fleets; see edge_sdk/nodes/presets.py.
+        search: between which values `auscult tune` looks for settings.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
@@ -212,6 +216,8 @@ class Method:
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
+    recommended: Mapping[str, Any] = field(default_factory=dict)
+    search: SearchSpace = field(default_factory=dict)
 
 
 def unchanged(env: Any, state: Any) -> Step:

@@ -55,7 +55,7 @@ from edge_sdk.methods.fedal.messages import (
     Shares,
     Shown,
 )
-from edge_sdk.methods.fedal.settings import Env, Settings, warnings
+from edge_sdk.methods.fedal.settings import SEARCH, Env, Settings, warnings
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.plain import always_plain
 
@@ -87,4 +87,5 @@ FEDAL = Method(
     alone=train_alone,
     rounds_over=lambda s: s.round,
     plain_sums=always_plain("devices compare outputs on public samples, and models are not what is added up"),
+    search=SEARCH,
 )

@@ -52,7 +52,16 @@ from edge_sdk.methods.fedbcd.device import (
 )
 from edge_sdk.methods.fedbcd.hospital import HOSPITAL
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
-from edge_sdk.methods.fedbcd.settings import FIRST_B, SYNC, Env, OfflineEnv, OfflineSettings, Settings
+from edge_sdk.methods.fedbcd.settings import (
+    FIRST_B,
+    OFFLINE_SEARCH,
+    SEARCH,
+    SYNC,
+    Env,
+    OfflineEnv,
+    OfflineSettings,
+    Settings,
+)
 from edge_sdk.methods.fedbcd.theory import warnings
 from edge_sdk.methods.shared.consensus import Coordinator, Isolated, Mixed, Ready
 from edge_sdk.methods.shared.gather import Nobody, Sum
@@ -110,6 +119,7 @@ FEDBCD = Method(
     warnings=warnings,
     alone=alone,
     plain_sums=plain_sums,
+    search=SEARCH,
 )
 
 
@@ -119,4 +129,5 @@ FEDBCD_I = replace(
     device=Role(device_start, offline_device_receive, offline_device_close, DeviceState),
     settings=OfflineSettings,
     env=OfflineEnv,
+    search=OFFLINE_SEARCH,
 )

@@ -56,7 +56,7 @@ from edge_sdk.methods.hsgd.device import DeviceState, device_receive, device_sta
 from edge_sdk.methods.hsgd.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, OwnSteps, Train, Trained
 from edge_sdk.methods.hsgd.plan import Planned
-from edge_sdk.methods.hsgd.settings import Env, Settings
+from edge_sdk.methods.hsgd.settings import SEARCH, Env, Settings
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.methods.shared.plain import always_plain
 
@@ -84,4 +84,5 @@ HSGD = Method(
     forward=forward,
     scorer=scorer,
     plain_sums=always_plain("a device's outputs enter its hospital's steps before anything is added up", "hospital"),
+    search=SEARCH,
 )
