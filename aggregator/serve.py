@@ -80,6 +80,7 @@ def run_of(file: AggregatorFile, base: Path) -> Run:
         classes=own.classes,
         evaluate_every=own.evaluate_every,
         deadline=own.deadline,
+        robust=own.robust,
         bundle=read_bundle(file.bundle).sha256,
         public="" if file.public is None else read_public(file.public).sha256,
         **completed,
