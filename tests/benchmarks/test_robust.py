@@ -1,4 +1,4 @@
-"""benchmarks/robust.py on a handful of generated images: who is bad, what they send, and that its table is of real runs."""
+"""benchmarks/robust.py on some generated images: who is bad, what they send, and that its table is of real runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def images(count: int = 6000) -> Images:
 
 
 FLEET = robust.deal(images(), "iid", 0, validation=False, each=20)
-SHORT = Options(rounds=4, settings=robust.TRAINING)
+SHORT = Options(rounds=6, settings=robust.TRAINING)
 
 
 def run(attack: str, share: float, rule: str, **more: Any) -> tuple[float, float]:
@@ -54,14 +54,14 @@ def test_bad_devices_are_drawn_evenly_and_as_many_as_asked() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_keeps_what_scaling_destroys(rule: str) -> None:
     honest = run("nobody", 0.0, rule)[0]
-    assert honest > 80, "the patterns are not learned, so nothing can be destroyed"
-    found = run("scaling", 0.3, rule, robust={"share": 0.3})[0]
-    assert found < 40 if rule == "none" else found > honest - 15
+    assert honest > 90, "the patterns are not learned, so nothing can be destroyed"
+    found = run("scaling", 0.2, rule, robust={"share": 0.3})[0]
+    assert found < 40 if rule == "none" else found > 60
 
 
-def test_a_backdoor_works_and_the_median_closes_it() -> None:
-    plain, median = run("backdoor", 0.2, "none", rounds=6), run("backdoor", 0.2, "median", rounds=6)
-    assert plain[1] > 60 > 30 > median[1]
+def test_a_backdoor_works_and_a_rule_closes_it() -> None:
+    plain, median = run("backdoor", 0.3, "none"), run("backdoor", 0.3, "median")
+    assert plain[1] > 40 > 10 > median[1] and median[0] > 90
 
 
 def test_what_bad_devices_send() -> None:
@@ -82,10 +82,8 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 
 
 def test_the_table_has_a_row_for_each_share(capsys: pytest.CaptureFixture[str]) -> None:
-    options = robust.parse(
-        ["x", "--rounds", "1", "--attacks", "backdoor", "--shares", "0.1", "--rules", "none", "clip"]
-    )
-    options.samples = 10
+    asked = "x --rounds 1 --samples 10 --attacks backdoor --shares 0.1 --rules none clip"
+    options = robust.parse(asked.split())
     found = robust.measure(images(), options)
     lines = robust.make_table(found, options.rules).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| nobody", "| backdoor"]
