@@ -84,7 +84,7 @@ def test_garbage_costs_the_upload_and_is_told(name: str, garbage: str) -> None:
 
 
 def test_honest_devices_are_never_refused() -> None:
-    for name in ("fedavg", "fedslr", "scaffold", "feddyn", "fedbcd", "augfl", "ditto"):
+    for name in ("fedavg", "fedslr", "scaffold", "feddyn", "fedbcd", "augfl", "ditto", "fedal", "fedslr+fedal"):
         settings = METHODS[name].settings()
         envs = envs_of(METHODS[name], settings, 12, np.float32)
         _, transcript = play(evaluated(METHODS[name], every=3), settings, 12, envs=envs)
@@ -172,6 +172,28 @@ def test_logits_whose_sum_is_no_number_are_refused() -> None:
     Outputs(bad / np.float32(1e30)).check(LAYOUT)
 
 
+def test_logits_that_would_be_the_mean_of_all_are_refused() -> None:
+    """One device of six with logits a thousand times as large; its hospital knows its siblings' by then."""
+    method = evaluated(METHODS["fedal"])
+    honest = method.device.receive
+
+    def receive(env, s, sender, m):
+        after, sends = honest(env, s, sender, m)
+        if env.me != BAD:
+            return after, sends
+        return after, [
+            replace(x, message=Outputs(1000 * x.message.logits)) if isinstance(x.message, Outputs) else x for x in sends
+        ]
+
+    settings = method.settings()
+    bad = replace(method, device=replace(method.device, receive=receive))
+    _, transcript = play(bad, settings, 3, envs=envs_of(method, settings, 3, np.float32))
+    refused = told(transcript, Refused, "h0")
+    assert refused and {r.sender for r in refused} == {BAD} and "its length" in refused[0].reason
+    largest = max(np.abs(m.logits).max() for _, to, m in transcript.crossed if isinstance(m, HospitalLogits))
+    assert largest < 100
+
+
 def test_a_device_of_a_split_model_is_measured_by_its_part() -> None:
     assert Trained(None).measure() is None
-    assert Trained(np.full(4, 3.0, np.float32)).measure() == (6.0, 1.0, 3.0)
+    assert Trained(np.full(4, 3.0, np.float32)).measure()[:3] == (6.0, 1.0, 3.0)

@@ -18,8 +18,9 @@ class Both:
     outputs: Any = None
 
     def measure(self) -> Measure | None:
-        """Measures of the upload to the shared model."""
-        return self.shared.measure() if isinstance(self.shared, Measurable) else None
+        """Measures of the upload to the shared model or, where there is none, of the outputs."""
+        part = self.outputs if self.shared is None else self.shared
+        return part.measure() if isinstance(part, Measurable) else None
 
     @property
     def voids_round(self) -> bool:

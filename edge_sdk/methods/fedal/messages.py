@@ -16,9 +16,12 @@ from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.methods.fedal.distillation import Logits, Stack
 from edge_sdk.methods.shared.gather import LARGEST, Sum
+from edge_sdk.methods.shared.guard import Measure, norm
 
 LOGITS, MODEL, SETTLED = "logits", "model", "settled"  # what a question wants to be answered with
 ANSWERS = (LOGITS, MODEL, SETTLED)
+FIRST_MODEL, FIRST_LOGIT, USUAL_LOGIT = 1e4, 10.0, 1.0
+"""Usual lengths: of a model and of logits as long as there is no majority, and of logits of untrained models."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,9 @@ class Outputs:
     def check(self, layout: Layout) -> None:
         check_logits(self.logits)
 
+    def measure(self) -> Measure:
+        return measure_logits(self.logits)
+
 
 @dataclass(frozen=True)
 class HospitalLogits:
@@ -122,6 +128,9 @@ class HospitalLogits:
         check_slots(self.slots, self.logits)
         check_logits(self.logits)
 
+    def measure(self) -> Measure:
+        return measure_logits(self.logits)
+
 
 @dataclass(frozen=True)
 class Share:
@@ -134,6 +143,10 @@ class Share:
 
     def check(self, layout: Layout) -> None:
         Sum(self.total, self.weight, self.count).check(layout)
+
+    def measure(self) -> Measure:
+        """Length and weight of a model; lengths differ as architectures do."""
+        return Measure(norm(self.total) / self.weight, self.weight / self.count, 30.0, "model", FIRST_MODEL)
 
 
 @dataclass(frozen=True)
@@ -170,6 +183,14 @@ def check_logits(logits: Logits | Stack) -> None:
     """Raises ValueError for logits whose sum over many devices would not be a number."""
     if not (np.abs(logits) <= LARGEST).all():
         raise ValueError(f"a logit that is not finite or above {LARGEST:.0f}: the sender's training diverged")
+
+
+def measure_logits(logits: Logits | Stack) -> Measure:
+    """The root mean square of logits, which hardly depends on how many there are; every device counts alike.
+
+    One device whose logits are ten times as large as those of all others would be most of their mean.
+    """
+    return Measure(norm(logits.ravel()) / max(1.0, logits.size**0.5), 1.0, 10.0, "logits", FIRST_LOGIT, USUAL_LOGIT)
 
 
 def check_slots(slots: tuple[int, ...], arrays: Stack | None) -> None:

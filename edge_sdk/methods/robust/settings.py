@@ -26,7 +26,7 @@ class Robust:
 
     rule: str = NONE
     hospitals: str = NONE
-    share: float = 0.2
+    share: float = 0.3
     factor: float = 1.5
 
     def __post_init__(self) -> None:

@@ -48,11 +48,17 @@ class Measure(NamedTuple):
         weight: per device.
         longer: times the median that the length may be. Models of one round hardly differ in length (1 % on recorded
             traces); updates, which grow with the number of a device's steps, differ more (2.4 times).
+        kind: of upload, where a method has several; only uploads of one kind are compared.
+        first: usual length as long as there is no majority; 0: as FIRST_LONGER says.
+        least: length to which a median is raised.
     """
 
     length: float
     weight: float
     longer: float = 3.0
+    kind: str = ""
+    first: float = 0.0
+    least: float = SHORTEST
 
 
 @runtime_checkable
@@ -120,9 +126,10 @@ def judge_answer(env: NodeEnv, guard: Guard, sender: str, message: Any) -> tuple
     found = message.measure() if isinstance(message, Measurable) else None
     if found is None:
         return guard, ""
-    why = judge_length(env, guard, found) or judge_weight(guard, found.weight)
-    lengths = {**guard.newest_lengths, sender: found.length}
-    weights = {**guard.newest_weights, sender: found.weight}
+    why = judge_length(env, guard, found) or judge_weight(guard, found)
+    key = f"{found.kind}/{sender}" if found.kind else sender
+    lengths = {**guard.newest_lengths, key: found.length}
+    weights = {**guard.newest_weights, key: found.weight}
     return replace(guard, newest_lengths=lengths, newest_weights=weights), why
 
 
@@ -132,12 +139,13 @@ def is_vote(message: Any) -> bool:
 
 
 def judge_length(env: NodeEnv, guard: Guard, found: Measure) -> str:
-    if len(guard.lengths) >= ENOUGH:
-        usual, of = float(np.median([*guard.lengths.values()])), "the median of its siblings"
+    known = of_kind(guard.lengths, found.kind)
+    if len(known) >= ENOUGH:
+        usual, of = float(np.median(known)), "the median of its siblings"
     else:
-        first = FIRST_LONGER * max(1.0, norm(env.theta0))
-        usual, of = max([first, *guard.lengths.values()]), "what is known so far"
-    limit = found.longer * max(usual, SHORTEST)
+        first = found.first or FIRST_LONGER * max(1.0, norm(env.theta0))
+        usual, of = max([first, *known]), "what is known so far"
+    limit = found.longer * max(usual, found.least)
     return (
         ""
         if found.length <= limit
@@ -145,10 +153,16 @@ def judge_length(env: NodeEnv, guard: Guard, found: Measure) -> str:
     )
 
 
-def judge_weight(guard: Guard, weight: float) -> str:
-    if len(guard.weights) < ENOUGH:
+def of_kind(measures: Mapping[str, float], kind: str) -> list[float]:
+    """Measures of uploads of one kind, by whomever: what is kept of other kinds has their name before the child's."""
+    return [value for key, value in measures.items() if key.rpartition("/")[0] == kind]
+
+
+def judge_weight(guard: Guard, found: Measure) -> str:
+    weight, known = found.weight, of_kind(guard.weights, found.kind)
+    if len(known) < ENOUGH:
         return "" if weight <= FIRST_WEIGHT else f"its weight {weight:.3g} is over {FIRST_WEIGHT:.0f} per device"
-    usual = float(np.median([*guard.weights.values()]))
+    usual = float(np.median(known))
     if weight <= HEAVIER * usual:
         return ""
     return f"its weight {weight:.3g} is over {HEAVIER:.0f} times the median of its siblings, {usual:.3g}"
