@@ -137,11 +137,13 @@ class Aggregator:
         The runtime calls this after its commit, and again if the process dies before it notes that it has; `Metrics`
         drops the repetition.
         """
-        if isinstance(message, Event):
+        if isinstance(message, Complaint):
+            self.metrics.add(number, {**message.to_metrics(), "time": time.time()})
+            self.log.warning("%s: %s", self.name, message.to_sentence())
+        elif isinstance(message, Event):
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.count_sent()}
             self.metrics.add(number, {**message.to_metrics(), **more})
-            level = logging.WARNING if isinstance(message, Complaint) else logging.INFO
-            self.log.log(level, "%s: %s", self.name, message.to_sentence())
+            self.log.info("%s: %s", self.name, message.to_sentence())
         if isinstance(message, (Report, Finished)):
             self.save_model()
         if self.on_event is not None:
