@@ -6,6 +6,8 @@ Floating-point addition depends on its order, and the network decides the order.
 and adding by name would cost O(children) memory, written to disk at every answer. So a tally adds fixed-point integers:
 a number is cut into a multiple of 2**-20 and, of what is left, one of 2**-70, and integers add to the same bits in any
 order. That takes 16 bytes per parameter however many children there are, and loses nothing of a float32 above 2**-46.
+The remainders of MANY children fit 64 bits; from there on they are carried over into the multiples after each addition,
+which leaves one way to write each sum, and so again no trace of an order.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ from edge_sdk.methods.shared.scores import check_scores
 HIGH, LOW = 20, 70
 LARGEST = 2.0**32
 """Of any summand: thousands of them fit the integers, and no model that has not diverged holds a larger number."""
+
+MANY = 4096
+"""Children from whom on remainders are carried over, and sums that would not fit are refused."""
+FULL = 2**62
 
 Integers = Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
 Exact = tuple[int, int]
@@ -109,7 +115,7 @@ def add(tally: Tally | None, sender: str, m: Sum) -> Tally:
     if tally is None:
         return Tally(high, low, weight, m.count, scores, (sender,))
     names = sorted({*tally.scores, *scores})
-    return Tally(
+    tally = Tally(
         tally.high + high,
         tally.low + low,
         plus(tally.weight, weight),
@@ -117,6 +123,32 @@ def add(tally: Tally | None, sender: str, m: Sum) -> Tally:
         {n: plus(tally.scores.get(n, (0, 0)), scores.get(n, (0, 0))) for n in names},
         tuple(sorted({*tally.heard, sender})),
     )
+    return tally if len(tally.heard) < MANY else carried(tally, sender)
+
+
+def carried(tally: Tally, sender: str) -> Tally:
+    """The same sum, each remainder within half a multiple.
+
+    Raises:
+        PeerError: with this child's, a sum no longer fits the integers.
+    """
+    if (np.abs(tally.high) > FULL).any():
+        raise PeerError(f"{sender}: with it, the sum of {len(tally.heard)} children is too large to be exact")
+    over, low = carry(tally.low)
+    scores = {n: carry_number(value) for n, value in tally.scores.items()}
+    return replace(tally, high=tally.high + over, low=low, weight=carry_number(tally.weight), scores=scores)
+
+
+def carry(low: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Whole multiples of 2**-HIGH in remainders, and what is left: at least -half and below half of one."""
+    half = 1 << (LOW - HIGH - 1)
+    over = (low + half) >> (LOW - HIGH)
+    return over, low - (over << (LOW - HIGH))
+
+
+def carry_number(exact: Exact) -> Exact:
+    over = (exact[1] + (1 << (LOW - HIGH - 1))) >> (LOW - HIGH)
+    return exact[0] + over, exact[1] - (over << (LOW - HIGH))
 
 
 def total(tally: Tally, like: npt.NDArray[np.floating]) -> Sum:

@@ -99,3 +99,38 @@ def test_only_answers_from_children_and_no_more_devices_than_they_have():
         gather.gathered(env, None, "h", Sum(np.zeros(1), 4.0, 4))
     with pytest.raises(PeerError, match="h sent str, expected Sum or Nobody"):
         gather.gathered(env, None, "h", "something")
+
+
+def crowd(count: int, low: int) -> gather.Tally:
+    """What so many children may have added up to: `low` and -low are the sums of their remainders."""
+    names = tuple(f"d{k:05}" for k in range(count))
+    return gather.Tally(np.array([7, 7]), np.array([low, -low], np.int64), (count, 0), count, {}, names)
+
+
+def test_remainders_of_very_many_children_do_not_wrap():
+    """From 16,384 children on they did: what was a sum of small numbers became its opposite."""
+    each = int(0.499 * 2**50)
+    tally, one = crowd(16_300, 16_300 * each), Sum(np.array([each, -each]) * 2.0**-70, 1.0)
+    for k in range(200):
+        tally = gather.add(tally, f"x{k}", one)
+    found = [int(high) * 2**50 + int(low) for high, low in zip(tally.high, tally.low, strict=True)]
+    assert found == [7 * 2**50 + 16_500 * each, 7 * 2**50 - 16_500 * each]
+    assert (np.abs(tally.low) <= 2**49).all()
+
+
+def test_a_carried_sum_is_the_same_in_any_order():
+    rng = np.random.default_rng(3)
+    parts = {f"c{k}": Sum(rng.normal(size=2), float(k + 1), 1, {"loss": float(rng.random())}) for k in range(4)}
+    found = []
+    for names in (sorted(parts), sorted(parts, reverse=True)):
+        tally = crowd(5_000, 3 * 2**60)
+        for name in names:
+            tally = gather.add(tally, name, parts[name])
+        found.append((tally.high.tolist(), tally.low.tolist(), tally.weight, dict(tally.scores), tally.heard))
+    assert found[0] == found[1]
+
+
+def test_a_sum_that_does_not_fit_is_refused():
+    tally = crowd(5_000, 0)
+    with pytest.raises(PeerError, match="x: with it, the sum of 5001 children is too large to be exact"):
+        gather.add(replace(tally, high=np.array([2**62 + 1, 0])), "x", Sum(np.zeros(2), 1.0))
