@@ -123,6 +123,7 @@ def apply_rule(rows: rules.Rows, rule: str, settings: Robust) -> Sequence[rules.
     """What each of the children (k, n) counts with; None: with what it has sent."""
     if rule == CLIP:
         return rules.clip(rows, settings.factor)
+    rows = rules.mix_neighbours(rows, settings.share) if settings.neighbours else rows
     if rule == TRIMMED_MEAN:
         found = rules.trimmed_mean(rows, settings.share)
     else:

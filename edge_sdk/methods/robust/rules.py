@@ -7,6 +7,8 @@
     trimmed_mean       D. Yin, Y. Chen, K. Ramchandran, P. Bartlett: "Byzantine-Robust Distributed Learning: Towards
                        Optimal Statistical Rates", ICML 2018, Definition 2.
     median             the same, Definition 1.
+    mix_neighbours     Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: "Fixing by Mixing: A
+                       Recipe for Optimal Byzantine ML under Heterogeneity", AISTATS 2023, Algorithm 2 (NNM).
     geometric_median   K. Pillutla, S. M. Kakade, Z. Harchaoui: "Robust Aggregation for Federated Learning", IEEE
                        Transactions on Signal Processing 2022: smoothed Weiszfeld steps.
 
@@ -61,6 +63,26 @@ def cut_off(count: int, share: float) -> int:
 def distances(rows: Rows, centre: Row) -> Row:
     """Euclidean distance of each row from the centre: (children,)."""
     return np.array([np.linalg.norm(row.astype(np.float64) - centre) for row in rows])
+
+
+def mix_neighbours(rows: Rows, share: float) -> Rows:
+    """Each row (n,), in place of it the mean of the rows nearest to it, itself among them: all but `cut_off` of them.
+
+    Devices with different data differ, and a rule that looks at single coordinates then throws away more than what is
+    bad. Means of neighbours differ less, and a bad row has no more weight in them than it has among the rows.
+    """
+    keep = len(rows) - cut_off(len(rows), share)
+    near = np.argsort(squared_distances(rows), axis=1, kind="stable")[:, :keep]
+    return np.stack([rows[np.sort(of)].mean(0, dtype=np.float64).astype(rows.dtype) for of in near])
+
+
+def squared_distances(rows: Rows) -> Row:
+    """Between all pairs of rows: (children, children). Not by a product of matrices, whose bits depend on threads."""
+    found = np.zeros((len(rows), len(rows)))
+    for i, row in enumerate(rows):
+        for j in range(i):
+            found[i, j] = found[j, i] = float(np.square(np.subtract(row, rows[j], dtype=np.float64)).sum())
+    return found
 
 
 def clip(rows: Rows, factor: float) -> list[Row | None]:

@@ -21,12 +21,14 @@ class Robust:
         rule: over devices, at each hospital: one of RULES; see rules.py.
         hospitals: over hospitals, at the aggregator: one of RULES.
         share: of the children that a trimmed mean leaves out at each end of each coordinate.
+        neighbours: rules but "clip" are applied to means of neighbours; `share` says how many each mean leaves out.
         factor: times the median distance to which "clip" shortens.
     """
 
     rule: str = NONE
     hospitals: str = NONE
     share: float = 0.3
+    neighbours: bool = True
     factor: float = 1.5
 
     def __post_init__(self) -> None:

@@ -83,3 +83,26 @@ def test_a_minority_moves_clipped_rows_by_no_more_than_the_usual_distance() -> N
     clipped = [row if new is None else new for row, new in zip(rows, rules.clip(rows, 1.0), strict=True)]
     radius = np.linalg.norm(honest - honest.mean(0), axis=1).max()
     assert np.linalg.norm(np.mean(clipped, 0) - honest.mean(0)) < 2 * radius
+
+
+def test_means_of_neighbours_by_their_definition() -> None:
+    found = rules.mix_neighbours(ROWS.astype(np.float64), 0.2)  # each without the two that are furthest from it
+    for row, mean in zip(ROWS.astype(np.float64), found, strict=True):
+        nearest = sorted(range(9), key=lambda j: np.linalg.norm(ROWS[j] - row))[:7]
+        assert np.allclose(mean, ROWS[nearest].astype(np.float64).mean(0), rtol=1e-12)
+    assert np.allclose(rules.mix_neighbours(ROWS[:2], 0.3), ROWS[:2].mean(0), atol=1e-6)
+
+
+def test_neighbours_of_honest_rows_are_honest() -> None:
+    """Three of ten that are far away are in no honest mean, and what a rule makes of the means is next to the mean."""
+    honest = RANDOM.normal(size=(7, 30))
+    mixed = rules.mix_neighbours(np.concatenate([1e6 * np.ones((3, 30)), honest]), 0.3)
+    assert np.allclose(mixed[3:], honest.mean(0))
+    for rule in (rules.median, rules.geometric_median, lambda rows: rules.trimmed_mean(rows, 0.3)):
+        assert np.allclose(rule(mixed), honest.mean(0), atol=1e-5)
+
+
+def test_means_of_neighbours_do_not_depend_on_where_a_row_stands() -> None:
+    order = RANDOM.permutation(9)
+    straight, turned = rules.mix_neighbours(ROWS, 0.3), rules.mix_neighbours(ROWS[order], 0.3)
+    assert np.allclose(turned, straight[order], atol=1e-6)
