@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import time
 from pathlib import Path
@@ -13,7 +12,6 @@ import torch
 from aggregator.server import Aggregator
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
-from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
@@ -49,9 +47,8 @@ def serve_aggregator(path: Path, once: bool) -> None:
 def aggregator_of(file: AggregatorFile) -> Aggregator:
     from edge_sdk.model.bundle import read_bundle
 
-    table = dataclasses.asdict(file.run)
     public = "" if file.public is None else read_public(file.public).sha256
-    run = Run(**table, bundle=read_bundle(file.bundle).sha256, public=public)
+    run = file.run.to_run(bundle=read_bundle(file.bundle).sha256, public=public)
     return Aggregator(
         file.name,
         broker=file.broker,

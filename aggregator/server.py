@@ -35,6 +35,7 @@ from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.reports import Event, Report
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
+from edge_sdk.nodes.deadlines import deadline_above
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import DEFAULTS, Wire
@@ -52,7 +53,8 @@ class Aggregator:
         hospitals: name -> number of its devices (M, the number of all devices, is their sum).
         companions: name -> how many of these take part with outputs only, in a run of the companions family.
         public: file of the public inputs, for such a run.
-        deadline: seconds after which a round ends with the hospitals that have answered.
+        deadline: seconds after which a round ends with the hospitals that have answered, "auto" or "none" (see
+            `nodes.deadlines`).
         quorum: hospitals without which a round does not end.
         wait_for: hospitals that must be ready before the run starts; None: all.
         device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
@@ -71,7 +73,7 @@ class Aggregator:
         hospitals: Mapping[str, int],
         companions: Mapping[str, int] | None = None,
         public: Path | None = None,
-        deadline: float,
+        deadline: float | str,
         quorum: int = 1,
         wait_for: int | None = None,
         device: str = "auto",
@@ -83,8 +85,7 @@ class Aggregator:
         self.name, self.on_event = checked_name(name, "aggregator name"), on_event
         self.bundle, self.job, self.device = read_bundle(bundle), run, device
         self.hospitals = checked_hospitals(hospitals)
-        check_deadlines(run, deadline)
-        self.deadline, self.quorum = deadline, quorum
+        self.deadline, self.quorum = deadline_above(deadline, run), quorum
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log = log or logging.getLogger(f"auscult.{name}")
@@ -186,10 +187,3 @@ def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
         if devices < 1:
             raise UsageError(f"hospitals.{name} = {devices}, a hospital has at least 1 device")
     return dict(hospitals)
-
-
-def check_deadlines(run: Run, deadline: float) -> None:
-    """A hospital must give up on its devices before the aggregator gives up on the hospital."""
-    if not deadline > run.deadline and deadline != float("inf"):
-        least = f"the aggregator waits longer than a hospital does for its devices ({run.deadline} s)"
-        raise UsageError(f"deadline = {deadline}: {least}")

@@ -58,8 +58,9 @@ class Neighbours:
 
     def update_here(self) -> None:
         """Tell the session which children count now."""
+        presence = self.membership.presence
         if self.membership.session is not None:
-            self.membership.session.here = self.membership.presence.here
+            self.membership.session.note_presence(presence.here, presence.refusals)
 
     def handle_parents_birth(self, birth: Birth) -> None:
         """The parent has come, or has gone."""

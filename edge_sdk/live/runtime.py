@@ -138,7 +138,7 @@ class Runtime:
 
     def new_session(self, run: Run, assembly: Assembly, store: Store) -> Session:
         args = (self.habits, self.counters, self.told, self.waiter.wake, self.log)
-        return Session(self.name, self.parent, run, assembly, store, *args)
+        return Session(self.name, self.parent, run, assembly, store, *args, frozenset(self.children))
 
     # -- how things stand
 
@@ -180,7 +180,7 @@ class Runtime:
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). May be called from any thread."""
         found = read_gauges(self.session, self.all_links, len(self.here))
-        return found | {"waiting_seconds": self.waiting_log.seconds(time.monotonic())}
+        return found | self.waiting_log.gauges(time.monotonic())
 
     # -- from any thread
 
