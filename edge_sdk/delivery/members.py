@@ -29,6 +29,7 @@ class Members:
 
     Attributes:
         gone_at: member -> when it was last seen to be here, by time.monotonic(); inf: it is here.
+        here: children that are connected, in this run and ready.
         refusing: children that cannot take part, and so belong to no round until they can.
         unsaved: there are members that are not on the disk.
         listed: what `list_counting` has found, for which arguments, and until when that holds.
@@ -38,14 +39,14 @@ class Members:
         self.store = store
         self.gone_at = {name: time.monotonic() for name in load_members(store) if name in children}
         self.listed: tuple[tuple[float, int], float, tuple[str, ...]] | None = None
+        self.here: tuple[str, ...] = ()
         self.refusing = frozenset[str]()
         self.unsaved = False
 
-    def note_presence(self, here: Iterable[str], refusing: Iterable[str]) -> None:
+    def note_presence(self, here: tuple[str, ...], refusing: Iterable[str]) -> None:
         """Note which children are here now, and which of them cannot take part."""
-        here, now, self.listed = set(here), time.monotonic(), None
-        self.refusing = frozenset(refusing)
-        self.unsaved = self.unsaved or not here <= self.gone_at.keys()
+        now, self.listed, self.here, self.refusing = time.monotonic(), None, here, frozenset(refusing)
+        self.unsaved = self.unsaved or not self.gone_at.keys() >= set(here)
         self.gone_at |= {name: now for name, gone_at in self.gone_at.items() if gone_at == inf and name not in here}
         self.gone_at |= dict.fromkeys(here, inf)
 

@@ -21,7 +21,7 @@ The parts of a commit are in four modules: `incoming.py` (messages read), `calls
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from logging import Logger
 from math import inf
@@ -33,13 +33,13 @@ from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.calls import Calls
 from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, decode_saved, perform
+from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, perform
 from edge_sdk.delivery.events import Events
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.incoming import Incoming
+from edge_sdk.delivery.loading import load_node
 from edge_sdk.delivery.members import Members
 from edge_sdk.delivery.outgoing import Outgoing
-from edge_sdk.delivery.replaced import forget_disk_of
 from edge_sdk.delivery.store import Store
 from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 
@@ -55,8 +55,7 @@ class Session:
 
     Attributes:
         children: who may take part below this node.
-        here: children that are connected, in this run and ready; see `note_presence`.
-        members: children that belong to the rounds, here or not.
+        members: children that belong to the rounds, and which of them are here; the caller keeps it up to date.
         node: as saved, or as it will be saved within STAY_OPEN seconds.
         chunk: bytes that travel together in messages from now on.
         settled: the role may be called: enough children have been here, or been waited for.
@@ -77,7 +76,6 @@ class Session:
     wake: Callable[[], None]
     log: Logger
     children: frozenset[str] = frozenset()
-    here: tuple[str, ...] = ()
     chunk: int = CHUNK
     settled: bool = False
 
@@ -88,10 +86,7 @@ class Session:
         self.store.files.sweep(self.store.list_used_files(), parts=False)
         self.incoming = Incoming(self.store)
         self.inbox, self.transfers_in, self.acks = self.incoming.inbox, self.incoming.transfers_in, self.incoming.acks
-        last: dict[str, nodes.Envelope] = {}
-        for sent in self.outgoing.load():
-            last |= {d: nodes.Envelope(self.name, d, sent.number, None, sent.asks) for d in sent.receivers}
-        self.node = self.load_node(last)
+        self.node = load_node(self.name, self.parent, self.assembly, self.store, self.outgoing.load())
         self.members = Members(self.store, self.children)
         self.restarted = self.node.record.started
         self.saved = self.node.record
@@ -104,25 +99,7 @@ class Session:
         for removed in sorted(self.node.record.below.owed.keys() - self.children - {self.name}):
             self.excuse_child(removed)
 
-    def load_node(self, last: Mapping[str, nodes.Envelope]) -> nodes.Node:
-        """The node as it was saved, or a new one. `last`: peer -> the latest message to it, without its body."""
-        fresh = nodes.new(
-            self.name, self.assembly.role, self.assembly.env, self.parent, self.assembly.policy, time.monotonic()
-        )
-        saved = self.store.load_record()
-        if saved is None:
-            return fresh
-        read = decode_saved(self.assembly.records, saved, f"{self.store.path}: the record")
-        record: nodes.Record = changed(read, last=last)
-        below = rounds.resume(record.below, self.assembly.policy, time.monotonic())
-        return changed(fresh, record=changed(record, below=below))
-
     # -- what the network brings
-
-    def note_presence(self, here: tuple[str, ...], refusing: Iterable[str]) -> None:
-        """Note which children are here now, and which of them cannot take part."""
-        self.here = here
-        self.members.note_presence(here, refusing)
 
     @property
     def counting(self) -> tuple[str, ...]:
@@ -170,8 +147,24 @@ class Session:
         with self.store.transaction():
             self.inbox.renew_peer(name, epoch)
             if known:
-                forget_disk_of(self, name)
+                self.forget_disk_of(name)
         self.incoming.forget_disk(name, epoch)
+
+    def forget_disk_of(self, name: str) -> None:
+        """A peer has a new disk: ask it again what it owes; where it is the parent, what it has asked is void.
+
+        The parent counts its questions from 1 again. So the number of its latest question goes back to 0, or we should
+        refuse its new questions as old ones.
+        """
+        self.counters.count(f"replaced.{name}")
+        self.log.warning("%s: %s has lost its memory of this run", self.name, name)
+        if name == self.parent:
+            self.calls.void_questions()
+            self.outgoing.give_up_all(name)
+            self.node = nodes.with_record(self.node, above=0)
+            self.save_record()
+        if name in self.node.record.below.owed:
+            self.outgoing.ask_again(name)
 
     def excuse_child(self, child: str) -> None:
         """Wait no longer for what a child owes that cannot take part in the run."""
@@ -311,7 +304,7 @@ class Session:
         if outcome.node is not None:
             self.node = outcome.node
         for message in outcome.messages:
-            self.outgoing.send_message(message, self.chunk, self.here)
+            self.outgoing.send_message(message, self.chunk, self.members.here)
         self.calls.add_own_jobs(outcome.jobs)
         self.events.add_events(outcome.told)
 
@@ -319,7 +312,9 @@ class Session:
 
     def may_settle(self, now: float) -> bool:
         """Enough children are here, or this restarted node has waited for them long enough."""
-        return len(self.here) >= self.habits.wait_for or (self.restarted and now >= self.opened + self.habits.settle)
+        return len(self.members.here) >= self.habits.wait_for or (
+            self.restarted and now >= self.opened + self.habits.settle
+        )
 
     @property
     def ready(self) -> bool:

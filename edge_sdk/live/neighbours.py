@@ -60,7 +60,7 @@ class Neighbours:
         """Tell the session which children count now."""
         presence = self.membership.presence
         if self.membership.session is not None:
-            self.membership.session.note_presence(presence.here, presence.refusals)
+            self.membership.session.members.note_presence(presence.here, presence.refusals)
 
     def handle_parents_birth(self, birth: Birth) -> None:
         """The parent has come, or has gone."""
