@@ -105,6 +105,7 @@ class Aggregator:
             name,
             parent=None,
             children=tuple(self.hospitals),
+            sizes=self.hospitals,
             directory=self.directory,
             broker=broker,
             run=run,

@@ -215,11 +215,18 @@ class Membership:
 
     def give_up_run(self, session: Session) -> None:
         """Leave a run that the role has found unusable here, as if that had been seen when the run came."""
-        run = session.run
-        self.refusal, refused = f"run {run.id}: {session.calls.unusable}", encode_run(run)
-        self.log.error("%s: %s", self.name, self.refusal)
+        self.refuse_run(session.run, session.calls.unusable)
+        self.refused = encode_run(session.run)
+
+    def refuse_run(self, run: Run, why: str) -> None:
+        """Leave a run, or do not take it up; the parent hears why. It is looked at again when it is offered again."""
+        refusal = f"run {run.id}: {why}"
+        self.next_run, self.refused = None, b""
+        if refusal == self.refusal:
+            return
+        self.refusal = refusal
+        self.log.error("%s: %s", self.name, refusal)
         self.leave_run()
-        self.refused = refused
         self.announcer.announce()
 
     def disk_failed(self, why: Exception) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from math import inf
 from pathlib import Path
@@ -61,6 +61,7 @@ class Runtime:
         run: the training job; only the root has it from the start.
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
+        sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
         durability: "normal" or "full" (see delivery/store.py).
@@ -88,6 +89,7 @@ class Runtime:
         run: Run | None = None,
         assemble: Callable[[Run], Assembly],
         told: Callable[[int, Any], None] = lambda number, message: None,
+        sizes: Mapping[str, int] | None = None,
         wait_for: int | None = None,
         worker: bool = True,
         durability: str = "normal",
@@ -130,7 +132,7 @@ class Runtime:
         self.membership = Membership(
             name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log
         )
-        self.neighbours = Neighbours(self.membership, self.announcer, self.log)
+        self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits.wait_for, self.log)
         self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
 
     def make_will(self, link: Link) -> Will:
