@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ import numpy as np
 from aggregator.kernels import kernels_for, processor
 from aggregator.metrics import Metrics
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
-from edge_sdk.algebra import lowrank
-from edge_sdk.algebra.lowrank import Packed
+from aggregator.sizes import count_numbers
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.patience import list_deadlines
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
@@ -35,7 +36,7 @@ from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.reports import Event, Report
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
-from edge_sdk.nodes.deadlines import deadline_above
+from edge_sdk.nodes.deadlines import deadline_above, deadline_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import DEFAULTS, Wire
@@ -85,7 +86,7 @@ class Aggregator:
         self.name, self.on_event = checked_name(name, "aggregator name"), on_event
         self.bundle, self.job, self.device = read_bundle(bundle), run, device
         self.hospitals = checked_hospitals(hospitals)
-        self.deadline, self.quorum = deadline_above(deadline, run), quorum
+        self.deadline, self.quorum = deadline_above(deadline, deadline_of(run)), quorum
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log = log or logging.getLogger(f"auscult.{name}")
@@ -101,6 +102,7 @@ class Aggregator:
             self.log.warning("%s: %s", name, warning)
         self.metrics = Metrics(self.directory / "metrics.jsonl")
         self.finished = threading.Event()
+        self.deadlines: dict[str, float] = {}
         self.runtime = Runtime(
             name,
             parent=None,
@@ -138,7 +140,7 @@ class Aggregator:
         """
         if isinstance(message, Event):
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.count_sent()}
-            self.metrics.add(number, {**message.to_metrics(), **more})
+            self.metrics.add(number, {**message.to_metrics(), **more, "deadlines": self.read_deadlines()})
             self.log.info("%s: %s", self.name, message.to_sentence())
         if isinstance(message, (Report, Finished)):
             self.save_model()
@@ -147,13 +149,30 @@ class Aggregator:
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):
+            self.deadlines = self.read_deadlines()
             self.finished.set()
 
+    def read_deadlines(self) -> dict[str, float]:
+        """Kind of question -> the deadline that follows from the rounds so far, in seconds; "all" where it is set, and
+        none where everybody is waited for."""
+        assert self.runtime.node is not None  # told is called within a run
+        below = self.runtime.node.record.below
+        if below.policy.measured:
+            return list_deadlines(below.times, below.policy.least)
+        return {} if below.policy.deadline == inf else {"all": below.policy.deadline}
+
+    def change_waiting(self, run: Run, deadline: float | str, quorum: int) -> None:
+        """Wait in another way from now on. `run`: the same, but for its deadline and quorum.
+
+        Raises:
+            UsageError: the two deadlines do not go together.
+        """
+        self.deadline, self.quorum, self.job = deadline_above(deadline, deadline_of(run)), quorum, run
+        self.runtime.change_waiting(run)
+
     def count_sent(self) -> int | None:
-        """The number of numbers in the newest model as it travels; None where it does not travel packed."""
-        shown = self.show()
-        packed = getattr(getattr(shown, "shown", shown), "model", None)  # settling wraps it in a message of its own
-        return lowrank.floats(self.bundle.layout, packed.ranks) if isinstance(packed, Packed) else None
+        """The number of numbers in the newest model as it travels; None where none travels."""
+        return count_numbers(self.show()) or None
 
     def read_state(self) -> Any:
         """The role's state at this moment."""

@@ -32,6 +32,11 @@ def usual_time(times: Times, kind: str) -> float | None:
     return found[ceil(QUANTILE * len(found)) - 1] if found else None
 
 
+def list_deadlines(times: Times, least: float) -> dict[str, float]:
+    """Kind of question -> its measured deadline, in seconds."""
+    return {kind: measured_deadline(times, kind, least, inf) for kind in sorted(times)}
+
+
 def measured_deadline(times: Times, kind: str, least: float, first: float) -> float:
     """Seconds that a question of this kind may take.
 

@@ -116,7 +116,7 @@ class Neighbours:
             return membership.refuse_run(decode_run(hello.body), why)
         if hello.body and (session is None or hello.run != session.run.id or decode_run(hello.body) != session.run):
             membership.take_offer(hello)
-        elif session is not None and hello.run == session.run.id:
+        if session is not None and hello.run == session.run.id:
             self.meet_peer(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)
 
     def find_mismatch(self, hello: Hello) -> str:

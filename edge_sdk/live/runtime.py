@@ -191,6 +191,13 @@ class Runtime:
         self.stopping = True
         self.waiter.wake()
 
+    def change_waiting(self, run: Run) -> None:
+        """Go on in the root's run as it is described now: how long is waited may differ, and nothing else. What
+        `assemble` says of it for this node counts too. May be called from any thread."""
+        self.run_given = self.membership.changed_run = run
+        self.due = 0.0
+        self.waiter.wake()
+
     def cancelled(self) -> bool:
         """A call of the role should give up (`errors.Cancelled`): a newer question waits, or the node stops."""
         session = self.session

@@ -67,15 +67,15 @@ def deadline_of(run: Run) -> Deadline:
     return Deadline(run.deadline, run.measured)
 
 
-def deadline_above(value: float | str, run: Run) -> Deadline:
-    """The deadline of the aggregator, which must wait for longer than its hospitals do.
+def deadline_above(value: float | str, below: Deadline) -> Deadline:
+    """The deadline of the aggregator, which must wait for longer than its hospitals do. `below`: theirs.
 
     "auto" is none where hospitals wait for everybody. Where they have a deadline, it is never below twice that.
 
     Raises:
         UsageError: a hospital would be given up before it gives up its devices, or may be.
     """
-    own, below = parse_deadline(value, "deadline"), deadline_of(run)
+    own = parse_deadline(value, "deadline")
     if own.measured:
         if below.seconds == inf:
             return Deadline()

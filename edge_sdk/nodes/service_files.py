@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.contract.run import Run, checked_name
+from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
+from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import Wire
 
@@ -98,11 +99,16 @@ class HospitalFile:
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
-    """The [run] table of an aggregator's file; see `edge_sdk.contract.run.Run`, for `deadline` `nodes.deadlines`."""
+    """The [run] table of an aggregator's file; see `edge_sdk.contract.run.Run`.
+
+    Attributes:
+        method, rounds: None: as the settings file says, or presets.METHOD and presets.ROUNDS.
+        deadline: seconds, or a word: see `nodes.deadlines`.
+    """
 
     id: str
-    method: str = "fedslr"
-    rounds: int = 30
+    method: str | None = None
+    rounds: int | None = None
     seed: int = 0
     classes: tuple[str, ...]
     evaluate_every: int = 0
@@ -115,13 +121,6 @@ class RunTable:
     def __post_init__(self) -> None:
         parse_deadline(self.deadline, "deadline")
 
-    def to_run(self, bundle: str = "", public: str = "") -> Run:
-        """The run. `bundle`, `public`: sums of the files that it names by their content."""
-        table = {f.name: getattr(self, f.name) for f in fields(self)}
-        deadline = parse_deadline(self.deadline, "run.deadline")
-        waiting = {"deadline": deadline.seconds, "measured": deadline.measured}
-        return Run(**{**table, **waiting, "bundle": bundle, "public": public})
-
 
 @dataclass(frozen=True, kw_only=True)
 class AggregatorFile:
@@ -129,6 +128,8 @@ class AggregatorFile:
 
     Attributes:
         hospitals: name -> number of its devices.
+        settings: where settings come from that [run] does not state: "recommended", "paper", or a settings file; see
+            `edge_sdk.nodes.presets`.
         companions: name -> how many of these have another bundle than the run's, and take part with outputs only.
         deadline: seconds a round may take, or a word (see `nodes.deadlines`); its hospitals' own is `run.deadline`.
         quorum: hospitals without which a round does not end.
@@ -145,6 +146,7 @@ class AggregatorFile:
     hospitals: dict[str, int]
     companions: dict[str, int] = field(default_factory=dict)
     run: RunTable
+    settings: str = RECOMMENDED
     deadline: float | str = AUTO
     quorum: int = 1
     wait_for: int | None = None
@@ -164,7 +166,7 @@ class AggregatorFile:
             raise UsageError(f"threads = {self.threads}, at least 1")
         check_count(self.wait_for, len(self.hospitals), "wait_for", "hospitals")
         check_count(self.quorum, len(self.hospitals), "quorum", "hospitals")
-        deadline_above(self.deadline, self.run.to_run())
+        deadline_above(self.deadline, parse_deadline(self.run.deadline, "run.deadline"))
         if self.device not in ("auto", "cpu", "cuda"):
             raise UsageError(f"device = {self.device!r}, expected auto, cpu or cuda")
 
