@@ -78,7 +78,7 @@ class Setup:
 
 SETUPS = {
     "mnist": Setup(
-        server=10_000, flat=True, small="mlp", large="mlp", arguments={"hidden": [256, 128]}, epochs=8, rounds=200
+        server=10_000, flat=True, small="mlp", large="mlp", arguments={"hidden": [256, 128]}, epochs=8, rounds=100
     ),
     "cifar10": Setup(
         server=7000,
@@ -87,7 +87,7 @@ SETUPS = {
         large="plain",
         arguments={"widths": [32, 64, 128], "pool": True},
         epochs=10,
-        rounds=200,
+        rounds=100,
     ),
 }
 
