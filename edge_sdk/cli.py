@@ -74,6 +74,7 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
+    from edge_sdk.replay.tuning.commands import add_tune
 
     top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
     add_log_option(top, None)
@@ -86,6 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_services(commands, [after])
     add_replay(commands, [after])
     add_compare(commands, [after])
+    add_tune(commands, [after])
     add_bundle(commands, [after])
     add_pretrain(commands)
     add_traces(commands, [after])

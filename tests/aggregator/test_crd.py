@@ -116,7 +116,9 @@ def test_a_lesson_is_a_step_of_the_heads_on_a_batch_of_its_own(bundle, teacher):
     assert np.abs(found.gradient - second.gradient).max() < 1e-9
 
 
-@pytest.mark.parametrize("options", [{"head_steps": 0}, {"head_steps": 2, "heads": "frozen"}, {"head_steps": 2, "dim": 0}])
+@pytest.mark.parametrize(
+    "options", [{"head_steps": 0}, {"head_steps": 2, "heads": "frozen"}, {"head_steps": 2, "dim": 0}]
+)
 def test_lessons_need_heads_that_learn(options):
     with pytest.raises(UsageError, match="head_steps"):
         CrdOptions(**options)
