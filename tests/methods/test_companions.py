@@ -247,6 +247,21 @@ def test_switches_without_effect_are_said():
     assert FEDSLR_FEDAL.warnings(SETTINGS, sizes) == []
     (said,) = FEDSLR_FEDAL.warnings(replace(SETTINGS, into=0.0), sizes)
     assert said.startswith("into = 0") and "outputs.al" in said
+    (said,) = FEDSLR_B_FEDAL.warnings(ALL, sizes)
+    assert said.startswith("shared.ready = 2 of 3 hospitals")
+    assert FEDSLR_B_FEDAL.warnings(switched({"ready": 3}), sizes) == []
+
+
+def test_hospitals_that_are_not_waited_for_miss_exchanges_of_outputs():
+    """What the warning says: fewer than a third of the exchanges that all hospitals together make."""
+    found = {}
+    for ready in (2, 3):
+        settings = switched({"ready": ready}, {"tau": 5})
+        policies = FEDSLR_B_FEDAL.policies(settings, SIZES, np.inf, np.inf, 0)
+        _, transcript = play(FEDSLR_B_FEDAL, settings, 30, policies=policies, faults=NetworkFaults(repeat=0))
+        rounds = [m for name, m in transcript.told if name == "aggregator" and isinstance(m, Progress)]
+        found[ready] = sum(m.sums.get("exchanged", 0) for m in rounds)
+    assert 0 < 3 * found[2] < found[3]
 
 
 def test_a_hospital_of_companions_only_is_refused():
