@@ -74,6 +74,7 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
+    from edge_sdk.tools.board import add_board
 
     top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
     add_log_option(top, None)
@@ -91,6 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_traces(commands, [after])
     add_provision(commands, [after])
     add_doctor(commands, [after])
+    add_board(commands, [after])
     return top
 
 
