@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import multiprocessing
 import os
+import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 from edge_sdk.errors import AuscultError
@@ -17,6 +21,9 @@ from hardware.probe import read_machine
 
 NAGLE_STALL = 0.025
 """Seconds; a delayed acknowledgement is 40 ms, a healthy local round trip below 5."""
+
+PATIENCE = 120.0
+"""Seconds that the import of onnxruntime may take."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +70,40 @@ def check_machine() -> Finding:
 
 
 def check_onnxruntime() -> Finding:
-    """Imports onnxruntime in a process of its own: version 1.21.0 crashes on a Raspberry Pi 4."""
-    code = "import onnxruntime; print(onnxruntime.__version__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"signal {-done.returncode}"])[-1]
-        return Finding("onnxruntime", False, f"cannot be imported: {last}")
-    return Finding("onnxruntime", True, done.stdout.strip())
+    """Imports onnxruntime in a process of its own: version 1.21.0 crashes on a Raspberry Pi 4.
+
+    That process is a fork. A second interpreter could not be started everywhere: under emulation `sys.executable` is a
+    file for another processor, and in an application with Python inside it is the application.
+    """
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=import_onnxruntime, args=(theirs,), daemon=True)
+    child.start()
+    theirs.close()  # so that its end is ours too: reading then raises EOFError
+    try:
+        answered = ours.poll(PATIENCE)
+        version, error = json.loads(ours.recv_bytes()) if answered else ("", f"not done after {PATIENCE:.0f} s")
+    except EOFError:
+        child.join()
+        version, error = "", name_end(child.exitcode or 0)
+    finally:
+        child.kill()
+        child.join()
+    return Finding("onnxruntime", not error, f"cannot be imported: {error}" if error else version)
+
+
+def import_onnxruntime(pipe: Pipe) -> None:
+    """Imports it and sends [its version, ""], or ["", what went wrong]."""
+    try:
+        module = importlib.import_module("onnxruntime")  # by name: edge_sdk/model/onnx_session.py is who works with it
+        pipe.send_bytes(json.dumps([module.__version__, ""]).encode())
+    except Exception as error:
+        pipe.send_bytes(json.dumps(["", f"{type(error).__name__}: {error}"]).encode())
+
+
+def name_end(code: int) -> str:
+    """Names the end of a process: by the name of the signal, or with its exit code."""
+    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 def check_bundle(path: Path | None) -> Finding:
