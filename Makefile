@@ -49,7 +49,7 @@ $(AARCH64)/.ready: pyproject.toml tests/hardware/aarch64/prepare.py
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models
+	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models -p hardware
 
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py
