@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import json
-import multiprocessing
 import os
-import signal
 import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 from edge_sdk.errors import AuscultError
+from edge_sdk.tools.forked import ForkError, run_forked
 from hardware.probe import read_machine
 
 NAGLE_STALL = 0.025
@@ -70,40 +67,16 @@ def check_machine() -> Finding:
 
 
 def check_onnxruntime() -> Finding:
-    """Imports onnxruntime in a process of its own: version 1.21.0 crashes on a Raspberry Pi 4.
-
-    That process is a fork. A second interpreter could not be started everywhere: under emulation `sys.executable` is a
-    file for another processor, and in an application with Python inside it is the application.
-    """
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=import_onnxruntime, args=(theirs,), daemon=True)
-    child.start()
-    theirs.close()  # so that its end is ours too: reading then raises EOFError
+    """Imports onnxruntime in a process of its own: version 1.21.0 crashes on a Raspberry Pi 4."""
     try:
-        answered = ours.poll(PATIENCE)
-        version, error = json.loads(ours.recv_bytes()) if answered else ("", f"not done after {PATIENCE:.0f} s")
-    except EOFError:
-        child.join()
-        version, error = "", name_end(child.exitcode or 0)
-    finally:
-        child.kill()
-        child.join()
-    return Finding("onnxruntime", not error, f"cannot be imported: {error}" if error else version)
+        return Finding("onnxruntime", True, run_forked(import_onnxruntime, patience=PATIENCE))
+    except ForkError as error:
+        return Finding("onnxruntime", False, f"cannot be imported: {error}")
 
 
-def import_onnxruntime(pipe: Pipe) -> None:
-    """Imports it and sends [its version, ""], or ["", what went wrong]."""
-    try:
-        module = importlib.import_module("onnxruntime")  # by name: edge_sdk/model/onnx_session.py is who works with it
-        pipe.send_bytes(json.dumps([module.__version__, ""]).encode())
-    except Exception as error:
-        pipe.send_bytes(json.dumps(["", f"{type(error).__name__}: {error}"]).encode())
-
-
-def name_end(code: int) -> str:
-    """Names the end of a process: by the name of the signal, or with its exit code."""
-    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+def import_onnxruntime() -> str:
+    """Imports it by name, as edge_sdk/model/onnx_session.py is who works with it, and returns its version."""
+    return str(importlib.import_module("onnxruntime").__version__)
 
 
 def check_bundle(path: Path | None) -> Finding:

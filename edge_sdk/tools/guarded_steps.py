@@ -1,14 +1,12 @@
 """Training steps measured in a child process whose memory is watched, so that the kernel need not kill anything.
 
-The child is a fork, not a second start of the interpreter: so it runs wherever its parent does, also where a process
-cannot be started by its file (an emulated processor, an application with Python inside). Before it loads the model it
-tells the kernel to take it first, should memory end all the same. The parent asks for one batch after the other,
-smallest first, looks at the child's memory every few milliseconds, and ends it when it has more than it may.
+The child is a fork, as in `forked.py`. Before it loads the model it tells the kernel to take it first, should memory
+end all the same. The parent asks for one batch after the other, smallest first, looks at the child's memory every few
+milliseconds, and ends it when it has more than it may.
 """
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from edge_sdk.errors import AuscultError
+from edge_sdk.tools.forked import name_end, receive, send
 from hardware.boards.energy import EnergyMeter
 from hardware.boards.forecast import StepCost, expect_peak
 from hardware.boards.memory import read_resident_mb
@@ -93,19 +92,10 @@ def wait_answer(pipe: Pipe, child: Any, limit_mb: float) -> dict[str, Any]:
         answer = receive(pipe)
     except EOFError:
         child.join(5)
-        raise AuscultError(f"the process that measures ended with code {child.exitcode}") from None
+        raise AuscultError(f"the process that measures {name_end(child.exitcode or 0)}") from None
     if "failed" in answer:
         raise AuscultError(f"a step could not be measured: {answer['failed']}")
     return dict(answer)
-
-
-def send(pipe: Pipe, value: Any) -> None:
-    """Sends a value as JSON: the pipe's own way would be pickle."""
-    pipe.send_bytes(json.dumps(value).encode())
-
-
-def receive(pipe: Pipe) -> Any:
-    return json.loads(pipe.recv_bytes())
 
 
 def run_steps(pipe: Pipe, bundle: Path, threads: int, profile: BoardProfile, root: Path) -> None:

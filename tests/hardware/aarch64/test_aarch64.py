@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.model.model import Model
 from tests.hardware.aarch64.machine import REPOSITORY, Aarch64
+from tests.hardware.sensors.test_iio import lay_buffer, scan
 
 BUNDLES = sorted((REPOSITORY / "models" / "shipped").glob("*.bundle"))
 BUDGET = {"numpy", "onnxruntime", "paho-mqtt", "msgpack"}
@@ -71,6 +73,31 @@ def test_the_board_is_recognised_and_measured(aarch64: Aarch64) -> None:
     assert shown["board"]["profile"]["key"] == "raspberry-pi-4"
     assert "/proc/cpuinfo says" in shown["board"]["reason"]
     assert shown["calibration"]["chosen"]["batch"] == 8 and shown["calibration"]["forecast"]["joules"] > 0
+
+
+def test_a_bundle_is_inspected(aarch64: Aarch64) -> None:
+    done = aarch64.run("-m", "edge_sdk.cli", "bundle", "inspect", BUNDLES[-1])
+    assert done.returncode == 0, done.stderr
+    assert "a training step" in done.stdout
+
+
+def test_an_accelerometer_is_recorded(aarch64: Aarch64, tmp_path: Path) -> None:
+    """The buffer of a fake device, whose bytes come through a FIFO, read by the aarch64 process."""
+    lay_buffer(tmp_path)
+    out = tmp_path / "out"
+    words = ["record", "iio:lis3dh_accel,rate=32", out, "--label", "walk", "--root", tmp_path]
+    command = aarch64.command("-m", "edge_sdk.cli", *words)
+    process = subprocess.Popen(
+        command, env=aarch64.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with open(tmp_path / "dev/iio:device0", "wb", buffering=0) as kernel:  # waits until the process has opened it
+        kernel.write(b"".join(scan(n, -n, 2 * n, 10**18 + 31_250_000 * n) for n in range(64)))
+    said, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error
+    assert b"64 samples" in said
+    trace = read_trace(out / "lis3dh_accel.csv")
+    assert trace.classes == ("walk",) and trace.rate_hz == pytest.approx(32)
+    assert trace.values[7] == pytest.approx((0.12, -0.02, 0.19))
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.name)
