@@ -35,7 +35,11 @@ class Run:
         classes: label names in the order of the model's outputs.
         robust: rules in place of plain sums, see `methods.robust`; empty: sums are plain.
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
-        deadline: seconds after which a hospital goes on without the devices that have not answered.
+        deadline: seconds after which a hospital goes on without the devices that have not answered; inf: it waits for
+            all that it has asked.
+        measured: hospitals derive their deadlines from the times that their rounds take (see contract/patience.py);
+            `deadline` is that of a question of which none has been answered yet.
+        quorum: devices without which a hospital's round does not end at the deadline; where fewer are asked, all.
     """
 
     id: str
@@ -50,6 +54,8 @@ class Run:
     public: str = ""
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)
+    measured: bool = False
+    quorum: int = 0
     robust: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,6 +72,9 @@ class Run:
                 )
         if type(self.deadline) not in (int, float) or not self.deadline > 0:
             raise UsageError(f"deadline = {short(self.deadline)}, it is in seconds and above 0")
+        if type(self.measured) is not bool:
+            raise UsageError(f"measured = {short(self.measured)}, expected true or false")
+        check_count("quorum", self.quorum, 0, "it counts devices: 0 or more")
         for name in ("settings", "settle", "augment", "robust"):
             check_table(name, getattr(self, name))
         check_classes(self.classes)
