@@ -127,7 +127,7 @@ def add(tally: Tally | None, sender: str, m: Sum) -> Tally:
 
 
 def carried(tally: Tally, sender: str) -> Tally:
-    """The same sum, each remainder within half a multiple.
+    """Carry remainders over until each is within half a multiple; the sum stays.
 
     Raises:
         PeerError: with this child's, a sum no longer fits the integers.
