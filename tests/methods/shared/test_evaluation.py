@@ -14,6 +14,7 @@ from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr.settings import Settings
 from edge_sdk.methods.shared.evaluation import Evaluate, Finished, Models, Progress, Report, Scores, Watched, evaluated
 from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.guard import Refused
 from tests.methods.problems import DEVICES, HASTY, PROBLEMS, TREE, devices_counted, envs_of, play, state, told
 
 SETTINGS = Settings(eta_g=0.5, lam=0.2, mu=0.1, batch=16, participation=0.5)
@@ -138,8 +139,9 @@ def test_answers_out_of_place_cost_only_themselves():
     method = evaluated(FEDSLR)
     env = envs_of(method, SETTINGS, 3)["aggregator"]
     s, _ = method.aggregator.start(replace(env, here=tuple(TREE)))
-    with pytest.raises(PeerError, match="h0 sent Scores, expected Sum or Nobody"):
-        method.aggregator.receive(env, s, "h0", Scores(1, {"devices": 1.0}))
+    after, sends = method.aggregator.receive(env, s, "h0", Scores(1, {"devices": 1.0}))
+    assert [x.message for x in sends] == [Refused("h0", "h0 sent Scores, expected Sum or Nobody")]
+    assert after.inner is s.inner and after.guard.refusals == {"h0": 1}
     with pytest.raises(PeerError, match="h0 sent Sum, expected Scores"):
         method.aggregator.receive(env, replace(s, evaluating=True), "h0", Sum(env.theta0, 1.0))
     device = method.device.start(env)[0]
