@@ -65,6 +65,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         policies=policies,
         warnings=warnings,
         kernels="companions",
+        recommended={"shared": base.recommended},
         search=search_both(base),
     )
 
