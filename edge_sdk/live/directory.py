@@ -6,8 +6,9 @@ import dataclasses
 import fcntl
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -55,7 +56,18 @@ def decode_run(data: Buffer) -> Run:
 
 def is_same_training(a: Run, b: Run) -> bool:
     """Two descriptions differ at most in how long is waited, which may be changed while a run goes on."""
-    return dataclasses.replace(a, deadline=b.deadline) == b
+    return as_decoded(dataclasses.replace(a, deadline=b.deadline)) == as_decoded(b)
+
+
+def as_decoded(run: Run) -> dict[str, Any]:
+    """The fields of a run as they come back from its encoding, where lists are tuples."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(v) for key, v in value.items()}
+        return tuple(map(plain, value)) if isinstance(value, (list, tuple)) else value
+
+    return {field.name: plain(getattr(run, field.name)) for field in dataclasses.fields(run)}
 
 
 class NodeDirectory:

@@ -60,7 +60,7 @@ def do_replay(options: argparse.Namespace) -> None:
 def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> None:
     """Runs a replay with several seeds, writes their files and one about all of them, and prints a table."""
     from edge_sdk.nodes.ledgers import write_json
-    from edge_sdk.replay.reports import tables, terminal
+    from edge_sdk.replay.reports import seeds_page, tables, terminal
     from edge_sdk.replay.seeds import replay_seeds
 
     began = time.time()
@@ -72,11 +72,13 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> None:
     print(f"{'seed':>6} {terminal.HEADER}", file=show)
     found = replay_seeds(job, count, progress, lambda text: print(text, file=show, flush=True), write_result)
     write_json(job.out / "result.json", found)
+    (job.out / "report.html").write_text(seeds_page.make_seeds_page(found), encoding="utf-8")
     if as_json:
         print(json.dumps(found))
         return
     print(f"\nseeds {', '.join(map(str, found['seeds']))}: mean ± standard deviation over seeds\n")
-    print(f"{tables.statistics_table(found['statistics'])}\n\nresult   {job.out / 'result.json'}")
+    print(f"{tables.statistics_table(found['statistics'])}\n")
+    print(f"result   {job.out / 'result.json'}\nreport   {job.out / 'report.html'}")
 
 
 def read_job(options: argparse.Namespace) -> Replay:
