@@ -58,7 +58,7 @@ class Settings(PartTraining):
 
 
 PAPER: Mapping[str, Any] = {"eta_l": 0.1, "decay": 1.0, "weight_decay": 0.0, "batch": 50, "local_epochs": 4}
-RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.1, "local_epochs": 5}
+RECOMMENDED: Mapping[str, Any] = {"local_epochs": 5, "fine_tune_epochs": 20}
 SEARCH: SearchSpace = {
     **TRAINING_SEARCH,
     "fine_tune_epochs": OneOf((1, 2, 5, 10, 20)),

@@ -25,9 +25,7 @@ A lost disk: its g_k cannot be had again, so a new era begins, in which h and al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +56,6 @@ class Settings(Training):
         above_zero(self, "alpha")
 
 
-RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.1, "local_epochs": 5}
 SEARCH: SearchSpace = {**TRAINING_SEARCH, "alpha": Range(1e-3, 1.0)}
 
 
@@ -226,6 +223,5 @@ FEDDYN = Method(
     env=Env,
     show=show,
     models=models,
-    recommended=RECOMMENDED,
     search=SEARCH,
 )
