@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_sdk.replay.reports import rows
 from edge_sdk.replay.reports.rows import Interval
-from edge_sdk.replay.reports.tables import METRICS, PHRASES, TITLES, interval, with_spread
+from edge_sdk.replay.reports.tables import METRICS, PHRASES, TITLES, interval, shown_groups, with_spread
 from edge_sdk.replay.reports.terminal import Result, format_percent
 from edge_sdk.replay.scores import FLEET, LOCAL
 from edge_sdk.replay.statistics import difference_interval
@@ -30,7 +30,7 @@ def statistics_section(result: Result) -> str:
     """For each group of devices, mean metrics on test samples, and paired differences to training alone."""
     parts = []
     head = ["", "accuracy", "macro-F1", "balanced accuracy", "against local, points [95 %]", "worse by > 1 point"]
-    for name, group in result.get("statistics", {}).items():
+    for name, group in shown_groups(result.get("statistics", {})).items():
         lines = [statistics_row(group, model, metrics) for model, metrics in group["models"].items()]
         parts.append(f"<h2>Test samples, {escape(PHRASES[name].format(group['devices']))}</h2>{table(head, lines)}")
     return "".join(parts)
