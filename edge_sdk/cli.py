@@ -75,6 +75,8 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
     from edge_sdk.replay.tuning.commands import add_tune
+    from edge_sdk.tools.board import add_board
+    from edge_sdk.tools.record import add_record
 
     top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
     add_log_option(top, None)
@@ -93,6 +95,8 @@ def make_parser() -> argparse.ArgumentParser:
     add_traces(commands, [after])
     add_provision(commands, [after])
     add_doctor(commands, [after])
+    add_board(commands, [after])
+    add_record(commands, [after])
     return top
 
 

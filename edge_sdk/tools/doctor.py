@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_sdk.errors import AuscultError
+from edge_sdk.tools.forked import ForkError, run_forked
 from hardware.probe import read_machine
 
 NAGLE_STALL = 0.025
 """Seconds; a delayed acknowledgement is 40 ms, a healthy local round trip below 5."""
+
+PATIENCE = 120.0
+"""Seconds that the import of onnxruntime may take."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +68,15 @@ def check_machine() -> Finding:
 
 def check_onnxruntime() -> Finding:
     """Imports onnxruntime in a process of its own: version 1.21.0 crashes on a Raspberry Pi 4."""
-    code = "import onnxruntime; print(onnxruntime.__version__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"signal {-done.returncode}"])[-1]
-        return Finding("onnxruntime", False, f"cannot be imported: {last}")
-    return Finding("onnxruntime", True, done.stdout.strip())
+    try:
+        return Finding("onnxruntime", True, run_forked(import_onnxruntime, patience=PATIENCE))
+    except ForkError as error:
+        return Finding("onnxruntime", False, f"cannot be imported: {error}")
+
+
+def import_onnxruntime() -> str:
+    """Imports it by name, as edge_sdk/model/onnx_session.py is who works with it, and returns its version."""
+    return str(importlib.import_module("onnxruntime").__version__)
 
 
 def check_bundle(path: Path | None) -> Finding:

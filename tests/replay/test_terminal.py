@@ -11,14 +11,8 @@ from edge_sdk.replay.reports.terminal import device_table
 
 def device(name: str, hospital: str, **more: Any) -> dict[str, Any]:
     accuracy = {"local": 0.5, "global": 0.6, "personalised": 0.7}
-    return {
-        "device": name,
-        "hospital": hospital,
-        "samples": 21,
-        "held_out": 9,
-        "classes": 7,
-        "accuracy": accuracy,
-    } | more
+    whose = {"device": name, "hospital": hospital}
+    return whose | {"samples": 21, "held_out": 9, "classes": 7, "accuracy": accuracy} | more
 
 
 @pytest.mark.parametrize("names", [("m1", "m2"), ("patient-03-right", "m1"), ("d" * 64, "x")])
