@@ -8,7 +8,7 @@ from math import inf, nan
 import pytest
 
 from edge_sdk.replay.reports import charts, page, rows, terminal
-from edge_sdk.replay.reports.rows import Interval, bare
+from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.result import natural
 
 RESULT = {
@@ -106,7 +106,7 @@ def test_the_terminal_says_nothing_of_ranks_and_zeros_where_there_are_none() -> 
 
 
 def test_a_row_has_a_dot_and_a_line_over_its_interval() -> None:
-    series = {"a": [Interval(0.5, 0.25, 0.75), bare(nan)], "b": [bare(1.0), Interval(0.0, 0.0, 0.5)]}
+    series = {"a": [Whisker(0.5, 0.25, 0.75), bare(nan)], "b": [bare(1.0), Whisker(0.0, 0.0, 0.5)]}
     svg = ET.fromstring(rows.intervals(["p & q", "r" * 40], series, "accuracy", percent=True))
     dots = [float(c.attrib["cx"]) for c in svg.iter("circle")]
     lines = [(float(x.attrib["x1"]), float(x.attrib["x2"])) for x in svg.iter("line") if "stroke" in x.attrib]
@@ -119,7 +119,7 @@ def test_a_row_has_a_dot_and_a_line_over_its_interval() -> None:
 
 
 def test_rows_with_losses_have_a_line_at_zero() -> None:
-    chart = rows.intervals(["p"], {"a": [Interval(-2.0, -3.0, -1.0)]}, "points", zero=True)
+    chart = rows.intervals(["p"], {"a": [Whisker(-2.0, -3.0, -1.0)]}, "points", zero=True)
     (zero,) = [x for x in ET.fromstring(chart).iter("line") if x.attrib.get("class") == "zero"]
     (dot,) = [float(c.attrib["cx"]) for c in ET.fromstring(chart).iter("circle")]
     assert dot < float(zero.attrib["x1"]) <= rows.WIDTH

@@ -10,7 +10,7 @@ from typing import Any
 
 from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
 from edge_sdk.replay.reports import charts, rows, sections
-from edge_sdk.replay.reports.rows import Interval, bare
+from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
 from edge_sdk.replay.statistics import wilson
 
@@ -158,9 +158,9 @@ def per_device_chart(result: Result) -> str:
     return rows.intervals([d["device"] for d in devices], values, "accuracy", percent=True, colours=COLOURS)
 
 
-def device_interval(d: Mapping[str, Any], kind: str) -> Interval:
+def device_interval(d: Mapping[str, Any], kind: str) -> Whisker:
     share = d["accuracy"].get(kind, nan)
-    return Interval(share, *wilson(share, d["held_out"])) if isfinite(share) and d["held_out"] else bare(share)
+    return Whisker(share, *wilson(share, d["held_out"])) if isfinite(share) and d["held_out"] else bare(share)
 
 
 def html_table(result: Result) -> str:

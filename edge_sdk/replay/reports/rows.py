@@ -20,7 +20,7 @@ SHORT = 22
 
 
 @dataclass(frozen=True)
-class Interval:
+class Whisker:
     """One value with its interval; a bare value has itself for both ends."""
 
     value: float
@@ -28,14 +28,14 @@ class Interval:
     high: float
 
 
-def bare(value: float) -> Interval:
+def bare(value: float) -> Whisker:
     """A value without an interval."""
-    return Interval(value, value, value)
+    return Whisker(value, value, value)
 
 
 def intervals(
     names: Sequence[str],
-    series: Mapping[str, Sequence[Interval]],
+    series: Mapping[str, Sequence[Whisker]],
     x_name: str,
     percent: bool = False,
     colours: Colours = NO_COLOURS,
@@ -79,7 +79,7 @@ def label(name: str, left: float, middle: float) -> str:
     return f'<text x="{left - 8:.1f}" y="{middle + 4:.1f}" text-anchor="end">{text}</text>'
 
 
-def mark(name: str, series: str, i: Interval, across: Axis, y: float, colour: str, percent: bool) -> str:
+def mark(name: str, series: str, i: Whisker, across: Axis, y: float, colour: str, percent: bool) -> str:
     """The dot of one value, and the line over its interval."""
     if not isfinite(i.value):
         return ""

@@ -8,7 +8,7 @@ from math import isfinite, nan
 from typing import Any
 
 from edge_sdk.replay.reports import rows
-from edge_sdk.replay.reports.rows import Interval
+from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import METRICS, PHRASES, TITLES, interval, shown_groups, with_spread
 from edge_sdk.replay.reports.terminal import Result, format_percent
 from edge_sdk.replay.scores import FLEET, LOCAL
@@ -52,20 +52,20 @@ def differences_section(result: Result) -> str:
     return differences_part(found, how)
 
 
-def device_difference(d: Mapping[str, Any]) -> Interval:
+def device_difference(d: Mapping[str, Any]) -> Whisker:
     """The gain of one device in percentage points, with the interval that its number of test samples leaves."""
     own, alone = d["accuracy"]["personalised"], d["accuracy"][LOCAL]
     low, high = difference_interval(own, d["held_out"], alone, d["held_out"]) if d["held_out"] else (own - alone,) * 2
-    return Interval(100 * (own - alone), 100 * low, 100 * high)
+    return Whisker(100 * (own - alone), 100 * low, 100 * high)
 
 
-def differences_part(found: Mapping[str, Interval], how: str) -> str:
+def differences_part(found: Mapping[str, Whisker], how: str) -> str:
     """The chart of the devices' gains, the smallest first, and who is harmed. `how`: what its numbers are."""
     order = sorted(found, key=lambda name: found[name].value)
     harmed = [name for name in order if found[name].value < -100 * HARMED]
     words = f"worse off than alone by more than a point: {', '.join(harmed)}" if harmed else "no device is worse off"
     colours = {"better": BETTER, "worse": WORSE}
-    nothing = Interval(nan, nan, nan)
+    nothing = Whisker(nan, nan, nan)
     series = {
         name: [found[d] if (found[d].value < 0) == (name == "worse") else nothing for d in order] for name in colours
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from edge_sdk.replay.reports import charts, rows, sections
 from edge_sdk.replay.reports.page import COLOURS, KINDS, accuracy_curves, as_json, part_of_rounds, wrap
-from edge_sdk.replay.reports.rows import Interval
+from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.terminal import Result
 from edge_sdk.replay.scores import LOCAL
 
@@ -48,15 +48,15 @@ def curves(runs: Sequence[Result]) -> str:
     return charts.lines(means, "round", "accuracy", percent=True, colours=COLOURS, bands=bands)
 
 
-def over_seeds(several: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, Interval]]:
+def over_seeds(several: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, Whisker]]:
     """Mean, least and greatest value at each x that all curves have."""
     shared = [x for x, _ in several[0] if all(x in dict(points) for points in several)]
     return [(x, spread([dict(points)[x] for points in several])) for x in shared]
 
 
-def spread(values: Sequence[float]) -> Interval:
+def spread(values: Sequence[float]) -> Whisker:
     """Mean and range."""
-    return Interval(sum(values) / len(values), min(values), max(values))
+    return Whisker(sum(values) / len(values), min(values), max(values))
 
 
 def by_device(runs: Sequence[Result], *models: str) -> dict[str, list[Mapping[str, float]]]:
@@ -71,8 +71,8 @@ def by_device(runs: Sequence[Result], *models: str) -> dict[str, list[Mapping[st
 def per_device_chart(runs: Sequence[Result]) -> str:
     """A row for each device, with each of its models."""
     names = list(dict.fromkeys(d["device"] for run in runs for d in run["devices"]))
-    nothing = Interval(float("nan"), 0.0, 0.0)
-    series: dict[str, list[Interval]] = {}
+    nothing = Whisker(float("nan"), 0.0, 0.0)
+    series: dict[str, list[Whisker]] = {}
     for kind, title in KINDS.items():
         if having := by_device(runs, kind):
             series[title] = [spread([a[kind] for a in having[n]]) if n in having else nothing for n in names]
