@@ -182,7 +182,13 @@ def describe_telemetry(telemetry: Telemetry) -> list[str]:
     plugged = {True: "connected to power", False: "on battery", None: None}[telemetry.charging]
     free = None if telemetry.memory_free_mb is None else f"{telemetry.memory_free_mb:.0f} MB free"
     named = {"degrees": heat, "clocks, MHz": clocks, "throttling": slowed and slowed + before, "battery": battery}
-    named |= {"power": plugged, "memory": free, "load": None if telemetry.load is None else f"{telemetry.load:.2f}"}
+    links = ", ".join(f"{name} {'up' if link.up else 'not up'}" for name, link in telemetry.links.items())
+    named |= {
+        "links": links,
+        "power": plugged,
+        "memory": free,
+        "load": None if telemetry.load is None else f"{telemetry.load:.2f}",
+    }
     return [f"  {name:<17} {value or 'nothing tells'}" for name, value in named.items()]
 
 

@@ -37,7 +37,7 @@ def test_a_raspberry_is_recognised_and_a_round_is_forecast(tmp_path: Path) -> No
     assert forecast["seconds"] == pytest.approx(forecast["steps"] * chosen["seconds"])
     assert chosen["source"].startswith("modelled:")
     watts = forecast["joules"] / forecast["seconds"]
-    assert 3.1 <= watts <= 1.3 * 6.1  # a little more than the steps themselves is measured
+    assert 3.1 <= watts <= 3 * 6.1  # what lies between the steps of a busy machine is measured, too
     assert 4 * PARAMETERS < forecast["bytes_up"] < 4 * PARAMETERS + 5000
     assert 60 < forecast["memory_mb"] < found["room"]["free_mb"] == 450
 
