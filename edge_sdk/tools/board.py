@@ -192,6 +192,11 @@ def describe_telemetry(telemetry: Telemetry) -> list[str]:
     return [f"  {name:<17} {value or 'nothing tells'}" for name, value in named.items()]
 
 
+def format_amount(value: float) -> str:
+    """Two digits that count, and no exponent: 0.031, 4.2, 87, 1,234."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def describe_business(telemetry: Telemetry) -> list[str]:
     """Warns where other work would be measured too."""
     cores = read_machine().cores
@@ -213,9 +218,9 @@ def describe_calibration(found: Calibration, options: argparse.Namespace) -> lis
     if is_another(options):
         lines.append(f"Times are of this machine, not of {options.board}, whose memory is the limit.")
     f = found.forecast
-    energy = "energy unknown" if f.joules is None else f"{f.joules:.1f} J"
+    energy = "energy unknown" if f.joules is None else f"{format_amount(f.joules)} J"
     lines += [
-        f"A round of {options.epochs} x {options.samples} samples: {f.steps} steps, {f.seconds:.1f} s, {energy}, "
+        f"A round of {options.epochs} x {options.samples} samples: {f.steps} steps, {format_amount(f.seconds)} s, {energy}, "
         f"{f.bytes_up / 1e6:.2f} MB up and {f.bytes_down / 1e6:.2f} MB down",
         f"  energy: {found.chosen.source}",
         "  bytes: of a method that sends the whole model once in each direction; others send less",
