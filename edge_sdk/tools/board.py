@@ -128,7 +128,10 @@ def calibrate(options: argparse.Namespace, bundle: Bundle, board: Detection, roo
     costs: list[StepCost] = []
     for threads in list_threads(read_machine().cores):
         batches = list_batches(bundle.manifest["max_batch"], options.samples)
-        costs += measure_steps(options.bundle, threads, batches, limit, board.profile, options.root)
+        try:
+            costs += measure_steps(options.bundle, threads, batches, limit, board.profile, options.root)
+        except DoesNotFit as error:
+            raise refuse(options.bundle, str(error), limit, room) from error
     if is_another(options):
         source = f"unknown: the steps were timed on this machine, which is no {board.profile.name}"
         costs = [replace(cost, joules=None, source=source) for cost in costs]
@@ -144,10 +147,15 @@ def check_floor(path: Path, bundle: Bundle, limit: float, room: MemoryLimit) -> 
     """Refuses, before anything is loaded, a model whose parameters alone do not fit."""
     least = floor_mb(sum(len(part) for part in bundle.parts.values()), bundle.manifest["parameters"])
     if least > limit:
-        raise DoesNotFit(
-            f"{path}: does not fit: its parameters and their gradient alone take {least:.0f} MB; the device may have "
-            f"{room.free_mb or 0:.0f} MB ({room.reason}), of which the samples and the rest of it leave {limit:.0f}"
-        )
+        raise refuse(path, f"its parameters and their gradient alone take {least:.0f} MB", limit, room)
+
+
+def refuse(path: Path, reason: str, limit: float, room: MemoryLimit) -> DoesNotFit:
+    """The refusal of a model, with what there is and what its samples and the rest of the device leave of it."""
+    return DoesNotFit(
+        f"{path}: does not fit: {reason}; the device may have {room.free_mb or 0:.0f} MB ({room.reason}), "
+        f"of which its samples and the rest of it leave {max(0.0, limit):.0f}"
+    )
 
 
 def list_threads(cores: int) -> list[int]:

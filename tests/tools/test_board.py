@@ -68,7 +68,7 @@ def test_a_model_that_grows_too_large_is_ended_before_the_kernel_does_it(tmp_pat
     """Room for the interpreter, but not for onnxruntime: only a look at the running process can find that."""
     done = board(BUNDLE, "--memory", 75, "--samples", 10, "--root", lay_raspberry(tmp_path))
     assert done.returncode == 1
-    assert "a training step takes more than 45 MB" in done.stderr
+    assert "does not fit: a training step takes more than 45 MB" in done.stderr and "75 MB (--memory)" in done.stderr
 
 
 def test_batches_are_measured_as_far_as_they_fit(tmp_path: Path) -> None:
