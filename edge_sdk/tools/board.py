@@ -228,8 +228,8 @@ def describe_calibration(found: Calibration, options: argparse.Namespace) -> lis
     f = found.forecast
     energy = "energy unknown" if f.joules is None else f"{format_amount(f.joules)} J"
     lines += [
-        f"A round of {options.epochs} x {options.samples} samples: {f.steps} steps, {format_amount(f.seconds)} s, {energy}, "
-        f"{f.bytes_up / 1e6:.2f} MB up and {f.bytes_down / 1e6:.2f} MB down",
+        f"A round of {options.epochs} x {options.samples} samples: {f.steps} steps, {format_amount(f.seconds)} s, "
+        f"{energy}, {f.bytes_up / 1e6:.2f} MB up and {f.bytes_down / 1e6:.2f} MB down",
         f"  energy: {found.chosen.source}",
         "  bytes: of a method that sends the whole model once in each direction; others send less",
         f"  memory: {f.memory_mb:.0f} MB of {found.room.free_mb or 0:.0f} ({found.room.reason})",
