@@ -74,6 +74,7 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
+    from edge_sdk.tools.provision_command import add_provision
 
     top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
     add_log_option(top, None)
@@ -166,25 +167,6 @@ def add_pretrain(commands: Any) -> None:
 def do_pretrain(options: argparse.Namespace) -> int:
     """Runs the tool, which reads its own arguments, so that only it loads torch."""
     return int(import_extra("aggregator.private_model.pretrain").main(options.rest))
-
-
-# Provisioning ---------------------------------------------------------------------------------------------------
-def add_provision(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
-    words = "make a hospital's certificates and the matching mosquitto configuration"
-    command = commands.add_parser("provision", help=words, description=words, parents=parents)
-    command.add_argument("directory", type=Path)
-    command.add_argument("--hospital", required=True)
-    command.add_argument("--host", required=True, help="name or address under which nodes reach the broker")
-    command.add_argument("--port", type=int, default=8883)
-    command.add_argument("--devices", nargs="*", default=[], metavar="DEVICE")
-    command.set_defaults(do=do_provision)
-
-
-def do_provision(options: argparse.Namespace) -> None:
-    from edge_sdk.tools.provision import provision
-
-    provision(options.directory, options.hospital, options.host, options.devices, options.port)
-    print(f"certificates, mosquitto.conf and acl are in {options.directory}")
 
 
 # Doctor ---------------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class Tls:
         """
         try:
             context = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
+            context.hostname_checks_common_name = False  # a common name is a node's: it never stands for a host
             if self.certificate is not None:
                 context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as e:
