@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,14 @@ import torch
 from aggregator.server import Aggregator
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.serve import serve
 from edge_sdk.nodes.service_files import AggregatorFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.settings import read_toml, text_without_passwords
 from hardware.probe import peak_memory_mb
 
 
@@ -34,7 +34,7 @@ def serve_aggregator(path: Path, once: bool) -> None:
         aggregator = aggregator_of(file)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    shutil.copyfile(path, file.directory / "run.toml")
+    write_text(file.directory / "run.toml", text_without_passwords(path))
     torch.set_num_threads(file.threads)
     began = time.monotonic()
 

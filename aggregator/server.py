@@ -25,7 +25,7 @@ from aggregator.private_model.table import give_regulariser, regulariser_of, war
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.atomic import replace_file
+from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
@@ -86,7 +86,7 @@ class Aggregator:
         check_deadlines(run, deadline)
         self.deadline, self.quorum = deadline, quorum
         self.directory = Path(directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self.directory)
         self.log = log or logging.getLogger(f"auscult.{name}")
         regulariser = None if private is None else regulariser_of(private, self.bundle, run.seed, processor(device))
         check_bundle(run, self.bundle, "aggregator")

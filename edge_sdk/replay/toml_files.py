@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
 
 
@@ -23,7 +24,7 @@ def write_toml(path: Path, table: Mapping[str, Any]) -> Path:
     except ModuleNotFoundError as error:
         raise UsageError("writing settings files needs tomli-w: pip install 'auscult[replay]'") from error
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(tomli_w.dumps(as_toml(table)), encoding="utf-8")
+    write_text(path, tomli_w.dumps(as_toml(table)))  # for its owner alone: a broker's address may have a password
     return path
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -21,7 +22,7 @@ class Broker:
     host: str
     port: int = SCHEMES["mqtt"]
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     tls: bool = False
     path: str = ""
 
@@ -59,6 +60,14 @@ class Tls:
         return context
 
 
+PASSWORD = re.compile(r"(\w+://[^\s\"'/:@]*):[^\s\"']*@")
+
+
+def conceal(text: str) -> str:
+    """A text without the passwords of the addresses in it: `scheme://user:password@host` loses its password."""
+    return PASSWORD.sub(r"\1@", text)
+
+
 def broker_at(url: str) -> Broker:
     """Read a URL: `mqtt://[user:password@]host[:port]`, `mqtts://` for TLS, or over a websocket `wss://host[/path]`.
 
@@ -66,7 +75,7 @@ def broker_at(url: str) -> Broker:
         UsageError: it is no such address.
     """
     wrong = UsageError(
-        f"broker = {url!r}, expected mqtt://[user:password@]host[:port], mqtts:// for TLS, or wss://host[:port][/path]"
+        f"broker = {conceal(url)!r}, expected mqtt://[user:password@]host[:port], mqtts:// for TLS, or wss://host[:port][/path]"
     )
     try:
         parts = urlsplit(url)
