@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import logging
 import os
 import signal
@@ -74,6 +73,7 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
+    from edge_sdk.tools.doctor_command import add_doctor
     from edge_sdk.tools.provision_command import add_provision
 
     top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
@@ -167,30 +167,6 @@ def add_pretrain(commands: Any) -> None:
 def do_pretrain(options: argparse.Namespace) -> int:
     """Runs the tool, which reads its own arguments, so that only it loads torch."""
     return int(import_extra("aggregator.private_model.pretrain").main(options.rest))
-
-
-# Doctor ---------------------------------------------------------------------------------------------------------
-def add_doctor(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
-    words = "check this machine, a bundle, a directory and a broker before a node runs here"
-    command = commands.add_parser("doctor", help=words, description=words, parents=parents)
-    command.add_argument("--bundle", type=Path)
-    command.add_argument("--broker", help="mqtt://host[:port]")
-    command.add_argument("--directory", type=Path, default=Path("."), help="where the node will keep its state")
-    command.add_argument("--json", action="store_true")
-    command.set_defaults(do=do_doctor)
-
-
-def do_doctor(options: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
-    from edge_sdk.tools.doctor import examine, print_findings
-
-    findings = examine(options.bundle, options.broker, options.directory)
-    if options.json:
-        print(json.dumps([asdict(f) for f in findings]))
-    else:
-        print_findings(findings)
-    return FAILED if any(f.good is False for f in findings) else 0
 
 
 if __name__ == "__main__":
