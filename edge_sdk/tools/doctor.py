@@ -187,7 +187,7 @@ def check_broker(url: str, tls: Tls) -> Finding:
 
 
 def check_round_trip(url: str, tls: Tls) -> Finding:
-    """Measures as `check_broker` does, at a broker whose access list may leave no topic for it: then there is nothing to check."""
+    """Measures as `check_broker` does, at a broker whose access list may leave no topic for it: that is no fault."""
     try:
         return replace(check_broker(url, tls), what="round trip")
     except BrokerError as error:
