@@ -10,13 +10,15 @@ from typing import Any
 import torch
 
 from aggregator.server import Aggregator
+from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
-from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
+from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
+from edge_sdk.nodes.presets import SettingsTable, complete
 from edge_sdk.nodes.serve import serve
 from edge_sdk.nodes.service_files import AggregatorFile
 from edge_sdk.nodes.settings import read_toml, text_without_passwords
@@ -31,7 +33,7 @@ def serve_aggregator(path: Path, once: bool) -> None:
     """
     file = read_toml(path, AggregatorFile)
     try:
-        aggregator = aggregator_of(file)
+        aggregator = aggregator_of(file, path.parent)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     write_text(file.directory / "run.toml", text_without_passwords(path))
@@ -46,18 +48,14 @@ def serve_aggregator(path: Path, once: bool) -> None:
         write_json(file.directory / "result.json", make_result(aggregator, time.monotonic() - began))
 
 
-def aggregator_of(file: AggregatorFile) -> Aggregator:
-    from edge_sdk.model.bundle import read_bundle
-
-    table = dataclasses.asdict(file.run)
-    public = "" if file.public is None else read_public(file.public).sha256
-    run = Run(**table, bundle=read_bundle(file.bundle).sha256, public=public)
+def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
+    """The aggregator of a settings file. `base`: folder that relative paths in it begin at."""
     return Aggregator(
         file.name,
         broker=file.broker,
         bundle=file.bundle,
         directory=file.directory,
-        run=run,
+        run=run_of(file, base),
         hospitals=file.hospitals,
         companions=file.companions,
         public=file.public,
@@ -67,6 +65,23 @@ def aggregator_of(file: AggregatorFile) -> Aggregator:
         device=file.device,
         private=file.private,
         wire=file.wire,
+    )
+
+
+def run_of(file: AggregatorFile, base: Path) -> Run:
+    """The run of a settings file, with all its settings."""
+    own = file.run
+    stated = {key: getattr(own, key) for key in (field.name for field in dataclasses.fields(SettingsTable))}
+    completed = dataclasses.asdict(complete(file.settings, SettingsTable(**stated), base))
+    return Run(
+        id=own.id,
+        seed=own.seed,
+        classes=own.classes,
+        evaluate_every=own.evaluate_every,
+        deadline=own.deadline,
+        bundle=read_bundle(file.bundle).sha256,
+        public="" if file.public is None else read_public(file.public).sha256,
+        **completed,
     )
 
 
@@ -91,12 +106,12 @@ def describe_model(aggregator: Aggregator) -> dict[str, Any]:
     """Size of the final model, and the rank of each layer that has a matrix form. Devices may have their own: 0."""
     if aggregator.global_model() is None:
         return {"parameters": 0, "parameters_sent": 0, "ranks": {}, "full_ranks": {}}
-    layout, packed = aggregator.bundle.layout, getattr(aggregator.newest, "model", None)
-    if not isinstance(packed, Packed):
-        return {"parameters": layout.size, "parameters_sent": layout.size, "ranks": {}, "full_ranks": {}}
+    layout, packed = aggregator.bundle.layout, find_packed(aggregator.newest)
+    found = {"parameters": layout.size, "parameters_sent": count_numbers(aggregator.newest)}
+    if packed is None:
+        return {**found, "ranks": {}, "full_ranks": {}}
     return {
-        "parameters": layout.size,
-        "parameters_sent": lowrank.floats(layout, packed.ranks),
+        **found,
         "ranks": lowrank.ranks(layout, packed),
         "full_ranks": {slot.name: min(lowrank.matrix_shape(slot)) for slot in lowrank.matrix_slots(layout)},
     }

@@ -22,8 +22,7 @@ import numpy as np
 from aggregator.kernels import kernels_for, processor
 from aggregator.metrics import Metrics
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
-from edge_sdk.algebra import lowrank
-from edge_sdk.algebra.lowrank import Packed
+from aggregator.sizes import count_numbers
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.contract.method import NodeEnv
@@ -148,10 +147,8 @@ class Aggregator:
             self.finished.set()
 
     def count_sent(self) -> int | None:
-        """The number of numbers in the newest model as it travels; None where it does not travel packed."""
-        shown = self.show()
-        packed = getattr(getattr(shown, "shown", shown), "model", None)  # settling wraps it in a message of its own
-        return lowrank.floats(self.bundle.layout, packed.ranks) if isinstance(packed, Packed) else None
+        """The number of numbers in the newest model as it travels; None where none travels."""
+        return count_numbers(self.show()) or None
 
     def read_state(self) -> Any:
         """The role's state at this moment."""

@@ -73,6 +73,7 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
+    from edge_sdk.replay.tuning.commands import add_tune
     from edge_sdk.tools.doctor_command import add_doctor
     from edge_sdk.tools.provision_command import add_provision
 
@@ -87,6 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_services(commands, [after])
     add_replay(commands, [after])
     add_compare(commands, [after])
+    add_tune(commands, [after])
     add_bundle(commands, [after])
     add_pretrain(commands)
     add_traces(commands, [after])

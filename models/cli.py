@@ -16,7 +16,7 @@ from models.bundle.compile import compile_module
 from models.bundle.split import SplitNet, SplitSpec, compile_split
 from models.ir.errors import CompileError
 from models.ir.losses import LOSSES
-from models.ir.spec import NORMS, Spec
+from models.ir.spec import DROPOUT, NORMS, Spec
 from models.zoo import ZOO
 from models.zoo.split import SPLIT_ZOO
 
@@ -35,6 +35,11 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     p.add_argument("--classes", type=int, help="number of classes")
     p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
     p.add_argument("--norm", choices=NORMS, help="batch normalisation in training (default: frozen)")
+    p.add_argument(
+        "--dropout",
+        choices=[d for d in DROPOUT if d],
+        help="for modules with dropout or stochastic depth: keep it, with masks that devices draw, or leave it out",
+    )
     p.add_argument("--seed", type=int, default=0, help="seed of the initial parameters (default: 0)")
     p.add_argument("--groups", nargs="*", metavar="NAME=PREFIX,...", help="layer groups (default: top-level parts)")
     p.add_argument(
@@ -117,7 +122,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     most = args.max_batch or (ZOO[args.module].max_batch if args.module in ZOO else None)
     return net.eval(), Spec(
         name, shape, classes, args.loss, args.below, norm, groups, features=args.features, blocked=args.blocked,
-        max_batch=most,
+        max_batch=most, dropout=args.dropout or "",
     )  # fmt: skip
 
 

@@ -18,7 +18,12 @@ ONLY_IN = {
     "onnxruntime": {"edge_sdk.model.onnx_session"},
     "sqlite3": {"edge_sdk.delivery.database"},
 }
-WORKSTATION = {"amqtt": "edge_sdk.replay.broker", "tomli_w": "edge_sdk.replay.toml_files"}
+WORKSTATION = {
+    "amqtt": "edge_sdk.replay.broker",
+    "tomli_w": "edge_sdk.replay.toml_files",
+    "optuna": "edge_sdk.replay.tuning.study",
+    "tensorboard": "edge_sdk.replay.reports.tensorboard",
+}
 """Packages beside the budget, and the one module that may import each of them, when it is asked for."""
 SERVER = DEVICE_BUDGET | {"torch", "onnx", "onnxscript", "onnx_ir", "amqtt", "ml_dtypes"}
 TABLE = tomllib.loads((ROOT / "docs" / "import_table.toml").read_text())

@@ -21,6 +21,8 @@ FORMAT = 4
 BEFORE = 3  # the format without checksums, which is still read
 PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM)  # perhaps
 LOG_PAGES = 10_000  # of 4 KB: when the log has so many, a commit waits until they are in their places and synced
+UNKNOWN = 0  # epoch of no disk: whoever comes next under this name is met as one with a new disk
+RESTORED = "restored"  # key of a mark: this store was put back from a backup, and its node has not gone on since
 Database = sqlite3.Connection
 DiskError = sqlite3.Error
 """Exception of a full or broken disk."""

@@ -38,6 +38,7 @@ from edge_sdk.delivery.events import Events
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.incoming import Incoming
 from edge_sdk.delivery.outgoing import Outgoing
+from edge_sdk.delivery.renumbering import go_on_from_backup
 from edge_sdk.delivery.store import Store
 from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 
@@ -86,7 +87,7 @@ class Session:
         last: dict[str, nodes.Envelope] = {}
         for sent in self.outgoing.load():
             last |= {d: nodes.Envelope(self.name, d, sent.number, None, sent.asks) for d in sent.receivers}
-        self.node = self.load_node(last)
+        self.node = go_on_from_backup(self.load_node(last), self.store, self.assembly.records, self.log)
         self.restarted = self.node.record.started
         self.saved = self.node.record
         self.sent = self.outbox.seq
@@ -146,17 +147,18 @@ class Session:
         """A peer has said which disk it has. If that is a new one, it knows nothing of what was said before."""
         if not self.inbox.is_new(name, epoch):
             return
-        known = name in self.inbox.peers
+        known, restored = name in self.inbox.peers, self.inbox.is_unknown(name)
         self.commit_open()
         with self.store.transaction():
             self.inbox.renew_peer(name, epoch)
             if known:
-                self.forget_disk_of(name)
+                self.forget_disk_of(name, restored)
         self.incoming.forget_disk(name, epoch)
 
-    def forget_disk_of(self, name: str) -> None:
-        self.counters.count(f"replaced.{name}")
-        self.log.warning("%s: %s has lost its memory of this run", self.name, name)
+    def forget_disk_of(self, name: str, restored: bool) -> None:
+        if not restored:
+            self.counters.count(f"replaced.{name}")
+            self.log.warning("%s: %s has lost its memory of this run", self.name, name)
         if name == self.parent:
             self.void_questions()
         if name in self.node.record.below.owed:

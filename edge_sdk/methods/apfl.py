@@ -33,12 +33,13 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import batches, gradient
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, batches, gradient
 from edge_sdk.methods.shared.reports import training_scores
 
 ONLY_FEDAVG = ("proximal", "momentum", "draw_epochs", "local_penalty", "fine_tune_epochs")
@@ -66,6 +67,9 @@ class Settings(fedavg.Settings):
         for key in ONLY_FEDAVG:
             if getattr(self, key) != getattr(plain, key):
                 raise UsageError(f"{key} = {getattr(self, key)!r}: the local steps of APFL are plain SGD; leave it out")
+
+
+SEARCH: SearchSpace = {**TRAINING_SEARCH, "alpha": OneOf((0.25, 0.5, 0.75, 1.0)), "adaptive": OneOf((True, False))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,4 +159,5 @@ APFL = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    search=SEARCH,
 )

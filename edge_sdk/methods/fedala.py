@@ -35,12 +35,13 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta, Values
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared import gather, parts
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import above_zero, batches, gradient
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, above_zero, batches, gradient
 from edge_sdk.methods.shared.parts import Spans
 from edge_sdk.methods.shared.reports import training_scores
 
@@ -75,6 +76,13 @@ class Settings(fedavg.Settings):
             raise UsageError(f"share = {self.share}: of a device's samples, above 0 and at most 1")
         if self.proximal or self.fine_tune_epochs:
             raise UsageError("proximal and fine_tune_epochs: FedALA has neither; leave them out")
+
+
+SEARCH: SearchSpace = {
+    **TRAINING_SEARCH,
+    "eta_w": Range(0.1, 10.0),
+    "share": OneOf((0.4, 0.8, 1.0)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,4 +182,5 @@ FEDALA = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    search=SEARCH,
 )

@@ -25,10 +25,12 @@ from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather
 from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
 from edge_sdk.methods.shared.local import (
+    TRAINING_SEARCH,
     Training,
     accelerate,
     batches,
@@ -77,6 +79,9 @@ class Settings(Training):
             raise UsageError(f"momentum = {self.momentum}: it lies between 0 and 1")
         if self.momentum and self.local_penalty != "none":
             raise UsageError(f"momentum = {self.momentum} with local_penalty = {self.local_penalty!r}: one of them")
+
+
+SEARCH: SearchSpace = {**TRAINING_SEARCH, "fine_tune_epochs": OneOf((0, 1, 2, 5, 10))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,4 +259,5 @@ FEDAVG = Method(
     env=Env,
     show=show,
     models=models,
+    search=SEARCH,
 )

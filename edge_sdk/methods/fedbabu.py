@@ -26,9 +26,10 @@ from dataclasses import dataclass, field
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.methods.shared import gather, partial
 from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.local import one_of, zero_or_more
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, one_of, zero_or_more
 from edge_sdk.methods.shared.partial import PartEnv, PartTraining, SharedPart
 from edge_sdk.methods.shared.reports import training_scores
 
@@ -51,6 +52,13 @@ class Settings(PartTraining):
         super().__post_init__()
         zero_or_more(self, "fine_tune_epochs")
         one_of(self, ("all", "head", "body"), "tune")
+
+
+SEARCH: SearchSpace = {
+    **TRAINING_SEARCH,
+    "fine_tune_epochs": OneOf((1, 2, 5, 10, 20)),
+    "tune": OneOf(("all", "head", "body")),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,4 +121,5 @@ FEDBABU = Method(
     env=Env,
     show=partial.show,
     models=models,
+    search=SEARCH,
 )

@@ -27,8 +27,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.methods.shared import partial
-from edge_sdk.methods.shared.local import zero_or_more
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, zero_or_more
 from edge_sdk.methods.shared.partial import PartEnv, PartTraining
 
 BODY, HEAD = 1, 2  # purposes of randomness
@@ -52,6 +53,9 @@ class Settings(PartTraining):
         zero_or_more(self, "head_epochs")
 
 
+SEARCH: SearchSpace = {**TRAINING_SEARCH, "head_epochs": OneOf((1, 2, 5, 10))}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Env(PartEnv):
     """What a node is given."""
@@ -67,4 +71,4 @@ def alternating_phase(env: Env, round: int, theta: Vector) -> tuple[Vector, floa
     return theta, later if loss is None else loss
 
 
-FEDREP = partial.method("fedrep", alternating_phase, Settings, Env)
+FEDREP = partial.method("fedrep", alternating_phase, Settings, Env, SEARCH)

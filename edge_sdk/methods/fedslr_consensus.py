@@ -31,6 +31,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.method import Method, Role, Send, Step
 from edge_sdk.contract.round import Policy
+from edge_sdk.contract.search import Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
 from edge_sdk.methods.fedslr import settings as fedslr_settings
@@ -65,6 +66,9 @@ class Settings(fedslr_settings.Settings):
         zero_or_more(self, "cloud_step")
         if self.cloud != SYNC and self.ready < 1:
             raise UsageError(f"ready = {self.ready} with cloud = {self.cloud!r}: so many hospitals mix, at least 1")
+
+
+SEARCH: SearchSpace = {**fedslr_settings.SEARCH, "cloud_step": Range(0.0, 1.0, log=False)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,4 +188,5 @@ FEDSLR_B = Method(
     models=FEDSLR.models,
     policies=policies,
     warnings=warnings,
+    search=SEARCH,
 )

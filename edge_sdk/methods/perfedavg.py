@@ -24,12 +24,13 @@ from typing import Any, ClassVar
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import AggregatorState, FedavgModel, HospitalState
 from edge_sdk.methods.shared import gather, meta
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import Gradient, steady_gradient
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, Gradient, steady_gradient
 from edge_sdk.methods.shared.meta import HessianProduct, Meta
 
 
@@ -53,6 +54,14 @@ class Settings(fedavg.Settings, Meta):
             raise UsageError("batch = 1: one half of a batch adapts and the other judges; 2 or more, or 0 for all")
         if self.fine_tune_epochs:
             raise UsageError(f"fine_tune_epochs = {self.fine_tune_epochs}: here it is adapt_steps")
+
+
+SEARCH: SearchSpace = {
+    **TRAINING_SEARCH,
+    "weight_decay": OneOf((0.0, 1e-4, 1e-3)),
+    "alpha": Range(3e-3, 0.3),
+    "adapt_steps": OneOf((1, 5, 20)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,4 +134,5 @@ PERFEDAVG = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    search=SEARCH,
 )

@@ -86,6 +86,11 @@ def check_bundle(run: Run, bundle: Bundle, tier: str) -> None:
     """Raises UsageError if a node of this tier cannot take part in the run with this bundle."""
     manifest = bundle.manifest
     check_identity(run, manifest["name"], bundle.sha256, manifest["classes"], tier)
+    if bundle.drop_sites and not family_of(run).augments:
+        raise UsageError(
+            f"bundle {manifest['name']} drops values at random, and method {run.method} trains on outputs or parts of "
+            "models; compile it with --dropout off"
+        )
     family_of(run).check(run, settings_of(run), bundle)
 
 

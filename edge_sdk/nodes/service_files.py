@@ -10,6 +10,7 @@ from typing import Any
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import Wire
 
@@ -98,11 +99,15 @@ class HospitalFile:
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
-    """The [run] table of an aggregator's file; see `edge_sdk.contract.run.Run`."""
+    """The [run] table of an aggregator's file; see `edge_sdk.contract.run.Run`.
+
+    Attributes:
+        method, rounds: None: as the settings file says, or presets.METHOD and presets.ROUNDS.
+    """
 
     id: str
-    method: str = "fedslr"
-    rounds: int = 30
+    method: str | None = None
+    rounds: int | None = None
     seed: int = 0
     classes: tuple[str, ...]
     evaluate_every: int = 0
@@ -118,6 +123,8 @@ class AggregatorFile:
 
     Attributes:
         hospitals: name -> number of its devices.
+        settings: where settings come from that [run] does not state: "recommended", "paper", or a settings file; see
+            `edge_sdk.nodes.presets`.
         companions: name -> how many of these have another bundle than the run's, and take part with outputs only.
         deadline: seconds a round may take; its hospitals' own deadline is `run.deadline`.
         device: of the torch kernels: "auto", "cpu" or "cuda".
@@ -133,6 +140,7 @@ class AggregatorFile:
     hospitals: dict[str, int]
     companions: dict[str, int] = field(default_factory=dict)
     run: RunTable
+    settings: str = RECOMMENDED
     deadline: float = inf
     quorum: int = 1
     wait_for: int | None = None

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
+from edge_sdk.contract.search import overlaid
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.assembly import augmentation_of, family_of, method_of, settings_of
 from edge_sdk.nodes.kernels.outputs import check_count
+from edge_sdk.nodes.presets import METHOD, ROUNDS, recommended
 from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -37,7 +39,8 @@ class Replay:
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         local_only: devices also train alone, after the run.
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
-        settings: of the method, where they differ from its defaults.
+        recommended: settings that are not stated are those which the method recommends; False: its paper's.
+        settings: of the method.
         settle: settings of the settling phase; empty: there is none.
         augment: how devices change windows while they train; empty: not at all.
         newcomers: devices that take no part in training, and join when the run is over.
@@ -49,8 +52,8 @@ class Replay:
     data: str | Path
     out: Path
     hospitals: int = 3
-    method: str = "fedslr"
-    rounds: int = 30
+    method: str = METHOD
+    rounds: int = ROUNDS
     seed: int = 0
     broker: str = "embedded"
     insecure: bool = False
@@ -58,6 +61,7 @@ class Replay:
     evaluate_every: int = 0
     local_only: bool = True
     bundle: tuple[Path, ...] = ()
+    recommended: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +77,25 @@ class Replay:
         if not self.resume and self.out.exists() and any(self.out.iterdir()):
             raise UsageError(f"--out {self.out}: is not empty; name another directory, remove it, or --resume")
 
+    @property
+    def all_settings(self) -> Mapping[str, Any]:
+        """Settings of the method that are stated or recommended; all others are the paper's."""
+        return overlaid(recommended(self.method), self.settings) if self.recommended else self.settings
+
+    def as_run(self, classes: tuple[str, ...]) -> Run:
+        """The run, of these classes, before its bundle and its public inputs are known."""
+        return Run(
+            id=f"replay-{self.method.replace('+', '-')}-{self.seed}",
+            method=self.method,
+            settings=self.all_settings,
+            rounds=self.rounds,
+            seed=self.seed,
+            classes=classes,
+            evaluate_every=self.evaluate_every,
+            settle=self.settle,
+            augment=self.augment,
+        )
+
 
 def plan_run(job: Replay, cohort: Cohort) -> Run:
     """Makes the run that the aggregator will be given, and checks all that can be checked without a process.
@@ -83,17 +106,7 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
     """
     if job.broker != "embedded":
         Wire(insecure=job.insecure).check(job.broker)
-    run = Run(
-        id=f"replay-{job.method.replace('+', '-')}-{job.seed}",
-        method=job.method,
-        settings=job.settings,
-        rounds=job.rounds,
-        seed=job.seed,
-        classes=cohort.classes,
-        evaluate_every=job.evaluate_every,
-        settle=job.settle,
-        augment=job.augment,
-    )
+    run = job.as_run(cohort.classes)
     settings = settings_of(run)
     augmentation_of(run).check(cohort.shapes.get("x", ()))
     if family_of(run).public:

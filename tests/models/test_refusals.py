@@ -86,9 +86,9 @@ MODULES = {
     "attention dropout": (
         lambda: nn.Sequential(nn.TransformerEncoderLayer(8, 2, 8, 0.1, batch_first=True)),
         TrainModeExport,
-        "set",
+        "self_attn: MultiheadAttention.* --dropout off",
     ),
-    "gru dropout": (lambda: nn.Sequential(nn.GRU(8, 3, 2, dropout=0.1)), TrainModeExport, r"0: GRU\(dropout=0.1\)"),
+    "gru dropout": (lambda: nn.Sequential(nn.GRU(8, 3, 2, dropout=0.1)), TrainModeExport, r"0: GRU\(p=0.1\)"),
 }
 
 

@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.round import Policy
+from edge_sdk.contract.search import SearchSpace
 from edge_sdk.methods.companions.aggregator import aggregator_role, show
 from edge_sdk.methods.companions.device import device_role, make_models
 from edge_sdk.methods.companions.hospital import hospital_role
@@ -64,7 +65,14 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         policies=policies,
         warnings=warnings,
         kernels="companions",
+        search=search_both(base),
     )
+
+
+def search_both(base: Method) -> SearchSpace:
+    """The search spaces of both methods, each in its table."""
+    parts = {"shared": base.search, "outputs": FEDAL.search}
+    return {f"{table}.{key}": values for table, space in parts.items() for key, values in space.items()}
 
 
 FEDSLR_FEDAL = with_companions(FEDSLR, "fedslr+fedal", Settings, Env)

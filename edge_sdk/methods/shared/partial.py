@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.search import SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, parts, uploads
 from edge_sdk.methods.shared.gather import Nobody, Tally
-from edge_sdk.methods.shared.local import Training, batches, descend, gradient, one_of
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, batches, descend, gradient, one_of
 from edge_sdk.methods.shared.parts import Parts, Spans
 from edge_sdk.methods.shared.reports import progress, training_scores
 from edge_sdk.methods.shared.uploads import VectorSum
@@ -240,6 +241,9 @@ AGGREGATOR = Role(aggregator_start, aggregator_receive, aggregator_close, PartAg
 MESSAGES = (SharedPart, VectorSum, Nobody)
 
 
-def method(name: str, phase: Phase, settings: type[PartTraining], env: type[PartEnv]) -> Method:
+def method(
+    name: str, phase: Phase, settings: type[PartTraining], env: type[PartEnv], search: SearchSpace = TRAINING_SEARCH
+) -> Method:
     """A method whose devices keep their personal slots from round to round."""
-    return Method(name, device(phase), HOSPITAL, AGGREGATOR, MESSAGES, settings, env, show, models)
+    roles = device(phase), HOSPITAL, AGGREGATOR
+    return Method(name, *roles, MESSAGES, settings, env, show, models, search=search)
