@@ -74,6 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
     from edge_sdk.replay.tuning.commands import add_tune
+    from edge_sdk.tools.backup_command import add_backup
     from edge_sdk.tools.doctor_command import add_doctor
     from edge_sdk.tools.provision_command import add_provision
 
@@ -94,6 +95,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_traces(commands, [after])
     add_provision(commands, [after])
     add_doctor(commands, [after])
+    add_backup(commands, [after])
     return top
 
 

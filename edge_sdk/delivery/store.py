@@ -14,8 +14,8 @@ import msgpack  # type: ignore[import-untyped]
 from edge_sdk.contract.records import changed, record
 from edge_sdk.delivery.checksums import StoreDamaged as StoreDamaged
 from edge_sdk.delivery.checksums import check_saved, checksum
-from edge_sdk.delivery.database import DiskError as DiskError
 from edge_sdk.delivery.database import RESTORED, Transaction, check_pages, open_database
+from edge_sdk.delivery.database import DiskError as DiskError
 from edge_sdk.delivery.files import Files
 from edge_sdk.delivery.outbox_table import OutboxRow, OutboxTable
 from edge_sdk.errors import UsageError
