@@ -83,7 +83,7 @@ def test_what_is_put_back_is_another_disk(folder: Path, tmp_path: Path) -> None:
 
 
 def test_metrics_are_those_of_the_store(folder: Path, tmp_path: Path) -> None:
-    """A line of an event that the copied store does not have would keep the next event of its number out of the file."""
+    """A line of an event that the copied store does not have would keep the next of its number out of the file."""
     main(["restore", str(backed_up(folder)), str(tmp_path / "back")])
     lines = (tmp_path / "back" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["number"] for line in lines] == [1, 2, 3]
