@@ -23,7 +23,7 @@ LARGEST_RUN = 2**20  # bytes of a run's description
 PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
 
 
-LATER = ("settle", "augment")
+LATER = ("settle", "augment", "measured", "quorum")
 """Fields of a run that older versions do not write; left out while they say nothing, so that bytes stay equal."""
 
 
@@ -55,7 +55,7 @@ def decode_run(data: Buffer) -> Run:
 
 def is_same_training(a: Run, b: Run) -> bool:
     """Two descriptions differ at most in how long is waited, which may be changed while a run goes on."""
-    return dataclasses.replace(a, deadline=b.deadline) == b
+    return dataclasses.replace(a, deadline=b.deadline, measured=b.measured, quorum=b.quorum) == b
 
 
 class NodeDirectory:

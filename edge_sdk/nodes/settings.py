@@ -132,7 +132,10 @@ def convert(hint: Any, value: Any, address: str, base: Path, faults: list[str]) 
 
 
 def nearest(options: list[Any], value: Any) -> Any:
-    """The kind of table, among several, whose required keys are there, or that has most of these keys."""
+    """The kind of table, among several, whose required keys are there, or that has most of these keys; of plain values
+    the one that this is."""
+    if isinstance(value, str) and str in options:
+        return str
     tables = [o for o in options if dataclasses.is_dataclass(o)]
     if len(tables) < 2 or not isinstance(value, Mapping):
         return options[0]
@@ -151,7 +154,7 @@ def fields_of(kind: Any) -> list[dataclasses.Field[Any]]:
 def said(hint: Any) -> str:
     """An annotation in words."""
     if get_origin(hint) in (Union, types.UnionType):
-        return said(next(h for h in get_args(hint) if h is not type(None)))
+        return " or ".join(said(h) for h in get_args(hint) if h is not type(None))
     if get_origin(hint) is tuple:
         return f"a list of {said(get_args(hint)[0]).removeprefix('a ')}s"
     if dataclasses.is_dataclass(hint) or get_origin(hint) in (dict, Mapping):

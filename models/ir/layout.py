@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
-from models.ir.errors import CompileError, SharedParameter
+from models.ir.errors import CompileError
 
 NORMS = (nn.GroupNorm, nn.LayerNorm, nn.modules.batchnorm._NormBase)
 CONVOLUTIONS = (nn.modules.conv._ConvNd,)
@@ -19,15 +19,13 @@ def lay_out_parameters(module: nn.Module, groups: Mapping[str, str] | None = Non
     """The slots of trainable parameters, in torch's order.
 
     Args:
-        module: with float parameters, each under one name.
+        module: with float parameters. One that has several names has the first one here.
         groups: name of a group -> comma-separated prefixes of parameter names. Without it every top-level part that has
             parameters is a group of its own.
 
     Raises:
-        SharedParameter: a tensor has two names.
         CompileError: a parameter has no elements.
     """
-    refuse_shared(module)
     kinds = find_kinds(module)
     return lay_out((name, p, kinds[name], find_group(name, groups)) for name, p in module.named_parameters())
 
@@ -46,15 +44,6 @@ def lay_out(tensors: Iterable[tuple[str, torch.Tensor, str, str]]) -> list[Slot]
         slots.append(Slot(name, tuple(tensor.shape) or (1,), offset, kind, group))
         offset += tensor.numel()
     return slots
-
-
-def refuse_shared(module: nn.Module) -> None:
-    """Raise SharedParameter if a tensor has two names."""
-    seen: dict[int, str] = {}
-    for name, p in module.named_parameters(remove_duplicate=False):
-        if id(p) in seen:
-            raise SharedParameter(f"{seen[id(p)]} and {name} are one tensor; give each layer its own")
-        seen[id(p)] = name
 
 
 def find_kinds(module: nn.Module) -> dict[str, str]:

@@ -206,6 +206,13 @@ def test_settings_are_checked():
         Settings(into=-1.0)
 
 
+def test_switches_without_effect_are_said():
+    sizes = {h: len(d) for h, d in TREE.items()}
+    assert FEDSLR_FEDAL.warnings(SETTINGS, sizes) == []
+    (said,) = FEDSLR_FEDAL.warnings(replace(SETTINGS, into=0.0), sizes)
+    assert said.startswith("into = 0") and "outputs.al" in said
+
+
 def test_a_hospital_of_companions_only_is_refused():
     env = envs_of(FEDSLR_FEDAL, SETTINGS, 3)
     with pytest.raises(UsageError, match="at least one"):

@@ -49,7 +49,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         return base.policies(s.shared, sizes, deadline, hospital_deadline, evaluate_every)
 
     def warnings(s: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
-        return [*base.warnings(s.shared, sizes), *FEDAL.warnings(s.outputs, sizes)]
+        return [*base.warnings(s.shared, sizes), *FEDAL.warnings(s.outputs, sizes), *warn_of_no_pull(s)]
 
     outputs = tuple(m for m in FEDAL.messages if m is not Shown)
     return Method(
@@ -67,6 +67,14 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         kernels="companions",
         search=search_both(base),
     )
+
+
+def warn_of_no_pull(s: Settings) -> list[str]:
+    """One sentence where the shared model is as it would be without companions."""
+    if s.into:
+        return []
+    game = f", and outputs.al = {s.outputs.al} is a game of the companions only" if s.outputs.al else ""
+    return [f"into = 0: the companions learn from the shared model, it does not learn from them{game}"]
 
 
 def search_both(base: Method) -> SearchSpace:
