@@ -87,7 +87,7 @@ sbom: $(SUPPLY)/.ready
 
 # Not a part of `lint`: it asks a service on the network for known faults, and fails where there is none.
 audit: $(SUPPLY)/.ready
-	for name in device aggregator-cuda development; do \
+	for name in device aggregator-cuda; do \
 	  $(SUPPLY)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$name.txt || exit 1; \
 	done
 

@@ -153,10 +153,9 @@ class Session:
         self.incoming.forget_disk(name, epoch)
 
     def forget_disk_of(self, name: str, restored: bool) -> None:
-        """A peer has a new disk (or, `restored`, this node has): ask it again what it owes; what a parent asked is void.
+        """A peer has a new disk, or this node has (`restored`): ask again what is owed; what a parent asked is void.
 
-        The parent counts its questions from 1 again. So the number of its latest question goes back to 0, or we should
-        refuse its new questions as old ones.
+        The parent counts from 1 again: if its latest number here did not go back to 0, its new questions were refused.
         """
         if not restored:
             self.counters.count(f"replaced.{name}")

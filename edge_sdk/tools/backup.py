@@ -35,7 +35,7 @@ LEFT_OUT = (ASIDE, ".damaged")
 
 
 @dataclass(frozen=True)
-class Member:
+class SavedFile:
     """One file of a backup. `path`: within the folder, with slashes."""
 
     path: str
@@ -55,7 +55,7 @@ class Manifest:
 
     node: str
     made: str
-    members: tuple[Member, ...]
+    members: tuple[SavedFile, ...]
 
 
 def back_up(folder: Path, file: Path) -> Manifest:
@@ -118,23 +118,23 @@ def describe(node: str, staged: Path) -> Manifest:
     return Manifest(node, datetime.now(UTC).isoformat(timespec="seconds"), tuple(member_of(p, staged) for p in files))
 
 
-def member_of(path: Path, staged: Path) -> Member:
+def member_of(path: Path, staged: Path) -> SavedFile:
     found = path.stat()
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Member(path.relative_to(staged).as_posix(), found.st_size, stat.S_IMODE(found.st_mode), digest)
+    return SavedFile(path.relative_to(staged).as_posix(), found.st_size, stat.S_IMODE(found.st_mode), digest)
 
 
 def write_archive(written: BinaryIO, staged: Path, manifest: Manifest) -> None:
     with tarfile.open(fileobj=written, mode="w") as archive:
         text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1).encode()
-        add_file(archive, Member(MANIFEST, len(text), 0o600, ""), io.BytesIO(text))
+        add_file(archive, SavedFile(MANIFEST, len(text), 0o600, ""), io.BytesIO(text))
         for member in manifest.members:
             with (staged / member.path).open("rb") as file:
                 add_file(archive, member, file)
 
 
-def add_file(archive: tarfile.TarFile, member: Member, content: IO[bytes]) -> None:
+def add_file(archive: tarfile.TarFile, member: SavedFile, content: IO[bytes]) -> None:
     info = tarfile.TarInfo(member.path)
     info.size, info.mode = member.size, member.mode
     archive.addfile(info, content)

@@ -18,7 +18,7 @@ from typing import Any
 from edge_sdk.atomic import ASIDE, sync_to_disk
 from edge_sdk.delivery.snapshot import make_another_disk
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.backup import FORMAT, MANIFEST, STORE, Manifest, Member, checked_path, is_empty
+from edge_sdk.tools.backup import FORMAT, MANIFEST, STORE, Manifest, SavedFile, checked_path, is_empty
 
 LARGEST_MANIFEST = 2**24  # bytes
 PIECE = 2**20  # bytes that are read at once
@@ -89,15 +89,15 @@ def read_manifest(archive: tarfile.TarFile) -> Manifest:
         raise UsageError(f"its manifest cannot be read: {error}") from None
 
 
-def read_member(table: Any) -> Member:
-    member = Member(**table)
+def read_member(table: Any) -> SavedFile:
+    member = SavedFile(**table)
     if not (isinstance(member.path, str) and type(member.size) is int and type(member.mode) is int):
         raise UsageError(f"its manifest has a strange entry: {str(table)[:80]}")
     checked_path(member.path)
     return member
 
 
-def unpack_file(archive: tarfile.TarFile, info: tarfile.TarInfo, member: Member, staged: Path) -> None:
+def unpack_file(archive: tarfile.TarFile, info: tarfile.TarInfo, member: SavedFile, staged: Path) -> None:
     """Write one file, for nobody else whatever its mode was, and compare it with what the manifest says."""
     target = staged.joinpath(*checked_path(member.path).parts)
     for parent in reversed(target.relative_to(staged).parents):
