@@ -22,7 +22,9 @@ WATCHES += --newcomers $(subst $(space),$(comma),$(foreach p,03 06 09,patient-$(
 WRISTS := --hospitals 3 --method fedslr --rounds 90 --seed 7 --settle
 WRISTS += $(foreach pair,eta_l=0.05 decay=0.99 eta_g=10.0 personal_epochs=0,--set $(pair))
 
-.PHONY: demo demo-wrists demo-generated test lint bench bench-compile bench-wire lock licences sbom audit clean
+AARCH64 := .aarch64
+
+.PHONY: demo demo-wrists demo-generated test test-aarch64 lint bench bench-compile bench-wire lock licences sbom audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -41,10 +43,17 @@ demo-generated: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest
 
+# A device on an emulated Raspberry Pi (apt install qemu-user-static); the first time downloads some 60 MB.
+test-aarch64: $(READY) $(AARCH64)/.ready
+	AUSCULT_AARCH64=$(AARCH64) $(BIN)/python -m pytest -n0 -s tests/hardware/aarch64
+
+$(AARCH64)/.ready: pyproject.toml tests/hardware/aarch64/prepare.py
+	$(BIN)/python -m tests.hardware.aarch64.prepare $(AARCH64)
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models
+	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models -p hardware
 
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py
@@ -97,4 +106,4 @@ $(SUPPLY)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(SUPPLY) build *.egg-info
+	rm -rf $(VENV) $(FLOWER) $(AARCH64) $(SUPPLY) build *.egg-info

@@ -253,15 +253,9 @@ def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
     torch.manual_seed(seed)
     net = ZOO[setup.small].build(shape, classes).eval()
     compile_module(net, Spec("small", shape, classes)).save(directory / "small.bundle")
-    more: dict[str, Any] = {
-        "input": shape,
-        "architecture": setup.large,
-        "arguments": dict(setup.arguments),
-        "epochs": setup.epochs,
-    }
-    found = pretrain(
-        Pretraining(data=spec, out=directory, rows=setup.server, seed=seed, device="cpu", **more), lambda text: None
-    )
+    more: dict[str, Any] = {"input": shape, "architecture": setup.large, "arguments": dict(setup.arguments)}
+    more |= {"epochs": setup.epochs, "rows": setup.server, "seed": seed, "device": "cpu"}
+    found = pretrain(Pretraining(data=spec, out=directory, **more), lambda text: None)
     private = replace(read_toml(directory / "private.toml", Private), every="batch", options={})
     rows = np.setdiff1d(train, datasets.reserve_rows(table, setup.server))
     model, tried = Model(directory / "small.bundle"), np.arange(len(rows)) % 4 == 0

@@ -47,15 +47,15 @@ Job = tuple[str, dict[str, Any], list[dict[str, Any]]]
 SLR = {"personal_epochs": 0, "local_epochs": GRADIENTS}
 JOBS: Mapping[str, Job] = {
     "FedAvg": ("fedavg", {"local_epochs": 6}, grid(eta_l=ETAS)),
-    "FedProx": ("fedavg", {"local_epochs": 6}, grid(eta_l=(0.02, 0.05), proximal=(0.01, 0.1))),
+    "FedProx": ("fedavg", {"local_epochs": 6}, grid(eta_l=(0.05, 0.1), proximal=(0.01, 0.1))),
     "SCAFFOLD": ("scaffold", {"local_steps": 6}, grid(eta_l=ETAS)),
-    "FedDyn": ("feddyn", {"local_epochs": 6}, grid(eta_l=(0.02, 0.05), alpha=(0.01, 0.1))),
+    "FedDyn": ("feddyn", {"local_epochs": 6}, grid(eta_l=(0.05, 0.1), alpha=(0.01, 0.1))),
     "FedBN": ("fedbn", {"local_epochs": 6}, grid(eta_l=ETAS)),
     "FedPer": ("fedper", {"local_epochs": 6}, grid(eta_l=ETAS)),
     "FedRep": ("fedrep", {"local_epochs": 3, "head_epochs": 3}, grid(eta_l=ETAS)),
     "FedBABU": ("fedbabu", {"local_epochs": 6}, grid(eta_l=ETAS)),
-    "Ditto": ("ditto", {"local_epochs": 3, "personal_epochs": 3}, grid(eta_l=(0.02, 0.05), nearness=(0.1, 1.0))),
-    "APFL": ("apfl", {"local_epochs": 3}, grid(eta_l=(0.02, 0.05), alpha=(0.25, 0.5))),
+    "Ditto": ("ditto", {"local_epochs": 3, "personal_epochs": 3}, grid(eta_l=(0.05, 0.1), nearness=(0.1, 1.0))),
+    "APFL": ("apfl", {"local_epochs": 3}, grid(eta_l=(0.05, 0.1), alpha=(0.25, 0.5))),
     "FedALA": ("fedala", {"local_epochs": 5}, grid(eta_l=ETAS)),
     "FedSLR, full rank": (
         "fedslr",

@@ -75,8 +75,10 @@ def make_parser() -> argparse.ArgumentParser:
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
     from edge_sdk.replay.tuning.commands import add_tune
     from edge_sdk.tools.backup_command import add_backup
+    from edge_sdk.tools.board import add_board
     from edge_sdk.tools.doctor_command import add_doctor
     from edge_sdk.tools.provision_command import add_provision
+    from edge_sdk.tools.record import add_record
 
     top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
     add_log_option(top, None)
@@ -96,6 +98,8 @@ def make_parser() -> argparse.ArgumentParser:
     add_provision(commands, [after])
     add_doctor(commands, [after])
     add_backup(commands, [after])
+    add_board(commands, [after])
+    add_record(commands, [after])
     return top
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +18,7 @@ from edge_sdk.errors import AuscultError
 from edge_sdk.tools.access import check_access, check_login
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.findings import Finding, run_check
+from edge_sdk.tools.forked import ForkError, run_forked
 from edge_sdk.tools.node_files import Line, NodeFile, is_running, read_node_file
 from edge_sdk.tools.papers import check_certificate, check_clock
 from edge_sdk.tools.preflight import BrokerError, measure_round_trips
@@ -31,6 +32,9 @@ ROOM = 512 * 2**20
 """Bytes of the disk that should be free: what is on its way takes up to 256 MB, and SQLite and models need some too."""
 
 Checks = list[tuple[str, Callable[[], Finding]]]
+
+PATIENCE = 120.0
+"""Seconds that the import of onnxruntime may take."""
 
 
 def examine(bundle: Path | None, broker: str | None, directory: Path, tls: Tls | None = None) -> list[Finding]:
@@ -128,12 +132,15 @@ def check_machine() -> Finding:
 
 def check_onnxruntime() -> Finding:
     """Imports onnxruntime in a process of its own: version 1.21.0 crashes on a Raspberry Pi 4."""
-    code = "import onnxruntime; print(onnxruntime.__version__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"signal {-done.returncode}"])[-1]
-        return Finding("onnxruntime", False, f"cannot be imported: {last}")
-    return Finding("onnxruntime", True, done.stdout.strip())
+    try:
+        return Finding("onnxruntime", True, run_forked(import_onnxruntime, patience=PATIENCE))
+    except ForkError as error:
+        return Finding("onnxruntime", False, f"cannot be imported: {error}")
+
+
+def import_onnxruntime() -> str:
+    """Imports it by name, as edge_sdk/model/onnx_session.py is who works with it, and returns its version."""
+    return str(importlib.import_module("onnxruntime").__version__)
 
 
 def check_bundle(path: Path | None) -> Finding:

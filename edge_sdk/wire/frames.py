@@ -289,30 +289,9 @@ MESSAGE_FIELDS: tuple[Check, ...] = (
     check_flag,
 )
 
-BIRTH_FIELDS: tuple[Check, ...] = (
-    check_text,
-    check_count,
-    check_count,
-    check_text,
-    check_flag,
-    check_text,
-    check_flag,
-    check_count,
-    check_count,
-)
-HELLO_FIELDS: tuple[Check, ...] = (
-    check_text,
-    check_count,
-    check_count,
-    check_text,
-    check_flag,
-    check_count,
-    check_count,
-    check_count,
-    check_flag,
-    check_count,
-    check_text,
-)
+DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
+BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count)
+HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_count, check_text)
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
     "m": (Message, MESSAGE_FIELDS),

@@ -16,7 +16,7 @@ RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
 
 def lay_out_parameters(module: nn.Module, groups: Mapping[str, str] | None = None) -> list[Slot]:
-    """The slots of trainable parameters, in torch's order.
+    """The slots of trainable parameters (requires_grad), in torch's order.
 
     Args:
         module: with float parameters. One that has several names has the first one here.
@@ -24,15 +24,20 @@ def lay_out_parameters(module: nn.Module, groups: Mapping[str, str] | None = Non
             parameters is a group of its own.
 
     Raises:
-        CompileError: a parameter has no elements.
+        CompileError: a parameter has no elements, or none is trained.
     """
     kinds = find_kinds(module)
-    return lay_out((name, p, kinds[name], find_group(name, groups)) for name, p in module.named_parameters())
+    trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    if not trained:
+        raise CompileError("no parameter has requires_grad: there is nothing to train")
+    return lay_out((name, p, kinds[name], find_group(name, groups)) for name, p in trained)
 
 
 def lay_out_buffers(module: nn.Module) -> list[Slot]:
-    """The slots of float buffers (running statistics); counters are left out."""
-    return lay_out((name, b, "other", "") for name, b in module.named_buffers() if b.is_floating_point())
+    """The slots of what is not trained: float buffers (running statistics), and parameters without requires_grad."""
+    floats = [(name, b) for name, b in module.named_buffers() if b.is_floating_point()]
+    frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad]
+    return lay_out((name, t, "other", "") for name, t in [*floats, *frozen])
 
 
 def lay_out(tensors: Iterable[tuple[str, torch.Tensor, str, str]]) -> list[Slot]:

@@ -8,7 +8,6 @@ from math import prod
 
 import numpy as np
 
-from models.ir.errors import UnsupportedPattern
 from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
 from models.ir.shapes import Shape, as_number, as_numbers, divide, multiply
@@ -19,7 +18,7 @@ from models.rules.window import Window, read_window
 
 
 def read_pool(g: OnnxGraph, n: OnnxNode) -> Window:
-    """The window of a pooling node; where the last one reaches beyond the input (ceil_mode), with padding to its end."""
+    """The window of a pooling node; where the last one reaches beyond the input (ceil_mode), padded to its end."""
     window = read_window(g, n, tuple(n.attributes["kernel_shape"]))
     if not n.attributes.get("ceil_mode", 0):
         return window

@@ -9,7 +9,6 @@ import pytest
 from benchmarks import combination, fedbcd, fleet
 from benchmarks.fleet import Fleet
 from benchmarks.holders import Holder, Part
-from edge_sdk.errors import UsageError
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.model.model import Model
 from edge_sdk.replay.bundles import compile_network
@@ -108,10 +107,3 @@ def test_no_effect_of_a_switch_is_mixed_up_with_another_or_with_a_pair():
     pairs = {a + b: signs[a] * signs[b] for a, b in combinations(signs, 2)}
     columns = np.array([*signs.values(), *pairs.values()])
     assert np.array_equal(columns @ columns.T, 16 * np.eye(len(columns)))
-
-
-def test_a_switch_without_effect_is_found():
-    on, off = frozenset({"prox"}), frozenset[str]()
-    combination.check_switches({on: 1.5, off: 2.5})
-    with pytest.raises(UsageError, match="a switch has no effect"):
-        combination.check_switches({on: 1.5, off: 1.5})

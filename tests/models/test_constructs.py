@@ -1,4 +1,4 @@
-"""Constructs of foreign networks: each compiles, with torch's gradient at random inputs and at kinks, ties and zeros."""
+"""Constructs of foreign networks: each compiles, with torch's gradient at random inputs, kinks, ties and zeros."""
 
 import pytest
 import torch

@@ -12,7 +12,6 @@ from models.ir.errors import (
     DataDependentControlFlow,
     DetachedGradient,
     TrainModeExport,
-    UnsupportedOperator,
     UnsupportedPattern,
 )
 from models.ir.spec import Spec

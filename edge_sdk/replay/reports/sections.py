@@ -77,6 +77,7 @@ def circumstances_section(result: Result) -> str:
         ["command", made["command"]],
         ["date", made["date"]],
         ["auscult", made["version"]],
+        ["processor", f"{made['processor']}; others round differently" if "processor" in made else ""],
         ["model", ", ".join(made["bundles"])],
         ["settings", ", ".join(f"{k} = {v}" for k, v in {**result["settings"], **given}.items()) or "defaults"],
     ]
