@@ -113,6 +113,23 @@ def test_a_passphrase_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert find(site, "c.crt")
 
 
+@pytest.mark.parametrize(("typed", "code"), [([SECRET, SECRET], 0), ([SECRET, "another"], 2), (["short", "short"], 2)])
+def test_a_passphrase_from_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who chooses it types it twice; the second time it is asked for once."""
+    monkeypatch.delenv("AUSCULT_CA_PASSPHRASE")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    answers = iter(typed)
+    monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
+    provision(tmp_path, "--hospital", "h", "--host", "broker.example", "--devices", "a", code=code)
+    assert bool(list(tmp_path.rglob("ca.key"))) == (code == 0)
+    assert SECRET not in capsys.readouterr().out
+    if code == 0:
+        answers = iter([SECRET])
+        provision(tmp_path, "--devices", "b")
+
+
 def test_without_a_passphrase_only_if_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
