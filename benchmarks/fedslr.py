@@ -1,6 +1,6 @@
 """What low rank, sparsity and drift correction are each worth in FedSLR, on recorded wrist traces.
 
-    python benchmarks/fedslr.py ../shared/data/wrist [--labels 0.1] [--seeds 3] [--rounds 60] [--json FILE]
+    python benchmarks/fedslr.py ../shared/data/wrist [--labels 0.1] [--seeds 3] [--rounds 40] [--json FILE]
 
 Nine volunteers with two classes or more; a share of their labels, drawn anew with each seed; training, validation and
 test by whole recordings. Every row makes the same local epochs. The step of drift correction eta_g has three trials in
@@ -164,7 +164,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("folder", type=Path, help="a folder of traces")
     found.add_argument("--labels", type=float, default=0.1, help="share of the labels that devices have")
     found.add_argument("--seeds", type=int, default=3)
-    found.add_argument("--rounds", type=int, default=60)
+    found.add_argument("--rounds", type=int, default=40)
     found.add_argument("--json", type=Path, help="results are kept there, and not computed again")
     return found
 

@@ -168,6 +168,13 @@ def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
     said = list(fedslr_settings.warnings(settings))
     if settings.cloud != SYNC and settings.ready > len(sizes):
         said.append(f"ready = {settings.ready}: there are {len(sizes)} hospitals, so no round will be over")
+    if settings.cloud == SYNC and settings.ready:
+        said.append(f"ready = {settings.ready} with cloud = 'sync': has no effect, all hospitals are waited for")
+    if settings.cloud_step == 0 and settings.lam and settings.global_penalty != "none":
+        said.append(
+            f"cloud_step = 0: lam = {settings.lam} acts in the hospitals only, and the common model, which is the mean "
+            "of their models, is dense"
+        )
     return said
 
 
@@ -188,5 +195,6 @@ FEDSLR_B = Method(
     models=FEDSLR.models,
     policies=policies,
     warnings=warnings,
+    recommended=fedslr_settings.RECOMMENDED,
     search=SEARCH,
 )

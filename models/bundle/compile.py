@@ -15,7 +15,8 @@ from models.bundle import container
 from models.bundle.pack import pack_bundle
 from models.derive import targets
 from models.derive.targets import Source, Target
-from models.frontend.export import TRACE_BATCH, export_forward
+from models.frontend.export import TRACE_BATCH, Forward, export_forward
+from models.frontend.outputs import check_output
 from models.frontend.randomness import find_draws, refuse_draws
 from models.gate.calls import check_calls
 from models.gate.check import BLOCKED, check_graphs
@@ -52,8 +53,16 @@ class Compiled:
         container.write_file(path, self.data)
 
 
-def compile_module(net: nn.Module, spec: Spec, progress: ShowProgress = lambda text: None) -> Compiled:
+def compile_module(
+    net: nn.Module,
+    spec: Spec,
+    progress: ShowProgress = lambda text: None,
+    show: Callable[[Forward], None] | None = None,
+) -> Compiled:
     """Compile `net` (in evaluation mode) with its present parameters as theta0.
+
+    Args:
+        show: is given the exported forward pass before anything is made of it.
 
     Raises:
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
@@ -64,12 +73,15 @@ def compile_module(net: nn.Module, spec: Spec, progress: ShowProgress = lambda t
     examples = [make_example(i) for i in inputs]
     train = spec.norm == "batch"
     momenta = find_momenta(net) if train else None
+    check_output(net, examples, spec.output)
     drops = find_drops(net, examples, spec.dropout)
-    forward = export_forward(net, slots, ["x"], examples, dropout="off")
+    forward = export_forward(net, slots, ["x"], examples, dropout="off", result=spec.output)
+    if show:
+        show(forward)
     source = Source(forward, {"theta": slots}, buffers, momenta)
     trained = source
     if drops:
-        forward = export_forward(net, slots, ["x"], examples, dropout="keep")
+        forward = export_forward(net, slots, ["x"], examples, dropout="keep", result=spec.output)
         drops, trained = replace(drops, sites=forward.sites), Source(forward, {"theta": slots}, buffers, momenta)
     spec = set_max_batch(set_classes(spec, source.output_shape), trained)
     graphs = make_graphs(source, trained, spec) | (make_blocked_graphs(source, trained, spec) if spec.blocked else {})
@@ -77,7 +89,7 @@ def compile_module(net: nn.Module, spec: Spec, progress: ShowProgress = lambda t
     progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
     fixed, y_shape = read_vectors(net, slots, buffers), find_target_shape(spec, source.output_shape)
     runs = {k: RunnableGraph(m) for k, m in models.items()}
-    truth = Truth(net, inputs, spec.loss, train and bool(source.momentum), drops)
+    truth = Truth(net, inputs, spec.loss, train and bool(source.momentum), drops, spec.output)
     calls = check_calls(forward)
     errors = check_graphs(graphs, runs, truth, fixed, y_shape)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"

@@ -161,6 +161,8 @@ def check_spec(net: SplitNet, spec: SplitSpec) -> None:
         strange = [g for g in owned if g not in groups]
         if strange or not owned:
             raise CompileError(f"party {party!r} owns {strange or 'nothing'}; there are {', '.join(groups)}")
+    if not all(p.requires_grad for p in net.parameters()):
+        raise CompileError("split models with frozen parameters are not supported; set requires_grad of all of them")
     if any(b.is_floating_point() for b in net.buffers()):
         raise CompileError("split models with running statistics are not supported; use GroupNorm")
 

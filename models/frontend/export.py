@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,19 @@ from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite
 from models.frontend.decompose import spell_out
 from models.frontend.dropout import use_masks
+from models.frontend.outputs import pick
 from models.frontend.randomness import find_draws, refuse_draws, set_training
-from models.ir.errors import BatchSpecialised, CompileError, DataDependentControlFlow, DetachedGradient, TrainModeExport
+from models.ir.errors import (
+    BatchSpecialised,
+    CompileError,
+    DataDependentControlFlow,
+    DetachedGradient,
+    TrainModeExport,
+    UnsupportedOperator,
+)
 from models.ir.layout import lay_out_buffers
 from models.ir.proto import OPSET
+from models.rules.advice import ADVICE
 
 TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
 SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
@@ -53,17 +63,17 @@ class Forward:
 class Functional(nn.Module):
     """The module with its tensors as arguments; it is a registered child, so that paths of layers stay known.
 
-    It takes `count` inputs for the module; one more, the masks of dropout, is only put in its place later.
+    It takes `count` inputs for the module; one more, the masks of dropout, is only put in its place later. Of several
+    results it returns the one named `output`.
     """
 
-    def __init__(self, net: nn.Module, names: Sequence[str], count: int) -> None:
+    def __init__(self, net: nn.Module, names: Sequence[str], count: int, output: str) -> None:
         super().__init__()
-        self.net, self.names, self.count = net, list(names), count
+        self.net, self.names, self.count, self.output = net, list(names), count, output
 
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
         state = dict(zip(self.names, tensors, strict=True))
-        made: torch.Tensor = torch.func.functional_call(self.net, state, inputs[: self.count])
-        return made
+        return pick(torch.func.functional_call(self.net, state, inputs[: self.count]), self.output)
 
 
 def export_forward(
@@ -73,6 +83,7 @@ def export_forward(
     examples: Sequence[torch.Tensor],
     output: str = "logits",
     dropout: str = "",
+    result: str = "",
 ) -> Forward:
     """Trace `net`.
 
@@ -81,6 +92,7 @@ def export_forward(
         inputs, examples: name and one batch of each data input.
         dropout: "off" traces what the module does in evaluation, "keep" what it does in training, with masks as a
             further input if it drops values at random; "" is "off" for modules that drop nothing.
+        result: which of several results counts, as of `pick`.
 
     Raises:
         CompileError: of the kind that says why it cannot be exported.
@@ -97,7 +109,8 @@ def export_forward(
     tensors = [state[n].detach().clone() for n in names]
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
-    program = trace_module(Functional(net, names, len(inputs) - bool(draws)), (tensors, *examples), bool(draws))
+    whole = Functional(net, names, len(inputs) - bool(draws), result)
+    program = trace_module(whole, (tensors, *examples), bool(draws))
     sites = use_masks(program, draws) if draws else ()
     refuse_detached(program)
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
@@ -125,6 +138,8 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
         set_training(net) if training else net.eval()
         with silence_exporter(), shorten_recurrences():
             return torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
+    except CompileError:
+        raise
     except Exception as error:
         raise explain(error) from error
     finally:
@@ -142,6 +157,22 @@ def explain(error: Exception) -> CompileError:
     if "fake tensor in the exported program" in text:
         return DetachedGradient(f".data or a tensor made outside the module ({first}); autograd would stop there")
     return CompileError(f"torch could not export the module: {first}")
+
+
+def explain_writing(error: Exception, program: torch.export.ExportedProgram) -> CompileError:
+    """The error of torch's ONNX exporter as one that names the layer and the function."""
+    chain: list[BaseException] = [error]
+    while (deeper := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(deeper)
+    told = " ".join(map(str, chain))
+    missing = re.search(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'", told)
+    named = re.search(r"translating node %(\w+)", told)
+    nodes = [n for n in program.graph.nodes if named and n.name == named[1]]
+    if missing:
+        where = find_path(nodes[0]) if nodes else ""
+        return UnsupportedOperator(f"{missing[1]} (of torch)", where, ADVICE.get(missing[1], ""))
+    first = str(chain[-1]).strip().split("\n")[0][:300]
+    return CompileError(f"torch could not write the module as ONNX: {first}; rewrite that part with plain layers")
 
 
 def refuse_detached(program: torch.export.ExportedProgram) -> None:
@@ -178,8 +209,7 @@ def write_onnx(
                 verbose=False,
             )
     except Exception as error:
-        first = str(error).strip().split("\n")[0][:300]
-        raise CompileError(f"torch could not write the module as ONNX: {first}") from error
+        raise explain_writing(error, program) from error
     if made is None:
         raise CompileError("torch could not write the module as ONNX, and did not say why")
     return made.model_proto, made.exported_program

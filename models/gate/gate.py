@@ -23,6 +23,7 @@ from torch import nn
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
 from models.derive.targets import Target
+from models.frontend.outputs import pick
 from models.frontend.randomness import Draw, fix_draws, set_training
 from models.ir import reference
 from models.ir.errors import ParityError
@@ -162,12 +163,19 @@ class Truth:
         inputs: data inputs of the module, in the order of its arguments.
         train: batch normalisation uses the statistics of the batch.
         drops: what the module drops at random in training; None: nothing.
+        output: which of several results counts, as of `pick`.
     """
 
     def __init__(
-        self, net: nn.Module, inputs: Sequence[DataInput], loss: str, train: bool = False, drops: Drops | None = None
+        self,
+        net: nn.Module,
+        inputs: Sequence[DataInput],
+        loss: str,
+        train: bool = False,
+        drops: Drops | None = None,
+        output: str = "",
     ) -> None:
-        self.inputs, self.loss, self.train, self.drops = list(inputs), loss, train, drops
+        self.inputs, self.loss, self.train, self.drops, self.output = list(inputs), loss, train, drops, output
         self.state = copy.deepcopy(net.state_dict())
         self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
         for layer in self.nets[torch.float64].modules():
@@ -195,9 +203,10 @@ class Truth:
             net.train(self.train)
             mode = nullcontext()
         with mode:
-            z = net(*(cast(data[i.name], dtype) for i in self.inputs))
+            z = pick(net(*(cast(data[i.name], dtype) for i in self.inputs)), self.output)
         value = (cast(data["weights"], dtype) * TORCH_LOSSES[self.loss](z, cast(data["y"], dtype))).sum()
-        grads = torch.autograd.grad(value, list(net.parameters()), allow_unused=True, materialize_grads=True)
+        trained = [p for p in net.parameters() if p.requires_grad]
+        grads = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
         flat = torch.cat([v.reshape(-1) for v in grads])
         return z.detach().numpy(), float(value.detach()), flat.double().numpy()
 
@@ -206,12 +215,14 @@ class Truth:
         net = self.nets[torch.float64]
         net.load_state_dict(self.state)
         with torch.no_grad():
-            output: torch.Tensor = net.eval()(*(cast(data[i.name], torch.float64) for i in self.inputs))
+            output = pick(net.eval()(*(cast(data[i.name], torch.float64) for i in self.inputs)), self.output)
         return output.numpy()
 
     def statistics(self) -> np.ndarray:
-        """The running statistics after the latest `loss_grad`, float64."""
-        kept = [b.reshape(-1) for b in self.nets[torch.float64].buffers() if b.is_floating_point()]
+        """What is not trained after the latest `loss_grad`: running statistics, frozen parameters; float64."""
+        net = self.nets[torch.float64]
+        kept = [b.reshape(-1) for b in net.buffers() if b.is_floating_point()]
+        kept += [p.reshape(-1) for p in net.parameters() if not p.requires_grad]
         return torch.cat(kept).numpy() if kept else np.zeros(0)
 
 

@@ -31,6 +31,7 @@ class Spec:
             result. Fewer need less memory. None: chosen for speed (models/passes/steps.py).
         dropout: what drops values at random in training is kept, with masks that devices draw ("keep"), or left out
             ("off"); "" refuses modules that have it.
+        output: which of several results counts: a key, a field or a place; "": the only one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Spec:
     blocked: bool = False
     max_batch: int | None = None
     dropout: str = ""
+    output: str = ""
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
