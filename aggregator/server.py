@@ -25,7 +25,7 @@ from aggregator.metrics import Metrics
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
 from aggregator.sizes import count_numbers
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.atomic import replace_file
+from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.patience import list_deadlines
@@ -92,7 +92,7 @@ class Aggregator:
         self.limits = limits or Limits()
         self.limits.check_children(self.hospitals)
         self.directory = Path(directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self.directory)
         self.log = log or logging.getLogger(f"auscult.{name}")
         regulariser = None if private is None else regulariser_of(private, self.bundle, run.seed, processor(device))
         check_bundle(run, self.bundle, "aggregator")

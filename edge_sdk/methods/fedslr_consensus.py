@@ -202,5 +202,6 @@ FEDSLR_B = Method(
     policies=policies,
     warnings=warnings,
     plain_sums=plain_sums,
+    recommended=fedslr_settings.RECOMMENDED,
     search=SEARCH,
 )

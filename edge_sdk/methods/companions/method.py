@@ -72,6 +72,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         warnings=warnings,
         kernels="companions",
         plain_sums=always_plain("each answer is of two methods at once, and outputs of companions are not added up"),
+        recommended={"shared": base.recommended},
         search=search_both(base),
     )
 
