@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.atomic import write_text
+from edge_sdk.atomic import LOCK, make_private_directory, write_text
 from edge_sdk.contract.run import ID, Run
 from edge_sdk.delivery.store import Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
@@ -80,8 +80,8 @@ class NodeDirectory:
 
     def __init__(self, directory: Path, durability: str):
         self.directory, self.durability = directory, durability
-        directory.mkdir(parents=True, exist_ok=True)
-        self.lock = lock_file(directory / "lock")
+        make_private_directory(directory)
+        self.lock = lock_file(directory / LOCK)
 
     def current_run(self) -> Run | None:
         """The run that this node worked in last; None: it never was in one.
@@ -145,7 +145,7 @@ class NodeDirectory:
         """Move the store of a run out of the way, for a person to look at, in place of one that was moved before."""
         aside = self.directory / f"{run}.damaged"
         shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
+        aside.mkdir(mode=0o700)
         for ending in (".db", ".db-wal", ".db-shm", ".bodies"):
             path = self.directory / f"{run}{ending}"
             if path.exists():
@@ -165,6 +165,7 @@ def lock_file(path: Path) -> IO[str]:
     Raises:
         UsageError: another process has it, and still has it after PATIENCE seconds.
     """
+    path.touch(mode=0o600)
     file, end = path.open("w"), time.monotonic() + PATIENCE
     while True:
         try:
