@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from aggregator.server import Aggregator
 from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
+from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
@@ -23,7 +23,7 @@ from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.presets import SettingsTable, complete
 from edge_sdk.nodes.serve import serve
 from edge_sdk.nodes.service_files import AggregatorFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.settings import read_toml, text_without_passwords
 from hardware.probe import peak_memory_mb
 
 
@@ -38,7 +38,7 @@ def serve_aggregator(path: Path, once: bool) -> None:
         aggregator = aggregator_of(file, path.parent)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    shutil.copyfile(path, file.directory / "run.toml")
+    write_text(file.directory / "run.toml", text_without_passwords(path))
     torch.set_num_threads(file.threads)
     began = time.monotonic()
 
@@ -72,14 +72,18 @@ def reread_waiting(path: Path, began: AggregatorFile, aggregator: Aggregator) ->
         UsageError: it cannot be read, or something else in it has been changed.
     """
     file = read_toml(path, AggregatorFile)
-    run = replace(file.run, deadline=began.run.deadline, quorum=began.run.quorum)
-    others = replace(file, deadline=began.deadline, quorum=began.quorum, run=run)
-    changed = [f.name for f in fields(AggregatorFile) if getattr(others, f.name) != getattr(began, f.name)]
+    changed = find_changes(began, file, "", "run") + find_changes(began.run, file.run, "run.")
     if changed:
         allowed = "while a run goes on, deadline, quorum, run.deadline and run.quorum may be"
         raise UsageError(f"{path}: {', '.join(changed)} changed; {allowed}")
     aggregator.change_waiting(replace(aggregator.job, **describe_waiting(file)), file.deadline, file.quorum)
-    shutil.copyfile(path, file.directory / "run.toml")
+    write_text(file.directory / "run.toml", text_without_passwords(path))
+
+
+def find_changes(before: Any, after: Any, prefix: str, *but: str) -> list[str]:
+    """Keys of two tables of settings that differ and that no running node can take up."""
+    names = [f.name for f in fields(before) if f.name not in ("deadline", "quorum", *but)]
+    return [prefix + name for name in names if getattr(before, name) != getattr(after, name)]
 
 
 def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:

@@ -25,7 +25,7 @@ from aggregator.metrics import Metrics
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
 from aggregator.sizes import count_numbers
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.atomic import replace_file
+from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.patience import list_deadlines
 from edge_sdk.contract.run import Run, checked_name
@@ -88,7 +88,7 @@ class Aggregator:
         self.hospitals = checked_hospitals(hospitals)
         self.deadline, self.quorum = deadline_above(deadline, deadline_of(run)), quorum
         self.directory = Path(directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self.directory)
         self.log = log or logging.getLogger(f"auscult.{name}")
         regulariser = None if private is None else regulariser_of(private, self.bundle, run.seed, processor(device))
         check_bundle(run, self.bundle, "aggregator")

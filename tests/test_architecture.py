@@ -16,7 +16,7 @@ DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
     "paho": {"edge_sdk.wire.mqtt"},
     "onnxruntime": {"edge_sdk.model.onnx_session"},
-    "sqlite3": {"edge_sdk.delivery.database"},
+    "sqlite3": {"edge_sdk.delivery.database", "edge_sdk.delivery.snapshot"},
 }
 WORKSTATION = {
     "amqtt": "edge_sdk.replay.broker",

@@ -181,8 +181,9 @@ class Method:
         private_warnings: as `warnings`, with the curvature of the aggregator's private regulariser behind; None: it
             makes no difference.
         rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
-        recommended: settings of a run that says nothing of them, where the paper's, which are the defaults, do badly on
-            small fleets; see edge_sdk/nodes/presets.py.
+        paper: settings of the paper's experiments, or of its authors' code, where `settings` has other defaults.
+        recommended: settings of a run that says nothing of them, where the defaults do badly on small fleets; see
+            edge_sdk/nodes/presets.py.
         search: between which values `auscult tune` looks for settings.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
@@ -206,6 +207,7 @@ class Method:
     predicts: Callable[[Any, Any], Ensemble | None] | None = None
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
+    paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)
 

@@ -40,6 +40,7 @@ from edge_sdk.delivery.incoming import Incoming
 from edge_sdk.delivery.loading import load_node
 from edge_sdk.delivery.members import Members
 from edge_sdk.delivery.outgoing import Outgoing
+from edge_sdk.delivery.renumbering import go_on_from_backup
 from edge_sdk.delivery.store import Store
 from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 
@@ -86,7 +87,8 @@ class Session:
         self.store.files.sweep(self.store.list_used_files(), parts=False)
         self.incoming = Incoming(self.store)
         self.inbox, self.transfers_in, self.acks = self.incoming.inbox, self.incoming.transfers_in, self.incoming.acks
-        self.node = load_node(self.name, self.parent, self.assembly, self.store, self.outgoing.load())
+        loaded = load_node(self.name, self.parent, self.assembly, self.store, self.outgoing.load())
+        self.node = go_on_from_backup(loaded, self.store, self.assembly.records, self.log)
         self.members = Members(self.store, self.children)
         self.restarted = self.node.record.started
         self.saved = self.node.record
@@ -142,22 +144,22 @@ class Session:
         """A peer has said which disk it has. If that is a new one, it knows nothing of what was said before."""
         if not self.inbox.is_new(name, epoch):
             return
-        known = name in self.inbox.peers
+        known, restored = name in self.inbox.peers, self.inbox.is_unknown(name)
         self.commit_open()
         with self.store.transaction():
             self.inbox.renew_peer(name, epoch)
             if known:
-                self.forget_disk_of(name)
+                self.forget_disk_of(name, restored)
         self.incoming.forget_disk(name, epoch)
 
-    def forget_disk_of(self, name: str) -> None:
-        """A peer has a new disk: ask it again what it owes; where it is the parent, what it has asked is void.
+    def forget_disk_of(self, name: str, restored: bool) -> None:
+        """A peer has a new disk, or this node has (`restored`): ask again what is owed; what a parent asked is void.
 
-        The parent counts its questions from 1 again. So the number of its latest question goes back to 0, or we should
-        refuse its new questions as old ones.
+        The parent counts from 1 again: if its latest number here did not go back to 0, its new questions were refused.
         """
-        self.counters.count(f"replaced.{name}")
-        self.log.warning("%s: %s has lost its memory of this run", self.name, name)
+        if not restored:
+            self.counters.count(f"replaced.{name}")
+            self.log.warning("%s: %s has lost its memory of this run", self.name, name)
         if name == self.parent:
             self.calls.void_questions()
             self.outgoing.give_up_all(name)

@@ -23,7 +23,9 @@ A lost disk: that device's v_i starts again at the next w it receives; nothing e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
@@ -61,6 +63,7 @@ class Settings(fedavg.Settings):
             raise UsageError(f"fine_tune_epochs = {self.fine_tune_epochs}: here v is the personal model")
 
 
+RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.1, "local_epochs": 5, "nearness": 0.1, "personal_epochs": 5}
 SEARCH: SearchSpace = {**TRAINING_SEARCH, "nearness": Range(1e-2, 3.0), "personal_epochs": OneOf((1, 2, 5, 10))}
 
 
@@ -124,5 +127,6 @@ DITTO = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    recommended=RECOMMENDED,
     search=SEARCH,
 )

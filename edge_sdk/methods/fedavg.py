@@ -18,8 +18,9 @@ When few answer: the mean is over those who did. Nobody: the same w again, with 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.lowrank import Packed
@@ -81,6 +82,7 @@ class Settings(Training):
             raise UsageError(f"momentum = {self.momentum} with local_penalty = {self.local_penalty!r}: one of them")
 
 
+RECOMMENDED: Mapping[str, Any] = {"local_epochs": 5, "fine_tune_epochs": 5}
 SEARCH: SearchSpace = {**TRAINING_SEARCH, "fine_tune_epochs": OneOf((0, 1, 2, 5, 10))}
 
 
@@ -259,5 +261,6 @@ FEDAVG = Method(
     env=Env,
     show=show,
     models=models,
+    recommended=RECOMMENDED,
     search=SEARCH,
 )

@@ -195,5 +195,6 @@ FEDSLR_B = Method(
     models=FEDSLR.models,
     policies=policies,
     warnings=warnings,
+    recommended=fedslr_settings.RECOMMENDED,
     search=SEARCH,
 )

@@ -17,7 +17,7 @@ Leaves the device, kind of upload, and what happens when few answer: as in FedAv
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -56,6 +56,7 @@ class Settings(fedavg.Settings, Meta):
             raise UsageError(f"fine_tune_epochs = {self.fine_tune_epochs}: here it is adapt_steps")
 
 
+RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.05, "batch": 20, "local_epochs": 5}
 SEARCH: SearchSpace = {
     **TRAINING_SEARCH,
     "weight_decay": OneOf((0.0, 1e-4, 1e-3)),
@@ -134,5 +135,6 @@ PERFEDAVG = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    recommended=RECOMMENDED,
     search=SEARCH,
 )

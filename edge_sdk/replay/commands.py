@@ -36,6 +36,8 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--no-local-only", action="store_true", help="do not train the local-only baseline")
     command.add_argument("--confusion", action="store_true", help="also show who was taken for what on each device")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    words = "also write TensorBoard event files, into a folder there that is named as --out"
+    command.add_argument("--tensorboard", type=Path, metavar="DIR", help=words)
     add_run_options(command)
     command.set_defaults(do=do_replay)
 
@@ -43,24 +45,37 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 def do_replay(options: argparse.Namespace) -> None:
     """Runs a replay, writes its files and prints its tables."""
     from edge_sdk.replay.job import replay
+    from edge_sdk.replay.reports import tensorboard
 
     job = read_job(options)
+    if options.tensorboard is not None:
+        tensorboard.check_installed()
     show = sys.stderr if options.json else sys.stdout
     if options.seeds != 1:
-        do_seeds(job, options.seeds, options.json, show)
+        found = do_seeds(job, options.seeds, options.json, show)
+        write_tensorboard(options, job, {f"seed-{run['seed']}": run for run in found["runs"]})
         return
     result = replay(job, RoundPrinter(show), lambda text: print(text, file=show, flush=True) if text else None)
     write_result(job, result)
+    write_tensorboard(options, job, {"": result})
     if options.json:
         print(json.dumps(result))
     else:
         print_result(job, result)
 
 
-def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> None:
+def write_tensorboard(options: argparse.Namespace, job: Replay, results: Mapping[str, Any]) -> None:
+    """Writes event files, if they are asked for. `results`: by the names of their folders."""
+    from edge_sdk.replay.reports import tensorboard
+
+    for name, result in results.items() if options.tensorboard is not None else ():
+        tensorboard.write_events(result, options.tensorboard / job.out.name / name)
+
+
+def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[str, Any]:
     """Runs a replay with several seeds, writes their files and one about all of them, and prints a table."""
     from edge_sdk.nodes.ledgers import write_json
-    from edge_sdk.replay.reports import tables, terminal
+    from edge_sdk.replay.reports import seeds_page, tables, terminal
     from edge_sdk.replay.seeds import replay_seeds
 
     began = time.time()
@@ -72,11 +87,14 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> None:
     print(f"{'seed':>6} {terminal.HEADER}", file=show)
     found = replay_seeds(job, count, progress, lambda text: print(text, file=show, flush=True), write_result)
     write_json(job.out / "result.json", found)
+    (job.out / "report.html").write_text(seeds_page.make_seeds_page(found), encoding="utf-8")
     if as_json:
         print(json.dumps(found))
-        return
+        return found
     print(f"\nseeds {', '.join(map(str, found['seeds']))}: mean ± standard deviation over seeds\n")
-    print(f"{tables.statistics_table(found['statistics'])}\n\nresult   {job.out / 'result.json'}")
+    print(f"{tables.statistics_table(found['statistics'])}\n")
+    print(f"result   {job.out / 'result.json'}\nreport   {job.out / 'report.html'}")
+    return found
 
 
 def read_job(options: argparse.Namespace) -> Replay:

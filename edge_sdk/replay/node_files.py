@@ -14,7 +14,7 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import family_of
 from edge_sdk.nodes.deadlines import NONE, deadline_of
 from edge_sdk.nodes.kernels.split import input_shapes
-from edge_sdk.nodes.presets import PAPER
+from edge_sdk.nodes.presets import STATED
 from edge_sdk.nodes.private_table import private_table
 from edge_sdk.nodes.service_files import RunTable
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
@@ -105,7 +105,7 @@ def aggregator_table(job: Replay, run: Run, cohort: Cohort, files: NodeFiles) ->
     """The aggregator's settings, but for how to reach the broker."""
     table: dict[str, Any] = {"name": "cloud", "bundle": files.bundles[next(iter(cohort.tree))], "public": files.public}
     table |= {"directory": "../aggregator", "hospitals": {h: len(d) for h, d in members_of(job, cohort).items()}}
-    table["settings"] = PAPER  # what is recommended is in `run` already
+    table["settings"] = STATED  # what is recommended is in `run` already
     table |= {"run": run_table(run), "deadline": NONE}
     if files.companions:
         table["companions"] = {h: len(some) for h, some in files.companions.items()}

@@ -21,7 +21,7 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--hospitals", type=int, default=3, help="how many (3)")
     command.add_argument("--rounds", type=int, help="(30)")
     command.add_argument("--seed", type=int, default=0, help="of all that is drawn (0)")
-    words = "where all settings come from that are not stated: recommended (default), paper, or a file of auscult tune"
+    words = "where settings come from that are not stated: recommended (default), paper, stated (none), or a file"
     command.add_argument("--settings", default="recommended", metavar="FILE", help=words)
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
     words = "after the last round every device settles on the final model; may be repeated with settings of that"
@@ -87,7 +87,7 @@ def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[
         "seed": options.seed,
         "options": {key: found for key in DATA_OPTIONS if (found := getattr(options, key)) is not None},
         "bundle": tuple(options.bundle),
-        "recommended": False,  # they are among the settings, unless the paper's are asked for
+        "preset": "stated",  # that which was asked for is among the settings
         "settings": completed.settings,
         "settle": completed.settle,
         "augment": completed.augment,

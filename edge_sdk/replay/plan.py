@@ -12,7 +12,7 @@ from edge_sdk.contract.search import overlaid
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.assembly import augmentation_of, family_of, method_of, settings_of
 from edge_sdk.nodes.kernels.outputs import check_count
-from edge_sdk.nodes.presets import METHOD, ROUNDS, recommended
+from edge_sdk.nodes.presets import METHOD, PAPER, RECOMMENDED, ROUNDS, STATED, preset_of
 from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -39,7 +39,8 @@ class Replay:
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         local_only: devices also train alone, after the run.
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
-        recommended: settings that are not stated are those which the method recommends; False: its paper's.
+        preset: where settings come from that are not stated here: "recommended", "paper", or "stated" (the method's
+            defaults); see `edge_sdk.nodes.presets`.
         settings: of the method.
         settle: settings of the settling phase; empty: there is none.
         augment: how devices change windows while they train; empty: not at all.
@@ -61,7 +62,7 @@ class Replay:
     evaluate_every: int = 0
     local_only: bool = True
     bundle: tuple[Path, ...] = ()
-    recommended: bool = True
+    preset: str = RECOMMENDED
     settings: Mapping[str, Any] = field(default_factory=dict)
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)
@@ -72,6 +73,8 @@ class Replay:
     resume: bool = False
 
     def __post_init__(self) -> None:
+        if self.preset not in (PAPER, RECOMMENDED, STATED):
+            raise UsageError(f"preset = {self.preset!r}: {PAPER}, {RECOMMENDED} or {STATED}")
         if self.hospitals < 1:
             raise UsageError(f"--hospitals {self.hospitals}: at least 1")
         if not self.resume and self.out.exists() and any(self.out.iterdir()):
@@ -79,8 +82,8 @@ class Replay:
 
     @property
     def all_settings(self) -> Mapping[str, Any]:
-        """Settings of the method that are stated or recommended; all others are the paper's."""
-        return overlaid(recommended(self.method), self.settings) if self.recommended else self.settings
+        """Settings of the method that are stated or in the preset; all others are its defaults."""
+        return overlaid(preset_of(self.method, self.preset), self.settings)
 
     def as_run(self, classes: tuple[str, ...]) -> Run:
         """The run, of these classes, before its bundle and its public inputs are known."""

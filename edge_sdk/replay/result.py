@@ -16,6 +16,7 @@ from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.replay.watch import Line
 from edge_sdk.version import find_version
+from edge_sdk.wire.addresses import conceal
 from hardware.probe import read_machine
 
 
@@ -51,7 +52,7 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "settle": dict(job.settle),
         "augment": dict(job.augment),
         "made": describe_origin(job),
-        "broker": "embedded" if job.broker == "embedded" else url,
+        "broker": "embedded" if job.broker == "embedded" else conceal(url),
         "curve": list(lines),
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
 
 
@@ -25,7 +26,8 @@ def write_toml(path: Path, table: Mapping[str, Any], head: str = "") -> Path:
         raise UsageError("writing settings files needs tomli-w: pip install 'auscult[replay]'") from error
     path.parent.mkdir(parents=True, exist_ok=True)
     comments = "".join(f"# {line}\n" for line in head.splitlines())
-    path.write_text(comments + tomli_w.dumps(as_toml(table)), encoding="utf-8")
+    text = comments + tomli_w.dumps(as_toml(table))
+    write_text(path, text)  # for its owner alone: a broker's address may have a password
     return path
 
 

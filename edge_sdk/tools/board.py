@@ -128,7 +128,10 @@ def calibrate(options: argparse.Namespace, bundle: Bundle, board: Detection, roo
     costs: list[StepCost] = []
     for threads in list_threads(read_machine().cores):
         batches = list_batches(bundle.manifest["max_batch"], options.samples)
-        costs += measure_steps(options.bundle, threads, batches, limit, board.profile, options.root)
+        try:
+            costs += measure_steps(options.bundle, threads, batches, limit, board.profile, options.root)
+        except DoesNotFit as error:
+            raise refuse(options.bundle, str(error), limit, room) from error
     if is_another(options):
         source = f"unknown: the steps were timed on this machine, which is no {board.profile.name}"
         costs = [replace(cost, joules=None, source=source) for cost in costs]
@@ -144,10 +147,15 @@ def check_floor(path: Path, bundle: Bundle, limit: float, room: MemoryLimit) -> 
     """Refuses, before anything is loaded, a model whose parameters alone do not fit."""
     least = floor_mb(sum(len(part) for part in bundle.parts.values()), bundle.manifest["parameters"])
     if least > limit:
-        raise DoesNotFit(
-            f"{path}: does not fit: its parameters and their gradient alone take {least:.0f} MB; the device may have "
-            f"{room.free_mb or 0:.0f} MB ({room.reason}), of which the samples and the rest of it leave {limit:.0f}"
-        )
+        raise refuse(path, f"its parameters and their gradient alone take {least:.0f} MB", limit, room)
+
+
+def refuse(path: Path, reason: str, limit: float, room: MemoryLimit) -> DoesNotFit:
+    """The refusal of a model, with what there is and what its samples and the rest of the device leave of it."""
+    return DoesNotFit(
+        f"{path}: does not fit: {reason}; the device may have {room.free_mb or 0:.0f} MB ({room.reason}), "
+        f"of which its samples and the rest of it leave {max(0.0, limit):.0f}"
+    )
 
 
 def list_threads(cores: int) -> list[int]:
@@ -182,8 +190,19 @@ def describe_telemetry(telemetry: Telemetry) -> list[str]:
     plugged = {True: "connected to power", False: "on battery", None: None}[telemetry.charging]
     free = None if telemetry.memory_free_mb is None else f"{telemetry.memory_free_mb:.0f} MB free"
     named = {"degrees": heat, "clocks, MHz": clocks, "throttling": slowed and slowed + before, "battery": battery}
-    named |= {"power": plugged, "memory": free, "load": None if telemetry.load is None else f"{telemetry.load:.2f}"}
+    links = ", ".join(f"{name} {'up' if link.up else 'not up'}" for name, link in telemetry.links.items())
+    named |= {
+        "links": links,
+        "power": plugged,
+        "memory": free,
+        "load": None if telemetry.load is None else f"{telemetry.load:.2f}",
+    }
     return [f"  {name:<17} {value or 'nothing tells'}" for name, value in named.items()]
+
+
+def format_amount(value: float) -> str:
+    """Two digits that count, and no exponent: 0.031, 4.2, 87, 1,234."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def describe_business(telemetry: Telemetry) -> list[str]:
@@ -207,10 +226,10 @@ def describe_calibration(found: Calibration, options: argparse.Namespace) -> lis
     if is_another(options):
         lines.append(f"Times are of this machine, not of {options.board}, whose memory is the limit.")
     f = found.forecast
-    energy = "energy unknown" if f.joules is None else f"{f.joules:.1f} J"
+    energy = "energy unknown" if f.joules is None else f"{format_amount(f.joules)} J"
     lines += [
-        f"A round of {options.epochs} x {options.samples} samples: {f.steps} steps, {f.seconds:.1f} s, {energy}, "
-        f"{f.bytes_up / 1e6:.2f} MB up and {f.bytes_down / 1e6:.2f} MB down",
+        f"A round of {options.epochs} x {options.samples} samples: {f.steps} steps, {format_amount(f.seconds)} s, "
+        f"{energy}, {f.bytes_up / 1e6:.2f} MB up and {f.bytes_down / 1e6:.2f} MB down",
         f"  energy: {found.chosen.source}",
         "  bytes: of a method that sends the whole model once in each direction; others send less",
         f"  memory: {f.memory_mb:.0f} MB of {found.room.free_mb or 0:.0f} ({found.room.reason})",

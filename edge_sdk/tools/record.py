@@ -60,6 +60,9 @@ def hear_labels(lines: TextIO, labels: Labels) -> None:
 
 def print_recording(recorder: Recorder) -> None:
     for file in recorder.files.values():
+        if not file.parts:
+            print(f"{file.name}: nothing came, so there is no file")
+            continue
         parts = f", in {file.parts} files as the clock went back" if file.parts > 1 else ""
         left = f", {file.left_out} left out (no number, or no later than the one before)" if file.left_out else ""
         print(f"{file.folder / file.name}.csv: {file.samples} samples{left}{parts}")

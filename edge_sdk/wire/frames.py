@@ -278,17 +278,8 @@ def check_reports(value: Any) -> tuple[ChunkReport, ...]:
 
 Check = Callable[[Any], Any]
 
-MESSAGE_FIELDS: tuple[Check, ...] = (
-    check_text,
-    check_text,
-    check_count,
-    check_count,
-    check_count,
-    check_acks,
-    check_count,
-    check_flag,
-)
-
+COUNTS: tuple[Check, ...] = (check_count,) * 3
+MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, check_flag)
 DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
 BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count)
 HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_count, check_text)

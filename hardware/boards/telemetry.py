@@ -8,6 +8,7 @@ What a file does not tell is None or empty, never a guess. Everything is read be
     throttling       sys/devices/platform/soc/soc:firmware/get_throttled  bits of the Raspberry Pi's firmware
     undervoltage     sys/class/hwmon/hwmon*/in0_lcrit_alarm of rpi_volt   0 or 1
     power supplies   sys/class/power_supply/*/{type,capacity,status,online}
+    links            sys/class/net/*/{operstate,statistics/rx_bytes,statistics/tx_bytes}
 """
 
 from __future__ import annotations
@@ -26,6 +27,20 @@ ABSOLUTE_ZERO, TOO_HOT = -273.15, 500.0
 
 
 @dataclass(frozen=True)
+class NetworkLink:
+    """A network interface.
+
+    Attributes:
+        up: does it carry? None where it does not tell.
+        received, sent: bytes since it was made.
+    """
+
+    up: bool | None
+    received: int
+    sent: int
+
+
+@dataclass(frozen=True)
 class Telemetry:
     """A reading of all of Linux's files.
 
@@ -39,6 +54,7 @@ class Telemetry:
         charging: is it connected to power? None where nothing tells.
         load: runnable processes, mean of the last minute.
         memory_mb: of the machine, MiB.  memory_free_mb: what a new process could get, MiB.
+        links: name of an interface -> its state; the loopback is none.
     """
 
     temperatures: Mapping[str, float]
@@ -51,6 +67,7 @@ class Telemetry:
     load: float | None
     memory_mb: float | None
     memory_free_mb: float | None
+    links: Mapping[str, NetworkLink]
 
     @property
     def hottest(self) -> float | None:
@@ -75,6 +92,7 @@ def read_telemetry(root: Path = Path("/")) -> Telemetry:
         load=parse_number(load[0]) if load else None,
         memory_mb=parse_kilobytes(memory.get("MemTotal")),
         memory_free_mb=parse_kilobytes(memory.get("MemAvailable")),
+        links=read_links(root),
     )
 
 
@@ -147,6 +165,17 @@ def read_power_supplies(root: Path) -> tuple[float | None, bool | None]:
     elif charging is None and "Discharging" in words:
         charging = False
     return (min(shares) if shares else None), charging
+
+
+def read_links(root: Path) -> dict[str, NetworkLink]:
+    """States of all network interfaces but the loopback."""
+    links = {}
+    for interface in list_folders(root / "sys/class/net", "*"):
+        received, sent = (read_number(interface / "statistics" / f"{way}_bytes") for way in ("rx", "tx"))
+        if interface.name != "lo" and received is not None and sent is not None:
+            up = {"up": True, "down": False}.get(read_text(interface / "operstate") or "")
+            links[interface.name] = NetworkLink(up, int(received), int(sent))
+    return links
 
 
 def parse_number(text: str) -> float | None:

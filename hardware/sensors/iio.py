@@ -199,7 +199,7 @@ class IioBuffered:
         self.wanted, self.rate_hz = rate_hz, rate_hz
         self.name = read_text(folder / "name") or folder.name
         self.channels, self.units = describe_channels(self.raw)
-        self.file = -1
+        self.file, self.runs = -1, False
 
     def open(self) -> None:
         """Chooses channels and rate, and lets the buffer run; it must be off while these are changed."""
@@ -221,6 +221,7 @@ class IioBuffered:
         self.rest = b""
         self.write("buffer/length", str(BUFFER))
         self.write("buffer/enable", "1")
+        self.runs = True
         try:
             self.file = os.open(self.node, os.O_RDONLY | os.O_NONBLOCK)
         except OSError as error:
@@ -259,4 +260,6 @@ class IioBuffered:
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
+        if self.runs:  # also where its bytes could not be opened: a running buffer costs the sensor's power
+            self.runs = False
             self.write("buffer/enable", "0")

@@ -17,12 +17,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from hardware.boards.telemetry import read_telemetry
-from hardware.sensors.sensor import Reading, Sensor, SensorEnded, SensorError
+from hardware.sensors.sensor import Reading, Sensor, SensorEnded, SensorError, opened
 
 WAIT = 0.2
 """Seconds that a sensor is waited for at once, so that the end of a recording does not wait long."""
@@ -135,8 +136,7 @@ class Recorder:
     ) -> None:
         for sensor in sensors.values():
             check_channels(sensor)
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
+        if folder.exists() and any(folder.iterdir()):
             raise UsageError(f"{folder}: not empty; name a new directory, or an empty one")
         self.sensors, self.folder, self.root, self.clock = dict(sensors), folder, root, clock
         names = name_files(list(sensors.values()))
@@ -151,16 +151,26 @@ class Recorder:
         """Records for so many seconds, or until all sensors are over, or `stopping` is set.
 
         Raises:
-            SensorError: a sensor failed; the others are written to their end.
+            SensorError: a sensor could not be opened, and nothing is written; or it failed, and what there was is.
         """
-        self.describe()
+        with ExitStack() as stack:
+            for sensor in self.sensors.values():
+                stack.enter_context(opened(sensor))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.describe()
+            self.note_telemetry()
+            self.follow_all(seconds)
+        if self.faults:
+            raise self.faults[0]
+
+    def follow_all(self, seconds: float) -> None:
+        """Starts a thread for each sensor, and waits until one has failed, all are over, or the time is up."""
         threads = [
             threading.Thread(target=self.follow, args=(text,), name=f"record-{file.name}", daemon=True)
             for text, file in self.files.items()
         ]
         for thread in threads:
             thread.start()
-        self.note_telemetry()
         until, note = time.monotonic() + seconds, time.monotonic()
         try:
             while any(thread.is_alive() for thread in threads) and time.monotonic() < until and not self.faults:
@@ -173,14 +183,11 @@ class Recorder:
             self.stopping.set()
             for thread in threads:
                 thread.join()
-        if self.faults:
-            raise self.faults[0]
 
     def follow(self, text: str) -> None:
         """Writes what one sensor gives, to its end."""
         sensor, file = self.sensors[text], self.files[text]
         try:
-            sensor.open()
             while not self.stopping.is_set():
                 file.write(sensor.read(WAIT))
         except SensorEnded:
@@ -189,7 +196,6 @@ class Recorder:
             self.faults.append(error if isinstance(error, (SensorError, UsageError)) else wrap(text, error))
         finally:
             file.close()
-            sensor.close()
 
     def describe(self) -> None:
         """Writes what a trace itself cannot say of its sensor."""

@@ -16,8 +16,8 @@ from edge_sdk.nodes.presets import Completed, SettingsTable, complete
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ditto recommends what this test says, whatever it does in this version."""
-    ditto = replace(METHODS["ditto"], recommended={"eta_l": 0.2, "nearness": 0.5})
+    """Ditto's presets are what this test says, whatever they are in this version."""
+    ditto = replace(METHODS["ditto"], recommended={"eta_l": 0.2, "nearness": 0.5}, paper={"batch": 10})
     monkeypatch.setattr(presets, "METHODS", {**METHODS, "ditto": ditto})
 
 
@@ -40,9 +40,14 @@ def test_without_a_word_a_run_has_what_its_method_recommends() -> None:
     assert settings("recommended", settings={"eta_l": 0.1}).settings == {"eta_l": 0.1, "nearness": 0.5}
 
 
-def test_the_papers_values_are_the_methods_defaults() -> None:
-    assert settings("paper").settings == {}
-    assert settings("paper", settings={"eta_l": 0.1}).settings == {"eta_l": 0.1}
+def test_the_papers_values_take_the_place_of_what_is_recommended() -> None:
+    assert settings("paper").settings == {"batch": 10}
+    assert settings("paper", settings={"eta_l": 0.1}).settings == {"batch": 10, "eta_l": 0.1}
+
+
+def test_a_run_may_have_what_is_stated_and_nothing_else() -> None:
+    assert settings("stated").settings == {}
+    assert settings("stated", settings={"eta_l": 0.1}).settings == {"eta_l": 0.1}
 
 
 def test_a_file_lies_between_what_is_recommended_and_what_is_stated(file: Path) -> None:
@@ -75,7 +80,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, said: str)
 
 
 def test_a_word_that_is_no_file_is_answered_with_those_that_there_are() -> None:
-    with pytest.raises(UsageError, match="papers: no settings; expected paper, recommended, or a TOML file"):
+    with pytest.raises(UsageError, match="papers: no settings; expected paper, recommended, stated, or a TOML file"):
         settings("papers")
 
 

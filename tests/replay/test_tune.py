@@ -91,7 +91,7 @@ def test_without_validation_samples_there_is_nothing_to_tune_on(
 
 
 def test_a_job_reaches_the_worker_as_it_is(tmp_path: Path) -> None:
-    job = job_of(tmp_path, newcomers=("h1-1",), settle=SETTLE, augment={"noise": 0.1}, recommended=False)
+    job = job_of(tmp_path, newcomers=("h1-1",), settle=SETTLE, augment={"noise": 0.1}, preset="stated")
     assert read_job(json.loads(json.dumps(as_job(job)))) == job
 
 
@@ -195,7 +195,7 @@ def test_a_finished_search_goes_on_with_a_larger_budget(tmp_path: Path, capsys: 
 
 
 def test_what_goes_wrong_in_a_trial_is_named_and_counted(tmp_path: Path) -> None:
-    job, lines = job_of(tmp_path, out=Path("nowhere"), method="fedbn", recommended=False), list[Trial]()
+    job, lines = job_of(tmp_path, out=Path("nowhere"), method="fedbn", preset="stated"), list[Trial]()
     search = Search(job=job, budget=2, file=tmp_path / "found.toml")
     (found,) = tune([search], lambda method, trial, best: lines.append(trial), print)
     assert found.best is None and not search.file.exists()

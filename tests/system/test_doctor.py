@@ -29,7 +29,7 @@ def test_a_healthy_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     with EmbeddedBroker() as broker:
         findings = found(capsys, 0, "--bundle", BUNDLE, "--broker", broker.url, "--directory", tmp_path)
     assert all(one["good"] is True for one in findings.values())
-    assert set(findings) == {"machine", "onnxruntime", "bundle", "disk", "broker"}
+    assert set(findings) == {"machine", "onnxruntime", "bundle", "disk", "address", "port", "tls", "broker"}
     assert "77518 parameters" in str(findings["bundle"]["detail"])
 
 

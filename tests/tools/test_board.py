@@ -37,7 +37,7 @@ def test_a_raspberry_is_recognised_and_a_round_is_forecast(tmp_path: Path) -> No
     assert forecast["seconds"] == pytest.approx(forecast["steps"] * chosen["seconds"])
     assert chosen["source"].startswith("modelled:")
     watts = forecast["joules"] / forecast["seconds"]
-    assert 3.1 <= watts <= 1.3 * 6.1  # a little more than the steps themselves is measured
+    assert 3.1 <= watts <= 3 * 6.1  # what lies between the steps of a busy machine is measured, too
     assert 4 * PARAMETERS < forecast["bytes_up"] < 4 * PARAMETERS + 5000
     assert 60 < forecast["memory_mb"] < found["room"]["free_mb"] == 450
 
@@ -68,7 +68,7 @@ def test_a_model_that_grows_too_large_is_ended_before_the_kernel_does_it(tmp_pat
     """Room for the interpreter, but not for onnxruntime: only a look at the running process can find that."""
     done = board(BUNDLE, "--memory", 75, "--samples", 10, "--root", lay_raspberry(tmp_path))
     assert done.returncode == 1
-    assert "a training step takes more than 45 MB" in done.stderr
+    assert "does not fit: a training step takes more than 45 MB" in done.stderr and "75 MB (--memory)" in done.stderr
 
 
 def test_batches_are_measured_as_far_as_they_fit(tmp_path: Path) -> None:

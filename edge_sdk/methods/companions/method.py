@@ -70,6 +70,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         policies=policies,
         warnings=warnings,
         kernels="companions",
+        recommended={"shared": base.recommended},
         search=search_both(base),
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from edge_sdk.algebra import prox
 from edge_sdk.algebra.vectors import Vector
@@ -55,6 +56,7 @@ class Settings(Training):
             above_zero(self, "lipschitz")
 
 
+RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.05, "local_epochs": 5}
 SEARCH: SearchSpace = {
     **TRAINING_SEARCH,
     "eta_g": Range(3.0, 100.0),

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
-from edge_sdk.contract.search import SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, parts, uploads
 from edge_sdk.methods.shared.gather import Nobody, Tally
@@ -241,9 +240,7 @@ AGGREGATOR = Role(aggregator_start, aggregator_receive, aggregator_close, PartAg
 MESSAGES = (SharedPart, VectorSum, Nobody)
 
 
-def method(
-    name: str, phase: Phase, settings: type[PartTraining], env: type[PartEnv], search: SearchSpace = TRAINING_SEARCH
-) -> Method:
+def method(name: str, phase: Phase, settings: type[PartTraining], env: type[PartEnv]) -> Method:
     """A method whose devices keep their personal slots from round to round."""
     roles = device(phase), HOSPITAL, AGGREGATOR
-    return Method(name, *roles, MESSAGES, settings, env, show, models, search=search)
+    return Method(name, *roles, MESSAGES, settings, env, show, models, search=TRAINING_SEARCH)

@@ -50,6 +50,8 @@ def test_no_watts_are_made_up_for_a_board_without_figures() -> None:
     ("model", "key"),
     [
         ("Raspberry Pi Zero 2 W Rev 1.0", "raspberry-pi-zero-2w"),
+        ("Raspberry Pi Zero 2 Rev 1.0", "raspberry-pi-zero-2w"),
+        ("Raspberry Pi Zero W Rev 1.1", "generic-aarch64"),
         ("Raspberry Pi 3 Model B Plus Rev 1.3", "raspberry-pi-3b-plus"),
         ("Raspberry Pi 3 Model B Rev 1.2", "generic-aarch64"),
         ("Raspberry Pi 4 Model B Rev 1.5", "raspberry-pi-4"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hardware.boards.memory import read_memory_limit, read_resident_mb
-from hardware.boards.telemetry import read_telemetry
+from hardware.boards.telemetry import NetworkLink, read_telemetry
 from tests.hardware.boards.fake_root import lay, lay_raspberry
 
 
@@ -92,6 +92,15 @@ def test_power_supplies(
     lay(tmp_path, {f"sys/class/power_supply/{name}": text for name, text in files.items()})
     t = read_telemetry(tmp_path)
     assert (t.battery, t.charging) == (battery, charging)
+
+
+def test_links_and_what_they_have_carried(tmp_path: Path) -> None:
+    for name, state, sent in (("wlan0", "up", 12), ("eth0", "down", 0), ("tun0", "unknown", 1), ("lo", "up", 99)):
+        net = f"sys/class/net/{name}"
+        lay(tmp_path, {f"{net}/operstate": state, f"{net}/statistics/rx_bytes": 5, f"{net}/statistics/tx_bytes": sent})
+    links = read_telemetry(tmp_path).links
+    assert links["wlan0"] == NetworkLink(True, 5, 12) and links["eth0"].up is False and links["tun0"].up is None
+    assert set(links) == {"wlan0", "eth0", "tun0"}
 
 
 def test_the_smallest_room_is_that_of_the_machine_or_of_a_control_group(tmp_path: Path) -> None:

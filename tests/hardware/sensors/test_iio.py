@@ -130,5 +130,6 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "dev/iio:device0").unlink()
     with pytest.raises(SensorError, match="udev"), opened(IioBuffered(folder)):
         pass
+    assert (folder / "buffer/enable").read_text() == "0"  # it was running when that was found
     with pytest.raises(UsageError, match="rate_hz = 0"):
         IioPolled(folder, 0)

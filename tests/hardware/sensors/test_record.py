@@ -91,6 +91,19 @@ def test_a_sensor_that_fails_ends_the_recording_and_keeps_what_there_was(tmp_pat
         broken.run()
 
 
+def test_a_sensor_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
+    """So that the same command works once it is plugged in."""
+
+    class Absent(FakeSensor):
+        def open(self) -> None:
+            raise SensorError("it is not there")
+
+    first = FakeSensor([rows(5)])
+    with pytest.raises(SensorError, match="not there"):
+        Recorder({"a": first, "b": Absent([])}, tmp_path / "out", Labels()).run()
+    assert first.events == ["open", "close"] and not (tmp_path / "out").exists()
+
+
 def test_what_cannot_be_recorded_is_refused_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="not empty"):
