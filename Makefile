@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLOWER := .flower
+FOREIGN := .foreign
 # Two labelled seconds of each exercise on 14 wrists of seven patients; six wrists of three others join in the end.
 WATCHES := --labelled 2 --stride 16 --hospitals 3 --method fedslr --rounds 75 --seed 7 --settle batch=0
 WATCHES += --settle steps=[0,25,50,100,200] --settle local_steps=[100,200,400]
@@ -46,8 +47,16 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/wire.py --sizes 10x10k
 
-bench-compile: $(READY)
+bench-compile: $(READY) $(FOREIGN)/.ready
 	$(BIN)/python benchmarks/compile.py
+	$(FOREIGN)/bin/python benchmarks/foreign.py
+
+# Networks that nobody here wrote, in an environment of their own.
+$(FOREIGN)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(FOREIGN)
+	$(FOREIGN)/bin/pip install --quiet --disable-pip-version-check --editable '.[aggregator]' \
+		torchvision torchaudio timm braindecode transformers monai
+	touch $@
 
 # Beside raw paho and beside Flower, which has an environment of its own.
 bench-wire: $(READY) $(FLOWER)/.ready
@@ -67,4 +76,4 @@ $(READY): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOWER) build *.egg-info
+	rm -rf $(VENV) $(FLOWER) $(FOREIGN) build *.egg-info
