@@ -5,11 +5,14 @@ What is saved here decides what happens after a power cut, so the rules of the t
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from secrets import randbits
 
+from edge_sdk.atomic import PRIVATE, close_to_others
 from edge_sdk.delivery.checksums import StoreDamaged
 from edge_sdk.delivery.failpoints import reach
 from edge_sdk.errors import UsageError
@@ -18,6 +21,8 @@ FORMAT = 4
 BEFORE = 3  # the format without checksums, which is still read
 PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM)  # perhaps
 LOG_PAGES = 10_000  # of 4 KB: when the log has so many, a commit waits until they are in their places and synced
+UNKNOWN = 0  # epoch of no disk: whoever comes next under this name is met as one with a new disk
+RESTORED = "restored"  # key of a mark: this store was put back from a backup, and its node has not gone on since
 Database = sqlite3.Connection
 DiskError = sqlite3.Error
 """Exception of a full or broken disk."""
@@ -62,6 +67,7 @@ def open_database(path: Path, durability: str) -> Database:
         UsageError: it is of another version. StoreDamaged: it is no database any more. DiskError: it cannot be written
             now.
     """
+    make_private_file(path)
     # The loop may be started on another thread than the one that opened the file; it is used by one at a time.
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
@@ -77,6 +83,14 @@ def open_database(path: Path, durability: str) -> Database:
         db.close()
         raise
     return db
+
+
+def make_private_file(path: Path) -> None:
+    """Make the file, if it is not there, for its owner alone: SQLite's other files take over its mode."""
+    with suppress(OSError):  # SQLite will say what is wrong
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
+        if path.stat().st_mode & 0o077:
+            close_to_others(path)
 
 
 def is_damage(error: BaseException) -> bool:

@@ -136,6 +136,11 @@ class Outgoing:
         self.transfers_out.note_ack(dst, out.seq)
         self.forget_messages(self.outbox.give_up(out, dst))
 
+    def give_up_all(self, dst: str) -> None:
+        """Send this receiver nothing that it has not acknowledged."""
+        for out in self.outbox.waiting(dst):
+            self.give_up(out, dst)
+
     def delete_done(self) -> None:
         """Delete the rows of what was acknowledged since the last time."""
         if self.done_deliveries:

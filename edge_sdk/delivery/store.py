@@ -14,8 +14,8 @@ import msgpack  # type: ignore[import-untyped]
 from edge_sdk.contract.records import changed, record
 from edge_sdk.delivery.checksums import StoreDamaged as StoreDamaged
 from edge_sdk.delivery.checksums import check_saved, checksum
+from edge_sdk.delivery.database import RESTORED, Transaction, check_pages, open_database
 from edge_sdk.delivery.database import DiskError as DiskError
-from edge_sdk.delivery.database import Transaction, check_pages, open_database
 from edge_sdk.delivery.files import Files
 from edge_sdk.delivery.outbox_table import OutboxRow, OutboxTable
 from edge_sdk.errors import UsageError
@@ -125,6 +125,14 @@ class Store:
         # in place: where the size is the same, SQLite writes the same pages again and frees none
         self.written += len(record)
         self.db.execute(SAVE_RECORD, (record, checksum(record)))
+
+    @property
+    def is_restored(self) -> bool:
+        """It was put back from a backup, and its node has not gone on since."""
+        return bool(self.get_value(RESTORED))
+
+    def forget_restored(self) -> None:
+        self.put_value(RESTORED, 0)
 
     def load_counters(self) -> dict[str, int]:
         saved = self.get_value("counters")

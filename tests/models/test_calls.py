@@ -12,6 +12,7 @@ from models.gate.calls import check_calls
 from models.ir.errors import ParityError, UnsupportedPattern
 from models.ir.spec import Spec
 from models.rules import RULES
+from models.zoo import ZOO
 from tests.models.module_check import Net, export_net
 
 
@@ -127,3 +128,10 @@ def test_a_call_that_cannot_be_differentiated_alone_is_told(monkeypatch):
     assert check_calls(forward, skipped) == 1 and not skipped
     monkeypatch.setattr("models.gate.calls.differentiate", lambda call, feeds: None)
     assert check_calls(forward, skipped) == 0 and skipped == ["aten.relu.default"]
+
+
+def test_a_call_without_parameters_is_checked_like_the_others():
+    """What a depthwise-separable network has between its layers reads nothing but the batch."""
+    torch.manual_seed(0)
+    net = ZOO["separable"].build((3, 64), 14).eval()
+    assert check_calls(export_net(net, (3, 64))[2]) >= 1
