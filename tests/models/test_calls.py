@@ -13,7 +13,7 @@ from models.ir.errors import ParityError, UnsupportedPattern
 from models.ir.spec import Spec
 from models.rules import RULES
 from models.zoo import ZOO
-from tests.models.module_check import export_net
+from tests.models.module_check import Net, export_net
 
 
 class ConvNet(nn.Module):
@@ -120,6 +120,14 @@ def test_no_gradient_at_all_is_caught(monkeypatch):
     monkeypatch.setattr("models.gate.calls.write_gradient", lambda g, s, v: dict.fromkeys(original(g, s, v)))
     with pytest.raises(ParityError, match="gelu"):
         check_calls(ready[2])
+
+
+def test_a_call_that_cannot_be_differentiated_alone_is_told(monkeypatch):
+    *_, forward = export_net(Net(torch.relu), (8,))
+    skipped = []
+    assert check_calls(forward, skipped) == 1 and not skipped
+    monkeypatch.setattr("models.gate.calls.differentiate", lambda call, feeds: None)
+    assert check_calls(forward, skipped) == 0 and skipped == ["aten.relu.default"]
 
 
 def test_a_call_without_parameters_is_checked_like_the_others():
