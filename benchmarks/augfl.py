@@ -149,7 +149,7 @@ STEPS = {
     "FedAvg": (0.03, 0.1),
     "Per-FedAvg": (0.1, 0.3),
     "Per-FedAvg, first order": (0.1, 0.3),
-    "AugFL without model": (1 / 30, 1 / 10),
+    "AugFL without model": (1 / 30, 1 / 15),
 }
 TRIALS = {name: grid(alpha=ALPHAS, step=steps) for name, steps in STEPS.items()}
 MODELS = {
