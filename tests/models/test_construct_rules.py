@@ -1,0 +1,41 @@
+"""Gradient rules of foreign networks' operators against central differences in float64."""
+
+import numpy as np
+import pytest
+
+from tests.models.rule_check import check, make_node
+
+X = {"x": ("B", 3, 4)}
+
+
+@pytest.mark.parametrize(("op", "attributes"), [("Selu", {}), ("Celu", {"alpha": 0.75})])
+def test_elementwise(op, attributes):
+    check([make_node(op, ["x"], **attributes)], X)
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("op", ["ReduceL1", "ReduceLogSumExp", "ReduceProd"])
+def test_reductions(op, keep):
+    check([make_node(op, ["x", "axes"], keepdims=keep)], X, {"axes": np.array([1, 2], np.int64)})
+
+
+@pytest.mark.parametrize("attributes", [{}, {"reverse": 1}, {"exclusive": 1}])
+def test_cumulative_sums(attributes):
+    check([make_node("CumSum", ["x", "axis"], **attributes)], X, {"axis": np.array(2, np.int64)})
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+def test_top_k(largest):
+    check([make_node("TopK", ["x", "k"], ["y", "i"], axis=2, largest=largest)], X, {"k": np.array([3], np.int64)})
+
+
+def test_gather_nd():
+    index = np.array([[0, 1], [2, 3], [0, 1]], np.int64)
+    nodes = [make_node("GatherND", ["t", "index"], ["r"]), make_node("Mul", ["r", "x"])]
+    check(nodes, {"t": (3, 4), "x": ("B", 3)}, {"index": index})
+
+
+def test_gather_elements():
+    index = np.array([[0, 1, 1, 2], [2, 2, 0, 0]], np.int64)
+    nodes = [make_node("GatherElements", ["t", "index"], ["r"], axis=0), make_node("Mul", ["r", "x"])]
+    check(nodes, {"t": (3, 4), "x": ("B", 2, 4)}, {"index": index})
