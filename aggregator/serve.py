@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from aggregator.server import Aggregator
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.atomic import write_bytes
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
@@ -34,12 +34,16 @@ def serve_aggregator(path: Path, once: bool) -> None:
         aggregator = aggregator_of(file)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    shutil.copyfile(path, file.directory / "run.toml")
+    settings, noted = path.read_bytes(), list[bool]()
     torch.set_num_threads(file.threads)
     began = time.monotonic()
 
     def note() -> None:
-        write_json(file.directory / "ledger.json", list_traffic(aggregator))
+        if aggregator.runtime.holds_directory:  # and no other process, whose notes these would be
+            write_json(file.directory / "ledger.json", list_traffic(aggregator))
+            if not noted:
+                write_bytes(file.directory / "run.toml", settings)
+                noted.append(True)
 
     serve([aggregator], once=True, meanwhile=note, ports=[file.wire.metrics_port])
     if aggregator.finished.is_set():

@@ -88,6 +88,9 @@ class Session:
             last |= {d: nodes.Envelope(self.name, d, sent.number, None, sent.asks) for d in sent.receivers}
         self.node = self.load_node(last)
         self.restarted = self.node.record.started
+        if self.store.rolled_back:
+            self.log.error("%s: run %s: the last commits are missing; peers are asked again", self.name, self.run.id)
+            self.outgoing.recover_commits(self.node.record.below.owed)
         self.saved = self.node.record
         self.sent = self.outbox.seq
         self.open_since = inf
@@ -249,7 +252,7 @@ class Session:
         """Delete the files of messages that are done with. Only now: before the commit a row still named them."""
         done = self.calls.done_files + self.outgoing.done_files
         if done:
-            self.store.files.remove(done)
+            self.store.retire_files(done)
             self.calls.done_files, self.outgoing.done_files = [], []
 
     def save_record(self) -> None:

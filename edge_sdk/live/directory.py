@@ -11,7 +11,7 @@ from typing import IO
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.atomic import write_text
+from edge_sdk.atomic import sweep_aside, write_text
 from edge_sdk.contract.run import ID, Run
 from edge_sdk.delivery.store import Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
@@ -69,6 +69,7 @@ class NodeDirectory:
         self.directory, self.durability = directory, durability
         directory.mkdir(parents=True, exist_ok=True)
         self.lock = lock_file(directory / "lock")
+        sweep_aside(directory)
 
     def current_run(self) -> Run | None:
         """The run that this node worked in last; None: it never was in one.
