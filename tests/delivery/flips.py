@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 import logging
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
 
@@ -60,6 +61,20 @@ def flip(path: Path, dice: Random) -> list[int]:
         content[place] ^= 1 << dice.randrange(8)
     path.write_bytes(content)
     return places
+
+
+def flip_record(path: Path, place: int) -> bool:
+    """Change a bit of a node's record; False: there is none yet."""
+    if not path.exists():
+        return False
+    with closing(sqlite3.connect(path)) as db, db:
+        row = db.execute("select v from record").fetchone()
+        if row is None:
+            return False
+        content = bytearray(row[0])
+        content[place % len(content)] ^= 1 << place % 8
+        db.execute("update record set v = ?", (bytes(content),))
+    return True
 
 
 def make_nodes(net: Net) -> list[Live]:

@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from edge_sdk.replay.broker import LocalBroker, Mosquitto
 from tests.delivery.fleet import Fleet, eventually
@@ -25,7 +26,7 @@ SECONDS = 40.0  # in which the run must have gone on after a cut
 
 def play(base: Path, broker: LocalBroker, dice: Random, cuts: int, durability: str, size: int) -> dict[str, int]:
     """Cut the power of one node after the other, sometimes of all at once; returns how often each was cut."""
-    settings = {"durability": durability, "size": size, "largest_chunk": 65536, "settle": 0.5}
+    settings: dict[str, Any] = {"durability": durability, "size": size, "largest_chunk": 65536, "settle": 0.5}
     fleet = Fleet(base, broker.url, TREE, power=True, **settings)
     done = dict.fromkeys(fleet.names, 0)
     try:

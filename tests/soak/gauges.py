@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.soak.services import Services
 
 MB = 2**20
-MEMORY, DISK, LOG = 12 * MB, 24 * MB, 4.0  # by how much a service may grow: bytes; bytes; times as many lines a minute
+MEMORY, DISK, LOG = 12 * MB, 24 * MB, 2.5  # by how much a service may grow: bytes; bytes; times as many lines a minute
 
 
 @dataclass

@@ -6,16 +6,15 @@ everything once, as after a kill. Where a disk is lost (a damaged record), a que
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from random import Random
 
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import Fleet, eventually
+from tests.delivery.flips import flip_record
 from tests.faults.machine import limit_files
 
 TREE = {"agg": ["h"], "h": ["a", "b"]}
@@ -67,10 +66,7 @@ def damaged_record(fleet: Fleet, broker: LocalBroker, name: str, dice: Random) -
     fleet.kill(name)
     path = fleet.base / name / "count.db"
     whole = read_files(path)
-    with closing(sqlite3.connect(path)) as db, db:
-        content = bytearray(db.execute("select v from record").fetchone()[0])
-        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
-        db.execute("update record set v = ?", (bytes(content),))
+    assert flip_record(path, dice.randrange(10**6))
     fleet.start(name)
     if name == "agg":
         assert fleet.processes.pop(name).wait(30) != 0 and "is damaged" in fleet.log(name)
