@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import tempfile
-import time
 from pathlib import Path
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests.delivery.world import NAMES, World
 
+MEMORY = Path("/dev/shm")  # a folder in memory, where there is one: a disk would be synced thousands of times
 names = st.sampled_from(NAMES)
 children = st.sampled_from(NAMES[1:])  # the root asks a person when its disk is gone
 
@@ -31,8 +32,8 @@ class Play(RuleBasedStateMachine):
 
     @initialize(size=st.sampled_from((4, 4, 9000)))
     def begin(self, size: int) -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        self.world = World(Path(self.folder.name), size, time.monotonic)
+        self.folder = tempfile.TemporaryDirectory(dir=MEMORY if os.access(MEMORY, os.W_OK) else None)
+        self.world = World(Path(self.folder.name), size)
         for name in NAMES:
             self.world.start(name)
 
@@ -43,11 +44,29 @@ class Play(RuleBasedStateMachine):
 
     # -- what should happen
 
-    @rule(order=st.permutations(NAMES), times=st.integers(1, 4))
+    @rule(order=st.permutations(NAMES), times=st.integers(1, 10))
     def everybody_works(self, order: list[str], times: int) -> None:
         for _ in range(times):
             for name in order:
                 self.nodes.turn(name, 1000)
+
+    @rule(turns=st.integers(1, 12))
+    def all_goes_well_for_a_while(self, turns: int) -> None:
+        self.nodes.heal()
+        for _ in range(turns):
+            for name in NAMES:
+                self.nodes.turn(name, 1000)
+
+    @rule(rounds=st.integers(1, 3))
+    def rounds_end(self, rounds: int) -> None:
+        self.nodes.go_on(rounds)
+
+    @rule(name=names, turns=st.integers(1, 30))
+    def somebody_stays_behind(self, name: str, turns: int) -> None:
+        """It reads one frame at a turn, and the others all that they have."""
+        for _ in range(turns):
+            for each in NAMES:
+                self.nodes.turn(each, 1 if each == name else 1000)
 
     @rule(name=names, frames=st.integers(0, 3))
     def somebody_works(self, name: str, frames: int) -> None:
@@ -55,7 +74,7 @@ class Play(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((0.05, 3.0, 100.0)))
     def time_passes(self, seconds: float) -> None:
-        self.nodes.offset += seconds
+        self.nodes.clock.offset += seconds
 
     # -- the broker
 
@@ -165,7 +184,7 @@ class Play(RuleBasedStateMachine):
             assert tally.count == tally.last, (name, tally)
 
 
-def play(examples: int, steps: int, seed: int | None = None) -> None:
+def play(examples: int, steps: int, seed: int | None = None, shrink: bool = True) -> None:
     """Play so many lives; raises what the shortest bad one comes to, and prints it."""
     logging.disable()
     try:
@@ -176,6 +195,7 @@ def play(examples: int, steps: int, seed: int | None = None) -> None:
             database=None,
             derandomize=seed is None,
             suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
         )
         if seed is not None:
             Play._hypothesis_internal_use_seed = seed  # type: ignore[attr-defined]
@@ -189,8 +209,9 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=200)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--seed", type=int, help="another play at each number; without it, the one of the tests")
+    parser.add_argument("--no-shrink", action="store_true", help="print the first bad life as it is")
     args = parser.parse_args()
-    play(args.examples, args.steps, args.seed)
+    play(args.examples, args.steps, args.seed, not args.no_shrink)
     print(f"{args.examples} lives of up to {args.steps} steps: every round was whole, and the run went on")
 
 

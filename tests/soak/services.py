@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.data.samples import label_samples, store_samples
+from edge_sdk.nodes.serve import WITH_PARENT
 from edge_sdk.replay.datasets import prepare
 from edge_sdk.replay.toml_files import write_toml
 from tests.faults.machine import Machine
@@ -86,7 +87,7 @@ class Services:
     def spawn(self, name: str) -> subprocess.Popen[bytes]:
         """Start a process of a service, perhaps a second one."""
         command = [sys.executable, "-m", "edge_sdk.cli", self.tier(name), str(self.base / f"{name}.toml")]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", WITH_PARENT: str(os.getpid())}
         with (self.base / f"{name}.log").open("ab") as log:
             faults = self.machines[name].environment()
             return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment | faults)
