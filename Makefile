@@ -4,8 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLOWER := .flower
+SUPPLY := .supply
+SBOM := runs/sbom
+CPU_WHEELS ?= $(PIP_FIND_LINKS)
+UPGRADE ?=
 # Two labelled seconds of each exercise on 14 wrists of seven patients; six wrists of three others join in the end.
-WATCHES := --labelled 2 --stride 16 --hospitals 3 --method fedslr --rounds 75 --seed 7 --settle batch=0
+WATCHES := --labelled 2 --stride 16 --hospitals 3 --method fedslr --rounds 75 --seed 7 --settings paper
+WATCHES += --settle batch=0
 WATCHES += --settle steps=[0,25,50,100,200] --settle local_steps=[100,200,400]
 WATCHES += $(foreach pair,rotation=0.25 scale=0.15 noise=0.1,--augment $(pair))
 WATCHES += $(foreach pair,eta_l=0.05 decay=0.995 batch=0 local_epochs=5 eta_g=100.0 lam=0.001,--set $(pair))
@@ -15,10 +20,12 @@ empty :=
 space := $(empty) $(empty)
 WATCHES += --newcomers $(subst $(space),$(comma),$(foreach p,03 06 09,patient-$(p)-left patient-$(p)-right))
 # Recorded or generated volunteers with one sensor.
-WRISTS := --hospitals 3 --method fedslr --rounds 90 --seed 7 --settle
+WRISTS := --hospitals 3 --method fedslr --rounds 90 --seed 7 --settings paper --settle
 WRISTS += $(foreach pair,eta_l=0.05 decay=0.99 eta_g=10.0 personal_epochs=0,--set $(pair))
 
-.PHONY: demo demo-wrists demo-generated test lint bench bench-compile bench-wire clean
+AARCH64 := .aarch64
+
+.PHONY: demo demo-wrists demo-generated test test-aarch64 lint bench bench-compile bench-wire lock licences sbom audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -37,10 +44,17 @@ demo-generated: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest
 
+# A device on an emulated Raspberry Pi (apt install qemu-user-static); the first time downloads some 60 MB.
+test-aarch64: $(READY) $(AARCH64)/.ready
+	AUSCULT_AARCH64=$(AARCH64) $(BIN)/python -m pytest -n0 -s tests/hardware/aarch64
+
+$(AARCH64)/.ready: pyproject.toml tests/hardware/aarch64/prepare.py
+	$(BIN)/python -m tests.hardware.aarch64.prepare $(AARCH64)
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models
+	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models -p hardware
 
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py
@@ -66,5 +80,31 @@ $(READY): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps seglearn  # recordings; it is never imported
 	touch $@
 
+# What is installed. CPU_WHEELS: a folder with CPU builds of torch; UPGRADE=--upgrade takes the newest versions.
+lock: $(SUPPLY)/.ready
+	PATH="$(CURDIR)/$(SUPPLY)/bin:$$PATH" $(PYTHON) requirements/lock.py --cpu-wheels "$(CPU_WHEELS)" $(UPGRADE)
+
+licences: $(READY)
+	$(BIN)/python requirements/licences.py
+
+# A bill of materials (CycloneDX) for each lock file, with the hashes that are in it.
+sbom: $(SUPPLY)/.ready
+	mkdir -p $(SBOM)
+	for name in device aggregator aggregator-cuda development; do \
+	  PYTHONWARNINGS=ignore $(SUPPLY)/bin/cyclonedx-py requirements requirements/$$name.txt --pyproject pyproject.toml \
+	    --output-reproducible -o $(SBOM)/$$name.cdx.json || exit 1; \
+	done
+
+# Not a part of `lint`: it asks a service on the network for known faults, and fails where there is none.
+audit: $(SUPPLY)/.ready
+	for name in device aggregator-cuda; do \
+	  $(SUPPLY)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$name.txt || exit 1; \
+	done
+
+$(SUPPLY)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(SUPPLY)
+	$(SUPPLY)/bin/pip install --quiet --disable-pip-version-check '.[supply]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(FLOWER) build *.egg-info
+	rm -rf $(VENV) $(FLOWER) $(AARCH64) $(SUPPLY) build *.egg-info

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.atomic import write_bytes
+from edge_sdk.atomic import PRIVATE, write_bytes
 
 log = logging.getLogger("auscult.metrics")
 Line = dict[str, Any]
@@ -58,6 +58,7 @@ class Metrics:
             self.open()
         if number <= self.last:
             return
+        self.path.touch(mode=PRIVATE)
         with self.path.open("ab", buffering=0) as file:
             before = file.tell()
             content = write_line({"number": number, **line})

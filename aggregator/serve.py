@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import time
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from aggregator.server import Aggregator
+from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
-from edge_sdk.algebra.lowrank import Packed
-from edge_sdk.atomic import write_bytes
+from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.deadlines import parse_deadline
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
+from edge_sdk.nodes.presets import SettingsTable, complete
 from edge_sdk.nodes.serve import serve
 from edge_sdk.nodes.service_files import AggregatorFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.settings import read_toml, text_without_passwords
 from hardware.probe import peak_memory_mb
 
 
@@ -31,10 +35,10 @@ def serve_aggregator(path: Path, once: bool) -> None:
     """
     file = read_toml(path, AggregatorFile)
     try:
-        aggregator = aggregator_of(file)
+        aggregator = aggregator_of(file, path.parent)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    settings, noted = path.read_bytes(), list[bool]()
+    noted: list[bool] = []
     torch.set_num_threads(file.threads)
     began = time.monotonic()
 
@@ -42,26 +46,54 @@ def serve_aggregator(path: Path, once: bool) -> None:
         if aggregator.runtime.holds_directory:  # and no other process, whose notes these would be
             write_json(file.directory / "ledger.json", list_traffic(aggregator))
             if not noted:
-                write_bytes(file.directory / "run.toml", settings)
+                write_text(file.directory / "run.toml", text_without_passwords(path))
                 noted.append(True)
 
-    serve([aggregator], once=True, meanwhile=note, ports=[file.wire.metrics_port])
+    def reread() -> None:
+        reread_waiting(path, file, aggregator)
+
+    serve([aggregator], once=True, meanwhile=note, ports=[file.wire.metrics_port], reread=reread)
     if aggregator.finished.is_set():
-        write_json(file.directory / "result.json", make_result(aggregator, time.monotonic() - began))
+        write_result(file.directory / "result.json", aggregator, time.monotonic() - began)
 
 
-def aggregator_of(file: AggregatorFile) -> Aggregator:
-    from edge_sdk.model.bundle import read_bundle
+def write_result(path: Path, aggregator: Aggregator, seconds: float) -> None:
+    """Write what a finished run came to, unless it is there already: a service that is started again after the end
+    knows less of the run than the one that played it."""
+    try:
+        written = json.loads(path.read_text())["run"] == aggregator.job.id
+    except (OSError, ValueError, KeyError, TypeError):
+        written = False
+    if not written:
+        write_json(path, make_result(aggregator, seconds))
+    aggregator.log.info("%s: run %s is finished: result in %s", aggregator.name, aggregator.job.id, path)
 
-    table = dataclasses.asdict(file.run)
-    public = "" if file.public is None else read_public(file.public).sha256
-    run = Run(**table, bundle=read_bundle(file.bundle).sha256, public=public)
+
+def reread_waiting(path: Path, began: AggregatorFile, aggregator: Aggregator) -> None:
+    """Take from the settings file what may be changed while a run goes on: how long is waited.
+
+    Raises:
+        UsageError: it cannot be read, or something else in it has been changed.
+    """
+    file = read_toml(path, AggregatorFile)
+    run = replace(file.run, deadline=began.run.deadline, quorum=began.run.quorum)
+    others = replace(file, deadline=began.deadline, quorum=began.quorum, run=run)
+    changed = [f.name for f in fields(AggregatorFile) if getattr(others, f.name) != getattr(began, f.name)]
+    if changed:
+        allowed = "while a run goes on, deadline, quorum, run.deadline and run.quorum may be"
+        raise UsageError(f"{path}: {', '.join(changed)} changed; {allowed}")
+    aggregator.change_waiting(replace(aggregator.job, **describe_waiting(file)), file.deadline, file.quorum)
+    write_text(file.directory / "run.toml", text_without_passwords(path))
+
+
+def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
+    """The aggregator of a settings file. `base`: folder that relative paths in it begin at."""
     return Aggregator(
         file.name,
         broker=file.broker,
         bundle=file.bundle,
         directory=file.directory,
-        run=run,
+        run=run_of(file, base),
         hospitals=file.hospitals,
         companions=file.companions,
         public=file.public,
@@ -72,6 +104,29 @@ def aggregator_of(file: AggregatorFile) -> Aggregator:
         private=file.private,
         wire=file.wire,
     )
+
+
+def run_of(file: AggregatorFile, base: Path) -> Run:
+    """The run of a settings file, with all its settings."""
+    own = file.run
+    stated = {key: getattr(own, key) for key in (field.name for field in fields(SettingsTable))}
+    completed = asdict(complete(file.settings, SettingsTable(**stated), base))
+    return Run(
+        id=own.id,
+        seed=own.seed,
+        classes=own.classes,
+        evaluate_every=own.evaluate_every,
+        bundle=read_bundle(file.bundle).sha256,
+        public="" if file.public is None else read_public(file.public).sha256,
+        **completed,
+        **describe_waiting(file),
+    )
+
+
+def describe_waiting(file: AggregatorFile) -> dict[str, Any]:
+    """The fields of a run that say how long hospitals wait for their devices."""
+    deadline = parse_deadline(file.run.deadline, "run.deadline")
+    return {"deadline": deadline.seconds, "measured": deadline.measured, "quorum": file.run.quorum}
 
 
 def list_traffic(aggregator: Aggregator) -> dict[str, Any]:
@@ -87,6 +142,7 @@ def make_result(aggregator: Aggregator, seconds: float) -> dict[str, Any]:
         "seconds": round(seconds, 2),
         "peak_memory_mb": round(peak_memory_mb(), 1),
         "counters": dict(aggregator.runtime.counters.totals()),
+        "deadlines": aggregator.deadlines,
         "model": describe_model(aggregator),
     }
 
@@ -95,12 +151,12 @@ def describe_model(aggregator: Aggregator) -> dict[str, Any]:
     """Size of the final model, and the rank of each layer that has a matrix form. Devices may have their own: 0."""
     if aggregator.global_model() is None:
         return {"parameters": 0, "parameters_sent": 0, "ranks": {}, "full_ranks": {}}
-    layout, packed = aggregator.bundle.layout, getattr(aggregator.newest, "model", None)
-    if not isinstance(packed, Packed):
-        return {"parameters": layout.size, "parameters_sent": layout.size, "ranks": {}, "full_ranks": {}}
+    layout, packed = aggregator.bundle.layout, find_packed(aggregator.newest)
+    found = {"parameters": layout.size, "parameters_sent": count_numbers(aggregator.newest)}
+    if packed is None:
+        return {**found, "ranks": {}, "full_ranks": {}}
     return {
-        "parameters": layout.size,
-        "parameters_sent": lowrank.floats(layout, packed.ranks),
+        **found,
         "ranks": lowrank.ranks(layout, packed),
         "full_ranks": {slot.name: min(lowrank.matrix_shape(slot)) for slot in lowrank.matrix_slots(layout)},
     }

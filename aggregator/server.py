@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ import numpy as np
 from aggregator.kernels import kernels_for, processor
 from aggregator.metrics import Metrics
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
-from edge_sdk.algebra import lowrank
-from edge_sdk.algebra.lowrank import Packed
+from aggregator.sizes import count_numbers
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.atomic import replace_file
+from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.patience import list_deadlines
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
@@ -35,6 +36,7 @@ from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.reports import Event, Report
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
+from edge_sdk.nodes.deadlines import deadline_above, deadline_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import DEFAULTS, Wire
@@ -52,7 +54,8 @@ class Aggregator:
         hospitals: name -> number of its devices (M, the number of all devices, is their sum).
         companions: name -> how many of these take part with outputs only, in a run of the companions family.
         public: file of the public inputs, for such a run.
-        deadline: seconds after which a round ends with the hospitals that have answered.
+        deadline: seconds after which a round ends with the hospitals that have answered, "auto" or "none" (see
+            `nodes.deadlines`).
         quorum: hospitals without which a round does not end.
         wait_for: hospitals that must be ready before the run starts; None: all.
         device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
@@ -71,7 +74,7 @@ class Aggregator:
         hospitals: Mapping[str, int],
         companions: Mapping[str, int] | None = None,
         public: Path | None = None,
-        deadline: float,
+        deadline: float | str,
         quorum: int = 1,
         wait_for: int | None = None,
         device: str = "auto",
@@ -83,10 +86,9 @@ class Aggregator:
         self.name, self.on_event = checked_name(name, "aggregator name"), on_event
         self.bundle, self.job, self.device = read_bundle(bundle), run, device
         self.hospitals = checked_hospitals(hospitals)
-        check_deadlines(run, deadline)
-        self.deadline, self.quorum = deadline, quorum
+        self.deadline, self.quorum = deadline_above(deadline, deadline_of(run)), quorum
         self.directory = Path(directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self.directory)
         self.log = log or logging.getLogger(f"auscult.{name}")
         regulariser = None if private is None else regulariser_of(private, self.bundle, run.seed, processor(device))
         check_bundle(run, self.bundle, "aggregator")
@@ -100,10 +102,12 @@ class Aggregator:
             self.log.warning("%s: %s", name, warning)
         self.metrics = Metrics(self.directory / "metrics.jsonl")
         self.finished = threading.Event()
+        self.deadlines: dict[str, float] = {}
         self.runtime = Runtime(
             name,
             parent=None,
             children=tuple(self.hospitals),
+            sizes=self.hospitals,
             directory=self.directory,
             broker=broker,
             run=run,
@@ -136,7 +140,7 @@ class Aggregator:
         """
         if isinstance(message, Event):
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.count_sent()}
-            self.metrics.add(number, {**message.to_metrics(), **more})
+            self.metrics.add(number, {**message.to_metrics(), **more, "deadlines": self.read_deadlines()})
             self.log.info("%s: %s", self.name, message.to_sentence())
         if isinstance(message, (Report, Finished)):
             self.save_model()
@@ -145,13 +149,30 @@ class Aggregator:
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):
+            self.deadlines = self.read_deadlines()
             self.finished.set()
 
+    def read_deadlines(self) -> dict[str, float]:
+        """Kind of question -> the deadline that follows from the rounds so far, in seconds; "all" where it is set, and
+        none where everybody is waited for."""
+        assert self.runtime.node is not None  # told is called within a run
+        below = self.runtime.node.record.below
+        if below.policy.measured:
+            return list_deadlines(below.times, below.policy.least)
+        return {} if below.policy.deadline == inf else {"all": below.policy.deadline}
+
+    def change_waiting(self, run: Run, deadline: float | str, quorum: int) -> None:
+        """Wait in another way from now on. `run`: the same, but for its deadline and quorum.
+
+        Raises:
+            UsageError: the two deadlines do not go together.
+        """
+        self.deadline, self.quorum, self.job = deadline_above(deadline, deadline_of(run)), quorum, run
+        self.runtime.change_waiting(run)
+
     def count_sent(self) -> int | None:
-        """The number of numbers in the newest model as it travels; None where it does not travel packed."""
-        shown = self.show()
-        packed = getattr(getattr(shown, "shown", shown), "model", None)  # settling wraps it in a message of its own
-        return lowrank.floats(self.bundle.layout, packed.ranks) if isinstance(packed, Packed) else None
+        """The number of numbers in the newest model as it travels; None where none travels."""
+        return count_numbers(self.show()) or None
 
     def read_state(self) -> Any:
         """The role's state at this moment."""
@@ -186,10 +207,3 @@ def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
         if devices < 1:
             raise UsageError(f"hospitals.{name} = {devices}, a hospital has at least 1 device")
     return dict(hospitals)
-
-
-def check_deadlines(run: Run, deadline: float) -> None:
-    """A hospital must give up on its devices before the aggregator gives up on the hospital."""
-    if not deadline > run.deadline and deadline != float("inf"):
-        least = f"the aggregator waits longer than a hospital does for its devices ({run.deadline} s)"
-        raise UsageError(f"deadline = {deadline}: {least}")

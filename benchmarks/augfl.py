@@ -1,36 +1,42 @@
 """AugFL with and without a pretrained model, beside Per-FedAvg and FedAvg, on images of two classes for each device.
 
-    python benchmarks/augfl.py mnist:PATH|cifar10:PATH [--samples 5 10 20] [--seeds 3] [--json FILE]
-        [--rounds R] [--rho RHO] [--only METHOD ...]
+    python benchmarks/augfl.py mnist:PATH|cifar10:PATH [--samples 5 20] [--seeds 3] [--rounds R] [--json FILE]
+        [--only METHOD ...]
 
 As in the paper's section VI: 50 devices, each with two random classes and between M and 2 M samples, half of them its
 support set; 40 of them train, 10 do not. The first training samples are the aggregator's: its model is trained on them.
 What is told is the accuracy of the 10 on their query sets, of the model as it is and after one step on their support
-sets, and that of the latter on all test samples of a device's two classes, which are many more: mean over devices, then
-mean and standard deviation over seeds. Roles and kernels are the product's, over the loopback: no broker, and no time
-is measured. Smaller than the paper: the networks (see SETUPS), and R_h on one batch of 128 of the aggregator's samples
-for each round. Step sizes and lambda were chosen on seed 99, for M = 20, without looking at others.
+sets, and that of the latter on all test samples of a device's two classes, which are many more.
 
-FILE is written after each run, and what is in it is not run again.
+Every method has a step of its own, and its own step alpha of the adaptation, at each M: four trials each, judged after
+adaptation on the query sets of 10 devices of another draw, whose images no device of the table has. For AugFL they lie
+within its stability limit. Then, at these steps, AugFL with a model has four trials of lambda and of the regulariser.
+FedAvg makes an epoch of batches of 10 in a round, AugFL and Per-FedAvg compute three or four gradients of all samples:
+"gradients" counts them in passes over a device's samples. Extra rows are the baselines as the authors' public code has
+them: Per-FedAvg of first order, and a regulariser of cross-entropy and contrastive distillation whose heads learn.
+Roles and kernels are the product's, over the loopback. Smaller than the paper: networks, and R_h on one batch a round.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
 
 from aggregator.private_model.pretrain import Pretraining, pretrain
 from aggregator.private_model.table import give_regulariser, regulariser_of
+from benchmarks.protocol import TUNING, Quiet, Results, check_budgets, grid, markdown, mean_sd, tune
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import Loopback, NetworkFaults
+from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.contract.method import Method
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.augfl.settings import Settings as AugFL
@@ -47,19 +53,18 @@ from models.ir.spec import Spec
 from models.zoo import ZOO
 
 DEVICES, TRAINING, HOSPITALS = 50, 40, 4
-CALM = NetworkFaults(repeat=0.0)
+CALM = NetworkFaults(repeat=0.0, delay=(0.0, 0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """The sizes and rates that differ between data sets.
+    """The sizes that differ between data sets.
 
     Attributes:
         server: how many samples are the aggregator's.
         flat: images are vectors for both models.
         small: the devices' model, of the zoo. large, arguments, epochs: the aggregator's, and its training.
-        rounds, alpha, rho: of all meta-learning. weight: lambda. tau: of R_h. rate: of FedAvg's mini-batches.
-        more: how many of the variants are run too, at the largest M.
+        rounds: of all methods.
     """
 
     server: int
@@ -69,32 +74,11 @@ class Setup:
     arguments: Mapping[str, Any]
     epochs: int
     rounds: int
-    alpha: float
-    rho: float
-    weight: float
-    rate: float
-    tau: float = 0.5
-    more: int = 4
-
-    @property
-    def step(self) -> float:
-        """Step size of the global model of Per-FedAvg: AugFL's, so that only the method differs."""
-        return 1 / (TRAINING * self.rho)
 
 
 SETUPS = {
     "mnist": Setup(
-        server=10_000,
-        flat=True,
-        small="mlp",
-        large="mlp",
-        arguments={"hidden": [256, 128]},
-        epochs=8,
-        rounds=100,
-        alpha=0.01,
-        rho=0.25,
-        weight=2.0,
-        rate=0.05,
+        server=10_000, flat=True, small="mlp", large="mlp", arguments={"hidden": [256, 128]}, epochs=8, rounds=100
     ),
     "cifar10": Setup(
         server=7000,
@@ -103,12 +87,7 @@ SETUPS = {
         large="plain",
         arguments={"widths": [32, 64, 128], "pool": True},
         epochs=10,
-        rounds=120,
-        alpha=0.03,
-        rho=0.25,
-        weight=1.0,
-        rate=0.05,
-        more=3,
+        rounds=100,
     ),
 }
 
@@ -146,40 +125,49 @@ def dealt(
     return Data(x, labels, others, truth)
 
 
-Job = tuple[Method, Any, float]
-"""Method, settings, lambda."""
+# Methods and their trials ---------------------------------------------------------------------------------------
+WITHOUT = {"weight": 0.0}
+CRD = {"regulariser": "crd", "options": {"tau": 0.5, "head_steps": 8, "head_rate": 0.02}}
 
 
-def jobs(setup: Setup, samples: int) -> dict[str, Job]:
-    """The methods that are compared: all of them at the largest M, the main ones at each."""
-    mini_batches = FedAvg(eta_l=setup.rate, decay=1.0, weight_decay=0.0, batch=10, local_epochs=1)
-    per = PerFedAvg(alpha=setup.alpha, eta_l=setup.step)
-    aug = AugFL(alpha=setup.alpha, rho=setup.rho, upload="u")
-    main = {
-        "FedAvg": (METHODS["fedavg"], mini_batches, 0.0),
-        "Per-FedAvg": (METHODS["perfedavg"], per, 0.0),
-        "AugFL without model": (METHODS["augfl"], aug, 0.0),
-        "AugFL with model": (METHODS["augfl"], aug, setup.weight),
+def job(name: str, alpha: float, step: float) -> tuple[Method, Any]:
+    """Method and settings. `step`: of the global model, in FedAvg of each batch."""
+    per = PerFedAvg(alpha=alpha, eta_l=step)
+    aug = AugFL(alpha=alpha, rho=1 / (TRAINING * step), upload="u")
+    found = {
+        "FedAvg": ("fedavg", FedAvg(eta_l=step, decay=1.0, weight_decay=0.0, batch=10, local_epochs=1)),
+        "Per-FedAvg": ("perfedavg", per),
+        "Per-FedAvg, first order": ("perfedavg", replace(per, hvp="none")),
+        "distillation only": ("augfl", replace(aug, weighting="none")),
     }
-    if samples < 20:
-        return main
-    variants = {
-        "FedAvg, one step": (METHODS["fedavg"], replace(mini_batches, eta_l=setup.step, batch=0), 0.0),
-        "distillation only": (METHODS["augfl"], replace(aug, weighting="none"), setup.weight),
-        "Per-FedAvg, first order": (METHODS["perfedavg"], replace(per, hvp="none"), 0.0),
-        "Per-FedAvg, 4 steps": (METHODS["perfedavg"], replace(per, local_epochs=4), 0.0),
-    }
-    return main | dict(list(variants.items())[: setup.more])
+    method, settings = found.get(name, ("augfl", aug))
+    return METHODS[method], settings
 
 
+ALPHAS = (0.01, 0.1)
+STEPS = {
+    "FedAvg": (0.03, 0.1),
+    "Per-FedAvg": (0.1, 0.3),
+    "Per-FedAvg, first order": (0.1, 0.3),
+    "AugFL without model": (1 / 30, 1 / 10),
+}
+TRIALS = {name: grid(alpha=ALPHAS, step=steps) for name, steps in STEPS.items()}
+MODELS = {
+    "AugFL with model, kd": grid(weight=(0.1, 0.3, 1.0, 3.0), regulariser=("kd",)),
+    "AugFL with model, crd": [{"weight": w, **CRD} for w in (0.05, 0.2, 1.0, 5.0)],
+}
+"""Trials at the alpha and the step of AugFL without a model."""
+
+
+# A run ----------------------------------------------------------------------------------------------------------
 def envs_of(
     method: Method, settings: Any, model: Model, data: Data, rounds: int, seed: int, top: Mapping[str, Any]
-) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
+) -> Any:
     """Hospital -> its devices, the first 40 in four; node -> env."""
     names = sorted(data.x)
     tree = {f"h{i}": tuple(names[:TRAINING][i::HOSPITALS]) for i in range(HOSPITALS)}
     common = dict(seed=seed, rounds=rounds, layout=model.layout, theta0=model.theta0, settings=settings)
-    envs = {"aggregator": method.env(**common, sizes={h: len(d) for h, d in tree.items()}, **top)}
+    envs = {ROOT: method.env(**common, sizes={h: len(d) for h, d in tree.items()}, **top)}
     envs |= {h: method.env(**common, sizes=dict.fromkeys(d, 1)) for h, d in tree.items()}
     for d in names:
         grad_fn = model.grad_fn(data.x[d], data.y[d])
@@ -187,20 +175,36 @@ def envs_of(
     return tree, envs
 
 
-def trained(
-    job: Job, model: Model, data: Data, rounds: int, seed: int, private: Private, alpha: float
-) -> dict[str, float]:
-    """Accuracies on the devices that did not train."""
-    method, settings, weight = job
-    pull = regulariser_of(replace(private, weight=weight), model.bundle, seed, "cpu")
-    tree, envs = envs_of(method, settings, model, data, rounds, seed, give_regulariser(method.env, pull))
-    net = Loopback(method, tree, envs, {}, seed, CALM)
+def trained(at: Prepared, data: Data, name: str, chosen: Mapping[str, Any], seed: int) -> dict[str, float]:
+    """Accuracies on the devices that did not train. `chosen`: alpha, step, and fields of the private table."""
+    method, settings = job(name, chosen["alpha"], chosen["step"])
+    table = {key: value for key, value in chosen.items() if key not in ("alpha", "step")}
+    pull = regulariser_of(replace(at.private, **(table or WITHOUT)), at.model.bundle, seed, "cpu")
+    top = give_regulariser(method.env, pull)
+    tree, envs = envs_of(method, settings, at.model, data, at.setup.rounds, seed, top)
+    passes = Passes()
+    envs |= {d: passes.through(envs[d]) for d in sorted(data.x)[:TRAINING]}
+    net = Quiet(method, tree, envs, {}, seed, CALM)
     net.run()
-    theta = lowrank.unpack(model.layout, net.nodes["aggregator"].record.state.model)
-    return judged(theta, model, data, envs, alpha)
+    theta = lowrank.unpack(at.model.layout, net.nodes[ROOT].record.state.model)
+    return judged(theta, at.model, data, envs, chosen["alpha"]) | {"gradients": passes.total / TRAINING}
 
 
-KINDS = {"global": "as it is", "adapted": "after one step", "others": "test samples"}
+class Passes:
+    """Passes over a device's samples that gradients were computed of, summed over devices."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    def through(self, env: Any) -> Any:
+        def gradient(theta: Any, indices: Any) -> Any:
+            self.total += 1 if indices is None else len(indices) / env.samples
+            return env.grad_fn(theta, indices)
+
+        return replace(env, grad_fn=gradient)
+
+
+KINDS = {"global": "as it is", "adapted": "after a step", "others": "test images"}
 
 
 def judged(theta: np.ndarray, model: Model, data: Data, envs: Mapping[str, Any], alpha: float) -> dict[str, float]:
@@ -211,8 +215,9 @@ def judged(theta: np.ndarray, model: Model, data: Data, envs: Mapping[str, Any],
         phi = meta.adapted(envs[d].grad_fn, how, theta, support)
         mine, others = (data.x[d][query], data.y[d][query]), (data.others[d], data.truth[d])
         for kind, at, (x, y) in (("global", theta, mine), ("adapted", phi, mine), ("others", phi, others)):
-            found[kind].append(float((model.predict(at, x).argmax(1) == y).mean()))
-    return {name: float(np.mean(values)) for name, values in found.items()}
+            if len(y):
+                found[kind].append(float((model.predict(at, x).argmax(1) == y).mean()))
+    return {name: float(np.mean(values)) for name, values in found.items() if values}
 
 
 @dataclass(frozen=True)
@@ -220,17 +225,23 @@ class Prepared:
     """What is the same for each M.
 
     Attributes:
-        rows: of the table, for devices.
-        test: rows that nobody trains on.
+        rows: of the table, for devices; trials: for those of the trials. test: rows that nobody trains on.
         accuracy: of the private model.
     """
 
+    setup: Setup
     table: datasets.Table
     rows: np.ndarray
+    trials: np.ndarray
     test: np.ndarray
     model: Model
     private: Private
     accuracy: float
+
+    def dealt(self, least: int, seed: int) -> Data:
+        """Data of the devices; in trials there are no test images."""
+        rows, test = (self.trials, self.test[:0]) if seed == TUNING else (self.rows, self.test)
+        return dealt(self.table, rows, test, self.model.input_shape, least, seed)
 
 
 def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
@@ -242,95 +253,93 @@ def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
     torch.manual_seed(seed)
     net = ZOO[setup.small].build(shape, classes).eval()
     compile_module(net, Spec("small", shape, classes)).save(directory / "small.bundle")
-    more: dict[str, Any] = {
-        "input": shape,
-        "architecture": setup.large,
-        "arguments": dict(setup.arguments),
-        "epochs": setup.epochs,
-    }
-    found = pretrain(
-        Pretraining(data=spec, out=directory, rows=setup.server, seed=seed, device="cpu", **more), lambda text: None
-    )
-    private = replace(read_toml(directory / "private.toml", Private), every="batch", options={"tau": setup.tau})
+    more: dict[str, Any] = {"input": shape, "architecture": setup.large, "arguments": dict(setup.arguments)}
+    more |= {"epochs": setup.epochs, "rows": setup.server, "seed": seed, "device": "cpu"}
+    found = pretrain(Pretraining(data=spec, out=directory, **more), lambda text: None)
+    private = replace(read_toml(directory / "private.toml", Private), every="batch", options={})
     rows = np.setdiff1d(train, datasets.reserve_rows(table, setup.server))
-    return Prepared(table, rows, test, Model(directory / "small.bundle"), private, found["accuracy"])
+    model, tried = Model(directory / "small.bundle"), np.arange(len(rows)) % 4 == 0
+    return Prepared(setup, table, rows[~tried], rows[tried], test, model, private, found["accuracy"])
 
 
-# Command line ---------------------------------------------------------------------------------------------------
-Found = dict[str, dict[str, dict[str, dict[str, float]]]]
-"""M -> method -> seed -> accuracies."""
+# The table ------------------------------------------------------------------------------------------------------
+class Bench:
+    """All runs of one data set; a private model is trained once for each seed."""
+
+    def __init__(self, spec: str, setup: Setup, kept: Results, folder: Path) -> None:
+        self.spec, self.setup, self.kept, self.folder, self.ready = spec, setup, kept, folder, dict[int, Prepared]()
+
+    def at(self, seed: int) -> Prepared:
+        if seed not in self.ready:
+            folder = self.folder / str(seed)
+            folder.mkdir()
+            self.ready[seed] = prepared(self.spec, self.setup, seed, folder)
+            print(f"seed {seed}: private model {100 * self.ready[seed].accuracy:.1f} % on test images", file=sys.stderr)
+        return self.ready[seed]
+
+    def once(self, name: str, chosen: Mapping[str, Any], least: int, seed: int) -> Any:
+        at = self.at(seed)
+        return trained(at, at.dealt(least, seed), name, chosen, seed)
+
+    def chosen(self, name: str, trials: Sequence[Mapping[str, Any]], least: int) -> Any:
+        best, scores = self.kept.get(
+            f"M = {least}, {name}: trials",
+            lambda: tune([dict(t) for t in trials], lambda t: float(self.once(name, t, least, TUNING)["adapted"])),
+        )
+        print(f"M = {least}, {name}: {best}, trials {[round(100 * s, 1) for s in scores]}", file=sys.stderr)
+        return best
+
+    def rows(self, least: int, seeds: int, only: Sequence[str]) -> list[list[str]]:
+        found, own = [], dict[str, Any]()
+        for name, trials in TRIALS.items():
+            own[name] = self.chosen(name, trials, least)
+        base = own["AugFL without model"]
+        for name, trials in MODELS.items():
+            own[name] = self.chosen(name, [{**base, **t} for t in trials], least)
+        own["distillation only"] = own["AugFL with model, kd"]
+        crd = own["AugFL with model, crd"]
+        own["AugFL with model, crd, heads of one batch"] = {**crd, "options": {"tau": 0.5}}
+        reached: dict[str, Any] = {}
+        for name in (n for n in own if not only or n in only):
+            reached[name] = [
+                self.kept.get(f"M = {least}, {name}: {s}", lambda n=name, s=s: self.once(n, own[n], least, s))
+                for s in range(seeds)
+            ]
+            found.append(row(name, own[name], reached[name], reached.get("AugFL without model")))
+            print(markdown(HEAD, found[-1:]), flush=True)
+        return found
+
+
+HEAD = ("", "chosen", *KINDS.values(), "test images, gain of the model", "gradients")
+
+
+def row(name: str, chosen: Mapping[str, Any], seeds: Sequence[Any], without: Sequence[Any] | None) -> list[str]:
+    words = ", ".join(f"{k} {v:.3g}" for k, v in chosen.items() if isinstance(v, float))
+    gains = [a["others"] - b["others"] for a, b in zip(seeds, without or (), strict=False)]
+    cells = [mean_sd([one[kind] for one in seeds], factor=100) for kind in KINDS]
+    gain = mean_sd(gains, factor=100) if "with model" in name and gains else ""
+    return [name, words, *cells, gain, f"{seeds[0]['gradients']:.0f}"]
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("data", help="mnist:PATH or cifar10:PATH")
-    p.add_argument("--samples", type=int, nargs="+", default=[20, 10, 5], help="M")
-    p.add_argument("--rounds", type=int, help="100 for MNIST, 120 for CIFAR-10")
-    p.add_argument("--rho", type=float, help="0.25; the step of all meta-learning is 1 / (40 rho)")
-    p.add_argument("--only", nargs="+", metavar="METHOD", help="the names in the table, in place of all")
+    p.add_argument("--samples", type=int, nargs="+", default=[5, 20], help="M")
+    p.add_argument("--rounds", type=int)
+    p.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="the names in the table, in place of all")
     p.add_argument("--seeds", type=int, default=3)
-    p.add_argument("--json", type=Path)
+    p.add_argument("--json", type=Path, help="results are kept there, and not computed again")
     options = p.parse_args()
     torch.set_num_threads(1)
+    check_budgets(TRIALS)
+    check_budgets(MODELS)
     setup = SETUPS[options.data.partition(":")[0]]
-    setup = replace(setup, rounds=options.rounds or setup.rounds, rho=options.rho or setup.rho)
-    found = before(options.json, setup)
-    for seed in range(options.seeds):
-        wanted = {m: missing(found, setup, m, seed, options.only) for m in options.samples}
-        if any(wanted.values()):
-            one_seed(options.data, setup, seed, wanted, found, options.json)
-    for m in options.samples:
-        print(f"\nM = {m}, {setup.rounds} rounds, {options.seeds} seeds")
-        print(" " * 24 + "  ".join(f"{text:>14}" for text in KINDS.values()))
-        every = found[f"M = {m}"].items()
-        ones = {k: [by[str(i)] for i in range(options.seeds)] for k, by in every if k in (options.only or [k])}
-        for name, of in ones.items():
-            print(f"{name:24}{said(of)}")
-        if not {"AugFL with model", "AugFL without model"} <= set(ones):
-            continue
-        pairs = zip(ones["AugFL with model"], ones["AugFL without model"], strict=True)
-        print(f"{'gain of the model':24}{said([{kind: a[kind] - b[kind] for kind in KINDS} for a, b in pairs])}")
-
-
-def missing(found: Found, setup: Setup, samples: int, seed: int, only: Sequence[str] | None) -> dict[str, Job]:
-    """The wanted methods that have not been run yet."""
-    done = found.setdefault(f"M = {samples}", {})
-    wanted = {name: job for name, job in jobs(setup, samples).items() if only is None or name in only}
-    return {name: job for name, job in wanted.items() if str(seed) not in done.get(name, {})}
-
-
-def one_seed(
-    spec: str, setup: Setup, seed: int, wanted: Mapping[int, Mapping[str, Job]], found: Found, file: Path | None
-) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        at = prepared(spec, setup, seed, Path(directory))
-        print(
-            f"seed {seed}: the aggregator's model gets {100 * at.accuracy:.1f}% of the test samples right", flush=True
-        )
-        for samples, some in wanted.items():
-            data = dealt(at.table, at.rows, at.test, at.model.input_shape, samples, seed)
-            for name, job in some.items():
-                one = trained(job, at.model, data, setup.rounds, seed, at.private, setup.alpha)
-                found[f"M = {samples}"].setdefault(name, {})[str(seed)] = one
-                print(f"seed {seed}  M = {samples:2d}  {name:24}{said([one])}", flush=True)
-                if file:
-                    file.write_text(json.dumps({"setup": asdict(setup), "found": found}, indent=1))
-
-
-def before(file: Path | None, setup: Setup) -> Found:
-    """Reads the figures of an interrupted run."""
-    if file is None or not file.is_file():
-        return {}
-    kept = json.loads(file.read_text())
-    if kept["setup"] != json.loads(json.dumps(asdict(setup))):
-        raise SystemExit(f"{file} is of a run with other settings: name another file")
-    found: Found = kept["found"]
-    return found
-
-
-def said(ones: Sequence[Mapping[str, float]]) -> str:
-    columns = ([100 * one[kind] for one in ones] for kind in KINDS)
-    return "  ".join(f"{np.mean(c):6.1f} +- {np.std(c, ddof=1) if len(c) > 1 else 0:4.1f}" for c in columns)
+    setup = replace(setup, rounds=options.rounds or setup.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(options.data, setup, Results(options.json), Path(folder))
+        tables = {m: bench.rows(m, options.seeds, options.only) for m in options.samples}
+    for m, rows in tables.items():
+        print(f"\nM = {m}, {setup.rounds} rounds, {options.seeds} seeds\n\n{markdown(HEAD, rows)}")
 
 
 if __name__ == "__main__":

@@ -1,116 +1,277 @@
-"""What each step adds where all of them are in one training: prox, private model, other architectures, discriminator,
-consensus between hospitals. Each row is a whole `auscult replay` over a broker, with a switch more than the row above.
+"""What each of the five steps adds where all are in one training: a factorial, on recorded wrist traces, in memory.
 
-    python benchmarks/combination.py TRACES [--rounds 30] [--seeds 7] [--rows 1 2 ...] [--json]
+    python benchmarks/combination.py ../shared/data/wrist [--labels 0.1] [--seeds 2] [--rounds 30] [--json FILE]
 
-The same devices in every row: of the traces, one person's windows are the public inputs, and the last person's are the
-aggregator's own, on which its private model is trained; nobody else sees these. Of the devices every fourth has a
-bundle of another architecture (a depthwise-separable network), the others the shipped wrist bundle.
+Five switches: FedSLR's nuclear prox, a private pretrained model (AugFL), outputs of companions that pull on the shared
+model (FedAL), a discriminator between these outputs, first-B consensus between three hospitals (FedBCD). Half of the 32
+combinations are run, those in which the product of the five signs is +1: no main effect is then mixed up with another,
+or with what two switches do together. An effect is the mean over the runs with a switch less the mean over those
+without, and its interval is of runs that are drawn anew.
+
+Eight volunteers, a share of their labels; of one more all windows are the private model's, and those of the three
+volunteers with one class are the public inputs. Two devices are companions, with a depthwise-separable network.
+Messages take 0.1 to 1 s, so that hospitals are not ready at once. "outputs exchanged" counts those of companions and
+shared model in all transfer stages: a hospital that misses a close of first-B sits them out. The weights of the prox,
+the private model, the outputs and the discriminator have three trials each, of half the rounds, judged on validation
+windows of the personalised models.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
-import subprocess
+import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-WRIST = ROOT / "models" / "shipped" / "wrist.bundle"
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-# as `make demo` has them
-SHARED = {"eta_l": 0.05, "decay": 0.9, "eta_g": 30.0, "mu": 0.00003, "personal_epochs": 4, "settle_epochs": 6}
-SHARED |= {"lam": 0.001}
-OUTPUTS = {"tau": 5, "public_batch": 64, "batch": 32, "eta_l": 0.002}
+import numpy as np
 
-Switches = dict[str, Any]
-ROWS: tuple[tuple[str, str, Switches], ...] = (
-    ("apart: the two cohorts, no prox", "fedslr+fedal", {"shared.global_penalty": "none", "outputs.al": 0.0}),
-    ("+ nuclear prox", "fedslr+fedal", {"outputs.al": 0.0}),
-    ("+ private pretrained model", "fedslr+fedal", {"outputs.al": 0.0, "private": True}),
-    ("+ outputs of the companions", "fedslr+fedal", {"outputs.al": 0.0, "private": True, "into": 0.0003}),
-    ("+ discriminator", "fedslr+fedal", {"outputs.al": 1.0, "private": True, "into": 0.0003}),
-    (
-        "+ first-B consensus",
-        "fedslr-b+fedal",
-        {
-            "outputs.al": 1.0,
-            "private": True,
-            "into": 0.0003,
-            "shared.cloud": "first-b",
-            "shared.ready": 2,
-            "shared.cloud_step": 3.0,
-        },
-    ),
-)
+from aggregator.kernels import kernels_for
+from aggregator.private_model.pretrain import Pretraining, pretrain
+from aggregator.private_model.table import give_regulariser, regulariser_of
+from benchmarks.fleet import Fleet, rank_of
+from benchmarks.holders import Holder, drawn, part_of, three_parts
+from benchmarks.protocol import TUNING, Quiet, Results, markdown, mean_sd, tune
+from edge_sdk.algebra.ensemble import log_probabilities
+from edge_sdk.contract.loopback import ROOT, NetworkFaults
+from edge_sdk.data.traces import cut_windows, load_folder
+from edge_sdk.methods import METHODS
+from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.model.model import Model
+from edge_sdk.nodes.kernels import outputs
+from edge_sdk.nodes.private_table import Private
+from edge_sdk.nodes.settings import from_mapping, read_toml
+from edge_sdk.replay.bundles import compile_network
+from edge_sdk.wire.codec.codec import Codec
 
+WRIST = Path(__file__).parents[1] / "models" / "shipped" / "wrist.bundle"
+PRIVATE, COMPANIONS = "m1", ("f3", "m6")
+PUBLIC = 256
+SWITCHES = ("prox", "private model", "outputs", "discriminator", "consensus")
+SHARED = {"eta_l": 0.05, "decay": 0.98, "eta_g": 10.0, "mu": 0.0003, "local_epochs": 2, "personal_epochs": 1}
+OUTPUTS = {"tau": 5, "public_batch": 64, "batch": 32, "eta_l": 0.002, "eta_d": 0.001}
+WEIGHTS = {
+    "prox": (0.002, 0.005, 0.01),
+    "private model": (0.0001, 0.0003, 0.001),
+    "outputs": (0.0001, 0.0003, 0.001),
+    "discriminator": (0.1, 0.3, 1.0),
+}
+CLOUD_STEP = 3.0
 
-def auscult(*words: object) -> str:
-    command = [sys.executable, "-m", "edge_sdk.cli", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
-    return done.stdout
-
-
-def prepared(traces: Path, base: Path) -> tuple[Path, Path, Path]:
-    """The companions' bundle, and the private model with and without its weight."""
-    other, on, off = base / "separable.bundle", base / "private", base / "without.toml"
-    command = [sys.executable, "-m", "models", "compile", "separable", "-o", str(other), "--seed", "7"]
-    classes = json.loads(auscult("pretrain", traces, "-o", on, "--persons", 1, "--architecture", "wrist",
-                                 "--regulariser", "kd", "--weight", 0.0003, "--epochs", 15, "--json"))  # fmt: skip
-    print(f"the private model is right on {100 * classes['accuracy']:.1f}% of its own held-out windows", flush=True)
-    subprocess.run([*command, "--input", "3,64", "--classes", "14"], check=True, capture_output=True, cwd=ROOT)
-    off.write_text("weight = 0.0\nreserved = 1\n")
-    return other, on / "private.toml", off
+On = frozenset[str]
 
 
-def row(traces: Path, out: Path, method: str, switches: Switches, args: argparse.Namespace, seed: int) -> Any:
-    switches = dict(switches)
-    private = args.on if switches.pop("private", False) else args.off
-    settings = {f"shared.{k}": v for k, v in SHARED.items()} | {f"outputs.{k}": v for k, v in OUTPUTS.items()}
-    pairs = [word for k, v in (settings | switches).items() for word in ("--set", f"{k}={v}")]
-    bundles = [word for path in (WRIST, WRIST, WRIST, args.other) for word in ("--bundle", path)]
-    fixed = ["--hospitals", 3, "--rounds", args.rounds, "--seed", seed, "--public", 256, "--private", private]
-    return json.loads(auscult("replay", traces, "--method", method, *fixed, *bundles, *pairs, "--out", out, "--json"))
+def half() -> list[On]:
+    """16 of the 32 combinations: those with an odd number of switches on, so that all five on is one of them."""
+    every = (frozenset(s for s, on in zip(SWITCHES, signs, strict=True) if on) for signs in product((0, 1), repeat=5))
+    return [on for on in every if len(on) % 2 == 1]
 
 
-def mean(values: Sequence[float | None]) -> str:
-    known = [v for v in values if v is not None]
-    spread = f" +- {100 * statistics.stdev(known):.1f}" if len(known) > 1 else ""
-    return f"{100 * statistics.mean(known):.1f}{spread}" if known else "-"
+def settings_of(on: On, weights: Mapping[str, float]) -> tuple[str, dict[str, Any]]:
+    """Method and settings of a combination. Without consensus all hospitals' devices train one problem."""
+    shared: dict[str, Any] = {**SHARED, "lam": weights["prox"] if "prox" in on else 0.0}
+    shared["global_penalty"] = "nuclear" if "prox" in on else "none"
+    if "consensus" in on:
+        shared |= {"cloud": "first-b", "ready": 2, "cloud_step": CLOUD_STEP}
+    al = weights["discriminator"] if "discriminator" in on else 0.0
+    into = weights["outputs"] if "outputs" in on else 0.0
+    name = "fedslr-b+fedal" if "consensus" in on else "fedslr+fedal"
+    return name, {"shared": shared, "outputs": {**OUTPUTS, "al": al}, "into": into}
+
+
+# Who holds what -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class People:
+    """Devices of one seed, and the public inputs."""
+
+    fleet: Fleet
+    public: Any
+
+
+@dataclass
+class World:
+    """Traces, bundles and the private model."""
+
+    folder: Path
+    labels: float
+    base: Path
+
+    @cached_property
+    def model(self) -> Model:
+        return Model(WRIST)
+
+    @cached_property
+    def other(self) -> Model:
+        size = ["--input", "3,64", "--classes", str(self.model.classes), "--seed", "7"]
+        return Model(compile_network("separable", size, 7, lambda text: None))
+
+    @cached_property
+    def windows(self) -> dict[str, Any]:
+        return {trace.name: cut_windows(trace, 64, 32) for trace in load_folder(self.folder)}
+
+    @cached_property
+    def private(self) -> Private:
+        """Trained on all of one volunteer, who is no device."""
+        traces, out = self.base / "traces", self.base / "private"
+        traces.mkdir()
+        for path in sorted(self.folder.glob("*.csv")):
+            shutil.copy(path, traces / (f"z-{path.name}" if path.stem == PRIVATE else path.name))
+        found = pretrain(
+            Pretraining(data=str(traces), out=out, persons=1, architecture="wrist", epochs=15, device="cpu"),
+            lambda text: None,
+        )
+        print(f"private model: {100 * found['accuracy']:.1f} % of its own held-out windows", file=sys.stderr)
+        return replace(read_toml(out / "private.toml", Private), every="batch", regulariser="kd", options={})
+
+    def people(self, seed: int) -> People:
+        holders, public = [], []
+        for name, w in self.windows.items():
+            if len(np.unique(w.y)) < 2:
+                public.append(w.x)
+            elif name != PRIVATE:
+                train, validation, test = three_parts(w)
+                some = [drawn(p, self.labels, [seed, k, len(holders)]) for k, p in enumerate((train, validation))]
+                holders.append(Holder(name, *some, part_of(test)))
+        x = np.concatenate(public)
+        rows = np.random.default_rng([seed, 3]).choice(len(x), PUBLIC, replace=False)
+        return People(Fleet(self.model, holders), np.ascontiguousarray(x[rows]))
+
+
+# A run ----------------------------------------------------------------------------------------------------------
+def envs_of(world: World, people: People, method: Any, settings: Any, rounds: int, seed: int, private: float) -> Any:
+    fleet, model = people.fleet, world.model
+    common: dict[str, Any] = {"seed": seed, "rounds": rounds, "settings": settings, "classes": model.classes}
+    plain = {"layout": model.layout, "theta0": model.theta0}
+    counts = {h: n for h, d in fleet.tree.items() if (n := sum(name in COMPANIONS for name in d))}
+    pull = regulariser_of(replace(world.private, weight=private), model.bundle, seed, "cpu") if private else None
+    given = {**kernels_for(method.env, "cpu"), **give_regulariser(method.env, pull)}
+    given |= {"counts": counts, "public": outputs.inputs(model, people.public)}
+    envs = {ROOT: method.env(**common, **plain, sizes={h: len(d) for h, d in fleet.tree.items()}, **given)}
+    for h, devices in fleet.tree.items():
+        here = tuple(d for d in devices if d in COMPANIONS)
+        envs[h] = method.env(**common, **plain, sizes=dict.fromkeys(devices, 1), companions=here)
+    for holder in fleet.holders:
+        own = plain | fleet.fields[holder.name]
+        if holder.name in COMPANIONS:
+            x, y, other = holder.train.x, holder.train.y, world.other
+            own = {"layout": other.layout, "theta0": other.theta0, "grad_fn": other.grad_fn(x, y), "samples": len(y)}
+            own |= {"apart": True, **outputs.device_kernels(other, x, y, people.public)}
+        envs[holder.name] = method.env(**common, me=holder.name, **own)
+    return envs
+
+
+def play(world: World, on: On, weights: Mapping[str, float], rounds: int, seed: int) -> Any:
+    """Accuracies on test windows, mean over devices; and that of the personalised models on validation windows."""
+    people = world.people(seed)
+    name, given = settings_of(on, weights)
+    method = METHODS[name]
+    settings = from_mapping(method.settings, given, name)
+    private = weights["private model"] if "private model" in on else 0.0
+    envs = envs_of(world, people, method, settings, rounds, seed, private)
+    fleet = people.fleet
+    net = Quiet(
+        method,
+        fleet.tree,
+        envs,
+        method.policies(settings, envs[ROOT].sizes, 1e9, 1e8, 0),
+        seed,
+        NetworkFaults(repeat=0.0),
+    )
+    net.codec = Codec(method.messages, layout=world.model.layout)
+    net.run()
+    shown = method.show(net.nodes[ROOT].env, net.nodes[ROOT].record.state)
+    found: dict[str, list[float]] = {}
+    for h in fleet.holders:
+        models = method.models(envs[h.name], net.nodes[h.name].record.state, shown)
+        judged = world.other if h.name in COMPANIONS else world.model
+        for kind, theta in models.items():
+            for part in ("validation", "test"):
+                p = getattr(h, part)
+                if len(p.y):
+                    own = np.unique(np.concatenate([h.train.y, h.validation.y]))
+                    scores = log_probabilities(judged.predict(theta, p.x), own)
+                    found.setdefault(f"{part} {kind}", []).append(float((scores.argmax(1) == p.y).mean()))
+    w = next(m["global"] for d in fleet.holders if "global" in (m := method.models(
+        envs[d.name], net.nodes[d.name].record.state, shown)))  # fmt: skip
+    means = {kind: float(np.mean(values)) for kind, values in found.items()}
+    told = [m for who, m in net.transcript.told if who == ROOT and isinstance(m, Progress)]
+    means["exchanged"] = sum(m.sums.get("exchanged", 0.0) for m in told)
+    return means | {"rank": rank_of(fleet, w), "megabytes": net.bytes / 1e6}
+
+
+# The tables -----------------------------------------------------------------------------------------------------
+KINDS = {
+    "test global": "global",
+    "test personal": "personalised",
+    "test companion": "companions",
+    "rank": "rank",
+    "exchanged": "outputs exchanged",
+    "megabytes": "MB",
+}
+HEAD = ("", *KINDS.values())
+
+
+def named(on: On) -> str:
+    return " + ".join(s for s in SWITCHES if s in on) or "none"
+
+
+def effect(found: Mapping[On, Sequence[Any]], switch: str, kind: str) -> str:
+    """Mean with less mean without, and its interval: 95 % of such differences of runs that are drawn anew."""
+    factor = 100 if kind.startswith("test") else 1
+    groups = [
+        np.array([factor * s[kind] for on, seeds in found.items() if (switch in on) == wanted for s in seeds])
+        for wanted in (True, False)
+    ]
+    random = np.random.default_rng(14)
+    means = [g[random.integers(len(g), size=(10_000, len(g)))].mean(1) for g in groups]
+    low, high = np.quantile(means[0] - means[1], (0.025, 0.975))
+    return f"{groups[0].mean() - groups[1].mean():+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def tuned(world: World, rounds: int, kept: Results) -> dict[str, float]:
+    """Three trials for each weight, with that step and the prox on, and the outputs beside the discriminator."""
+    chosen = {name: values[1] for name, values in WEIGHTS.items()}
+    for name, values in WEIGHTS.items():
+        on = frozenset({"prox", name} | ({"outputs"} if name == "discriminator" else set()))
+
+        def judge(trial: Mapping[str, Any], on: On = on, known: Mapping[str, float] = chosen) -> float:
+            return float(play(world, on, {**known, **trial}, rounds // 2, TUNING)["validation personal"])
+
+        trials: list[dict[str, Any]] = [{name: v} for v in values]
+        best, scores = kept.get(f"{name}: trials", lambda trials=trials, judge=judge: tune(trials, judge))
+        chosen = {**chosen, **best}
+        print(f"{best}, trials {[round(100 * s, 1) for s in scores]}", file=sys.stderr)
+    return chosen
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("traces", type=Path, help="a folder of traces")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="a folder of traces")
+    parser.add_argument("--labels", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[7])
-    parser.add_argument("--rows", type=int, nargs="+", default=list(range(1, len(ROWS) + 1)))
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="results are kept there, and not computed again")
+    options = parser.parse_args()
+    kept = Results(options.json)
     with tempfile.TemporaryDirectory() as base:
-        traces = args.traces.resolve()
-        args.other, args.on, args.off = prepared(traces, Path(base))
-        print(f"{'':34} {'global':>12} {'personalised':>14} {'companions':>14} {'rank':>6} {'MB up':>6} {'s':>5}")
-        for i in args.rows:
-            name, method, switches = ROWS[i - 1]
-            found = [row(traces, Path(base) / f"{i}-{s}", method, switches, args, s) for s in args.seeds]
-            kinds = [mean([f["accuracy"].get(k) for f in found]) for k in ("global", "personalised", "companion")]
-            ranks = statistics.mean(sum(f["model"]["ranks"].values()) for f in found)
-            up = statistics.mean(f["bytes"]["device_to_hospital"] for f in found) / 1e6
-            seconds = statistics.mean(f["seconds"] for f in found)
-            print(
-                f"{name:34} {kinds[0]:>12} {kinds[1]:>14} {kinds[2]:>14} {ranks:6.0f} {up:6.1f} {seconds:5.0f}",
-                flush=True,
-            )
-            if args.json:
-                print(json.dumps([{k: f[k] for k in ("accuracy", "bytes", "seconds", "seed")} for f in found]))
+        world = World(options.folder, options.labels, Path(base))
+        weights = tuned(world, options.rounds, kept)
+        found = {
+            on: [kept.get(f"{named(on)}: {s}", lambda on=on, s=s: play(world, on, weights, options.rounds, s))
+                 for s in range(options.seeds)]
+            for on in half()
+        }  # fmt: skip
+    print(markdown(HEAD, [[f"effect of {s}", *(effect(found, s, kind) for kind in KINDS)] for s in SWITCHES]))
+    rows = [[named(on), *(mean_sd([s[k] for s in seeds], 1, 100 if k.startswith("test") else 1) for k in KINDS)]
+            for on, seeds in found.items()]  # fmt: skip
+    print(f"\n{weights}\n\n{markdown(HEAD, rows)}")
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ torch.set_num_threads(1)
 torch.manual_seed(7)
 options = dict.fromkeys(("input", "classes", "groups", "norm", "below", "max_batch"))
 options |= {"loss": "cross_entropy", "features": "", "blocked": sys.argv[3] == "True"}
+options |= {"dropout": "", "result": "", "arg": []}
 args = argparse.Namespace(module=sys.argv[1], **options)
 start = time.process_time()
 made = compile_module(*read_module(args))

@@ -1,97 +1,111 @@
-"""FedBCD and FedBCD-I beside FedAvg and FedProx on MNIST, and synchronous beside first-B rounds in simulated time.
+"""FedBCD and FedBCD-I beside FedAvg and FedProx on MNIST, all with the same number of local epochs.
 
-    python benchmarks/fedbcd.py ../shared/data/mnist.npz [--seeds 3] [--rounds 40] [--diversity 3 6] [--samples 600]
-        [--only SCHEME ...]
+    python benchmarks/fedbcd.py ../shared/data/mnist.npz [--seeds 3] [--epochs 24] [--diversity 3 6] [--samples 150]
+        [--only SCHEME ...] [--json FILE]
 
 The paper's arrangement: 10 hospitals of 10 devices, each device holds so many labels only ("diversity"), 3 devices of
-each hospital take part in a round, 1 to 5 epochs on batches of 32, a network of three layers (784, 64, 10). One thing
-is smaller: 1000 test images. It takes 20 minutes of one core, half of that with 200 samples.
-Personalised accuracy: of each device's own model on the test images of its own labels, mean over the 100 devices (of
-FedAvg and FedProx, the shared model on the same images). Global: of z, or the mean of all z_n, on all test images.
-"Alone" is FedAvg's training without the others, for as many epochs as a device makes on average in a synchronous run.
+each hospital take part in a round, 1 to 5 epochs on batches of 32, a network of three layers (784, 64, 10). Smaller:
+the samples of a device, of which a fifth is for validation, and 1000 test images.
 
-The roles are those of the product, over the network in memory, whose clock is the paper's model of delays: devices ask
-for work after Exp(2), each epoch takes them Exp(1). First-B goes on until its personalised accuracy is what the
-synchronous run reached at its end. The table of round lengths, simulated and by the paper's theory, is printed below.
+Equal epochs: a run ends when its devices have computed so many epochs of gradients on average, counted, whoever asked
+for them: in FedBCD-I also those that a device makes by itself. FedAvg and FedProx spend the last FINE_TUNED of them on
+fine-tuning each device's own model from the final w, after 1 or 3 epochs as all devices' validation samples say. Alone:
+all of them without the others. Every method has three trials, judged on validation samples of its personal models.
+
+Personalised accuracy: of each device's own model on the test images of its own labels, mean over the 100 devices.
+Global: of z, or the mean of all z_n, on all test images. Seconds are simulated by the paper's model of delays: devices
+ask for work after Exp(2), each epoch takes them Exp(1). "first-3": a round ends with the first three hospitals. The
+table of round lengths, simulated and by the paper's theory, is printed with `--clock`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
-import statistics
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import inf, isnan, nan
+from dataclasses import dataclass, replace
+from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
 from benchmarks import latency
 from benchmarks.latency import Delays, Hospitals
+from benchmarks.protocol import TUNING, Gradients, Quiet, Results, check_budgets, grid, markdown, mean_sd, tune
 from edge_sdk.algebra import lowrank
-from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
+from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.shared.local import batches, descend
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.local_only import train_alone
 from edge_sdk.replay import datasets
 from edge_sdk.replay.bundles import compile_network
 
 HOSPITALS, DEVICES, TAKING_PART, TESTS = 10, 10, 3, 1000
-LONGER = 12  # first-B may take so many times the rounds of sync: each is shorter, and fewer hospitals work in it
+VALIDATION = 0.2
+FINE_TUNED, TRIED = 3, (1, 3)  # epochs of fine-tuning: most, and those that are tried
 OFFLINE = 10.0  # seconds after which a device that nobody has called trains by itself, in FedBCD-I
+FOREVER = 10_000
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A method with its settings.
+    """A method with its fixed settings, and its trials.
 
     Attributes:
         method, settings: as a run has them.
-        ready: B, hospitals that end a round; 0: synchronous.
+        trials: settings of which the best is taken.
+        fine_tunes: the last epochs are each device's own.
     """
 
     method: str
     settings: Mapping[str, Any]
-    ready: int = 0
+    trials: Sequence[Mapping[str, Any]]
+    fine_tunes: bool = False
 
     @property
     def asynchronous(self) -> Scheme:
-        return Scheme(self.method, {**self.settings, "cloud": "first-b", "ready": 3}, 3)
+        return replace(self, settings={**self.settings, "cloud": "first-b", "ready": 3})
 
 
-FEDBCD = {"participation": float(TAKING_PART), "eta_x": 0.005, "zeta": 0.9}
+FEDBCD = {"participation": float(TAKING_PART), "zeta": 0.9}
 SHARED = {"participation": float(HOSPITALS * TAKING_PART), "decay": 1.0, "weight_decay": 0.0, "batch": 32}
 SHARED |= {"local_epochs": 5, "draw_epochs": True}
-ALONE = "Alone"
+ALONE = "alone"
+ETAS = (0.05, 0.15, 0.4)
 SCHEMES = {
-    "FedBCD": Scheme("fedbcd", FEDBCD),
-    "FedBCD-I": Scheme("fedbcd-i", {**FEDBCD, "offline_every": OFFLINE, "offline_share": 0.8}),
-    "FedAvg": Scheme("fedavg", {**SHARED, "eta_l": 0.05}),
-    "FedProx": Scheme("fedavg", {**SHARED, "eta_l": 0.005, "momentum": 0.9, "proximal": 5.0}),
+    "FedBCD": Scheme("fedbcd", FEDBCD, grid(eta_x=(0.005, 0.015, 0.04))),
+    "FedBCD-I": Scheme(
+        "fedbcd-i", {**FEDBCD, "offline_every": OFFLINE, "offline_share": 0.8}, grid(eta_x=(0.005, 0.015, 0.04))
+    ),
+    "FedAvg": Scheme("fedavg", SHARED, grid(eta_l=ETAS), True),
+    "FedProx": Scheme(
+        "fedavg",
+        SHARED,
+        [{"eta_l": 0.15, "proximal": 0.1}, {"eta_l": 0.05, "proximal": 1.0}, {"eta_l": 0.15, "proximal": 1.0}],
+        True,
+    ),
+    ALONE: Scheme("fedavg", SHARED, grid(eta_l=ETAS)),
 }
 
 
+# Data -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Data:
     """The images of all devices.
 
     Attributes:
-        parts: device -> (x, y) to train on.
+        train, validation: device -> (x, y).
         x, y: test images and their labels.
         labels: device -> the labels that it holds.
     """
 
-    parts: Mapping[str, tuple[Any, Any]]
+    train: Mapping[str, tuple[Any, Any]]
+    validation: Mapping[str, tuple[Any, Any]]
     x: Any
     y: Any
     labels: Mapping[str, Any]
@@ -101,174 +115,201 @@ TREE = {f"h{h}": tuple(f"h{h}-{d}" for d in range(DEVICES)) for h in range(HOSPI
 NAMES = [d for devices in TREE.values() for d in devices]
 
 
+@cache
+def images_of(path: Path) -> datasets.Table:
+    return datasets.load(f"mnist:{path}")
+
+
 def dealt(path: Path, diversity: int, samples: int, seed: int) -> Data:
-    table = datasets.load(f"mnist:{path}")
+    table = images_of(path)
     train, test = datasets.hold_out(table)
     shares = datasets.deal_rows(table.y[train], f"classes={diversity}", HOSPITALS, DEVICES, 0.0, seed)
     flat = [train[datasets.draw_some(rows, samples, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
     tests = datasets.draw_some(test, TESTS, seed)
-    parts = {d: (table.x[rows].reshape(len(rows), -1), table.y[rows]) for d, rows in zip(NAMES, flat, strict=True)}
-    labels = {d: np.unique(y) for d, (_, y) in parts.items()}
-    return Data(parts, table.x[tests].reshape(len(tests), -1), table.y[tests], labels)
+    parts = {d: np.random.default_rng([seed, 8]).permutation(rows) for d, rows in zip(NAMES, flat, strict=True)}
+    cut = round(VALIDATION * samples)
+
+    def images(rows: Any) -> tuple[Any, Any]:
+        return table.x[rows].reshape(len(rows), -1), table.y[rows]
+
+    labels = {d: np.unique(table.y[rows]) for d, rows in parts.items()}
+    own = {d: images(rows[cut:]) for d, rows in parts.items()}
+    return Data(own, {d: images(rows[:cut]) for d, rows in parts.items()}, *images(tests), labels)
 
 
-# The run --------------------------------------------------------------------------------------------------------
+# A run ----------------------------------------------------------------------------------------------------------
 class Enough(Exception):
-    """The target is reached, or the last round is over."""
+    """The epochs are spent."""
 
 
-@dataclass(frozen=True)
-class Point:
-    """After a round: when, and how good the models are."""
+@dataclass
+class Reached:
+    """Models at the end of a run, and what they took. `shared`: z; `own`: device -> its model."""
 
+    shared: Any
+    own: dict[str, Any]
     round: int
-    time: float
-    personal: float
-    shared: float
+    seconds: float
+    epochs: float
 
 
-class Watched(Loopback):
-    """Keeps no record of messages, and judges all models now and then."""
-
-    def begin(self, model: Model, data: Data, every: int, target: float) -> None:
-        self.model, self.data, self.every, self.target = model, data, every, target
-        self.curve: list[Point] = []
-
-    def commit(self, name: str, done: Any, now: float) -> None:
-        super().commit(name, done, now)
-        if name != ROOT:
-            return
-        for record in (
-            self.transcript.crossed,
-            self.transcript.states,
-            self.transcript.closed,
-            self.transcript.asked,
-            self.transcript.ran,
-        ):
-            record.clear()
-        round = done.node.record.state.round
-        if round and round % self.every == 0 and (not self.curve or self.curve[-1].round < round):
-            self.curve.append(Point(round, now, *self.judged(done.node.record.state)))
-            if self.curve[-1].personal >= self.target or round >= done.node.env.rounds:
-                raise Enough  # devices with a clock of their own would go on for ever
-
-    def judged(self, state: Any) -> tuple[float, float]:
-        z = lowrank.unpack(self.model.layout, state.model)
-        hospitals = [self.nodes[h].record.state for h in TREE]
-        if hasattr(hospitals[0], "inner") and self.nodes[ROOT].env.settings.cloud != "sync":
-            z = np.mean([lowrank.unpack(self.model.layout, h.inner.model) for h in hospitals], 0, dtype=z.dtype)
-        guessed = self.model.predict(z, self.data.x).argmax(1)
-        own = [self.own_accuracy(d, guessed) for d in NAMES]
-        return float(np.mean(own)), float((guessed == self.data.y).mean())
-
-    def own_accuracy(self, device: str, shared: Any) -> float:
-        mine = np.isin(self.data.y, self.data.labels[device])
-        x = getattr(self.nodes[device].record.state, "x", None)
-        guessed = shared[mine] if x is None else self.model.predict(x, self.data.x[mine]).argmax(1)
-        return float((guessed == self.data.y[mine]).mean())
-
-
-def played(model: Model, data: Data, scheme: Scheme, seed: int, rounds: int, target: float = inf) -> list[Point]:
-    """The curve of one run. First-B is judged as often as sync in the same number of answers."""
-    method = METHODS[scheme.method]
-    settings = method.settings(**scheme.settings)
-    common: dict[str, Any] = {"seed": seed, "rounds": rounds * (LONGER if scheme.ready else 1)}
-    common |= {"layout": model.layout, "theta0": model.theta0, "settings": settings}
+def played(model: Model, data: Data, scheme: Scheme, chosen: Mapping[str, Any], seed: int, epochs: float) -> Reached:
+    """Trains until the devices have made so many epochs on average."""
+    method, counter = METHODS[scheme.method], Gradients()
+    settings = method.settings(**{**scheme.settings, **chosen})
+    common: dict[str, Any] = {"seed": seed, "rounds": FOREVER, "layout": model.layout, "theta0": model.theta0}
+    common["settings"] = settings
     sizes = {h: len(devices) for h, devices in TREE.items()}
     envs = {ROOT: method.env(**common, sizes=sizes)}
     envs |= {h: method.env(**common, sizes=dict.fromkeys(devices, 1)) for h, devices in TREE.items()}
-    for d, (x, y) in data.parts.items():
-        envs[d] = method.env(**common, grad_fn=model.grad_fn(x, y), samples=len(x))
+    for d, (x, y) in data.train.items():
+        envs[d] = counter.through(method.env(**common, grad_fn=model.grad_fn(x, y), samples=len(x)))
     delays = Delays(TREE, Hospitals(accepted=TAKING_PART), seed)
-    faults = NetworkFaults(repeat=0.0, delay=(0.0, 0.0), slow=delays)
-    network = Watched(method, TREE, envs, method.policies(settings, sizes, inf, inf, 0), seed, faults)
-    network.begin(model, data, 10 if scheme.ready else 5, target)
+    network = Quiet(method, TREE, envs, method.policies(settings, sizes, inf, inf, 0), seed,
+                    NetworkFaults(repeat=0.0, delay=(0.0, 0.0), slow=delays))  # fmt: skip
+    per_epoch = sum(-(-len(y) // 32) for _, y in data.train.values())
+    last: list[Any] = []
+
+    def seen(state: Any, now: float) -> None:
+        last[:] = [state, now]
+        if counter.count >= epochs * per_epoch:
+            raise Enough
+
+    network.seen = seen
     with contextlib.suppress(Enough):
         network.run()
-    return network.curve
+    state, now = last
+    nodes = {name: network.nodes[name].record.state for name in (*TREE, *NAMES)}
+    z = lowrank.unpack(model.layout, state.model)
+    if hasattr(nodes["h0"], "inner") and getattr(settings, "cloud", "sync") != "sync":
+        z = np.mean([lowrank.unpack(model.layout, nodes[h].inner.model) for h in TREE], 0, dtype=z.dtype)
+    own = {d: z if getattr(nodes[d], "x", None) is None else nodes[d].x for d in NAMES}
+    return Reached(z, own, state.round, now, counter.count / per_epoch)
 
 
-def alone(model: Model, data: Data, seed: int, rounds: int) -> list[Point]:
-    """The curve of devices that train by themselves, in as many rounds as a device takes part in: 3 of 10 are asked."""
-    method, took_part = METHODS["fedavg"], rounds * TAKING_PART // DEVICES
-    settings = method.settings(
-        eta_l=SCHEMES["FedAvg"].settings["eta_l"], decay=1.0, weight_decay=0.0, batch=32, local_epochs=3
-    )
-    common: dict[str, Any] = {"seed": seed, "rounds": took_part, "layout": model.layout, "theta0": model.theta0}
-    own = []
-    for d, (x, y) in data.parts.items():
-        env = method.env(me=d, settings=settings, grad_fn=model.grad_fn(x, y), samples=len(x), **common)
+def walked(model: Model, data: Data, start: Any, eta: float, epochs: Sequence[int], seed: int) -> list[dict[str, Any]]:
+    """Each device's own model after so many epochs of mini-batch SGD from `start`, ascending."""
+    found: list[dict[str, Any]] = [{} for _ in epochs]
+    for i, (d, (x, y)) in enumerate(data.train.items()):
+        theta, done, random = start.copy(), 0, np.random.default_rng([seed, 9, i])
+        for k, wanted in enumerate(epochs):
+            descend(model.grad_fn(x, y), theta, batches(random, len(y), 32, wanted - done), eta)
+            done, found[k][d] = wanted, theta.copy()
+    return found
+
+
+def personal(model: Model, data: Data, name: str, chosen: Mapping[str, Any], seed: int, epochs: int) -> Any:
+    """Models after a run and, where the method fine-tunes, the number of epochs that validation chose."""
+    scheme = SCHEMES[name.removesuffix(", first-3")]
+    if name == ALONE:
+        (own,) = walked(model, data, model.theta0, chosen["eta_l"], (epochs,), seed)
+        return Reached(None, own, 0, 0.0, epochs), 0
+    scheme = scheme.asynchronous if name.endswith("first-3") else scheme
+    reached = played(model, data, scheme, chosen, seed, epochs - (FINE_TUNED if scheme.fine_tunes else 0))
+    if not scheme.fine_tunes:
+        return reached, 0
+    tried = walked(model, data, reached.shared, chosen["eta_l"], TRIED, seed)
+    best = max(range(len(TRIED)), key=lambda k: on_validation(model, data, tried[k]))
+    return replace(reached, own=tried[best], epochs=reached.epochs + TRIED[best]), TRIED[best]
+
+
+def on_validation(model: Model, data: Data, own: Mapping[str, Any]) -> float:
+    shares = [model.predict(own[d], x).argmax(1) == y for d, (x, y) in data.validation.items()]
+    return float(np.mean([s.mean() for s in shares]))
+
+
+def on_test(model: Model, data: Data, own: Mapping[str, Any]) -> dict[str, float]:
+    """Device -> share of the test images of its own labels."""
+    found = {}
+    for d in NAMES:
         mine = np.isin(data.y, data.labels[d])
-        guessed = model.predict(train_alone(method, env), data.x[mine]).argmax(1)
-        own.append(float((guessed == data.y[mine]).mean()))
-    return [Point(took_part, nan, float(np.mean(own)), nan)]
+        found[d] = float((model.predict(own[d], data.x[mine]).argmax(1) == data.y[mine]).mean())
+    return found
 
 
-# Table ----------------------------------------------------------------------------------------------------------
-def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    bundle = compile_network("mlp", ["--input", "784", "--classes", "10"], 0, lambda text: print(text, file=sys.stderr))
-    model, rows = Model(bundle), []
-    for diversity in options.diversity:
-        for seed in range(options.seeds):
-            data = dealt(options.data, diversity, options.samples, seed)
-            if ALONE in options.only:
-                noted(rows, ALONE, diversity, seed, alone, model, data, seed, options.rounds)
-            for name, scheme in SCHEMES.items():
-                if name not in options.only:
-                    continue
-                curve = noted(rows, name, diversity, seed, played, model, data, scheme, seed, options.rounds)
-                if scheme.method.startswith("fedbcd"):
-                    target, later = curve[-1].personal, (model, data, scheme.asynchronous, seed, options.rounds)
-                    noted(rows, f"{name} first-3", diversity, seed, played, *later, target)
-    return rows
+# The table ------------------------------------------------------------------------------------------------------
+class Bench:
+    """All runs of one diversity."""
+
+    def __init__(self, options: argparse.Namespace, diversity: int, kept: Results) -> None:
+        self.options, self.diversity, self.kept = options, diversity, kept
+        self.model = Model(compile_network("mlp", ["--input", "784", "--classes", "10"], 0, lambda text: None))
+
+    def data(self, seed: int) -> Data:
+        return dealt(self.options.data, self.diversity, self.options.samples, seed)
+
+    def chosen(self, name: str) -> Any:
+        data = self.data(TUNING)
+
+        def judge(trial: Mapping[str, Any]) -> float:
+            reached, _ = personal(self.model, data, name, trial, TUNING, self.options.epochs)
+            return on_validation(self.model, data, reached.own)
+
+        best, scores = self.kept.get(
+            f"{self.diversity} labels, {name}: trials", lambda: tune(SCHEMES[name].trials, judge)
+        )
+        print(f"{name}: {best}, trials {[round(100 * s, 1) for s in scores]}", file=sys.stderr)
+        return best
+
+    def measured(self, name: str, chosen: Mapping[str, Any], seed: int) -> Any:
+        data = self.data(seed)
+        reached, tuned = personal(self.model, data, name, chosen, seed, self.options.epochs)
+        guessed = None if reached.shared is None else self.model.predict(reached.shared, data.x).argmax(1)
+        found = {"own": on_test(self.model, data, reached.own), "fine_tuned": tuned, "round": reached.round}
+        found["global"] = None if guessed is None else float((guessed == data.y).mean())
+        if guessed is not None and SCHEMES[name.removesuffix(", first-3")].fine_tunes:
+            found["untuned"] = float(
+                np.mean(list(on_test(self.model, data, dict.fromkeys(NAMES, reached.shared)).values()))
+            )
+        return found | {"seconds": reached.seconds, "epochs": reached.epochs}
+
+    def rows(self) -> list[list[str]]:
+        found = []
+        for name in (n for n in SCHEMES if n in self.options.only):
+            chosen = self.chosen(name)
+            for kind in (name, f"{name}, first-3") if name.startswith("FedBCD") else (name,):
+                seeds = [self.kept.get(f"{self.diversity} labels, {kind}: {seed}",
+                                       lambda kind=kind, chosen=chosen, seed=seed: self.measured(kind, chosen, seed))
+                         for seed in range(self.options.seeds)]  # fmt: skip
+                found.append(row(kind, chosen, seeds))
+                print(markdown(HEAD, found[-1:]), flush=True)
+        return found
 
 
-def noted(rows: list[dict[str, Any]], name: str, diversity: int, seed: int, play: Any, *job: Any) -> list[Point]:
-    began = time.monotonic()
-    curve: list[Point] = play(*job)
-    last = curve[-1]
-    row = {"name": name, "diversity": diversity, "seed": seed, "curve": [vars(p) for p in curve]}
-    rows.append(row | {"seconds": round(time.monotonic() - began, 1)})
-    reached = f"personalised {last.personal:.3f}, global {last.shared:.3f}, simulated {last.time:.0f} s"
-    print(f"{name:17} D={diversity} seed {seed}: {reached}, took {rows[-1]['seconds']} s", file=sys.stderr, flush=True)
-    return curve
+HEAD = ("", "chosen", "personalised", "global", "w on own labels", "epochs", "rounds", "simulated s")
 
 
-def spread(values: Sequence[float], digits: int = 1) -> str:
-    if any(isnan(v) for v in values):
-        return "-"
-    sd = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.{digits}f} ± {sd:.{digits}f}"
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Mean and standard deviation over the seeds, at the end of each run."""
-    head = f"{'diversity':>9}  {'scheme':17} {'rounds':>7} {'personalised %':>15} {'global %':>13} {'simulated s':>15}"
-    lines = [head]
-    for key in dict.fromkeys((row["diversity"], row["name"]) for row in rows):
-        last = [row["curve"][-1] for row in rows if (row["diversity"], row["name"]) == key]
-        own, shared = (spread([100 * p[k] for p in last]) for k in ("personal", "shared"))
-        times, rounds = spread([p["time"] for p in last], 0), round(statistics.mean(p["round"] for p in last))
-        lines.append(f"{key[0]:>9}  {key[1]:17} {rounds:>7} {own:>15} {shared:>13} {times:>15}")
-    return "\n".join(lines)
+def row(name: str, chosen: Mapping[str, Any], seeds: Sequence[Any]) -> list[str]:
+    words = ", ".join(f"{key} {value:g}" for key, value in chosen.items())
+    words += f", fine-tuned {'/'.join(str(s['fine_tuned']) for s in seeds)}" if seeds[0]["fine_tuned"] else ""
+    return [
+        name, words, mean_sd([float(np.mean(list(s["own"].values()))) for s in seeds], factor=100),
+        mean_sd([s["global"] for s in seeds], factor=100), mean_sd([s.get("untuned") for s in seeds], factor=100),
+        mean_sd([s["epochs"] for s in seeds]), mean_sd([s["round"] for s in seeds], 0),
+        mean_sd([s["seconds"] for s in seeds], 0),
+    ]  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="mnist.npz")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=40, help="of the synchronous runs")
+    parser.add_argument("--epochs", type=int, default=24, help="of each device, on average")
     parser.add_argument("--diversity", type=int, nargs="+", default=[3, 6])
-    parser.add_argument("--samples", type=int, default=600, help="of each device")
-    parser.add_argument("--only", nargs="+", default=[ALONE, *SCHEMES], choices=[ALONE, *SCHEMES], metavar="SCHEME")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--samples", type=int, default=150, help="of each device, for training and validation")
+    parser.add_argument("--only", nargs="+", default=list(SCHEMES), choices=list(SCHEMES), metavar="SCHEME")
+    parser.add_argument("--clock", action="store_true", help="print round lengths, and nothing else")
+    parser.add_argument("--json", type=Path, help="results are kept there, and not computed again")
     options = parser.parse_args()
-    rows = measure(options)
-    print(table(rows))
-    print(f"\nMean round by clock, of {HOSPITALS} hospitals with {TAKING_PART} devices each, where B are waited for")
-    print(latency.format_table(latency.make_table(Hospitals(accepted=TAKING_PART), (1, 2, 3, 5, 7, 10))))
-    if options.json:
-        options.json.write_text(json.dumps({"options": vars(options), "runs": rows}, default=str, indent=1))
+    if options.clock:
+        print(f"Mean round by clock, of {HOSPITALS} hospitals with {TAKING_PART} devices each, where B are waited for")
+        print(latency.format_table(latency.make_table(Hospitals(accepted=TAKING_PART), (1, 2, 3, 5, 7, 10))))
+        return
+    check_budgets({name: scheme.trials for name, scheme in SCHEMES.items()})
+    kept = Results(options.json)
+    tables = {d: Bench(options, d, kept).rows() for d in options.diversity}
+    for diversity, rows in tables.items():
+        print(f"\n{diversity} labels\n\n{markdown(HEAD, rows)}")
 
 
 if __name__ == "__main__":

@@ -1,38 +1,38 @@
-"""HSGD beside JFL, TDCD, C-HSGD and C-TDCD on EEG: what each sends until the held-out AUC has reached a target.
+"""HSGD beside JFL, TDCD, C-HSGD and C-TDCD on EEG: what each sends until the AUC of validation samples is reached.
 
-    python benchmarks/hsgd.py ../shared/data/bonn_eeg.npz [--seeds 3] [--rounds 300] [--eta 0.3] [--json FILE]
+    python benchmarks/hsgd.py ../shared/data/bonn_eeg.npz [--seeds 3] [--iterations 240] [--json FILE]
 
-The paper's arrangement: 80 % of the samples in 10 groups, 76 % of each group of two labels, one sample for each device,
-2 % of them in an iteration, P = Q = 1, one step size for all; held out are single samples, as in the paper. The roles
-are those of the product, with the kernels of a compiled split model, over the network in memory. Bytes are of one
-group: "paper" by the paper's own formula (19), "all hops" by the ledger of every message; compressed messages count
-with their true size, indices included, in the latter. In TDCD the groups' raw data are brought together first, which
-both count. "HSGD 4" is HSGD with P = Q = 4. Seconds are by the paper's clock: its links, and its computing time of an
-iteration on EEG (0.064 s; JFL 0.1 s).
+The paper's arrangement: 10 groups, 76 % of each group of two labels, one sample for each device, 15 devices of a group
+in an iteration. Smaller: 100 devices in a group in place of 736. Training, validation and test samples are of
+different recordings, which the paper does not separate; the test recordings are the same for all seeds and trials.
+
+Every scheme has its own step size: three trials, judged by the paper's megabytes until the last target or, where it is
+not reached, by the best AUC. S1 to S3 are the paper's strategies (S1: Q for P = 8, S2: P = Q, S3: the step size at
+P = Q = 4), with constants from four rounds of pretraining, which count. S3 chooses its step size and has no trials.
+The roles are those of the product, with the kernels of a compiled split model, over the network in memory. Bytes are
+of one group: "paper" by the paper's own formula (19), "all hops" by the ledger of every message; compressed messages
+count with their true size, indices included, in the latter. In TDCD the groups' raw data are brought together first.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
-import statistics
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
 from benchmarks import costs
+from benchmarks.protocol import TUNING, Quiet, Results, check_budgets, grid, markdown, mean_sd, tune
 from edge_sdk.algebra import classification
-from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
+from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.settings import Settings
@@ -43,9 +43,9 @@ from edge_sdk.replay import datasets
 from edge_sdk.replay.datasets import DATASETS, Vertical
 
 BUNDLE = Path(__file__).parents[1] / "models" / "shipped" / "split-esr.bundle"
-TARGETS = (0.8, 0.9)
-ALPHA = 0.02
-COMPUTING, COMPUTING_PAIRS = 0.064, 0.1  # seconds of an iteration, in the paper's table IV
+TARGETS = (0.8, 0.88)
+GROUP, ALPHA = 100, 0.15
+HELD_OUT = 0.2
 CALM = NetworkFaults(repeat=0, delay=(0, 0))
 
 
@@ -56,36 +56,55 @@ class Scheme:
     Attributes:
         settings: where they differ from HSGD's.
         pooled: all patients are in one group, after their data have been moved there.
+        trials: of the step size.
     """
 
     settings: Mapping[str, Any]
     pooled: bool = False
+    trials: Sequence[Mapping[str, Any]] = field(default_factory=lambda: grid(eta=ETAS))
 
 
+ETAS = (0.1, 0.3, 1.0)
 COMPRESSED = {"keep": compression.PAPER_KEEP}
+MEASURED = {"pretraining": 4, "pretraining_eta": 0.1}
 SCHEMES = {
     "HSGD": Scheme({}),
     "JFL": Scheme({"copies": "pair"}),
     "TDCD": Scheme({}, pooled=True),
     "C-HSGD": Scheme(COMPRESSED),
     "C-TDCD": Scheme(COMPRESSED, pooled=True),
-    "HSGD 4": Scheme({"P": 4, "Q": 4}),
+    "HSGD, P = Q = 2": Scheme({"P": 2, "Q": 2}),
+    "HSGD, P = Q = 4": Scheme({"P": 4, "Q": 4}),
+    "HSGD, P = Q = 8": Scheme({"P": 8, "Q": 8}),
+    "S1, P = 8": Scheme({"P": 8, "Q": 1, "strategies": ("relation",), **MEASURED}),
+    "S2": Scheme({"strategies": ("size",), **MEASURED}),
+    "S3, P = Q = 4": Scheme({"P": 4, "Q": 4, "strategies": ("rate",), **MEASURED}, trials=grid(eta=(0.3,))),
 }
 
 
 @dataclass(frozen=True)
 class Data:
-    """Training samples, the rows of each group, test samples."""
+    """Training samples, the rows of each group, validation and test samples."""
 
     train: Vertical
     groups: Sequence[Any]
+    validation: Vertical
     test: Vertical
 
 
+@cache
+def table_of(path: Path) -> datasets.Table:
+    return datasets.load(f"esr:{path}")
+
+
 def read(path: Path, seed: int) -> Data:
-    train, test = datasets.prepare(f"esr:{path}", 0.2, seed, by="sample")
-    known = DATASETS["esr"]
-    return Data(train, datasets.deal_mixed(train.y, known.groups, known.majority, seed), test)
+    table, known = table_of(path), DATASETS["esr"]
+    rest, test = datasets.hold_out(table, HELD_OUT, 0)
+    train, validation = datasets.hold_out_of(table, rest, HELD_OUT, seed)
+    whole = datasets.divide(datasets.standardise(table, train, known.together))
+    train = train[datasets.draw_some(np.arange(len(train)), GROUP * known.groups, seed)]
+    groups = datasets.deal_mixed(table.y[train], known.groups, known.majority, seed)
+    return Data(whole.rows(train), groups, whole.rows(validation), whole.rows(test))
 
 
 # The run --------------------------------------------------------------------------------------------------------
@@ -111,86 +130,66 @@ def envs_of(model: SplitModel, data: Data, tree: Mapping[str, Any], settings: Se
 
 
 class Enough(Exception):
-    """The last target is reached."""
+    """The last target is reached, or the iterations are over."""
 
 
-class Watched(Loopback):
-    """Keeps no record of messages, and judges the global model now and then."""
+@dataclass
+class Run:
+    """(P, Q) of each global round, (iterations, AUC on validation samples) after it, and the last model."""
 
-    def begin(self, model: SplitModel, test: Vertical) -> None:
-        self.model, self.test = model, test
-        self.curve: list[tuple[int, float]] = []
+    rounds: list[tuple[int, int]]
+    curve: list[tuple[int, float]]
+    theta: Any
 
-    def commit(self, name: str, done: Any, now: float) -> None:
-        super().commit(name, done, now)
-        if name != ROOT:
+
+def auc(model: SplitModel, theta: Any, part: Vertical) -> float:
+    logits = model.logits(theta, {"hospital": part.x1, "device": part.x2})
+    return classification.macro_auc(part.y, classification.softmax(logits)) or 0.0
+
+
+def played(model: SplitModel, data: Data, scheme: Scheme, chosen: Mapping[str, Any], seed: int, most: int) -> Run:
+    given = {"alpha": ALPHA, "iterations": most, **scheme.settings, **chosen}
+    tree = tree_of(data, scheme.pooled)
+    envs = envs_of(model, data, tree, Settings(**given), seed, most + 100)
+    network = Quiet(HSGD, {h: [name for name, _ in d] for h, d in tree.items()}, envs, seed=seed, faults=CALM)
+    run, before = Run([], [], None), [0]
+    plans: list[Any] = [None]  # of the round that is being played
+
+    def seen(state: Any, now: float) -> None:
+        plan, plans[0] = plans[0], state.plan
+        if state.round == before[0]:
             return
-        for record in (
-            self.transcript.crossed,
-            self.transcript.states,
-            self.transcript.closed,
-            self.transcript.asked,
-            self.transcript.ran,
-        ):
-            record.clear()
-        state = done.node.record.state
-        if state.t > (self.curve[-1][0] if self.curve else 0):
-            logits = self.model.logits(state.theta, {"hospital": self.test.x1, "device": self.test.x2})
-            self.curve.append((state.t, classification.macro_auc(self.test.y, classification.softmax(logits)) or 0.0))
-            if self.curve[-1][1] >= TARGETS[-1]:
+        before[0] = state.round
+        run.rounds.append((plan.P, plan.Q))
+        run.theta = state.theta
+        if state.t > 0:
+            run.curve.append((state.t, auc(model, state.theta, data.validation)))
+            if run.curve[-1][1] >= TARGETS[-1] or state.t >= most:
                 raise Enough
 
-
-def curve(model: SplitModel, data: Data, scheme: Scheme, options: argparse.Namespace, seed: int) -> list[Any]:
-    """(iterations, AUC), until the last target or the last round."""
-    settings = Settings(**{"eta": options.eta, "alpha": ALPHA, **scheme.settings})
-    tree = tree_of(data, scheme.pooled)
-    envs = envs_of(model, data, tree, settings, seed, options.rounds)
-    names = {h: [name for name, _ in devices] for h, devices in tree.items()}
-    network = Watched(HSGD, names, envs, seed=seed, faults=CALM)
-    network.begin(model, data.test)
+    network.seen = seen
     with contextlib.suppress(Enough):
         network.run()
-    return network.curve
+    return run
 
 
 # What it has sent -----------------------------------------------------------------------------------------------
-def megabytes(model: SplitModel, data: Data, scheme: Scheme, T: int) -> dict[str, float]:
-    """Megabytes of one group until iteration T, by the paper's formula and over all hops."""
+def megabytes(model: SplitModel, data: Data, scheme: Scheme, rounds: Sequence[tuple[int, int]]) -> dict[str, float]:
+    """Megabytes of one group over these global rounds, by the paper's formula and over all hops."""
     split, groups, patients = parties.split_of(model), len(data.groups), sum(len(rows) for rows in data.groups)
-    sizes = (
-        [(patients, taking_part(patients))] if scheme.pooled else [(len(r), taking_part(len(r))) for r in data.groups]
-    )
+    members = [patients] if scheme.pooled else [len(rows) for rows in data.groups]
+    sizes = [(n, taking_part(n)) for n in members]
     traffic = costs.Traffic(split, sizes, pairs=scheme.settings.get("copies") == "pair")
     raw = patients * (data.train.x1[0].size + data.train.x2[0].size) if scheme.pooled else 0
-    P, Q = scheme.settings.get("P", 1), scheme.settings.get("Q", 1)
     squeezed = "keep" in scheme.settings
     paper = replace(traffic, ratio=compression.PAPER_KEEP) if squeezed else traffic
     true = replace(traffic, ratio=true_ratio(split)) if squeezed else traffic
     if scheme.pooled:
-        counted = costs.pooled_floats(split, sizes[0][1], Q, T, raw, paper.ratio)
+        counted = costs.pooled_floats(split, sizes[0][1], 1, sum(P for P, _ in rounds), raw, paper.ratio)
     else:
-        counted = costs.paper_floats(paper, P, Q, T)
-    every = raw + costs.count_floats(costs.list_messages(true, [(P, Q)] * (T // P)))
+        counted = sum(costs.paper_floats(paper, P, Q, P) for P, Q in rounds)
+    every = raw + costs.count_floats(costs.list_messages(true, rounds))
     return {"paper": counted * costs.BYTES / groups / 1e6, "all hops": every * costs.BYTES / groups / 1e6}
-
-
-def seconds(model: SplitModel, data: Data, scheme: Scheme, T: int) -> float:
-    """Until iteration T, by the paper's clock; what differs from HSGD's there is as `megabytes` counts it."""
-    split, patients = parties.split_of(model), sum(len(rows) for rows in data.groups)
-    P, Q, links = scheme.settings.get("P", 1), scheme.settings.get("Q", 1), costs.Links()
-    ratio = true_ratio(split) if "keep" in scheme.settings else 1.0
-    if scheme.pooled:
-        t = costs.estimate_times(split, taking_part(patients), links, ratio)
-        raw = 8 * costs.BYTES * data.train.x1.size / len(data.groups) / links.fixed_up
-        return raw + T / Q * (t.t_l + t.t_e) + T * COMPUTING
-    n = taking_part(patients // len(data.groups))
-    t = costs.estimate_times(split, n, links, ratio)
-    if scheme.settings.get("copies") != "pair":
-        return T / P * costs.estimate_round(t, P, Q, COMPUTING)
-    copies = 8 * costs.BYTES * (n - 1) * split.s0 / links.fixed_up
-    t = costs.Times(n * t.t_g, t.t_l, t.t_e + copies)
-    return T / P * costs.estimate_round(t, P, Q, COMPUTING_PAIRS)
 
 
 def taking_part(patients: int) -> int:
@@ -204,68 +203,79 @@ def true_ratio(split: Any) -> float:
     )
 
 
-def spent(model: SplitModel, data: Data, scheme: Scheme, T: int) -> dict[str, float]:
-    return {**megabytes(model, data, scheme, T), "seconds": seconds(model, data, scheme, T)}
-
-
-def reached(points: Sequence[tuple[int, float]], target: float) -> int | None:
-    return next((t for t, auc in points if auc >= target), None)
+def reached(model: SplitModel, data: Data, scheme: Scheme, run: Run, target: float) -> dict[str, float]:
+    """Iterations and megabytes until the target; empty where it is not reached."""
+    at = next((k for k, (_, value) in enumerate(run.curve) if value >= target), None)
+    if at is None:
+        return {}
+    before = len(run.rounds) - len(run.curve)  # rounds of pretraining
+    return {"iterations": run.curve[at][0], **megabytes(model, data, scheme, run.rounds[: before + at + 1])}
 
 
 # Table ----------------------------------------------------------------------------------------------------------
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    model, found = SplitModel(BUNDLE), {name: [] for name in SCHEMES}
-    for seed in range(options.seeds):
-        data = read(options.data, seed)
-        for name, scheme in SCHEMES.items():
-            began = time.monotonic()
-            points = curve(model, data, scheme, options, seed)
-            row: dict[str, Any] = {"seed": seed, "curve": points, "seconds": round(time.monotonic() - began, 1)}
-            for target in TARGETS:
-                T = reached(points, target)
-                row[str(target)] = {"iterations": T, **(spent(model, data, scheme, T) if T is not None else {})}
-            found[name].append(row)
-            print(f"{name:8} seed {seed}: {shown(row)}, {row['seconds']} s", file=sys.stderr, flush=True)
-    return found
+class Bench:
+    """All runs."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.o, self.kept, self.model = options, Results(options.json), SplitModel(BUNDLE)
+
+    def played(self, name: str, chosen: Mapping[str, Any], seed: int) -> tuple[Data, Run]:
+        data = read(self.o.data, seed)
+        return data, played(self.model, data, SCHEMES[name], chosen, seed, self.o.iterations)
+
+    def chosen(self, name: str) -> Any:
+        def judge(trial: Mapping[str, Any]) -> float:
+            data, run = self.played(name, trial, TUNING)
+            last = reached(self.model, data, SCHEMES[name], run, TARGETS[-1])
+            return -last["paper"] if last else max(value for _, value in run.curve) - 1e6
+
+        best, scores = self.kept.get(f"{name}: trials", lambda: tune([dict(t) for t in SCHEMES[name].trials], judge))
+        print(f"{name}: {best}, trials {[round(s, 3) for s in scores]}", file=sys.stderr)
+        return best
+
+    def measured(self, name: str, chosen: Mapping[str, Any], seed: int) -> Any:
+        data, run = self.played(name, chosen, seed)
+        found = {str(t): reached(self.model, data, SCHEMES[name], run, t) for t in TARGETS}
+        sizes = sorted(set(run.rounds[SCHEMES[name].settings.get("pretraining", 0) :]))
+        return found | {
+            "test": auc(self.model, run.theta, data.test),
+            "best": max(v for _, v in run.curve),
+            "PQ": sizes,
+        }
+
+    def row(self, name: str) -> list[str]:
+        chosen = self.chosen(name)
+        seeds = [self.kept.get(f"{name}: {seed}", lambda seed=seed: self.measured(name, chosen, seed))
+                 for seed in range(self.o.seeds)]  # fmt: skip
+        cells = [mean_sd([s[str(t)].get(key) for s in seeds], digits)
+                 for t in TARGETS for key, digits in (("iterations", 0), ("paper", 3), ("all hops", 3))]  # fmt: skip
+        sizes = "/".join(sorted({f"{P},{Q}" for s in seeds for P, Q in s["PQ"]}))
+        return [name, f"{chosen['eta']:g}", sizes, *cells, mean_sd([s["test"] for s in seeds], 3)]
 
 
-def shown(row: Mapping[str, Any]) -> str:
-    best = max(auc for _, auc in row["curve"])
-    return ", ".join(f"AUC {t} after {row[str(t)]['iterations']}" for t in TARGETS) + f", best {best:.3f}"
-
-
-def spread(values: Sequence[float | None], digits: int) -> str:
-    there = [v for v in values if v is not None]
-    if len(there) < len(values):
-        return f"{len(there)} of {len(values)}"
-    sd = statistics.stdev(there) if len(there) > 1 else 0.0
-    return f"{statistics.mean(there):.{digits}f} ± {sd:.{digits}f}"
-
-
-def table(found: Mapping[str, Sequence[Any]]) -> str:
-    """Mean and standard deviation over the seeds; "k of n" where only k have reached the target."""
-    columns = {"iterations": ("iterations", 0), "paper": ("paper MB", 2), "all hops": ("all hops MB", 2)}
-    columns["seconds"] = "seconds", 1
-    lines = [f"{'AUC':>4}  {'':8}" + "".join(f" {head:>15}" for head, _ in columns.values())]
-    for target in map(str, TARGETS):
-        for name, rows in found.items():
-            cells = (spread([row[target].get(key) for row in rows], digits) for key, (_, digits) in columns.items())
-            lines.append(f"{target:>4}  {name:8}" + "".join(f" {cell:>15}" for cell in cells))
-    return "\n".join(lines)
+HEAD = (
+    "",
+    "eta",
+    "P,Q",
+    *(f"{what} to {t}" for t in TARGETS for what in ("iterations", "paper MB", "all hops MB")),
+    "test AUC",
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="bonn_eeg.npz")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=300, help="most global rounds of a run")
-    parser.add_argument("--eta", type=float, default=0.3)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--iterations", type=int, default=240, help="most iterations of a run")
+    parser.add_argument("--only", nargs="+", choices=list(SCHEMES), default=list(SCHEMES), metavar="SCHEME")
+    parser.add_argument("--json", type=Path, help="results are kept there, and not computed again")
     options = parser.parse_args()
-    found = measure(options)
-    print(table(found))
-    if options.json:
-        options.json.write_text(json.dumps({"options": vars(options), "runs": found}, default=str, indent=1))
+    check_budgets({name: scheme.trials for name, scheme in SCHEMES.items() if not name.startswith("S3")})
+    bench, rows = Bench(options), []
+    for name in options.only:
+        rows.append(bench.row(name))
+        print(markdown(HEAD, rows[-1:]), flush=True)
+    print("\n" + markdown(HEAD, rows))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """Writes files that change in one piece: a reader finds the old one or the new one, whatever dies meanwhile.
 
+What a node keeps says something about people, so files and directories are their owner's alone, where nothing else is
+said.
+
 The new content is written beside the file and then takes its name, which POSIX does in one step. Each writer has a name
 of its own for what it writes aside, so that two processes which should not share a directory do not trip each other up.
 """
@@ -8,8 +11,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO
@@ -19,8 +23,14 @@ ASIDE = ".new"
 LEFT = re.compile(rf".+\.[0-9a-f]{{8}}{re.escape(ASIDE)}")
 
 
+LOCK = "lock"
+"""Name of the file in a node's directory that its process locks."""
+PRIVATE, SHARED = 0o600, 0o666
+"""Modes of files, from which the process's umask may take away."""
+
+
 @contextmanager
-def replace_file(path: Path) -> Iterator[BinaryIO]:
+def replace_file(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` when the `with` ends; after an exception the old one stays as it was.
 
     Raises:
@@ -28,7 +38,7 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     """
     aside = path.with_name(f"{path.name}.{token_hex(4)}{ASIDE}")  # as LEFT reads it
     try:
-        with aside.open("wb") as file:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
         os.replace(aside, path)
     except BaseException:
@@ -36,15 +46,36 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def write_bytes(path: Path, data: bytes | memoryview) -> None:
+def write_bytes(path: Path, data: bytes | memoryview, mode: int = PRIVATE) -> None:
     """Replace the content of a file, or make it."""
-    with replace_file(path) as file:
+    with replace_file(path, mode) as file:
         file.write(data)
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace the content of a text file, or make it; in UTF-8."""
     write_bytes(path, text.encode())
+
+
+def make_private_directory(directory: Path, mark: str = LOCK) -> None:
+    """Make a directory that is its owner's alone. One that is there already is closed to others if it is empty or has
+    a file called `mark` in it: else it is somebody's for another purpose, and stays as it is.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.stat()
+    ours = found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX
+    if ours and found.st_mode & 0o077 and ((directory / mark).exists() or not any(directory.iterdir())):
+        close_to_others(directory, 0o700)
+
+
+def close_to_others(path: Path, mode: int = PRIVATE) -> None:
+    """Set the mode of a file or directory. A file system that has no modes (FAT) refuses; `auscult doctor` says so."""
+    with suppress(PermissionError):
+        path.chmod(mode)
 
 
 def sync_to_disk(*paths: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import logging
 import os
 import signal
@@ -74,6 +73,12 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
+    from edge_sdk.replay.tuning.commands import add_tune
+    from edge_sdk.tools.backup_command import add_backup
+    from edge_sdk.tools.board import add_board
+    from edge_sdk.tools.doctor_command import add_doctor
+    from edge_sdk.tools.provision_command import add_provision
+    from edge_sdk.tools.record import add_record
 
     top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
     add_log_option(top, None)
@@ -86,11 +91,15 @@ def make_parser() -> argparse.ArgumentParser:
     add_services(commands, [after])
     add_replay(commands, [after])
     add_compare(commands, [after])
+    add_tune(commands, [after])
     add_bundle(commands, [after])
     add_pretrain(commands)
     add_traces(commands, [after])
     add_provision(commands, [after])
     add_doctor(commands, [after])
+    add_backup(commands, [after])
+    add_board(commands, [after])
+    add_record(commands, [after])
     return top
 
 
@@ -166,49 +175,6 @@ def add_pretrain(commands: Any) -> None:
 def do_pretrain(options: argparse.Namespace) -> int:
     """Runs the tool, which reads its own arguments, so that only it loads torch."""
     return int(import_extra("aggregator.private_model.pretrain").main(options.rest))
-
-
-# Provisioning ---------------------------------------------------------------------------------------------------
-def add_provision(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
-    words = "make a hospital's certificates and the matching mosquitto configuration"
-    command = commands.add_parser("provision", help=words, description=words, parents=parents)
-    command.add_argument("directory", type=Path)
-    command.add_argument("--hospital", required=True)
-    command.add_argument("--host", required=True, help="name or address under which nodes reach the broker")
-    command.add_argument("--port", type=int, default=8883)
-    command.add_argument("--devices", nargs="*", default=[], metavar="DEVICE")
-    command.set_defaults(do=do_provision)
-
-
-def do_provision(options: argparse.Namespace) -> None:
-    from edge_sdk.tools.provision import provision
-
-    provision(options.directory, options.hospital, options.host, options.devices, options.port)
-    print(f"certificates, mosquitto.conf and acl are in {options.directory}")
-
-
-# Doctor ---------------------------------------------------------------------------------------------------------
-def add_doctor(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
-    words = "check this machine, a bundle, a directory and a broker before a node runs here"
-    command = commands.add_parser("doctor", help=words, description=words, parents=parents)
-    command.add_argument("--bundle", type=Path)
-    command.add_argument("--broker", help="mqtt://host[:port]")
-    command.add_argument("--directory", type=Path, default=Path("."), help="where the node will keep its state")
-    command.add_argument("--json", action="store_true")
-    command.set_defaults(do=do_doctor)
-
-
-def do_doctor(options: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
-    from edge_sdk.tools.doctor import examine, print_findings
-
-    findings = examine(options.bundle, options.broker, options.directory)
-    if options.json:
-        print(json.dumps([asdict(f) for f in findings]))
-    else:
-        print_findings(findings)
-    return FAILED if any(f.good is False for f in findings) else 0
 
 
 if __name__ == "__main__":

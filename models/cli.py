@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 import time
+import traceback
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
-from models.bundle.compile import compile_module
+from models.bundle.compile import Compiled, compile_module
 from models.bundle.split import SplitNet, SplitSpec, compile_split
+from models.frontend.explain import explain_forward
+from models.frontend.export import Forward
 from models.ir.errors import CompileError
 from models.ir.losses import LOSSES
-from models.ir.spec import NORMS, Spec
+from models.ir.spec import DROPOUT, NORMS, Spec
+from models.loading import build_module, name_error, read_arguments
 from models.zoo import ZOO
 from models.zoo.split import SPLIT_ZOO
 
@@ -24,7 +26,19 @@ from models.zoo.split import SPLIT_ZOO
 def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command `compile` to a command line."""
     p = commands.add_parser("compile", help="compile a torch module to a bundle that devices train")
-    p.add_argument("module", help=f"my_module.py:Net, or one of the zoo: {', '.join([*ZOO, *SPLIT_ZOO])}")
+    p.add_argument(
+        "module",
+        nargs="?",
+        help="my_module.py:Net (a class, or a function that builds a module), an installed package:name, or one of "
+        f"the zoo: {', '.join([*ZOO, *SPLIT_ZOO])}",
+    )
+    p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the class")
+    p.add_argument(
+        "--result", default="", metavar="NAME", help="of several results, the key, field or place that counts"
+    )
+    p.add_argument(
+        "--explain", action="store_true", help="show the way from layers to the graph and, after an error, to its cause"
+    )
     p.add_argument("-o", "--output", type=Path, help="bundle to write (default: <name>.bundle)")
     p.add_argument(
         "--input",
@@ -35,6 +49,11 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     p.add_argument("--classes", type=int, help="number of classes")
     p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
     p.add_argument("--norm", choices=NORMS, help="batch normalisation in training (default: frozen)")
+    p.add_argument(
+        "--dropout",
+        choices=[d for d in DROPOUT if d],
+        help="for modules with dropout or stochastic depth: keep it, with masks that devices draw, or leave it out",
+    )
     p.add_argument("--seed", type=int, default=0, help="seed of the initial parameters (default: 0)")
     p.add_argument("--groups", nargs="*", metavar="NAME=PREFIX,...", help="layer groups (default: top-level parts)")
     p.add_argument(
@@ -73,22 +92,49 @@ def read_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def run_compile(args: argparse.Namespace) -> int:
-    """Compile and write a bundle; 0, or 2 after an error."""
+    """Compile and write a bundle; 0, or 2 after an error, which is told in one sentence."""
     started = time.perf_counter()
     try:
+        find_module_argument(args)
         torch.manual_seed(args.seed)
-        compiled = (
-            compile_split(*read_split_module(args), print_line)
-            if is_split(args)
-            else compile_module(*read_module(args), print_line)
-        )
-    except CompileError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        compiled = compile_split(*read_split_module(args), print_line) if is_split(args) else compile_whole(args)
+        path = args.output or Path(f"{compiled.spec.name}.bundle")
+        compiled.save(path)
+    except Exception as error:
+        if args.explain:
+            traceback.print_exc()
+        known = isinstance(error, (CompileError, OSError))
+        what = name_error(error) if not known else f"{type(error).__name__}: {error}"
+        more = "" if known else "; this is a defect of the compiler, which --explain shows in full"
+        print(f"{what}{more}", file=sys.stderr)
         return 2
-    path = args.output or Path(f"{compiled.spec.name}.bundle")
-    compiled.save(path)
     print(f"{path} written in {time.perf_counter() - started:.1f} s")
     return 0
+
+
+def compile_whole(args: argparse.Namespace) -> Compiled:
+    """Compile a whole model as the arguments say."""
+
+    def show(forward: Forward) -> None:
+        for line in explain_forward(forward):
+            print_line(line)
+
+    return compile_module(*read_module(args), print_line, show if args.explain else None)
+
+
+def find_module_argument(args: argparse.Namespace) -> None:
+    """Put the module into its place, where it was written behind an option that takes several words.
+
+    Raises:
+        CompileError: there is none.
+    """
+    for words in (args.input, args.groups, args.split):
+        for word in words or []:
+            if args.module is None and "=" not in word and (":" in word or word in ZOO or word in SPLIT_ZOO):
+                args.module = word
+                words.remove(word)
+    if args.module is None:
+        raise CompileError("which module? my_module.py:Net, an installed package:name, or one of the zoo (--help)")
 
 
 def print_line(text: str) -> None:
@@ -110,46 +156,32 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
         shape, classes = shape or entry.input, args.classes or entry.classes
         net = entry.build(shape, classes)
     else:
-        net, name, classes = load_attribute(args.module)(), args.module.split(":")[-1].lower(), args.classes or 0
+        net, classes = build_module(args.module, read_arguments(args.arg)), args.classes or 0
+        name = args.module.split(":")[-1].lower()
     if not shape:
         raise CompileError("--input is missing: the shape of one sample without the batch, e.g. --input 3,64")
     norm = args.norm or (ZOO[args.module].norm if args.module in ZOO else "frozen")
-    most = args.max_batch or (ZOO[args.module].max_batch if args.module in ZOO else None)
+    most = args.max_batch
+    if most is None and args.module in ZOO:
+        most = ZOO[args.module].max_batch
     return net.eval(), Spec(
         name, shape, classes, args.loss, args.below, norm, groups, features=args.features, blocked=args.blocked,
-        max_batch=most,
+        max_batch=most, dropout=args.dropout or "", output=args.result,
     )  # fmt: skip
 
 
 def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     """The split model and its settings."""
     if args.module in SPLIT_ZOO:
-        net, spec = SPLIT_ZOO[args.module]()
-        return net.eval(), spec
-    net = load_attribute(args.module)()
+        ready, spec = SPLIT_ZOO[args.module]()
+        return ready.eval(), spec
+    net = build_module(args.module, read_arguments(args.arg))
     if not isinstance(net, SplitNet):
         raise CompileError(f"{args.module}: --split needs a models.bundle.split.SplitNet, got {type(net).__name__}")
     inputs = {k: read_numbers(v) for k, v in read_pairs("--input", args.input).items()}
     parties = {k: tuple(v.split("+")) for k, v in read_pairs("--split", args.split).items()}
     name = args.module.split(":")[-1].lower()
     return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss)
-
-
-def load_attribute(text: str) -> Any:
-    """The class or function that `file.py:Name` names."""
-    file, _, name = text.rpartition(":")
-    if not file or not Path(file).is_file():
-        raise CompileError(
-            f"{text}: neither a model of the zoo ({', '.join(ZOO)}) nor FILE.py:CLASS with a file that exists"
-        )
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    if spec is None or spec.loader is None:
-        raise CompileError(f"{file} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not hasattr(module, name):
-        raise CompileError(f"{file} has no {name!r}")
-    return getattr(module, name)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -40,6 +40,8 @@ class CrdOptions:
         others: which samples may be negatives: all other ones ("instance"), or those of another class ("class").
         heads: "frozen" as they are drawn, which makes R_h a fixed function of theta, or "trained" on the same loss.
         head_rate: step size of their training.
+        head_steps: batches of a round that they learn on. Above 1, all but the last ones, which R_h is taken of, are
+            drawn for them alone. With one batch a round heads hardly move within some hundred rounds.
         momentum: share of a bank's old features in the new ones.
     """
 
@@ -51,6 +53,7 @@ class CrdOptions:
     others: str = "instance"
     heads: str = "trained"
     head_rate: float = 0.01
+    head_steps: int = 1
     momentum: float = 0.5
 
     def __post_init__(self) -> None:
@@ -67,6 +70,8 @@ class CrdOptions:
                 raise UsageError(f"{key} = {getattr(self, key)!r}: one of {', '.join(known)}")
         if self.dim < 0 or not 0 <= self.momentum < 1:
             raise UsageError(f"dim = {self.dim}, momentum = {self.momentum}: 0 or more; from 0 to below 1")
+        if self.head_steps < 1 or (self.head_steps > 1 and (self.heads == "frozen" or self.dim == 0)):
+            raise UsageError(f"head_steps = {self.head_steps}: 1 or more, and above 1 only for heads that are trained")
 
 
 # Equations ------------------------------------------------------------------------------------------------------
@@ -146,6 +151,7 @@ class Crd:
             raise UsageError("others = 'class': the aggregator's data has no y")
         self.frozen = first_heads(*self.sizes, seed).to(self.teacher)
         self.trains = options.heads == "trained" and options.dim > 0
+        self.lessons = options.head_steps - 1
         self.width = options.dim or student.shape[1]
         self.unit = 1 / self.samples if options.constant == "data" else self.mean_of_first(student)
 

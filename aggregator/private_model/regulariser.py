@@ -20,7 +20,7 @@ from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.augfl.settings import Pull
 
-ORDER, NEGATIVES, HEADS = 31, 32, 33  # purposes of randomness
+ORDER, NEGATIVES, HEADS, LESSONS = 31, 32, 33, 34  # purposes of randomness
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class Loss(Protocol):
     def trains(self) -> bool:
         """`after` wants the gradient in the memory."""
 
+    @property
+    def lessons(self) -> int:
+        """Batches of each round that only the memory learns on, before R_h is taken."""
+
     def first(self) -> Tensor:
         """The memory before anything has been learnt."""
 
@@ -65,6 +69,7 @@ class Stateless:
 
     of: Callable[[ComparedBatch], Tensor]
     trains: bool = False
+    lessons: int = 0
 
     def first(self) -> Tensor:
         return torch.zeros(0)
@@ -136,6 +141,7 @@ class Distilled:
         """`chosen`: rows of each batch, where it is not those of the round."""
         at = torch.tensor(theta).to(self.student.device, self.student.dtype)
         held = torch.tensor(memory).to(at)
+        held = self.taught(at, held, round) if chosen is None else held
         total, gradient, value = 0, torch.zeros_like(at), 0.0
         for i, rows in enumerate(chosen or self.batches(round)):
             one, slope, held = self.step(at, held, rows, np.random.default_rng([self.seed, round, NEGATIVES, i]))
@@ -143,6 +149,14 @@ class Distilled:
         scale = self.weight / total
         found = (scale * gradient).cpu().numpy().astype(theta.dtype)
         return Pull(found, scale * value, held.cpu().numpy())
+
+    def taught(self, theta: Tensor, memory: Tensor, round: int) -> Tensor:
+        """The memory after the lessons of a round."""
+        for i in range(self.loss.lessons):
+            random = np.random.default_rng([self.seed, round, LESSONS, i])
+            rows = random.choice(len(self.x), min(self.batch, len(self.x)), replace=False)
+            memory = self.step(theta, memory, rows, random)[2]
+        return memory
 
     def batches(self, round: int) -> list[np.ndarray]:
         """Rows of each. A last one of a single sample is left out: it has nothing to differ from."""

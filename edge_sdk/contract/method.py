@@ -23,6 +23,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.round import Policy
+from edge_sdk.contract.search import SearchSpace
 
 UP = "up"  # the parent
 DOWN = "down"  # every child that is here
@@ -180,6 +181,10 @@ class Method:
         private_warnings: as `warnings`, with the curvature of the aggregator's private regulariser behind; None: it
             makes no difference.
         rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
+        paper: settings of the paper's experiments, or of its authors' code, where `settings` has other defaults.
+        recommended: settings of a run that says nothing of them, where the defaults do badly on small fleets; see
+            edge_sdk/nodes/presets.py.
+        search: between which values `auscult tune` looks for settings.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
     """
@@ -202,6 +207,9 @@ class Method:
     predicts: Callable[[Any, Any], Ensemble | None] | None = None
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
+    paper: Mapping[str, Any] = field(default_factory=dict)
+    recommended: Mapping[str, Any] = field(default_factory=dict)
+    search: SearchSpace = field(default_factory=dict)
 
 
 def unchanged(env: Any, state: Any) -> Step:

@@ -112,7 +112,7 @@ def arrive(node: Node, e: Envelope, now: float) -> Effects:
             return Effects(node, again=repeated_answer(node, e), refused=reason)
         below, above, sender = node.record.below, e.number, UP
     else:
-        below, why = rounds.hear(node.record.below, e.sender, e.number)
+        below, why = rounds.hear(node.record.below, e.sender, e.number, now)
         if why:
             return Effects(node, refused=why)
         above, sender = node.record.above, ME if e.sender == node.name else e.sender
@@ -160,8 +160,9 @@ def post(node: Node, sends: Sequence[Send], now: float) -> Effects:
         return Effects(node)
     down = [s for s in sends if s.to not in (UP, OUT)]
     if down:
-        debtors = [c for s in down if s.answer for c in receivers(node, s.to)]
-        below = rounds.ask(node.record.below, debtors, any(s.answer for s in down), now, any(s.all for s in down))
+        asking = [s for s in down if s.answer]
+        debtors, kind = [c for s in asking for c in receivers(node, s.to)], kind_of(asking)
+        below = rounds.ask(node.record.below, debtors, bool(asking), now, any(s.all for s in down), kind)
         node = with_record(node, below=below)
     number = node.record.below.number
     out = [
@@ -173,6 +174,11 @@ def post(node: Node, sends: Sequence[Send], now: float) -> Effects:
         out += [Envelope(node.name, node.parent, node.record.above, s.message) for s in sends if s.to == UP]
     node = with_record(node, last={**node.record.last, **{e.to: e for e in out}})
     return Effects(node, tuple(out), told=tuple(s.message for s in sends if s.to == OUT))
+
+
+def kind_of(asking: Sequence[Send]) -> str:
+    """Kind of a question: the type of its first message."""
+    return type(asking[0].message).__name__ if asking else ""
 
 
 def receivers(node: Node, to: str | tuple[str, ...]) -> tuple[str, ...]:

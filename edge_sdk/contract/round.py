@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar
 
+from edge_sdk.contract.patience import Times, measured_deadline, note_time, usual_time
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import UsageError
 
@@ -29,10 +30,12 @@ class Policy:
 
     Attributes:
         need: answers that end it at once; None: one from everybody who was asked.
-        quorum: answers without which the deadline is extended and the question repeated.
-        deadline: seconds from question to close.
+        quorum: answers without which the deadline is extended and the question repeated; where fewer are asked, all.
+        deadline: seconds from question to close; inf: everybody who was asked is waited for.
         keep_late: debts survive the next question (first-B); otherwise a late answer is refused.
         idle: seconds after which a node that asked nobody is closed all the same: its own clock tick.
+        measured: the deadline follows the times that rounds take (see patience.py); `deadline` holds until then.
+        least: seconds that a measured deadline has at least.
     """
 
     need: int | None = None
@@ -40,13 +43,15 @@ class Policy:
     deadline: float = inf
     keep_late: bool = False
     idle: float = inf
+    measured: bool = False
+    least: float = 60.0
 
     def __post_init__(self) -> None:
         if self.need is not None and self.need < 1:
             raise UsageError(f"policy: need = {self.need}, at least 1 answer ends a round (leave it out for all)")
         if self.quorum < 0:
             raise UsageError(f"policy: quorum = {self.quorum}, it counts answers: 0 or more")
-        for name in ("deadline", "idle"):
+        for name in ("deadline", "idle", "least"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"policy: {name} = {getattr(self, name)}, it is in seconds and above 0")
 
@@ -63,6 +68,10 @@ class Round:
         open: answers are being waited for.
         deadline: when to close (or repeat the question), in the caller's clock.
         closes: how often it has closed.
+        kind: of the latest question.
+        asked_at: when that was asked, in the caller's clock; inf: by another process, so nobody knows.
+        slowest: seconds that the slowest of the answers has taken.
+        times: what was measured in earlier rounds.
     """
 
     encode_once: ClassVar[bool] = True  # the codec keeps the bytes of the latest (see wire/codec/composites.py)
@@ -75,6 +84,10 @@ class Round:
     deadline: float = inf
     closes: int = 0
     all: bool = False
+    kind: str = ""
+    asked_at: float = inf
+    slowest: float = 0.0
+    times: Times = field(default_factory=dict)
 
 
 def begin(policy: Policy, now: float) -> Round:
@@ -82,28 +95,46 @@ def begin(policy: Policy, now: float) -> Round:
     return Round(policy, deadline=now + policy.idle)
 
 
-def ask(r: Round, children: Iterable[str], waits: bool, now: float, all: bool = False) -> Round:
+def patience(r: Round) -> float:
+    """Seconds from the latest question to the close of its round."""
+    if not r.policy.measured:
+        return r.policy.deadline
+    return measured_deadline(r.times, r.kind, r.policy.least, r.policy.deadline)
+
+
+def quorum(r: Round) -> int:
+    """Answers without which the round goes on: at most as many as were asked for. Where it is not known yet what
+    a round takes, one answer is waited for, or a run with long rounds would have rounds of nobody."""
+    asked, wanted = len(r.heard) + len(r.owed), r.policy.quorum
+    if r.policy.measured and usual_time(r.times, r.kind) is None:
+        wanted = max(wanted, min(asked, 1))
+    return min(wanted, max(asked, 1))
+
+
+def ask(r: Round, children: Iterable[str], waits: bool, now: float, all: bool = False, kind: str = "") -> Round:
     """The next question. `children` owe an answer to it; `waits`: an answer was asked for, if only of nobody.
 
     Args:
         all: it is over when all of them have answered. Older debts are forgotten, even where late answers count.
+        kind: of question; rounds of one kind take about the same time.
     """
     number, late = r.number + 1, r.policy.keep_late and not all
     owed = (dict(r.owed) if late else {}) | {c: number for c in children}
     wait = waits or bool(owed)
-    deadline = now + (r.policy.deadline if wait else r.policy.idle)
     heard = r.heard if late else frozenset()
-    return changed(r, number=number, owed=owed, heard=heard, open=wait, deadline=deadline, all=all)
+    r = changed(r, number=number, owed=owed, heard=heard, open=wait, all=all, kind=kind, asked_at=now, slowest=0.0)
+    return limited(r, now, now + (patience(r) if wait else r.policy.idle))
 
 
-def hear(r: Round, child: str, number: int) -> tuple[Round, str | None]:
+def hear(r: Round, child: str, number: int, now: float = -inf) -> tuple[Round, str | None]:
     """The round after an answer and, if the answer does not count, the reason why."""
     if child not in r.owed:
         return r, f"{child} owes nothing"
     if number != r.owed[child]:
         return r, f"{child} answers question {number}, owed is {r.owed[child]}"
     owed = {c: n for c, n in r.owed.items() if c != child}
-    return changed(r, owed=owed, heard=r.heard | {child}), None
+    slowest = max(r.slowest, now - r.asked_at) if number == r.number else r.slowest
+    return changed(r, owed=owed, heard=r.heard | {child}, slowest=slowest), None
 
 
 EMPTY = 60.0
@@ -116,8 +147,13 @@ def excuse(r: Round, child: str, number: int, now: float = inf) -> Round:
     if r.owed.get(child) != number:
         return r
     owed = {c: n for c, n in r.owed.items() if c != child}
-    empty = r.open and not owed and len(r.heard) < r.policy.quorum
-    return changed(r, owed=owed, deadline=min(r.deadline, now + EMPTY) if empty else r.deadline)
+    return limited(changed(r, owed=owed), now, r.deadline)
+
+
+def limited(r: Round, now: float, deadline: float) -> Round:
+    """The round with a deadline, which is near if nobody is left who could answer."""
+    empty = r.open and not r.owed and len(r.heard) < quorum(r)
+    return changed(r, deadline=min(deadline, now + EMPTY) if empty else deadline)
 
 
 def is_over(r: Round, now: float) -> bool:
@@ -126,8 +162,8 @@ def is_over(r: Round, now: float) -> bool:
         return now >= r.deadline
     if r.policy.need is not None and not r.all and len(r.heard) >= r.policy.need:
         return True
-    quorum = len(r.heard) >= r.policy.quorum
-    return (quorum and not r.owed) or (now >= r.deadline and (quorum or not r.owed))
+    enough = len(r.heard) >= quorum(r)
+    return (enough and not r.owed) or (now >= r.deadline and (enough or not r.owed))
 
 
 def next_look(r: Round) -> float:
@@ -142,7 +178,10 @@ def is_stuck(r: Round, now: float) -> bool:
 
 def close(r: Round, now: float) -> Round:
     owed = r.owed if r.policy.keep_late else {}
-    return changed(r, owed=owed, heard=frozenset(), open=False, closes=r.closes + 1, deadline=now + r.policy.idle)
+    times, deadline = note_time(r.times, r.kind, r.slowest), now + r.policy.idle
+    return changed(
+        r, owed=owed, heard=frozenset(), open=False, closes=r.closes + 1, deadline=deadline, slowest=0.0, times=times
+    )
 
 
 def resume(r: Round, policy: Policy, now: float) -> Round:
@@ -151,9 +190,16 @@ def resume(r: Round, policy: Policy, now: float) -> Round:
     Clocks of two processes have nothing to do with each other, and the wall clock may have been set meanwhile. So the
     time is counted anew: those who are asked have as long as if the question had been asked at this moment.
     """
-    return changed(r, policy=policy, deadline=now + (policy.deadline if r.open else policy.idle))
+    r = changed(r, policy=policy, asked_at=inf, slowest=0.0)
+    return limited(r, now, now + (patience(r) if r.open else policy.idle))
+
+
+def with_policy(r: Round, policy: Policy, now: float) -> Round:
+    """The round with another policy, from its question on."""
+    r = changed(r, policy=policy)
+    return limited(r, now, (r.asked_at if r.asked_at < inf else now) + patience(r)) if r.open else r
 
 
 def extend(r: Round, now: float) -> Round:
     """The question stands for another deadline."""
-    return changed(r, deadline=now + r.policy.deadline)
+    return changed(r, deadline=now + patience(r))

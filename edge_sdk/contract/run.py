@@ -34,7 +34,11 @@ class Run:
         augment: how devices change their windows while they train, see `data.augment`; empty: not at all.
         classes: label names in the order of the model's outputs.
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
-        deadline: seconds after which a hospital goes on without the devices that have not answered.
+        deadline: seconds after which a hospital goes on without the devices that have not answered; inf: it waits for
+            all that it has asked.
+        measured: hospitals derive their deadlines from the times that their rounds take (see contract/patience.py);
+            `deadline` is that of a question of which none has been answered yet.
+        quorum: devices without which a hospital's round does not end at the deadline; where fewer are asked, all.
     """
 
     id: str
@@ -49,6 +53,8 @@ class Run:
     public: str = ""
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)
+    measured: bool = False
+    quorum: int = 0
 
     def __post_init__(self) -> None:
         """Check types too: a run may come from a peer."""
@@ -64,6 +70,9 @@ class Run:
                 )
         if type(self.deadline) not in (int, float) or not self.deadline > 0:
             raise UsageError(f"deadline = {short(self.deadline)}, it is in seconds and above 0")
+        if type(self.measured) is not bool:
+            raise UsageError(f"measured = {short(self.measured)}, expected true or false")
+        check_count("quorum", self.quorum, 0, "it counts devices: 0 or more")
         if not isinstance(self.settings, Mapping) or any(not isinstance(key, str) for key in self.settings):
             raise UsageError(f"settings = {short(self.settings)}, expected a table of named values")
         check_classes(self.classes)

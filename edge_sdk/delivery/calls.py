@@ -20,6 +20,7 @@ from edge_sdk.contract.node import Node, Record
 from edge_sdk.contract.records import changed
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, Worker
+from edge_sdk.delivery.round_log import RoundLog
 from edge_sdk.delivery.store import Job, Store
 
 JOBS, JOB_BYTES = 64, 2**28  # messages of one peer that may wait for the role; their bytes together
@@ -70,6 +71,7 @@ class Calls:
         self.stopping, self.unusable = False, ""
         self.done_files: list[str] = []
         self.worker = Worker(assembly, wake) if wake is not None else None
+        self.round_log = RoundLog(name, counters, log)
 
     # -- what is to be done
 
@@ -136,7 +138,8 @@ class Calls:
         return "tick" if record.started else "start"
 
     def next_task(self, node: Node, here: tuple[str, ...]) -> Task | None:
-        """The next call with all that it needs, if one may be made now. `here`: children that count now."""
+        """The next call with all that it needs, if one may be made now. `here`: children that belong to a
+        round which is opened now."""
         verb = self.next_verb(node.record)
         if verb is None:
             return None
@@ -212,6 +215,8 @@ class Calls:
         if outcome.failed:
             self.set_aside(outcome)
         self.count_outcome(outcome)
+        if outcome.node is not None:
+            self.round_log.note(outcome.task, outcome.node.record.below)
         return True
 
     def count_outcome(self, outcome: Outcome) -> None:

@@ -5,12 +5,14 @@ What is saved here decides what happens after a power cut, so the rules of the t
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import randbits
 
+from edge_sdk.atomic import PRIVATE, close_to_others
 from edge_sdk.delivery.checksums import StoreDamaged, check_row, row_checksum
 from edge_sdk.delivery.failpoints import reach
 from edge_sdk.delivery.log_check import check_header, has_lost_commits, read_boot_id
@@ -23,6 +25,8 @@ PASSING = (
     *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT),
 )  # errors that are the disk's fault or the moment's, and say nothing against the file
 LOG_PAGES = 10_000  # of 4 KB: when the log has so many, a commit waits until they are in their places and synced
+UNKNOWN = 0  # epoch of no disk: whoever comes next under this name is met as one with a new disk
+RESTORED = "restored"  # key of a mark: this store was put back from a backup, and its node has not gone on since
 Database = sqlite3.Connection
 DiskError = sqlite3.Error
 """Exception of a full or broken disk."""
@@ -65,6 +69,7 @@ def open_database(path: Path, durability: str) -> Database:
     """
     check_header(path)
     log_cut = has_lost_commits(path.with_name(f"{path.name}-wal"))
+    make_private_file(path)
     # The loop may be started on another thread than the one that opened the file; it is used by one at a time.
     with finding_damage(path):
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -97,6 +102,14 @@ def finding_damage(path: Path) -> Iterator[None]:
 def is_passing(error: sqlite3.Error) -> bool:
     """The disk is at fault, and perhaps for a moment only."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in PASSING
+
+
+def make_private_file(path: Path) -> None:
+    """Make the file, if it is not there, for its owner alone: SQLite's other files take over its mode."""
+    with suppress(OSError):  # SQLite will say what is wrong
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
+        if path.stat().st_mode & 0o077:
+            close_to_others(path)
 
 
 def is_damage(error: BaseException) -> bool:

@@ -31,7 +31,7 @@ class Files:
 
     def write(self, name: str, body: Buffer) -> None:
         """Write a whole body, in one piece."""
-        self.directory.mkdir(exist_ok=True)
+        self.directory.mkdir(mode=0o700, exist_ok=True)
         write_bytes(self.directory / name, body)
         self.sync_body(name)
 
@@ -86,7 +86,7 @@ class Files:
 
     def open_partial(self, name: str, size: int, chunk: int) -> PartialBody:
         """Open what there is of a body that is arriving; nothing of it at first."""
-        self.directory.mkdir(exist_ok=True)
+        self.directory.mkdir(mode=0o700, exist_ok=True)
         return PartialBody(self, name, size, chunk)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from edge_sdk.delivery.database import UNKNOWN
 from edge_sdk.delivery.store import Store
 from edge_sdk.wire.frames import Message
 
@@ -72,6 +73,10 @@ class Inbox:
         """The peer has another disk than it had, or was never heard of."""
         peer = self.peers.get(name)
         return peer is None or peer.epoch != epoch
+
+    def is_unknown(self, name: str) -> bool:
+        """The peer is known by name only: this node's store was put back from a backup."""
+        return name in self.peers and self.peers[name].epoch == UNKNOWN
 
     def renew_peer(self, name: str, epoch: int) -> None:
         """Forget what was received of the peer's old disk."""

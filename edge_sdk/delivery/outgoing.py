@@ -55,12 +55,14 @@ class Outgoing:
         return found
 
     def recover_commits(self, owed: Iterable[str]) -> None:
-        """The last commits before a power cut are missing, and the store shows itself as another disk.
+        """Ask again where the last commits before a power cut are missing: the store shows itself as another disk.
 
         The parent asks its question again, as it does after a lost disk. The children that owe an answer are asked
         again from here: what they answered meanwhile may be among what is missing, and they take the new epoch for a
         parent that counts anew. An answer that did arrive pays its debt, so none counts twice.
         """
+        if not self.store.rolled_back:
+            return
         self.counters.count("store_rolled_back")
         with self.store.transaction():
             for child in owed:
@@ -148,6 +150,11 @@ class Outgoing:
         self.store.outbox.drop_deliveries([(out.seq, dst)])
         self.transfers_out.note_ack(dst, out.seq)
         self.forget_messages(self.outbox.give_up(out, dst))
+
+    def give_up_all(self, dst: str) -> None:
+        """Send this receiver nothing that it has not acknowledged."""
+        for out in self.outbox.waiting(dst):
+            self.give_up(out, dst)
 
     def delete_done(self) -> None:
         """Delete the rows of what was acknowledged since the last time."""

@@ -21,7 +21,7 @@ The parts of a commit are in four modules: `incoming.py` (messages read), `calls
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from logging import Logger
 from math import inf
@@ -33,11 +33,14 @@ from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.calls import Calls
 from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, decode_saved, perform
+from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, perform
 from edge_sdk.delivery.events import Events
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.incoming import Incoming
+from edge_sdk.delivery.loading import load_node
+from edge_sdk.delivery.members import Members
 from edge_sdk.delivery.outgoing import Outgoing
+from edge_sdk.delivery.renumbering import go_on_from_backup
 from edge_sdk.delivery.store import Store
 from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 
@@ -52,7 +55,8 @@ class Session:
     """A node's part in one run.
 
     Attributes:
-        here: children that count now; the caller keeps it up to date.
+        children: who may take part below this node.
+        members: children that belong to the rounds, and which of them are here; the caller keeps it up to date.
         node: as saved, or as it will be saved within STAY_OPEN seconds.
         chunk: bytes that travel together in messages from now on.
         settled: the role may be called: enough children have been here, or been waited for.
@@ -72,7 +76,7 @@ class Session:
     tell: Callable[[int, Any], None]
     wake: Callable[[], None]
     log: Logger
-    here: tuple[str, ...] = ()
+    children: frozenset[str] = frozenset()
     chunk: int = CHUNK
     settled: bool = False
 
@@ -83,14 +87,11 @@ class Session:
         self.store.files.sweep(self.store.list_used_files(), parts=False)
         self.incoming = Incoming(self.store)
         self.inbox, self.transfers_in, self.acks = self.incoming.inbox, self.incoming.transfers_in, self.incoming.acks
-        last: dict[str, nodes.Envelope] = {}
-        for sent in self.outgoing.load():
-            last |= {d: nodes.Envelope(self.name, d, sent.number, None, sent.asks) for d in sent.receivers}
-        self.node = self.load_node(last)
+        loaded = load_node(self.name, self.parent, self.assembly, self.store, self.outgoing.load())
+        self.node = go_on_from_backup(loaded, self.store, self.assembly.records, self.log)
+        self.members = Members(self.store, self.children)
         self.restarted = self.node.record.started
-        if self.store.rolled_back:
-            self.log.error("%s: run %s: the last commits are missing; peers are asked again", self.name, self.run.id)
-            self.outgoing.recover_commits(self.node.record.below.owed)
+        self.outgoing.recover_commits(self.node.record.below.owed)
         self.saved = self.node.record
         self.sent = self.outbox.seq
         self.open_since = inf
@@ -98,21 +99,16 @@ class Session:
         self.tidy_at, self.count_at = inf, time.monotonic() + COUNTERS_DELAY
         wake = self.wake if self.habits.worker else None
         self.calls = Calls(self.name, self.parent, self.assembly, self.store, self.counters, wake, self.log)
-
-    def load_node(self, last: Mapping[str, nodes.Envelope]) -> nodes.Node:
-        """The node as it was saved, or a new one. `last`: peer -> the latest message to it, without its body."""
-        fresh = nodes.new(
-            self.name, self.assembly.role, self.assembly.env, self.parent, self.assembly.policy, time.monotonic()
-        )
-        saved = self.store.load_record()
-        if saved is None:
-            return fresh
-        read = decode_saved(self.assembly.records, saved, f"{self.store.path}: the record")
-        record: nodes.Record = changed(read, last=last)
-        below = rounds.resume(record.below, self.assembly.policy, time.monotonic())
-        return changed(fresh, record=changed(record, below=below))
+        for removed in sorted(self.node.record.below.owed.keys() - self.children - {self.name}):
+            self.excuse_child(removed)
 
     # -- what the network brings
+
+    @property
+    def counting(self) -> tuple[str, ...]:
+        """Names of the children that belong to a round which is opened now."""
+        below = self.node.record.below
+        return self.members.list_counting(rounds.patience(below), below.policy.quorum)
 
     def take_message(self, m: Message) -> str:
         """Take a message that has been read; returns the inbox's verdict."""
@@ -149,34 +145,29 @@ class Session:
         """A peer has said which disk it has. If that is a new one, it knows nothing of what was said before."""
         if not self.inbox.is_new(name, epoch):
             return
-        known = name in self.inbox.peers
+        known, restored = name in self.inbox.peers, self.inbox.is_unknown(name)
         self.commit_open()
         with self.store.transaction():
             self.inbox.renew_peer(name, epoch)
             if known:
-                self.forget_disk_of(name)
+                self.forget_disk_of(name, restored)
         self.incoming.forget_disk(name, epoch)
 
-    def forget_disk_of(self, name: str) -> None:
-        self.counters.count(f"replaced.{name}")
-        self.log.warning("%s: %s has lost its memory of this run", self.name, name)
+    def forget_disk_of(self, name: str, restored: bool) -> None:
+        """A peer has a new disk, or this node has (`restored`): ask again what is owed; what a parent asked is void.
+
+        The parent counts from 1 again: if its latest number here did not go back to 0, its new questions were refused.
+        """
+        if not restored:
+            self.counters.count(f"replaced.{name}")
+            self.log.warning("%s: %s has lost its memory of this run", self.name, name)
         if name == self.parent:
-            self.void_questions()
+            self.calls.void_questions()
+            self.outgoing.give_up_all(name)
+            self.node = nodes.with_record(self.node, above=0)
+            self.save_record()
         if name in self.node.record.below.owed:
             self.outgoing.ask_again(name)
-
-    def void_questions(self) -> None:
-        """The parent has a new disk and counts its questions from 1 again: what it asked before is void.
-
-        So are our answers to that, which it would refuse as answers to nothing. The number of its latest question goes
-        back to 0, or we should refuse its new questions as old ones.
-        """
-        assert self.parent is not None
-        self.calls.void_questions()
-        for out in self.outbox.waiting(self.parent):
-            self.outgoing.give_up(out, self.parent)
-        self.node = nodes.with_record(self.node, above=0)
-        self.save_record()
 
     def excuse_child(self, child: str) -> None:
         """Wait no longer for what a child owes that cannot take part in the run."""
@@ -195,16 +186,18 @@ class Session:
         anyway, the transaction stays open for the next ones, and one commit serves them all. Whatever is unsaved then
         is unacknowledged too, so a kill costs a repetition and no more.
         """
+        self.apply_policy()
         self.settled = self.settled or self.may_settle(now)
         outcomes = self.calls.take_outcomes()
         work = not self.calls.worker and self.next_verb() is not None
-        idle = not (self.incoming.waiting or outcomes or work or self.events.is_due())
+        idle = not (self.incoming.waiting or outcomes or work or self.events.is_due() or self.members.unsaved)
         if idle and not self.is_untidy(now) and now < self.open_since + STAY_OPEN:
             self.feed_worker()
             return
         self.incoming.begin_commit()
         with self.store.transaction(lambda: self.open_since < inf):
             self.delete_done(now)
+            self.members.save()
             for job in self.incoming.take_in():
                 self.calls.add_job(job, lasting=self.calls.worker is not None or not self.settled)
             for outcome in outcomes:
@@ -250,8 +243,7 @@ class Session:
 
     def remove_files(self) -> None:
         """Delete the files of messages that are done with. Only now: before the commit a row still named them."""
-        done = self.calls.done_files + self.outgoing.done_files
-        if done:
+        if done := self.calls.done_files + self.outgoing.done_files:
             self.store.retire_files(done)
             self.calls.done_files, self.outgoing.done_files = [], []
 
@@ -260,8 +252,8 @@ class Session:
         self.store.save_record(self.assembly.records.encode(changed(self.node.record, last={})))
 
     def is_untidy(self, now: float) -> bool:
-        expired = time.time() >= self.outbox.next_expiry()
-        return now >= self.tidy_at or (self.counters.dirty and now >= self.count_at) or expired
+        due = now >= self.tidy_at or (self.counters.dirty and now >= self.count_at)
+        return due or time.time() >= self.outbox.next_expiry()
 
     def delete_done(self, now: float, all: bool = False) -> None:
         """Delete what is acknowledged or told. A crash before this costs a duplicate, which its receiver drops.
@@ -281,8 +273,15 @@ class Session:
     def next_verb(self) -> Verb | None:
         return self.calls.next_verb(self.node.record) if self.settled else None
 
+    def apply_policy(self) -> None:
+        """Let the open round go by the policy as it is now, if that has been changed since it was opened."""
+        below, policy = self.node.record.below, self.assembly.policy
+        if below.policy is not policy and not self.calls.busy:
+            self.node = nodes.with_record(self.node, below=rounds.with_policy(below, policy, time.monotonic()))
+
     def next_task(self) -> Task | None:
-        task = self.calls.next_task(self.node, self.here) if self.settled else None
+        self.apply_policy()
+        task = self.calls.next_task(self.node, self.counting) if self.settled else None
         if task is not None:
             self.node = task.node
         return task
@@ -307,7 +306,7 @@ class Session:
         if outcome.node is not None:
             self.node = outcome.node
         for message in outcome.messages:
-            self.outgoing.send_message(message, self.chunk, self.here)
+            self.outgoing.send_message(message, self.chunk, self.members.here)
         self.calls.add_own_jobs(outcome.jobs)
         self.events.add_events(outcome.told)
 
@@ -315,7 +314,9 @@ class Session:
 
     def may_settle(self, now: float) -> bool:
         """Enough children are here, or this restarted node has waited for them long enough."""
-        return len(self.here) >= self.habits.wait_for or (self.restarted and now >= self.opened + self.habits.settle)
+        return len(self.members.here) >= self.habits.wait_for or (
+            self.restarted and now >= self.opened + self.habits.settle
+        )
 
     @property
     def ready(self) -> bool:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.records import changed, record
 from edge_sdk.delivery.checksums import StoreDamaged as StoreDamaged
 from edge_sdk.delivery.checksums import check_row, check_saved, checksum, row_checksum
-from edge_sdk.delivery.database import DiskError as DiskError
 from edge_sdk.delivery.database import (
+    RESTORED,
     Transaction,
     check_pages,
     close_database,
@@ -23,6 +24,7 @@ from edge_sdk.delivery.database import (
     open_database,
     put_value,
 )
+from edge_sdk.delivery.database import DiskError as DiskError
 from edge_sdk.delivery.database import finding_damage as finding_damage
 from edge_sdk.delivery.files import Files
 from edge_sdk.delivery.outbox_table import OutboxRow, OutboxTable
@@ -154,10 +156,9 @@ class Store:
         Raises:
             StoreDamaged: it is not what was saved.
         """
-        found = get_value(self.db, key)
-        if found is not None and not isinstance(found, bytes):
-            raise StoreDamaged(f"{key}: {found}, expected bytes")
-        return found
+        found: Any = get_value(self.db, key)  # what was put: a number, where that was one
+        value: bytes | None = found
+        return value
 
     def put_value(self, key: str, value: bytes | int) -> None:
         put_value(self.db, key, value)
@@ -183,6 +184,14 @@ class Store:
         # in place: where the size is the same, SQLite writes the same pages again and frees none
         self.written += len(record)
         self.db.execute(SAVE_RECORD, (record, checksum(record)))
+
+    @property
+    def is_restored(self) -> bool:
+        """It was put back from a backup, and its node has not gone on since."""
+        return bool(get_value(self.db, RESTORED))
+
+    def forget_restored(self) -> None:
+        self.put_value(RESTORED, 0)
 
     def load_counters(self) -> dict[str, int]:
         saved = self.get_value("counters")

@@ -7,8 +7,9 @@ repeated, more and more rarely, until everybody who should answer it has.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.live.directory import encode_run
@@ -46,6 +47,9 @@ class Announcer:
 
     Attributes:
         sessions: link -> number drawn for its latest connection.
+        counts: link -> births of its latest connection so far.
+        answered: which birth of the latest connection to the parent has been answered last.
+        nonce: of the parent's latest hello, which the next connection's first birth repeats.
         births: link -> when the birth is due, by time.monotonic(), and seconds from then to its repetition; no entry:
             everybody has answered it.
     """
@@ -53,11 +57,15 @@ class Announcer:
     def __init__(self, publisher: Publisher):
         self.publisher, self.name, self.parent = publisher, publisher.name, publisher.parent
         self.sessions: dict[Link, int] = {}
+        self.counts: dict[Link, int] = {}
+        self.answered = self.nonce = 0
         self.births: dict[Link, tuple[float, float]] = {}
 
     def make_will(self, link: Link, epoch: int) -> Will:
         """The will of a new connection: the birth that its broker publishes for us when the connection breaks."""
-        session = self.sessions[link] = random.getrandbits(62)
+        session = self.sessions[link] = random.getrandbits(62) or 1
+        self.counts[link] = 0
+        self.answered = 0 if link is self.publisher.above else self.answered
         return Will(self.list_topics(link)[0], pack_frame(Birth(self.name, epoch, session, gone=True)))
 
     def list_topics(self, link: Link) -> list[str]:
@@ -107,9 +115,10 @@ class Announcer:
 
     def publish_birth(self, link: Link, standing: Standing) -> None:
         """Publish a birth on each topic of this link."""
-        assert self.sessions[link]
+        self.counts[link] += 1
         run = "" if standing.run is None else standing.run.id
-        birth = Birth(self.name, standing.epoch, self.sessions[link], run, standing.ready, standing.refusal)
+        about = (run, standing.ready, standing.refusal, False, self.counts[link], self.nonce)
+        birth = Birth(self.name, standing.epoch, self.sessions[link], *about)
         for topic in self.list_topics(link):
             self.publisher.publish_frame(link, topic, birth, 0, self.parent or ALL)
 
@@ -120,17 +129,23 @@ class Announcer:
 
     # -- hellos, goodbyes
 
-    def publish_hello(self, birth: Birth, ready: bool, standing: Standing) -> None:
-        """Answer a child's birth with the run, as it is described now. `ready`: we count on the child."""
-        if self.publisher.below is None:
+    def publish_hello(self, birth: Birth, standing: Standing, nonce: int, **about: Any) -> None:
+        """Answer a child's birth with the run, as it is described now. `about`: further fields of `Hello`."""
+        below = self.publisher.below
+        if below is None:
             return
-        run = standing.run
-        body = b"" if run is None else encode_run(run)
-        id = "" if run is None else run.id
-        hello = Hello(self.name, standing.epoch, self.sessions.get(self.publisher.below, 0), id, ready, body)
-        self.publisher.publish_frame(
-            self.publisher.below, topics.downward(self.name, birth.src, BIRTHS), hello, 0, birth.src
-        )
+        hello = Hello(self.name, standing.epoch, self.sessions.get(below, 0), **about)
+        if standing.run is not None:
+            hello = replace(hello, run=standing.run.id, body=encode_run(standing.run))
+        hello = replace(hello, to=birth.session, count=birth.count, nonce=nonce)
+        self.publisher.publish_frame(below, topics.downward(self.name, birth.src, BIRTHS), hello, 0, birth.src)
+
+    def is_answer(self, hello: Hello) -> bool:
+        """A hello answers a birth of our present connection to the parent, and no later one has been answered."""
+        above = self.publisher.above
+        if above is None or hello.to != self.sessions.get(above) or hello.count > self.counts[above]:
+            return False
+        return hello.count >= max(1, self.answered)
 
     def publish_goodbye(self, epoch: int) -> None:
         """Say what the will would say: this node is gone."""

@@ -6,12 +6,13 @@ import dataclasses
 import fcntl
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.atomic import sweep_aside, write_text
+from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
 from edge_sdk.contract.run import ID, Run
 from edge_sdk.delivery.store import Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
@@ -23,7 +24,7 @@ LARGEST_RUN = 2**20  # bytes of a run's description
 PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
 
 
-LATER = ("settle", "augment")
+LATER = ("settle", "augment", "measured", "quorum")
 """Fields of a run that older versions do not write; left out while they say nothing, so that bytes stay equal."""
 
 
@@ -55,7 +56,19 @@ def decode_run(data: Buffer) -> Run:
 
 def is_same_training(a: Run, b: Run) -> bool:
     """Two descriptions differ at most in how long is waited, which may be changed while a run goes on."""
-    return dataclasses.replace(a, deadline=b.deadline) == b
+    waiting_alike = dataclasses.replace(a, deadline=b.deadline, measured=b.measured, quorum=b.quorum)
+    return as_decoded(waiting_alike) == as_decoded(b)
+
+
+def as_decoded(run: Run) -> dict[str, Any]:
+    """The fields of a run as they come back from its encoding, where lists are tuples."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(v) for key, v in value.items()}
+        return tuple(map(plain, value)) if isinstance(value, (list, tuple)) else value
+
+    return {field.name: plain(getattr(run, field.name)) for field in dataclasses.fields(run)}
 
 
 class NodeDirectory:
@@ -67,8 +80,8 @@ class NodeDirectory:
 
     def __init__(self, directory: Path, durability: str):
         self.directory, self.durability = directory, durability
-        directory.mkdir(parents=True, exist_ok=True)
-        self.lock = lock_file(directory / "lock")
+        make_private_directory(directory)
+        self.lock = lock_file(directory / LOCK)
         sweep_aside(directory)
 
     def current_run(self) -> Run | None:
@@ -133,7 +146,7 @@ class NodeDirectory:
         """Move the store of a run out of the way, for a person to look at, in place of one that was moved before."""
         aside = self.directory / f"{run}.damaged"
         shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
+        aside.mkdir(mode=0o700)
         for ending in (".db", ".db-wal", ".db-shm", ".bodies"):
             path = self.directory / f"{run}{ending}"
             if path.exists():
@@ -153,6 +166,7 @@ def lock_file(path: Path) -> IO[str]:
     Raises:
         UsageError: another process has it, and still has it after PATIENCE seconds.
     """
+    path.touch(mode=0o600)
     file, end = path.open("w"), time.monotonic() + PATIENCE
     while True:
         try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from logging import Logger
+from math import inf
 
+from edge_sdk.contract import round as rounds
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.wire.link import Link
@@ -29,8 +31,12 @@ def read_gauges(session: Session | None, links: Sequence[Link], children_here: i
         found["messages_unacknowledged"] = sum(len(seqs) for seqs in list(session.outbox.pending.values()))
         found["transfers_out"] = len(session.transfers_out.bodies)
         found["transfers_in"] = len(session.transfers_in.parts)
-        found["round"] = session.node.record.below.number
-        found["debts"] = len(session.node.record.below.owed)
+        below = session.node.record.below
+        found["round"] = below.number
+        found["debts"] = len(below.owed)
+        found["members"] = len(session.members.gone_at)
+        if (deadline := rounds.patience(below)) < inf:
+            found["deadline_seconds"] = deadline
     return found
 
 

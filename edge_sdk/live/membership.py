@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from logging import Logger
 from math import inf
 
@@ -19,7 +20,7 @@ from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import DiskError, Store, StoreDamaged, finding_damage
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.announcer import Announcer, Standing
-from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run
+from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run, is_same_training
 from edge_sdk.live.presence import Presence
 from edge_sdk.wire.frames import Hello
 
@@ -42,6 +43,7 @@ class Membership:
         presence: peers that are here; begun anew with each session, since all of them come again.
         refusal: why the node cannot take part in the run that it was offered, or empty.
         refused: encoding of that run, so that it is not tried each time that it is offered.
+        changed_run: the root's run as its application describes it now.
         next_run: a run of the parent's that waits until the call in progress has ended.
         announced: parent and children have been told that the role has been started.
         reopen_at: when to look at the disk again, by time.monotonic(); inf: it has not failed.
@@ -66,6 +68,7 @@ class Membership:
         self.presence = Presence(children)
         self.refusal, self.refused = "", b""
         self.next_run: Run | None = None
+        self.changed_run: Run | None = None
         self.announced = False
         self.reopen_at = inf
 
@@ -122,12 +125,34 @@ class Membership:
             run = decode_run(body)
             if run.id != hello.run:
                 raise PeerError(f"hello names run {hello.run!r} and brings {run.id!r}")
+            if self.session is not None and is_same_training(run, self.session.run):
+                return self.change_waiting(self.session, run)
             self.refused, self.next_run = body, run  # tried once; `open_session` forgets the refusal
+
+    def change_waiting(self, session: Session, run: Run) -> None:
+        """Go on in the present run, with what its description now says about waiting. Calls in progress go on too.
+
+        Raises:
+            UsageError: it says more than that.
+        """
+        if run == session.run or self.is_broken:
+            return  # what is broken is opened again soon, and hears of it then
+        session.commit_open()
+        self.directory.remember_run(run, session.store)
+        session.run = run
+        if self.children:
+            session.assembly = replace(session.assembly, policy=self.assemble(run).policy)
+        policy = session.assembly.policy
+        self.log.info("%s: waits by deadline %g s, quorum %d from now on", self.name, policy.deadline, policy.quorum)
+        self.announcer.announce()
 
     def take_up_pending(self, now: float) -> None:
         """Take up a run that has come from the parent, or open the present one again after its disk has failed."""
         if self.is_broken and now < self.reopen_at:
             return
+        if self.changed_run is not None and self.session is not None and not self.is_broken:
+            run, self.changed_run = self.changed_run, None
+            self.change_waiting(self.session, run)
         if self.next_run is not None and (self.session is None or not self.session.calls.busy):
             run, self.next_run = self.next_run, None
             self.take_up(run)
@@ -224,11 +249,18 @@ class Membership:
 
     def give_up_run(self, session: Session) -> None:
         """Leave a run that the role has found unusable here, as if that had been seen when the run came."""
-        run = session.run
-        self.refusal, refused = f"run {run.id}: {session.calls.unusable}", encode_run(run)
-        self.log.error("%s: %s", self.name, self.refusal)
+        self.refuse_run(session.run, session.calls.unusable)
+        self.refused = encode_run(session.run)
+
+    def refuse_run(self, run: Run, why: str) -> None:
+        """Leave a run, or do not take it up; the parent hears why. It is looked at again when it is offered again."""
+        refusal = f"run {run.id}: {why}"
+        self.next_run, self.refused = None, b""
+        if refusal == self.refusal:
+            return
+        self.refusal = refusal
+        self.log.error("%s: %s", self.name, refusal)
         self.leave_run()
-        self.refused = refused
         self.announcer.announce()
 
     def disk_failed(self, why: Exception) -> None:

@@ -1,7 +1,9 @@
 """Handles parent and children that come, go, or say how they are.
 
     child                            parent
-      birth (disk, run, ready)  ──>    greeted with a hello; sent what waits for it if it is in this run
+      birth (disk, run, ready)  ──>    the first of a connection: it may be one that somebody has recorded once
+           <──  hello (nonce)          say it again
+      birth (nonce)             ──>    greeted with a hello; sent what waits for it if it is in this run
            <──  hello (disk, run)      the child can be sent messages from now on; a new run is taken up
 
 `presence.py` keeps who is here, and `announcer.py` publishes what this node says of itself.
@@ -9,9 +11,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from logging import Logger
 
 from edge_sdk.delivery.session import Session
+from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import decode_run
 from edge_sdk.live.membership import Membership
@@ -25,10 +29,15 @@ class Neighbours:
     Args:
         membership: the run in which they are met.
         announcer: answers births.
+        sizes: child -> how many devices this node's settings say there are behind it; others are not compared.
+        wait_for: children that this node waits for before it begins; further ones may be newcomers.
     """
 
-    def __init__(self, membership: Membership, announcer: Announcer, log: Logger):
+    def __init__(
+        self, membership: Membership, announcer: Announcer, sizes: Mapping[str, int], wait_for: int, log: Logger
+    ):
         self.membership, self.announcer, self.log = membership, announcer, log
+        self.sizes, self.wait_for = sizes, wait_for
         self.name, self.parent = announcer.publisher.name, announcer.publisher.parent
         self.below, self.above = announcer.publisher.below, announcer.publisher.above
 
@@ -41,6 +50,9 @@ class Neighbours:
                 self.mark_unreachable(birth.src)
                 self.update_here()
             return
+        verdict = presence.judge_birth(birth)
+        if verdict != "new":
+            return self.turn_away(birth, verdict)
         if presence.comes_by_turns(birth):
             membership.counters.count(f"name_twice.{birth.src}")
             self.log.warning("%s: %s comes by turns from two disks: two nodes use this name", self.name, birth.src)
@@ -48,7 +60,8 @@ class Neighbours:
         child, before = presence.note_birth(birth, run)
         if child.refusal and (before is None or before.refusal != child.refusal):
             self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, child.refusal)
-        self.announcer.publish_hello(birth, child.ready, membership.standing)
+        nonce, devices = presence.nonce_for(birth.src), self.sizes.get(birth.src, 0)
+        self.announcer.publish_hello(birth, membership.standing, nonce, here=child.ready, devices=devices)
         if session is not None and child.joined:
             first = before is None or not before.joined or before.session != child.session
             self.meet_peer(session, birth.src, child.epoch, first)
@@ -56,30 +69,65 @@ class Neighbours:
             self.mark_unreachable(birth.src)
         self.update_here()
 
+    def turn_away(self, birth: Birth, verdict: str) -> None:
+        """A birth does not count. Unless it is an old one, its node is told what to do about it."""
+        membership, presence = self.membership, self.membership.presence
+        membership.counters.count(f"refused.birth_{verdict}.{birth.src}")
+        if verdict == "old":
+            return
+        nonce, refusal = presence.nonce_for(birth.src), ""
+        if verdict == "second":
+            refusal = f"another node has the name {birth.src} already; give this one a name of its own"
+        self.announcer.publish_hello(birth, membership.standing, nonce, taken=False, refusal=refusal)
+
     def update_here(self) -> None:
         """Tell the session which children count now."""
+        presence = self.membership.presence
         if self.membership.session is not None:
-            self.membership.session.here = self.membership.presence.here
+            self.membership.session.members.note_presence(presence.here, presence.refusals)
 
     def handle_parents_birth(self, birth: Birth) -> None:
         """The parent has come, or has gone."""
         assert self.parent and self.above
+        presence = self.membership.presence
         if birth.gone:
-            self.membership.presence.forget_parent()
-            self.mark_unreachable(self.parent)
+            if presence.parent is not None and presence.parent.session == birth.session:
+                presence.forget_parent()
+                self.mark_unreachable(self.parent)
         else:
             self.announcer.announce_over(self.above)
 
     def handle_hello(self, hello: Hello) -> None:
         """The parent has answered our birth: perhaps with a run, and from now on it can be sent messages."""
         assert self.parent and self.above
-        session = self.membership.session
-        first = self.membership.presence.note_hello(hello)
+        membership, session = self.membership, self.membership.session
+        if not self.announcer.is_answer(hello):
+            membership.counters.count(f"refused.hello_old.{hello.src}")
+            return
+        if hello.refusal:
+            raise UsageError(f"{self.name}: {hello.src} says: {hello.refusal}")
+        known, self.announcer.nonce = hello.nonce == self.announcer.nonce, hello.nonce
+        self.announcer.answered = hello.count
+        if not hello.taken:
+            return None if known else self.announcer.announce_over(self.above)
+        first = membership.presence.note_hello(hello)
         self.announcer.parent_answered()
+        if why := self.find_mismatch(hello):
+            return membership.refuse_run(decode_run(hello.body), why)
         if hello.body and (session is None or hello.run != session.run.id or decode_run(hello.body) != session.run):
-            self.membership.take_offer(hello)
-        elif session is not None and hello.run == session.run.id:
+            membership.take_offer(hello)
+        if session is not None and hello.run == session.run.id:
             self.meet_peer(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)
+
+    def find_mismatch(self, hello: Hello) -> str:
+        """Why this node's settings do not go with its parent's: they say another number of devices; or empty."""
+        children = len(self.membership.children)
+        if not (hello.body and hello.devices and children) or hello.devices in (children, self.wait_for):
+            return ""
+        return (
+            f"the settings of {self.name} name {children} devices, those of {hello.src} say that it has "
+            f"{hello.devices}; correct the wrong ones and start that node again"
+        )
 
     def meet_peer(self, session: Session, peer: str, epoch: int, first: bool) -> None:
         """A peer is here and in our run. `first`: we hear it for the first time since it was gone."""

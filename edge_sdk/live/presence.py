@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ class Child:
     Attributes:
         epoch: of its disk in this run.
         session: number of its connection.
+        count: which birth of that connection it is.
         joined: it works in this node's run.
         ready: its role has been started.
         refusal: why it cannot take part, or empty.
@@ -23,6 +25,7 @@ class Child:
 
     epoch: int
     session: int
+    count: int
     joined: bool
     ready: bool
     refusal: str = ""
@@ -38,19 +41,42 @@ class Presence:
     Attributes:
         expected: children who may come.
         disks: child -> epochs of its latest disks, each once, the present one last.
+        second: child -> epochs of disks of other nodes that use its name.
+        nonces: child -> what the first birth of its next connection has to repeat.
     """
 
     def __init__(self, children: Sequence[str]):
         self.expected = frozenset(children)
         self.disks: dict[str, tuple[int, ...]] = {}
+        self.second: dict[str, tuple[int, ...]] = {}
+        self.nonces: dict[str, int] = {}
         self.children: dict[str, Child] = {}
         self.parent: Hello | None = None
 
+    def judge_birth(self, birth: Birth) -> str:
+        """Judge a child's birth: "new", "old", "unproven" or "second".
+
+        Old: a later one of the same connection has come. Unproven: of a connection whose first birth has not repeated
+        the nonce, so that it may be one that was recorded once. Second: of a node that uses another one's name.
+        """
+        child = self.children.get(birth.src)
+        if child is not None and child.session == birth.session:
+            return "new" if birth.count > child.count else "old"
+        if not birth.nonce or birth.nonce != self.nonces.get(birth.src):
+            return "unproven"
+        return "second" if birth.epoch in self.second.get(birth.src, ()) else "new"
+
+    def nonce_for(self, name: str) -> int:
+        """The nonce that a child's next connection has to repeat."""
+        return self.nonces.setdefault(name, random.getrandbits(62) or 1)
+
     def note_birth(self, birth: Birth, run: str) -> tuple[Child, Child | None]:
         """Note a child's birth; returns the child as it is now, and as it was before."""
-        joined = bool(run) and birth.run == run
-        child = Child(birth.epoch, birth.session, joined, joined and birth.ready, clip(birth.refusal, REASON))
+        joined, refusal = bool(run) and birth.run == run, clip(birth.refusal, REASON)
+        child = Child(birth.epoch, birth.session, birth.count, joined, joined and birth.ready, refusal)
         before = self.children.get(birth.src)
+        if before is None or before.session != birth.session:
+            self.nonces.pop(birth.src, None)  # it has been used
         self.children[birth.src] = child
         return child, before
 
@@ -60,7 +86,11 @@ class Presence:
             return False
         before = self.disks.get(birth.src, ())
         self.disks[birth.src] = (*(epoch for epoch in before if epoch != birth.epoch), birth.epoch)[-DISKS:]
-        return birth.epoch in before[:-1]
+        if birth.epoch not in before[:-1]:
+            return False
+        others = {*self.second.get(birth.src, ()), *before[before.index(birth.epoch) + 1 :]}
+        self.second[birth.src] = tuple(sorted(others))[:DISKS]
+        return True
 
     def note_death(self, birth: Birth) -> bool:
         """Note a will or a goodbye; False if it is of an older connection than the child's latest."""

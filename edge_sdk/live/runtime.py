@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from math import inf
 from pathlib import Path
@@ -61,6 +61,7 @@ class Runtime:
         run: the training job; only the root has it from the start.
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
+        sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
         durability: "normal" or "full" (see delivery/store.py).
@@ -88,6 +89,7 @@ class Runtime:
         run: Run | None = None,
         assemble: Callable[[Run], Assembly],
         told: Callable[[int, Any], None] = lambda number, message: None,
+        sizes: Mapping[str, int] | None = None,
         wait_for: int | None = None,
         worker: bool = True,
         durability: str = "normal",
@@ -130,7 +132,7 @@ class Runtime:
         self.membership = Membership(
             name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log
         )
-        self.neighbours = Neighbours(self.membership, self.announcer, self.log)
+        self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits.wait_for, self.log)
         self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
 
     def make_will(self, link: Link) -> Will:
@@ -138,7 +140,7 @@ class Runtime:
 
     def new_session(self, run: Run, assembly: Assembly, store: Store) -> Session:
         args = (self.habits, self.counters, self.told, self.waiter.wake, self.log)
-        return Session(self.name, self.parent, run, assembly, store, *args)
+        return Session(self.name, self.parent, run, assembly, store, *args, frozenset(self.children))
 
     # -- how things stand
 
@@ -185,13 +187,20 @@ class Runtime:
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). May be called from any thread."""
         found = read_gauges(self.session, self.all_links, len(self.here))
-        return found | {"waiting_seconds": self.waiting_log.seconds(time.monotonic())}
+        return found | self.waiting_log.gauges(time.monotonic())
 
     # -- from any thread
 
     def stop(self) -> None:
         """Let `run` finish cleanly. May be called from any thread and from a signal handler."""
         self.stopping = True
+        self.waiter.wake()
+
+    def change_waiting(self, run: Run) -> None:
+        """Go on in the root's run as it is described now: how long is waited may differ, and nothing else. What
+        `assemble` says of it for this node counts too. May be called from any thread."""
+        self.run_given = self.membership.changed_run = run
+        self.due = 0.0
         self.waiter.wake()
 
     def cancelled(self) -> bool:
@@ -282,7 +291,7 @@ class Runtime:
             return
         if links := [link.connection.chunk for link in self.all_links if link.connection is not None]:
             session.chunk = min(self.largest_chunk, *links)
-        for child in self.presence.refusals if session.here else ():
+        for child in self.presence.refusals if session.members.here else ():
             session.excuse_child(child)  # but not where nobody is left: rounds without anybody would use up the run
         self.membership.save_session(session, now)
 

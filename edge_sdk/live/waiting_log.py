@@ -4,39 +4,47 @@ from __future__ import annotations
 
 from logging import Logger
 
+from edge_sdk.contract import round as rounds
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.presence import Presence
 
 FIRST, AGAIN = 30.0, 600.0  # seconds of waiting until it is said, and until it is said once more
+SHOWN = 5.0  # seconds of waiting from which a child is named among the gauges
 
 
 class WaitingLog:
     """Watches one node's session.
 
     Attributes:
+        what: what is waited for; "": nothing.
         since: when the present waiting began, by time.monotonic().
+        children: who keeps us waiting -> since when.
         due: when it is to be said, by time.monotonic().
     """
 
     def __init__(self, name: str, log: Logger):
         self.name, self.log = name, log
-        self.missing: tuple[str, ...] = ()
+        self.what = ""
+        self.children: dict[str, float] = {}
         self.since = self.due = 0.0
-        self.was = ""
 
     def look(self, session: Session | None, presence: Presence, now: float) -> None:
-        """Begin a new waiting where somebody new is waited for, or has come; say a long one."""
+        """Begin a new waiting where something else is waited for; say a long one."""
         what, missing = ("", ()) if session is None else waited_for(session, presence)
-        if (what, missing) != (self.was, self.missing):
-            self.was, self.missing, self.since, self.due = what, missing, now, now + FIRST
-        if self.was and now >= self.due:
-            seconds, who = now - self.since, ", ".join(describe(name, presence) for name in self.missing)
-            self.log.warning("%s: %s since %.0f s: %s", self.name, self.was, seconds, who or "nobody is left to answer")
+        if what != self.what:
+            self.what, self.children, self.since, self.due = what, {}, now, now + FIRST
+        self.children = {name: self.children.get(name, now) for name in missing}
+        if self.what and now >= self.due:
+            seconds, who = now - self.since, ", ".join(describe(name, presence) for name in missing)
+            self.log.warning("%s: %s since %.0f s: %s", self.name, what, seconds, who or "nobody is left to answer")
             self.due = now + AGAIN
 
-    def seconds(self, now: float) -> float:
-        """Seconds since the present waiting began; 0: nobody is waited for."""
-        return now - self.since if self.was else 0.0
+    def gauges(self, now: float) -> dict[str, float]:
+        """Seconds since the present waiting began (0: nobody is waited for), and the same for each child that has kept
+        us waiting for a while. May be called from any thread."""
+        late = {f"waiting_for.{name}": now - since for name, since in list(self.children.items())}
+        found = {name: seconds for name, seconds in late.items() if seconds >= SHOWN}
+        return {"waiting_seconds": now - self.since if self.what else 0.0} | found
 
 
 def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ...]]:
@@ -48,8 +56,8 @@ def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ..
         return f"waiting for children to come ({len(presence.here)} of {needed} are here)", tuple(sorted(missing))
     if below.open and below.owed:
         return f"waiting for answers to question {below.number}", tuple(sorted(below.owed))
-    if below.open and len(below.heard) < below.policy.quorum:
-        return f"question {below.number} has {len(below.heard)} of {below.policy.quorum} answers that it needs", ()
+    if below.open and len(below.heard) < (needed := rounds.quorum(below)):
+        return f"question {below.number} has {len(below.heard)} of {needed} answers that it needs", ()
     return "", ()
 
 

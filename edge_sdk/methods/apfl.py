@@ -14,7 +14,7 @@ v_bar_i = alpha_i v_i + (1 - alpha_i) w_i, is good on its own samples, and learn
 alpha_i is adapted once in a round, as in the authors' experiments: with the first batch, together with v_i and from
 the same gradient, and kept within 0 and 1. Where the paper is silent: the first v_i is the w that a device receives
 first, which in round 0 is the paper's w_0; weight_decay/2 ||.||^2 is added to f_i in w_i and in v_i; the personal
-model of an evaluation mixes v_i with the w that is evaluated. The authors' step size is 0.1, decayed; here 0.05.
+model of an evaluation mixes v_i with the w that is evaluated. The authors' step size is 0.1, decayed.
 Their alpha starts at 0.5 as here, and is fixed by `adaptive = false`.
 
 Leaves the device: w_i, summed by its hospital, and scores as sums. Never: v_i, alpha_i. Kind of upload: memoryless.
@@ -25,7 +25,9 @@ A lost disk: that device's v_i starts again at the next w it receives, alpha_i a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +35,13 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import batches, gradient
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, batches, gradient
 from edge_sdk.methods.shared.reports import training_scores
 
 ONLY_FEDAVG = ("proximal", "momentum", "draw_epochs", "local_penalty", "fine_tune_epochs")
@@ -66,6 +69,11 @@ class Settings(fedavg.Settings):
         for key in ONLY_FEDAVG:
             if getattr(self, key) != getattr(plain, key):
                 raise UsageError(f"{key} = {getattr(self, key)!r}: the local steps of APFL are plain SGD; leave it out")
+
+
+PAPER: Mapping[str, Any] = {"eta_l": 0.1}
+RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.1, "local_epochs": 5}
+SEARCH: SearchSpace = {**TRAINING_SEARCH, "alpha": OneOf((0.25, 0.5, 0.75, 1.0)), "adaptive": OneOf((True, False))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,4 +163,7 @@ APFL = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    paper=PAPER,
+    recommended=RECOMMENDED,
+    search=SEARCH,
 )

@@ -23,18 +23,21 @@ A lost disk: that device's v_i starts again at the next w it receives; nothing e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import batches, descend, gradient, zero_or_more
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, batches, descend, gradient, zero_or_more
 from edge_sdk.methods.shared.reports import training_scores
 
 PERSONAL = 2  # purpose of randomness: w must not depend on how v is trained
@@ -58,6 +61,10 @@ class Settings(fedavg.Settings):
         zero_or_more(self, "nearness", "personal_epochs")
         if self.fine_tune_epochs:
             raise UsageError(f"fine_tune_epochs = {self.fine_tune_epochs}: here v is the personal model")
+
+
+RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.1, "local_epochs": 5, "nearness": 0.1, "personal_epochs": 5}
+SEARCH: SearchSpace = {**TRAINING_SEARCH, "nearness": Range(1e-2, 3.0), "personal_epochs": OneOf((1, 2, 5, 10))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,4 +127,6 @@ DITTO = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    recommended=RECOMMENDED,
+    search=SEARCH,
 )

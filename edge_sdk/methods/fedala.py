@@ -15,9 +15,10 @@ theta_i: in the highest layers, each parameter at a share W_i of the way, which 
 In the lower layers theta_hat is w. W_i starts at 1. The first time a device learns it until the mean losses of its last
 `window` epochs differ by less than `threshold` (standard deviation), at most `most_epochs` of them, a bound that the
 paper does not have; afterwards one epoch in each round. In its first round a device has no theta_i and begins at w.
-s = 0.8, eta = 1, one layer, threshold 0.1 and window 10 are the authors'; their local step size of 0.005 for one
-epoch is 0.05 and two here. In an evaluation a device is judged with theta_hat for the w that is evaluated and the W_i
-that it has.
+s = 0.8, eta = 1, one layer (two tensors) and window 10 are those of the authors' code (TsingZ0/FedALA, system/main.py
+and system/utils/ALA.py). There the threshold is 0.1 if nothing is said, as here, and 0.01 in the paper's experiments
+(README.md), and it is the loss of the last batch of each epoch that is looked at, here their mean. `PAPER` has these
+values. In an evaluation a device is judged with theta_hat for the w that is evaluated and the W_i that it has.
 
 Leaves the device: k_i theta_i, summed by its hospital, and scores as sums. Never: W_i. Kind of upload: memoryless.
 When few answer: the mean is over those who did. Nobody: the same w again, with a new draw. theta_i and W_i move
@@ -27,7 +28,9 @@ A lost disk: that device begins at w again, with W_i = 1; nothing else notices.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -35,12 +38,13 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta, Values
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared import gather, parts
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import above_zero, batches, gradient
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, above_zero, batches, gradient
 from edge_sdk.methods.shared.parts import Spans
 from edge_sdk.methods.shared.reports import training_scores
 
@@ -75,6 +79,22 @@ class Settings(fedavg.Settings):
             raise UsageError(f"share = {self.share}: of a device's samples, above 0 and at most 1")
         if self.proximal or self.fine_tune_epochs:
             raise UsageError("proximal and fine_tune_epochs: FedALA has neither; leave them out")
+
+
+PAPER: Mapping[str, Any] = {
+    "eta_l": 0.005,
+    "decay": 1.0,
+    "weight_decay": 0.0,
+    "batch": 10,
+    "local_epochs": 1,
+    "threshold": 0.01,
+}
+RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.1, "local_epochs": 5}
+SEARCH: SearchSpace = {
+    **TRAINING_SEARCH,
+    "eta_w": Range(0.1, 10.0),
+    "share": OneOf((0.4, 0.8, 1.0)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,4 +194,7 @@ FEDALA = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    paper=PAPER,
+    recommended=RECOMMENDED,
+    search=SEARCH,
 )

@@ -18,17 +18,20 @@ When few answer: the mean is over those who did. Nobody: the same w again, with 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather
 from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
 from edge_sdk.methods.shared.local import (
+    TRAINING_SEARCH,
     Training,
     accelerate,
     batches,
@@ -77,6 +80,10 @@ class Settings(Training):
             raise UsageError(f"momentum = {self.momentum}: it lies between 0 and 1")
         if self.momentum and self.local_penalty != "none":
             raise UsageError(f"momentum = {self.momentum} with local_penalty = {self.local_penalty!r}: one of them")
+
+
+RECOMMENDED: Mapping[str, Any] = {"local_epochs": 5, "fine_tune_epochs": 5}
+SEARCH: SearchSpace = {**TRAINING_SEARCH, "fine_tune_epochs": OneOf((0, 1, 2, 5, 10))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,4 +261,6 @@ FEDAVG = Method(
     env=Env,
     show=show,
     models=models,
+    recommended=RECOMMENDED,
+    search=SEARCH,
 )

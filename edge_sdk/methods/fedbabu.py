@@ -11,8 +11,9 @@ evaluation each device makes a model of its own by fine-tuning.
     section 5.2: fine-tuning for evaluation, tau_f epochs       fine_tuned
 
 The paper fine-tunes the whole model (`tune = "all"`; it compares "head" and "body") for tau_f = 5 epochs in most
-tables. Its step size of 0.1 with a momentum of 0.9 is 0.05 without here; fine-tuning takes the step size of the
-round.
+tables; here fine-tuning takes the step size of the round. `PAPER` is what the authors' code has (jhoon-oh/FedBABU,
+scripts/run_fedbabu.sh), with the middle one of its tau = 1, 4, 10. Devices here do not have its momentum of 0.9, nor a
+step that falls to a tenth after half and three quarters of the rounds. Its code takes a plain mean, of equal shards.
 
 Leaves the device: n_k times its body, summed by its hospital, and scores as sums. Never: what it has fine-tuned,
 which it does not keep either: a device remembers nothing. Kind of upload: memoryless.
@@ -22,13 +23,16 @@ A lost disk: nobody notices.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.methods.shared import gather, partial
 from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.local import one_of, zero_or_more
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, one_of, zero_or_more
 from edge_sdk.methods.shared.partial import PartEnv, PartTraining, SharedPart
 from edge_sdk.methods.shared.reports import training_scores
 
@@ -51,6 +55,15 @@ class Settings(PartTraining):
         super().__post_init__()
         zero_or_more(self, "fine_tune_epochs")
         one_of(self, ("all", "head", "body"), "tune")
+
+
+PAPER: Mapping[str, Any] = {"eta_l": 0.1, "decay": 1.0, "weight_decay": 0.0, "batch": 50, "local_epochs": 4}
+RECOMMENDED: Mapping[str, Any] = {"local_epochs": 5, "fine_tune_epochs": 20}
+SEARCH: SearchSpace = {
+    **TRAINING_SEARCH,
+    "fine_tune_epochs": OneOf((1, 2, 5, 10, 20)),
+    "tune": OneOf(("all", "head", "body")),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,4 +126,7 @@ FEDBABU = Method(
     env=Env,
     show=partial.show,
     models=models,
+    paper=PAPER,
+    recommended=RECOMMENDED,
+    search=SEARCH,
 )

@@ -10,8 +10,8 @@ FedAvg in which the scale and shift of normalisation layers stay on each device.
 
 Means are not weighted, as printed. The paper is about batch normalisation; slots of the kind "norm" are the parameters
 of any normalisation layer here (the models of this project have group and layer normalisation, whose statistics
-come from the sample itself). Each device's slots begin as in the model that the run begins with. The paper's step size
-is 0.01, with one local epoch; here 0.05 and two.
+come from the sample itself). Each device's slots begin as in the model that the run begins with. `PAPER` is its step
+size, with one local epoch.
 A model without normalisation layers is refused: `personal_slots` would have to name other slots, and that is FedPer.
 
 Leaves the device: its shared slots, summed by its hospital, and scores as sums. Never: its normalisation slots. Kind of
@@ -24,7 +24,9 @@ A lost disk: that device's slots start again from the run's first model; nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.shared import partial
@@ -41,6 +43,10 @@ class Settings(PartTraining):
     weighting: str = "uniform"
 
 
+PAPER: Mapping[str, Any] = {"eta_l": 0.01, "local_epochs": 1}
+RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.1, "local_epochs": 5}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Env(PartEnv):
     """What a node is given."""
@@ -53,4 +59,4 @@ def joint_phase(env: PartEnv, round: int, theta: Vector) -> tuple[Vector, float 
     return partial.descended(env, round, theta, None, env.settings.local_epochs, TRAINING)
 
 
-FEDBN = partial.method("fedbn", joint_phase, Settings, Env)
+FEDBN = replace(partial.method("fedbn", joint_phase, Settings, Env), paper=PAPER, recommended=RECOMMENDED)

@@ -32,10 +32,11 @@ import numpy as np
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.search import Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, mirror, uploads
 from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.local import Training, above_zero, batches, descend, gradient
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, above_zero, batches, descend, gradient
 from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
 from edge_sdk.methods.shared.reports import progress, training_scores
 from edge_sdk.methods.shared.uploads import VectorSum
@@ -53,6 +54,9 @@ class Settings(Training):
     def __post_init__(self) -> None:
         super().__post_init__()
         above_zero(self, "alpha")
+
+
+SEARCH: SearchSpace = {**TRAINING_SEARCH, "alpha": Range(1e-3, 1.0)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,4 +223,5 @@ FEDDYN = Method(
     env=Env,
     show=show,
     models=models,
+    search=SEARCH,
 )

@@ -12,7 +12,8 @@ the representation frozen, then few on the representation with the new head froz
 
 GRD is mini-batch SGD, counted in epochs as in the paper's experiments: 10 on the head and 1 on the representation in
 each round. The means of Algorithm 1 are not weighted: `weighting` is "uniform" here. Each h_i begins as in the model
-that the run begins with. The paper's step size is 0.01 with a momentum of 0.5; here it is 0.05 without.
+that the run begins with. `PAPER` is what the authors' code has for CIFAR-10 (lgcollins/FedRep,
+scripts/FedRep_cifar10_2shards.sh and models/Update.py), but for its momentum of 0.5, which devices here do not have.
 With head_epochs = 0 heads are never trained.
 
 Leaves the device: phi_i, summed by its hospital, and scores as sums. Never: h_i. Kind of upload: memoryless.
@@ -24,11 +25,14 @@ A lost disk: that device's h_i starts again from the run's first model; nothing 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.methods.shared import partial
-from edge_sdk.methods.shared.local import zero_or_more
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, zero_or_more
 from edge_sdk.methods.shared.partial import PartEnv, PartTraining
 
 BODY, HEAD = 1, 2  # purposes of randomness
@@ -52,6 +56,11 @@ class Settings(PartTraining):
         zero_or_more(self, "head_epochs")
 
 
+PAPER: Mapping[str, Any] = {"eta_l": 0.01, "decay": 1.0, "weight_decay": 1e-4, "batch": 10}
+RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.1, "head_epochs": 5, "local_epochs": 5}
+SEARCH: SearchSpace = {**TRAINING_SEARCH, "head_epochs": OneOf((1, 2, 5, 10))}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Env(PartEnv):
     """What a node is given."""
@@ -67,4 +76,6 @@ def alternating_phase(env: Env, round: int, theta: Vector) -> tuple[Vector, floa
     return theta, later if loss is None else loss
 
 
-FEDREP = partial.method("fedrep", alternating_phase, Settings, Env)
+FEDREP = replace(
+    partial.method("fedrep", alternating_phase, Settings, Env), paper=PAPER, recommended=RECOMMENDED, search=SEARCH
+)

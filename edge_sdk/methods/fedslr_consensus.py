@@ -31,6 +31,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.method import Method, Role, Send, Step
 from edge_sdk.contract.round import Policy
+from edge_sdk.contract.search import Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
 from edge_sdk.methods.fedslr import settings as fedslr_settings
@@ -65,6 +66,9 @@ class Settings(fedslr_settings.Settings):
         zero_or_more(self, "cloud_step")
         if self.cloud != SYNC and self.ready < 1:
             raise UsageError(f"ready = {self.ready} with cloud = {self.cloud!r}: so many hospitals mix, at least 1")
+
+
+SEARCH: SearchSpace = {**fedslr_settings.SEARCH, "cloud_step": Range(0.0, 1.0, log=False)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +168,13 @@ def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
     said = list(fedslr_settings.warnings(settings))
     if settings.cloud != SYNC and settings.ready > len(sizes):
         said.append(f"ready = {settings.ready}: there are {len(sizes)} hospitals, so no round will be over")
+    if settings.cloud == SYNC and settings.ready:
+        said.append(f"ready = {settings.ready} with cloud = 'sync': has no effect, all hospitals are waited for")
+    if settings.cloud_step == 0 and settings.lam and settings.global_penalty != "none":
+        said.append(
+            f"cloud_step = 0: lam = {settings.lam} acts in the hospitals only, and the common model, which is the mean "
+            "of their models, is dense"
+        )
     return said
 
 
@@ -184,4 +195,6 @@ FEDSLR_B = Method(
     models=FEDSLR.models,
     policies=policies,
     warnings=warnings,
+    recommended=fedslr_settings.RECOMMENDED,
+    search=SEARCH,
 )

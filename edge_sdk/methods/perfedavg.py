@@ -17,19 +17,20 @@ Leaves the device, kind of upload, and what happens when few answer: as in FedAv
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import AggregatorState, FedavgModel, HospitalState
 from edge_sdk.methods.shared import gather, meta
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import Gradient, steady_gradient
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, Gradient, steady_gradient
 from edge_sdk.methods.shared.meta import HessianProduct, Meta
 
 
@@ -53,6 +54,15 @@ class Settings(fedavg.Settings, Meta):
             raise UsageError("batch = 1: one half of a batch adapts and the other judges; 2 or more, or 0 for all")
         if self.fine_tune_epochs:
             raise UsageError(f"fine_tune_epochs = {self.fine_tune_epochs}: here it is adapt_steps")
+
+
+RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.05, "batch": 20, "local_epochs": 5}
+SEARCH: SearchSpace = {
+    **TRAINING_SEARCH,
+    "weight_decay": OneOf((0.0, 1e-4, 1e-3)),
+    "alpha": Range(3e-3, 0.3),
+    "adapt_steps": OneOf((1, 5, 20)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,4 +135,6 @@ PERFEDAVG = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    recommended=RECOMMENDED,
+    search=SEARCH,
 )

@@ -38,10 +38,12 @@ import numpy as np
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, mirror, uploads
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.local import (
+    TRAINING_SEARCH,
     Indices,
     Training,
     above_zero,
@@ -82,6 +84,13 @@ class Settings(Training):
         zero_or_more(self, "local_steps")
         if not self.local_steps and not self.local_epochs:
             raise UsageError("local_steps = local_epochs = 0: without a step there is no control variate; 1 or more")
+
+
+SEARCH: SearchSpace = {
+    **TRAINING_SEARCH,
+    "eta_g": Range(0.3, 2.0),
+    "local_steps": OneOf((0, 25, 50, 100)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,4 +272,5 @@ SCAFFOLD = Method(
     env=Env,
     show=show,
     models=models,
+    search=SEARCH,
 )

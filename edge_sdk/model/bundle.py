@@ -26,6 +26,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.vectors import Layout, Slot
 from edge_sdk.errors import UsageError
 from edge_sdk.model import onnx_scan
+from edge_sdk.model.dropout import DropSite, count_columns, read_sites
 
 MAGIC = b"AUSCULT\0"
 VERSION = 1
@@ -77,6 +78,11 @@ class Bundle:
     @property
     def buffers0(self) -> npt.NDArray[np.float32]:
         return np.frombuffer(self.parts.get("buffers0", b""), "<f4").astype(np.float32)
+
+    @property
+    def drop_sites(self) -> tuple[DropSite, ...]:
+        """Places of the network that drop values at random in training."""
+        return read_sites(self.manifest.get("dropout", []))
 
     @property
     def report(self) -> Json:
@@ -199,6 +205,8 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
     if not manifest["parameters"] or not manifest["max_batch"]:
         raise BundleError("parameters and max_batch start at 1")
     check_inputs(manifest.get("inputs"))
+    if count_columns(read_sites(manifest.get("dropout", []))) > MAX_FILE:
+        raise BundleError(f"dropout has masks of more than {MAX_FILE:,} entries per sample")
     if manifest.get("loss") not in LOSSES:
         raise BundleError(f"loss = {str(manifest.get('loss'))[:50]!r}, expected one of {', '.join(LOSSES)}")
     if not isinstance(manifest.get("name"), str):
@@ -279,6 +287,7 @@ def check_golden(manifest: Json, data: memoryview) -> None:
     arrays = read_golden(manifest, data)
     needed = {f"out.{k}" for k in ("logits", "loss", "grad", "grad_at", "grad_norms")} | {"in.y", "in.weights"}
     needed |= {f"in.{i['name']}" for i in manifest["inputs"]}
+    needed |= {"in.masks.seed"} if manifest.get("dropout") else set()
     if needed - set(arrays):
         raise BundleError(f"golden: {', '.join(sorted(needed - set(arrays)))} is missing")
     for name in ("logits", "loss", "grad"):

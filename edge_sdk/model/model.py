@@ -17,11 +17,13 @@ import numpy as np
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
+from edge_sdk.model.dropout import MASKS, step_masks
 from edge_sdk.model.inputs import Array, Floats, check_floats, check_integers, compute_losses
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
 
-GradFn = Callable[[Vector, Any], tuple[float, Vector]]
+GradFn = Callable[..., tuple[float, Vector]]
+Random = np.random.Generator
 ScoreFn = Callable[[Vector], Mapping[str, float]]
 Cancel = Callable[[], bool]
 
@@ -62,6 +64,7 @@ class Model:
         self.threads = threads
         self.theta0: Floats = self.bundle.theta0
         self.buffers0: Floats = self.bundle.buffers0
+        self.drop_sites = self.bundle.drop_sites
         self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()
         check_version(self.bundle)
@@ -139,6 +142,7 @@ class Model:
         *,
         group: str = "",
         buffers: Vector | None = None,
+        random: Random | None = None,
     ) -> tuple[float, Floats]:
         """sum_i weights_i loss_i over one batch, and its gradient.
 
@@ -146,9 +150,11 @@ class Model:
             theta: (n,). x: (B, *input_shape). y: labels int (B,), or float (B, *output_shape) for other losses.
             weights: (B,); None for the mean. 0 masks a sample.
             group: gradient of this layer group's parameters only, in layout order; the backward pass is shorter.
+            random: draws what a bundle with dropout drops; None: nothing is dropped.
         """
         x, y = self.samples(x), self.targets(y, len(x))
         feeds = {"theta": self.parameters(theta), "x": x, "y": y, "weights": self.weights(weights, len(x))}
+        feeds |= step_masks(self.drop_sites, len(x), random)
         loss, grad = self.run(f"loss_grad@{group}" if group else "loss_grad", feeds, buffers)[:2]
         return float(loss), grad
 
@@ -198,17 +204,18 @@ class Model:
     # -- data bound to the model -----------------------------------------------------------------------------------
 
     def grad_fn(self, x: Array, y: Array, cancel: Cancel | None = None) -> GradFn:
-        """f(theta, indices or None for all) -> (mean loss, its gradient) over the chosen samples.
+        """f(theta, indices or None for all, random=None) -> (mean loss, its gradient) over the chosen samples.
 
-        Samples are checked once, here. More than `max_batch` of them go through in several steps, so memory stays
-        bounded. `cancel` is asked before every step.
+        `random` draws what a bundle with dropout drops, anew in each step; None: nothing is dropped. Samples are
+        checked once, here. More than `max_batch` of them go through in several steps, so memory stays bounded.
+        `cancel` is asked before every step.
 
         Raises (f):
             Cancelled: `cancel()` was true.
         """
         x, y = self.samples(x), self.targets(y, len(x))
 
-        def gradient(theta: Vector, indices: Any = None) -> tuple[float, Vector]:
+        def gradient(theta: Vector, indices: Any = None, random: Random | None = None) -> tuple[float, Vector]:
             chosen = np.arange(len(x)) if indices is None else np.asarray(indices)
             if not len(chosen):
                 raise UsageError("a gradient over no samples: give at least one index")
@@ -219,6 +226,7 @@ class Model:
                     raise Cancelled("training was given up before a step")
                 weights = np.full(len(step), 1 / len(chosen), np.float32)
                 feeds = {"theta": theta, "x": x[step], "y": y[step], "weights": weights}
+                feeds |= step_masks(self.drop_sites, len(step), random)
                 part, grad = self.run("loss_grad", feeds, None)[:2]
                 loss, total = loss + float(part), grad if total is None else np.add(total, grad, out=total)
             assert total is not None
@@ -322,6 +330,8 @@ class Model:
             values["buffers"] = (
                 self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
             )
+        if MASKS in session.inputs and MASKS not in values:
+            values |= step_masks(self.drop_sites, len(values["x"]), None)
         missing = [n for n in session.inputs if n not in values]
         if missing:
             raise BundleError(f"graph {graph!r} wants {', '.join(missing)}, which is no input of this kind of graph")

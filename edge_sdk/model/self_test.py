@@ -14,6 +14,7 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.model.bundle import Bundle, BundleError
+from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
 from edge_sdk.model.inputs import Array, Floats
 from edge_sdk.model.onnx_session import OnnxSession
 
@@ -26,6 +27,7 @@ class Runnable(Protocol):
 
     bundle: Bundle
     theta0: Floats
+    drop_sites: tuple[DropSite, ...]
 
     @property
     def name(self) -> str: ...
@@ -43,6 +45,9 @@ def check_answers(model: Runnable) -> None:
     arrays = model.bundle.golden()
     feeds: dict[str, Array] = {k[3:]: v for k, v in arrays.items() if k.startswith("in.")}
     feeds["theta"] = model.theta0
+    if model.drop_sites:
+        random = np.random.default_rng(int(feeds.pop(f"{MASKS}.seed")[0]))
+        feeds[MASKS] = draw_masks(model.drop_sites, len(feeds["weights"]), random)
     output = model.run("predict", feeds, None)[0]
     loss, grad = model.run("loss_grad", feeds, None)[:2]
     norms = [np.linalg.norm(grad[slot.span]) for slot in model.layout.slots]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
-from math import inf
 from typing import Any
 
 from edge_sdk.algebra.vectors import Layout, Vector
@@ -21,6 +20,7 @@ from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.reports import Diverged, Models, Progress, Report
 from edge_sdk.model.bundle import Bundle
+from edge_sdk.nodes.deadlines import Deadline, deadline_of
 from edge_sdk.nodes.kernels.family import Family
 from edge_sdk.nodes.kernels.table import FAMILIES
 from edge_sdk.nodes.settings import from_mapping
@@ -86,6 +86,11 @@ def check_bundle(run: Run, bundle: Bundle, tier: str) -> None:
     """Raises UsageError if a node of this tier cannot take part in the run with this bundle."""
     manifest = bundle.manifest
     check_identity(run, manifest["name"], bundle.sha256, manifest["classes"], tier)
+    if bundle.drop_sites and not family_of(run).augments:
+        raise UsageError(
+            f"bundle {manifest['name']} drops values at random, and method {run.method} trains on outputs or parts of "
+            "models; compile it with --dropout off"
+        )
     family_of(run).check(run, settings_of(run), bundle)
 
 
@@ -99,19 +104,23 @@ def check_identity(run: Run, name: str, sha256: str, classes: int, tier: str) ->
         raise UsageError(f"run {run.id} has {len(run.classes)} classes, this {tier} has {name} with {classes}")
 
 
-def make_assembly(run: Run, tier: str, env: NodeEnv, deadline: float = inf, quorum: int = 0) -> Assembly:
+def make_assembly(
+    run: Run, tier: str, env: NodeEnv, deadline: Deadline = Deadline.FOREVER, quorum: int = 0
+) -> Assembly:
     """The parts from which a runtime makes a node of `run`.
 
     Args:
         tier: "device", "hospital" or "aggregator".
-        deadline: seconds after which the aggregator's rounds end.
-        quorum: least number of answers of a round; the method may ask for more.
+        deadline: when the aggregator's rounds end.
+        quorum: least number of answers of the aggregator's rounds; the method may ask for more.
     """
     method = method_of(run)
     role: Role = getattr(method, tier)
     sizes = env.sizes if tier == "aggregator" else {tier: max(1, env.devices)}
-    policy = method.policies(env.settings, sizes, deadline, run.deadline, run.evaluate_every)[tier]
-    policy = replace(policy, quorum=max(policy.quorum, quorum))
+    policy = method.policies(env.settings, sizes, deadline.seconds, run.deadline, run.evaluate_every)[tier]
+    own, least = {"aggregator": (deadline, quorum), "hospital": (deadline_of(run), run.quorum)}.get(tier, (None, 0))
+    policy = replace(policy, quorum=max(policy.quorum, least))
+    policy = policy if own is None else own.apply(policy)
     messages = Codec(method.messages, layout=env.layout)
     return Assembly(role, env, policy, messages, record_codec(role, method.messages, env.layout))
 

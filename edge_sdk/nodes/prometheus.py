@@ -27,15 +27,20 @@ def exposition(node: Measured) -> str:
     families: dict[str, list[str]] = {}
     for name, value in sorted(dict(node.counters).items()):
         family, _, of = name.partition(".")
-        labels = f'node="{node.name}"' + (f',of="{escaped(of)}"' if of else "")
-        families.setdefault(f"{PREFIX}{family}_total", []).append(f"{{{labels}}} {value}")
+        families.setdefault(f"{PREFIX}{family}_total", []).append(f"{{{labels(node, of)}}} {value}")
     for name, gauge in sorted(node.gauges().items()):
-        families.setdefault(PREFIX + name, []).append(f'{{node="{node.name}"}} {gauge:g}')
+        family, _, of = name.partition(".")
+        families.setdefault(PREFIX + family, []).append(f"{{{labels(node, of)}}} {gauge:g}")
     lines = []
     for family, samples in families.items():
         lines.append(f"# TYPE {family} {'counter' if family.endswith('_total') else 'gauge'}")
         lines += [family + sample for sample in samples]
     return "\n".join(lines) + "\n"
+
+
+def labels(node: Measured, of: str) -> str:
+    """Labels of a figure; `of`: the peer or reason that it is about, or empty."""
+    return f'node="{node.name}"' + (f',of="{escaped(of)}"' if of else "")
 
 
 def escaped(text: str) -> str:

@@ -53,17 +53,37 @@ def serve(
     meanwhile: Callable[[], None] = lambda: None,
     ports: Sequence[int | None] = (),
     last_words: float = LAST_WORDS,
+    reread: Callable[[], None] | None = None,
 ) -> None:
     """Run services side by side until a signal comes or, with `once`, until every run has ended and is delivered.
 
     `meanwhile` is called about twice a second, and once at the end; a failure of it is logged and changes nothing.
-    `ports`: where the metrics of each are found.
+    `ports`: where the metrics of each are found. `reread`: takes up what was changed in the settings file, at SIGHUP.
     """
+    if reread is not None:
+        meanwhile = Rereading(reread, meanwhile)
     with ExitStack() as stack:
         for service, port in zip(services, ports, strict=False):
             if port is not None:
                 stack.enter_context(Endpoint(service.runtime, port))
         serve_all(services, once, SideWork("the ledger", meanwhile, log), last_words)
+
+
+class Rereading:
+    """Calls a function soon after SIGHUP. What it finds wrong is said, and everything stays as it was."""
+
+    def __init__(self, reread: Callable[[], None], meanwhile: Callable[[], None]):
+        self.reread, self.meanwhile, self.asked = reread, meanwhile, threading.Event()
+        signal.signal(signal.SIGHUP, lambda *_: self.asked.set())
+
+    def __call__(self) -> None:
+        if self.asked.is_set():
+            self.asked.clear()
+            try:
+                self.reread()
+            except (UsageError, OSError) as error:
+                log.error("the settings stay as they are: %s", error)
+        self.meanwhile()
 
 
 def serve_all(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
+from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import Wire
 
@@ -98,18 +99,27 @@ class HospitalFile:
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
-    """The [run] table of an aggregator's file; see `edge_sdk.contract.run.Run`."""
+    """The [run] table of an aggregator's file; see `edge_sdk.contract.run.Run`.
+
+    Attributes:
+        method, rounds: None: as the settings file says, or presets.METHOD and presets.ROUNDS.
+        deadline: seconds, or a word: see `nodes.deadlines`.
+    """
 
     id: str
-    method: str = "fedslr"
-    rounds: int = 30
+    method: str | None = None
+    rounds: int | None = None
     seed: int = 0
     classes: tuple[str, ...]
     evaluate_every: int = 0
-    deadline: float = inf
+    deadline: float | str = AUTO
+    quorum: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     settle: dict[str, Any] = field(default_factory=dict)
     augment: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parse_deadline(self.deadline, "deadline")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +128,11 @@ class AggregatorFile:
 
     Attributes:
         hospitals: name -> number of its devices.
+        settings: where settings come from that [run] does not state: "recommended", "paper", "stated", or a settings
+            file; see `edge_sdk.nodes.presets`.
         companions: name -> how many of these have another bundle than the run's, and take part with outputs only.
-        deadline: seconds a round may take; its hospitals' own deadline is `run.deadline`.
+        deadline: seconds a round may take, or a word (see `nodes.deadlines`); its hospitals' own is `run.deadline`.
+        quorum: hospitals without which a round does not end.
         device: of the torch kernels: "auto", "cpu" or "cuda".
         public: file of public inputs, which all devices must have; for a method that compares outputs.
         private: a pretrained model and what it is for; never sent.
@@ -133,7 +146,8 @@ class AggregatorFile:
     hospitals: dict[str, int]
     companions: dict[str, int] = field(default_factory=dict)
     run: RunTable
-    deadline: float = inf
+    settings: str = RECOMMENDED
+    deadline: float | str = AUTO
     quorum: int = 1
     wait_for: int | None = None
     device: str = "auto"
@@ -152,6 +166,7 @@ class AggregatorFile:
             raise UsageError(f"threads = {self.threads}, at least 1")
         check_count(self.wait_for, len(self.hospitals), "wait_for", "hospitals")
         check_count(self.quorum, len(self.hospitals), "quorum", "hospitals")
+        deadline_above(self.deadline, parse_deadline(self.run.deadline, "run.deadline"))
         if self.device not in ("auto", "cpu", "cuda"):
             raise UsageError(f"device = {self.device!r}, expected auto, cpu or cuda")
 

@@ -13,8 +13,10 @@ import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from edge_sdk.errors import UsageError
+from edge_sdk.wire.addresses import conceal
 
 T = TypeVar("T")
 NAMES = {
@@ -45,6 +47,28 @@ def read_toml(path: str | Path, kind: type[T]) -> T:
     if faults or made is None:
         raise UsageError("\n".join(f"{path}: {fault}" for fault in faults))
     return made
+
+
+def text_without_passwords(path: Path) -> str:
+    """The text of a settings file to be kept: as it is, but for the passwords of brokers.
+
+    Raises:
+        UsageError: a password is written in a way in which it is not found, such as with an escape of TOML.
+    """
+    text = conceal(path.read_text(encoding="utf-8"))
+    for value in list_texts(tomllib.loads(text)):
+        if "://" in value and urlsplit(value).password is not None:
+            raise UsageError(f"{path}: {conceal(value)!r}: write its password plainly (%40 for @, %20 for a blank)")
+    return text
+
+
+def list_texts(value: Any) -> list[str]:
+    """All texts in a table, however deep."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [text for one in value for text in list_texts(one)]
+    return [value] if isinstance(value, str) else []
 
 
 def from_mapping(kind: type[T], values: Mapping[str, Any], what: str) -> T:
@@ -108,7 +132,10 @@ def convert(hint: Any, value: Any, address: str, base: Path, faults: list[str]) 
 
 
 def nearest(options: list[Any], value: Any) -> Any:
-    """The kind of table, among several, whose required keys are there, or that has most of these keys."""
+    """The kind of table, among several, whose required keys are there, or that has most of these keys; of plain values
+    the one that this is."""
+    if isinstance(value, str) and str in options:
+        return str
     tables = [o for o in options if dataclasses.is_dataclass(o)]
     if len(tables) < 2 or not isinstance(value, Mapping):
         return options[0]
@@ -127,7 +154,7 @@ def fields_of(kind: Any) -> list[dataclasses.Field[Any]]:
 def said(hint: Any) -> str:
     """An annotation in words."""
     if get_origin(hint) in (Union, types.UnionType):
-        return said(next(h for h in get_args(hint) if h is not type(None)))
+        return " or ".join(said(h) for h in get_args(hint) if h is not type(None))
     if get_origin(hint) is tuple:
         return f"a list of {said(get_args(hint)[0]).removeprefix('a ')}s"
     if dataclasses.is_dataclass(hint) or get_origin(hint) in (dict, Mapping):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from edge_sdk.replay.options import add_run_options, complete_settings, read_run_options
+
 if TYPE_CHECKING:
     from edge_sdk.replay.plan import Replay
-
-TRACE_OPTIONS = ("held_out", "validation", "labelled", "label", "window", "stride", "gap")
-DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
 
 
 # Replay ---------------------------------------------------------------------------------------------------------
@@ -23,11 +21,7 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     """Adds `auscult replay`."""
     words = "replay recorded traces, or a data set, through real devices, hospitals, a broker and the aggregator"
     command = commands.add_parser("replay", help=words, description=words, parents=parents)
-    command.add_argument("data", help="folder of traces, one CSV file for each device, or a data set, NAME[:PATH]")
-    command.add_argument("--hospitals", type=int, default=3, help="how many (3)")
-    command.add_argument("--method", default="fedslr", help="(fedslr); a wrong name is answered with those there are")
-    command.add_argument("--rounds", type=int, default=30, help="(30)")
-    command.add_argument("--seed", type=int, default=0, help="of all that is drawn (0)")
+    command.add_argument("--method", help="(fedslr); a wrong name is answered with those there are")
     command.add_argument(
         "--seeds", type=int, default=1, help="how many, from --seed on; mean and deviation over them (1)"
     )
@@ -36,71 +30,52 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
     again = "go on with the replay that was interrupted in --out; all else as it was begun"
     command.add_argument("--resume", action="store_true", help=again)
-    command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
-    words = "after the last round every device settles on the final model; may be repeated with settings of that"
-    command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
-    words = "change windows at random while devices train: rotation (rad), scale, noise, shift"
-    command.add_argument("--augment", action="append", default=[], metavar="KEY=VALUE", help=words)
-    words = "devices that take no part in training and join when the run is over: names with commas between them"
-    command.add_argument("--newcomers", metavar="NAMES", help=words)
-    model = (
-        "compiled model, or a name of the zoo (models/) that is compiled for these data; default: the one that fits; "
-    )
-    model += "may be repeated where devices may have different ones"
-    command.add_argument("--bundle", type=Path, action="append", default=[], help=model)
     private = "TOML, what `auscult pretrain` has written: a pretrained model that the aggregator keeps to itself"
     command.add_argument("--private", type=Path, metavar="FILE", help=private)
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
     command.add_argument("--no-local-only", action="store_true", help="do not train the local-only baseline")
     command.add_argument("--confusion", action="store_true", help="also show who was taken for what on each device")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    add_data_options(command)
+    words = "also write TensorBoard event files, into a folder there that is named as --out"
+    command.add_argument("--tensorboard", type=Path, metavar="DIR", help=words)
+    add_run_options(command)
     command.set_defaults(do=do_replay)
-
-
-def add_data_options(command: argparse.ArgumentParser) -> None:
-    """Adds the options of the data. Those not given are left to `traces.Cutting` or `datasets.Dealing` in cohorts/."""
-    command.add_argument("--held-out", type=float, help="share kept for judging, once, at the end (0.2)")
-    chosen = "share on which choices are made and rounds are judged; 0: rounds are judged on what is held out (0.2)"
-    command.add_argument("--validation", type=float, help=chosen)
-    known = "inputs that all devices know, of nobody's own (1000, or 256 windows of traces, for methods that need some)"
-    command.add_argument("--public", type=int, help=known)
-    traces = command.add_argument_group("a folder of traces")
-    traces.add_argument("--labelled", type=float, help="seconds of each class that have labels (0: all)")
-    traces.add_argument("--label", help="name of the label column (activity)")
-    traces.add_argument("--window", type=int, help="samples (64)")
-    traces.add_argument("--stride", type=int, help="samples (32)")
-    traces.add_argument("--gap", type=float, help="seconds without a sample that end a recording (0.5)")
-    names = "breast-cancer, tabular, esr:PATH, mnist:PATH, cifar10:PATH"
-    dealt = command.add_argument_group(f"a data set: {names}")
-    dealt.add_argument("--devices", type=int, help="of each hospital (4)")
-    dealt.add_argument("--deal", help="iid, classes=K, dirichlet=A, mixes=A or mixed, the data set's own (mixed)")
-    dealt.add_argument("--samples", type=int, help="most that a device trains on; 0: its whole share (0)")
-    dealt.add_argument("--judge", help="own or global: test samples of a device's own labels, or all (own)")
-    dealt.add_argument("--tests", type=int, help="most test samples that a device is judged on; 0: all (0)")
 
 
 def do_replay(options: argparse.Namespace) -> None:
     """Runs a replay, writes its files and prints its tables."""
     from edge_sdk.replay.job import replay
+    from edge_sdk.replay.reports import tensorboard
 
     job = read_job(options)
+    if options.tensorboard is not None:
+        tensorboard.check_installed()
     show = sys.stderr if options.json else sys.stdout
     if options.seeds != 1:
-        do_seeds(job, options.seeds, options.json, show)
+        found = do_seeds(job, options.seeds, options.json, show)
+        write_tensorboard(options, job, {f"seed-{run['seed']}": run for run in found["runs"]})
         return
     result = replay(job, RoundPrinter(show), lambda text: print(text, file=show, flush=True) if text else None)
     write_result(job, result)
+    write_tensorboard(options, job, {"": result})
     if options.json:
         print(json.dumps(result))
     else:
         print_result(job, result)
 
 
-def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> None:
+def write_tensorboard(options: argparse.Namespace, job: Replay, results: Mapping[str, Any]) -> None:
+    """Writes event files, if they are asked for. `results`: by the names of their folders."""
+    from edge_sdk.replay.reports import tensorboard
+
+    for name, result in results.items() if options.tensorboard is not None else ():
+        tensorboard.write_events(result, options.tensorboard / job.out.name / name)
+
+
+def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[str, Any]:
     """Runs a replay with several seeds, writes their files and one about all of them, and prints a table."""
     from edge_sdk.nodes.ledgers import write_json
-    from edge_sdk.replay.reports import tables, terminal
+    from edge_sdk.replay.reports import seeds_page, tables, terminal
     from edge_sdk.replay.seeds import replay_seeds
 
     began = time.time()
@@ -112,39 +87,32 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> None:
     print(f"{'seed':>6} {terminal.HEADER}", file=show)
     found = replay_seeds(job, count, progress, lambda text: print(text, file=show, flush=True), write_result)
     write_json(job.out / "result.json", found)
+    (job.out / "report.html").write_text(seeds_page.make_seeds_page(found), encoding="utf-8")
     if as_json:
         print(json.dumps(found))
-        return
+        return found
     print(f"\nseeds {', '.join(map(str, found['seeds']))}: mean ± standard deviation over seeds\n")
-    print(f"{tables.statistics_table(found['statistics'])}\n\nresult   {job.out / 'result.json'}")
+    print(f"{tables.statistics_table(found['statistics'])}\n")
+    print(f"result   {job.out / 'result.json'}\nreport   {job.out / 'report.html'}")
+    return found
 
 
 def read_job(options: argparse.Namespace) -> Replay:
     """The replay that a command line asks for."""
     from edge_sdk.nodes.private_table import Private
-    from edge_sdk.nodes.settings import assigned, read_toml
+    from edge_sdk.nodes.settings import read_toml
     from edge_sdk.replay.plan import Replay
 
+    completed = complete_settings(options, options.method)
     return Replay(
-        data=options.data,
-        out=options.out or Path("runs") / f"{options.method}-{time.strftime('%Y%m%d-%H%M%S')}",
-        hospitals=options.hospitals,
-        method=options.method,
-        rounds=options.rounds,
-        seed=options.seed,
+        **read_run_options(options, completed),
+        out=options.out or Path("runs") / f"{completed.method}-{time.strftime('%Y%m%d-%H%M%S')}",
         broker=options.broker,
         insecure=options.insecure,
-        options={key: found for key in DATA_OPTIONS if (found := getattr(options, key)) is not None},
         evaluate_every=options.evaluate_every,
         local_only=not options.no_local_only,
-        bundle=tuple(options.bundle),
-        settings=assigned(options.set),
-        settle={} if options.settle is None else {"optimiser": "adam", **assigned(filter(None, options.settle))},
-        augment=assigned(options.augment),
-        newcomers=tuple(filter(None, (options.newcomers or "").split(","))),
         confusion=options.confusion,
         resume=options.resume,
-        command=shlex.join(["auscult", *options.given]),
         private=None if options.private is None else read_toml(options.private, Private),
     )
 

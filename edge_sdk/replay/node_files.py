@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import store_public
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import family_of
+from edge_sdk.nodes.deadlines import NONE, deadline_of
 from edge_sdk.nodes.kernels.split import input_shapes
+from edge_sdk.nodes.presets import STATED
 from edge_sdk.nodes.private_table import private_table
+from edge_sdk.nodes.service_files import RunTable
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
 from edge_sdk.replay.plan import Replay, is_split, members_of
 from edge_sdk.replay.processes import NodeProcesses
@@ -102,12 +105,19 @@ def aggregator_table(job: Replay, run: Run, cohort: Cohort, files: NodeFiles) ->
     """The aggregator's settings, but for how to reach the broker."""
     table: dict[str, Any] = {"name": "cloud", "bundle": files.bundles[next(iter(cohort.tree))], "public": files.public}
     table |= {"directory": "../aggregator", "hospitals": {h: len(d) for h, d in members_of(job, cohort).items()}}
-    table |= {"run": {key: value for key, value in asdict(run).items() if key not in ("bundle", "public")}}
+    table["settings"] = STATED  # what is recommended is in `run` already
+    table |= {"run": run_table(run), "deadline": NONE}
     if files.companions:
         table["companions"] = {h: len(some) for h, some in files.companions.items()}
     if job.private is not None:
         table["private"] = private_table(job.private)
     return table
+
+
+def run_table(run: Run) -> dict[str, Any]:
+    """The [run] table of a run: a replay waits for everybody, so that a repetition is the same to the bit."""
+    known = {f.name for f in fields(RunTable)}
+    return {key: value for key, value in asdict(run).items() if key in known} | {"deadline": str(deadline_of(run))}
 
 
 def hospital_table(job: Replay, name: str, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:

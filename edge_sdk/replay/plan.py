@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
+from edge_sdk.contract.search import overlaid
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.assembly import augmentation_of, family_of, method_of, settings_of
 from edge_sdk.nodes.kernels.outputs import check_count
+from edge_sdk.nodes.presets import METHOD, PAPER, RECOMMENDED, ROUNDS, STATED, preset_of
 from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -37,7 +39,9 @@ class Replay:
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         local_only: devices also train alone, after the run.
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
-        settings: of the method, where they differ from its defaults.
+        preset: where settings come from that are not stated here: "recommended", "paper", or "stated" (the method's
+            defaults); see `edge_sdk.nodes.presets`.
+        settings: of the method.
         settle: settings of the settling phase; empty: there is none.
         augment: how devices change windows while they train; empty: not at all.
         newcomers: devices that take no part in training, and join when the run is over.
@@ -49,8 +53,8 @@ class Replay:
     data: str | Path
     out: Path
     hospitals: int = 3
-    method: str = "fedslr"
-    rounds: int = 30
+    method: str = METHOD
+    rounds: int = ROUNDS
     seed: int = 0
     broker: str = "embedded"
     insecure: bool = False
@@ -58,6 +62,7 @@ class Replay:
     evaluate_every: int = 0
     local_only: bool = True
     bundle: tuple[Path, ...] = ()
+    preset: str = RECOMMENDED
     settings: Mapping[str, Any] = field(default_factory=dict)
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)
@@ -68,10 +73,31 @@ class Replay:
     resume: bool = False
 
     def __post_init__(self) -> None:
+        if self.preset not in (PAPER, RECOMMENDED, STATED):
+            raise UsageError(f"preset = {self.preset!r}: {PAPER}, {RECOMMENDED} or {STATED}")
         if self.hospitals < 1:
             raise UsageError(f"--hospitals {self.hospitals}: at least 1")
         if not self.resume and self.out.exists() and any(self.out.iterdir()):
             raise UsageError(f"--out {self.out}: is not empty; name another directory, remove it, or --resume")
+
+    @property
+    def all_settings(self) -> Mapping[str, Any]:
+        """Settings of the method that are stated or in the preset; all others are its defaults."""
+        return overlaid(preset_of(self.method, self.preset), self.settings)
+
+    def as_run(self, classes: tuple[str, ...]) -> Run:
+        """The run, of these classes, before its bundle and its public inputs are known."""
+        return Run(
+            id=f"replay-{self.method.replace('+', '-')}-{self.seed}",
+            method=self.method,
+            settings=self.all_settings,
+            rounds=self.rounds,
+            seed=self.seed,
+            classes=classes,
+            evaluate_every=self.evaluate_every,
+            settle=self.settle,
+            augment=self.augment,
+        )
 
 
 def plan_run(job: Replay, cohort: Cohort) -> Run:
@@ -83,17 +109,7 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
     """
     if job.broker != "embedded":
         Wire(insecure=job.insecure).check(job.broker)
-    run = Run(
-        id=f"replay-{job.method.replace('+', '-')}-{job.seed}",
-        method=job.method,
-        settings=job.settings,
-        rounds=job.rounds,
-        seed=job.seed,
-        classes=cohort.classes,
-        evaluate_every=job.evaluate_every,
-        settle=job.settle,
-        augment=job.augment,
-    )
+    run = job.as_run(cohort.classes)
     settings = settings_of(run)
     augmentation_of(run).check(cohort.shapes.get("x", ()))
     if family_of(run).public:

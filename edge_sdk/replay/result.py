@@ -16,6 +16,8 @@ from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.replay.watch import Line
 from edge_sdk.version import find_version
+from edge_sdk.wire.addresses import conceal
+from hardware.probe import read_machine
 
 
 def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str, seconds: float) -> dict[str, Any]:
@@ -46,11 +48,11 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
         "density": mean([d["density"] for d in devices if d["density"] is not None]),
         "model": {"file": str(job.out / "model.npz") if "model.npz" in files else "", **top["model"]},
-        "settings": dict(job.settings),
+        "settings": dict(job.all_settings),
         "settle": dict(job.settle),
         "augment": dict(job.augment),
         "made": describe_origin(job),
-        "broker": "embedded" if job.broker == "embedded" else url,
+        "broker": "embedded" if job.broker == "embedded" else conceal(url),
         "curve": list(lines),
     }
 
@@ -61,11 +63,16 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def describe_origin(job: Replay) -> dict[str, Any]:
-    """When and from what the result was made: "date", "version", "command", and the hashes of the "bundles"."""
+    """When and from what the result was made: "date", "version", "command", "processor", hashes of "bundles".
+
+    Processors round differently, so the same seed gives the same result on this one only.
+    """
+    machine = read_machine()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": find_version(),
         "command": job.command,
+        "processor": f"{machine.model} ({machine.architecture})",
         "bundles": [read_bundle(path).sha256 for path in sorted(job.out.glob("model*.bundle"))],
     }
 

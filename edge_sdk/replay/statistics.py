@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -124,6 +125,26 @@ def bootstrap(values: Floats, seed: int = 0) -> tuple[float, float]:
     means = values[random.integers(len(values), size=(RESAMPLES, len(values)))].mean(1)
     low, high = np.quantile(means, [(1 - COVERED) / 2, (1 + COVERED) / 2])
     return float(low), float(high)
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share of so many independent samples (E. B. Wilson, 1927)."""
+    if count < 1:
+        raise UsageError(f"a share of {count} samples: at least 1")
+    z = 1.959964
+    middle, scale = share + z * z / (2 * count), 1 + z * z / count
+    half = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+def difference_interval(share: float, count: int, other: float, other_count: int) -> tuple[float, float]:
+    """A 95 % interval of share - other, of so many samples each (R. G. Newcombe, 1998, method 10).
+
+    The two are taken to be of different samples. Where they are of the same, this is wider than needed.
+    """
+    (low, high), (other_low, other_high) = wilson(share, count), wilson(other, other_count)
+    down = sqrt((share - low) ** 2 + (other_high - other) ** 2)
+    return share - other - down, share - other + sqrt((high - share) ** 2 + (other - other_low) ** 2)
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:

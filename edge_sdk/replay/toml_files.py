@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
 
 
-def write_toml(path: Path, table: Mapping[str, Any]) -> Path:
+def write_toml(path: Path, table: Mapping[str, Any], head: str = "") -> Path:
     """Writes a settings file that `nodes.settings.read_toml` reads, and makes its folder where it is missing.
 
     Args:
         table: values as TOML knows them, and paths, which are written as text. A key whose value is None is left out.
+        head: lines that stand above it as comments.
 
     Raises:
         UsageError: tomli-w is not installed.
@@ -23,7 +25,9 @@ def write_toml(path: Path, table: Mapping[str, Any]) -> Path:
     except ModuleNotFoundError as error:
         raise UsageError("writing settings files needs tomli-w: pip install 'auscult[replay]'") from error
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(tomli_w.dumps(as_toml(table)), encoding="utf-8")
+    comments = "".join(f"# {line}\n" for line in head.splitlines())
+    text = comments + tomli_w.dumps(as_toml(table))
+    write_text(path, text)  # for its owner alone: a broker's address may have a password
     return path
 
 

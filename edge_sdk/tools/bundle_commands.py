@@ -58,7 +58,7 @@ def describe(bundle: Bundle) -> str:
     m = bundle.manifest
     inputs = ", ".join(f"{i['name']} {i['dtype']} {tuple(i['shape'])}" for i in m["inputs"])
     lines = [
-        f"{m['name']}: {m['parameters']:,} parameters, {m['buffers']:,} running statistics",
+        f"{m['name']}: {m['parameters']:,} parameters, {m['buffers']:,} numbers that are not trained",
         f"identity {bundle.sha256}",
         f"input {inputs}; output {tuple(m['output'])}",
         f"loss {m['loss']}; norm {m['norm']}; at most {m['max_batch']} samples at once",

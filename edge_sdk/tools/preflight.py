@@ -12,10 +12,11 @@ from collections.abc import Callable
 from secrets import token_hex
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.addresses import Tls, broker_at
 from edge_sdk.wire.mqtt import Connection
 
 BODY = bytes(40_000)
+OWN = "auscult/v1/doctor/{}"  # the access list that provision writes lets each node write and read its own
 PATIENCE = 10.0
 """Seconds for a connection or a round trip."""
 
@@ -24,16 +25,24 @@ class BrokerError(AuscultError):
     """The broker does not answer as it should."""
 
 
-def measure_round_trips(url: str, count: int) -> list[float]:
+def measure_round_trips(url: str, count: int, tls: Tls | None = None, holder: str | None = None) -> list[float]:
     """Measures the seconds that each of `count` messages of 40 kB takes to another connection and back.
+
+    Args:
+        tls: certificates, for a broker at mqtts://.
+        holder: name in the certificate: its only connection is that of its name, so its messages come back to it.
 
     Raises:
         UsageError: this is no broker's URL. BrokerError: no answer. OSError: nobody listens there.
     """
+    broker = broker_at(url)
+    context = (tls or Tls()).context() if broker.tls else None
+    if holder is not None:
+        return measure_alone(Connection(broker, holder, [OWN.format(holder)], version=5, tls=context), count, holder)
     name = f"auscult-doctor-{token_hex(4)}"
     there, back = f"auscult/v1/{name}/there", f"auscult/v1/{name}/back"
-    one = Connection(broker_at(url), f"{name}-1", [back])
-    other = Connection(broker_at(url), f"{name}-2", [there])
+    one = Connection(broker, f"{name}-1", [back], tls=context)
+    other = Connection(broker, f"{name}-2", [there], tls=context)
     try:
         for connection in (one, other):
             connection.open()
@@ -42,6 +51,24 @@ def measure_round_trips(url: str, count: int) -> list[float]:
     finally:
         for connection in (one, other):
             connection.close()
+
+
+def measure_alone(one: Connection, count: int, holder: str) -> list[float]:
+    """Measures as `measure_round_trips` does, to the broker and back to the same connection."""
+    try:
+        one.open()
+        serve_until(one, one, lambda: one.up)
+        return [measure_echo(one, OWN.format(holder)) for _ in range(count)]
+    finally:
+        one.close()
+
+
+def measure_echo(one: Connection, topic: str) -> float:
+    """Seconds to the broker and back."""
+    began = time.perf_counter()
+    one.publish(topic, BODY, 1)
+    serve_until(one, one, lambda: bool(one.read()))
+    return time.perf_counter() - began
 
 
 def measure_round_trip(one: Connection, other: Connection, there: str, back: str) -> float:

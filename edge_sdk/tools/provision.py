@@ -1,131 +1,183 @@
-"""Certificates and the broker's configuration for one hospital, made with the openssl command.
+"""Certificates, access list and configuration for one broker, made with the openssl command.
 
-    python -m edge_sdk.tools.provision DIR --hospital st-mary --host broker.st-mary.example --devices wrist-1 wrist-2
+    authority/      the authority's key and its list of certificates: for nobody else, best on another machine
+    broker/         what mosquitto reads
+    nodes/NAME/     what the node called NAME is given: ca.crt, NAME.crt, NAME.key
+    site.json       what was said in earlier calls
 
 A certificate names its holder (CN); the broker takes that name as user and as client id, and its access list lets each
-device publish and read only its own topics. Copy to a device: ca.crt and its own two files, nothing else.
+node publish and read only its own topics. What is there already is kept: a call adds, `revoke` takes away.
 """
 
 from __future__ import annotations
 
-import argparse
-import ipaddress
 import shutil
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from edge_sdk.contract.run import checked_name
+from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
+from edge_sdk.tools.authority import Authority
+from edge_sdk.tools.broker_files import hand_over, write_access, write_configuration
+from edge_sdk.tools.site import Site, load_site, save_site
 
-CA_DAYS, DAYS = 3650, 825
-KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-
-MOSQUITTO = """# mosquitto for hospital {hospital}
-per_listener_settings false
-listener {port}
-cafile {directory}/ca.crt
-certfile {directory}/broker.crt
-keyfile {directory}/broker.key
-require_certificate true
-use_identity_as_username true
-use_username_as_clientid true
-allow_anonymous false
-acl_file {directory}/acl
-set_tcp_nodelay true
-persistence false
-max_inflight_messages 100
-max_queued_messages 10000
-"""
-
-ACCESS = """# who may do what; %u is the name in the certificate
-user {hospital}
-topic read auscult/v1/{hospital}/+/up/+
-topic write auscult/v1/{hospital}/+/down/+
-
-pattern write auscult/v1/{hospital}/%u/up/+
-pattern read auscult/v1/{hospital}/%u/down/+
-pattern read auscult/v1/{hospital}/all/down/+
-"""
+BROKER = "broker"
+RELOAD = "tell the broker: systemctl reload mosquitto, or kill -HUP its process"
 
 
-def provision(directory: Path, hospital: str, host: str, devices: Sequence[str], port: int = 8883) -> None:
-    """Makes the files that are not there yet: for authority, broker, hospital and devices. Existing ones are kept.
+@dataclass(frozen=True)
+class Places:
+    """Folders of one site's directory."""
+
+    directory: Path
+
+    @property
+    def authority(self) -> Path:
+        return self.directory / "authority"
+
+    @property
+    def broker(self) -> Path:
+        return self.directory / "broker"
+
+    @property
+    def site(self) -> Path:
+        return self.directory / "site.json"
+
+    def node(self, name: str) -> Path:
+        return self.directory / "nodes" / name
+
+
+class Provisioner:
+    """Makes and changes what lies in the directory of one site.
 
     Args:
         directory: where the files go; mosquitto.conf names it, so it is where the broker reads them.
-        hospital: name of the parent of all devices.
-        host: under which nodes reach the broker: a name or an address.
-        port: on which the broker listens.
+        passphrase: says the passphrase of the authority's key; its argument is true where one is chosen now.
 
     Raises:
-        UsageError: there is no openssl, or a name cannot be used.
+        UsageError: the directory is that of an older version.
     """
-    if shutil.which("openssl") is None:
-        raise UsageError("provision needs the openssl command (Debian: apt install openssl)")
-    for name in (hospital, *devices):
-        checked_name(name, "name")
-    directory = directory.resolve()
-    directory.mkdir(parents=True, exist_ok=True)
-    make_authority(directory, hospital)
-    make_certificate(directory, "broker", host, alternative=host)
-    for name in (hospital, *devices):
-        make_certificate(directory, name, name)
-    (directory / "acl").write_text(ACCESS.format(hospital=hospital))
-    (directory / "acl").chmod(0o600)
-    config = MOSQUITTO.format(hospital=hospital, port=port, directory=directory)
-    (directory / "mosquitto.conf").write_text(config)
+
+    def __init__(self, directory: Path, passphrase: Callable[[bool], str]):
+        self.places, self.passphrase = Places(directory.resolve()), passphrase
+        self.authority = Authority(self.places.authority, lambda: passphrase(False))
+        if (directory / "ca.key").exists():
+            raise UsageError(
+                f"{directory} was made by an older version, with the authority's key beside what is handed out: take "
+                "another directory, and give each node and the broker what is made there"
+            )
+
+    @property
+    def saved(self) -> Site | None:
+        return load_site(self.places.site)
+
+    def apply(self, site: Site, plain: bool = False) -> list[str]:
+        """Make what is not there yet, for the broker and for all nodes of a site.
+
+        Args:
+            plain: the key of an authority that is made now is not encrypted.
+
+        Returns:
+            What a person should know, in sentences.
+        """
+        before = self.saved
+        secret = None if plain or self.authority.exists else self.passphrase(True)
+        if plain and self.authority.exists and self.authority.is_encrypted:
+            raise UsageError("--no-passphrase: the authority's key has one already")
+        self.make_folders()
+        if not self.authority.exists:
+            self.authority.make(site.aggregator or str(site.hospital), secret)
+        moved = before is not None and before.host != site.host
+        if moved or not (self.places.broker / "broker.crt").exists():
+            self.give_broker(site)
+        for name in site.nodes:
+            if not (self.places.node(name) / f"{name}.crt").exists():
+                self.give_node(name)
+        save_site(self.places.site, site)
+        said = [f"the broker's certificate is a new one, for {site.host}"] if moved else []
+        return said + self.write_broker(site)
+
+    def make_folders(self) -> None:
+        """Make the folders. Others may pass through the outermost one, since the broker is another user."""
+        self.places.directory.mkdir(parents=True, exist_ok=True)
+        for folder in (self.places.broker, self.places.directory / "nodes"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o700)
+
+    def give_broker(self, site: Site) -> None:
+        self.authority.issue(site.host, "server", self.places.broker, BROKER, site.host)
+
+    def give_node(self, name: str) -> None:
+        folder = self.places.node(name)
+        self.authority.issue(name, "client", folder, name)
+        write_text(folder / "ca.crt", (self.places.authority / "ca.crt").read_text())
+        folder.chmod(0o700)
+
+    def write_broker(self, site: Site) -> list[str]:
+        """Write what the broker reads, but its certificate; returns what a person should know."""
+        folder = self.places.broker
+        write_text(folder / "ca.crt", (self.places.authority / "ca.crt").read_text())
+        if not (folder / "crl.pem").exists():
+            self.authority.write_list(folder / "crl.pem")
+        write_access(folder / "acl", site)
+        write_configuration(folder, site)
+        left = hand_over(folder)
+        plain = (
+            []
+            if self.authority.is_encrypted
+            else ["the authority's key is not encrypted: whoever can read it can make certificates for anybody"]
+        )
+        return plain + ([left] if left else [])
+
+    def revoke(self, names: Iterable[str]) -> list[str]:
+        """Take back all certificates of some nodes. A child leaves the site, a parent is given a new one."""
+        site, names = self.known(), list(names)
+        if BROKER in names:
+            raise UsageError(
+                "revoke broker: nodes keep no list of what was revoked; take another directory, and give all new ones"
+            )
+        after = site
+        for name in names:
+            after = after.without(name)
+        for name in names:
+            self.authority.revoke(name)
+            shutil.rmtree(self.places.node(name), ignore_errors=True)
+        save_site(self.places.site, after)
+        self.authority.write_list(self.places.broker / "crl.pem")
+        again = [name for name in names if site.is_parent(name)]
+        for name in again:
+            self.give_node(name)
+        told = [f"{', '.join(names)}: may not connect any more with what they have; {RELOAD}"]
+        new = [f"{', '.join(again)}: new certificates, since the site needs them"] if again else []
+        return told + new + self.write_broker(after)
+
+    def renew(self, names: Iterable[str]) -> list[str]:
+        """Make new keys and certificates, with all their days before them. Old ones stay good until they end."""
+        site, names = self.known(), list(names)
+        for name in names:
+            if name not in (*site.nodes, BROKER):
+                raise UsageError(f"renew {name!r}: expected {BROKER} or a node of this site: {', '.join(site.nodes)}")
+        for name in names:
+            self.give_broker(site) if name == BROKER else self.give_node(name)
+        told = [f"{', '.join(names)}: new certificates; the old ones are good until they end, or until --revoke"]
+        return told + ([RELOAD] if BROKER in names else []) + self.write_broker(site)
+
+    def known(self) -> Site:
+        """The site of this directory; UsageError where there is none."""
+        site = self.saved
+        if site is None:
+            raise UsageError(f"{self.places.directory} is no site yet: name its --hospital or --aggregator, and --host")
+        return site
 
 
-def make_authority(directory: Path, hospital: str) -> None:
-    """Makes ca.key and ca.crt, which sign all the others, unless they are there."""
-    if (directory / "ca.key").exists():
-        return
-    subject = ("-subj", f"/CN={hospital} authority", "-days", str(CA_DAYS))
-    usage = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
-    run_openssl(directory, "req", "-x509", *KEY, "-keyout", "ca.key", "-out", "ca.crt", *subject, *usage)
+def provision(directory: Path, site: Site, passphrase: str | None = None) -> list[str]:
+    """Make what is not there yet for a site. `passphrase`: of the authority's key; None: it has none.
 
+    Returns:
+        What a person should know, in sentences.
 
-def make_certificate(directory: Path, file: str, name: str, alternative: str = "", days: int = DAYS) -> None:
-    """Makes `file`.key and `file`.crt for a holder called `name`, signed by the authority of the directory."""
-    if (directory / f"{file}.crt").exists():
-        return
-    run_openssl(directory, "req", *KEY, "-keyout", f"{file}.key", "-out", f"{file}.csr", "-subj", f"/CN={name}")
-    (directory / f"{file}.ext").write_text(f"subjectAltName={format_alternative(alternative)}\n" if alternative else "")
-    signing = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", str(days))
-    run_openssl(
-        directory, "x509", "-req", "-in", f"{file}.csr", "-out", f"{file}.crt", "-extfile", f"{file}.ext", *signing
-    )
-    for rest in ("csr", "ext"):
-        (directory / f"{file}.{rest}").unlink()
-
-
-def format_alternative(host: str) -> str:
-    """An address or a name, as openssl wants it for a subjectAltName."""
-    try:
-        return f"IP:{ipaddress.ip_address(host)}"
-    except ValueError:
-        return f"DNS:{host}"
-
-
-def run_openssl(directory: Path, *arguments: str) -> None:
-    """Runs openssl in a directory, or raises UsageError with the last line that it said."""
-    done = subprocess.run(["openssl", *arguments], cwd=directory, capture_output=True, text=True)
-    if done.returncode:
-        raise UsageError(f"openssl {arguments[0]} failed: {done.stderr.strip().splitlines()[-1]}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--hospital", required=True)
-    parser.add_argument("--host", required=True, help="under which devices reach the broker")
-    parser.add_argument("--port", type=int, default=8883)
-    parser.add_argument("--devices", nargs="*", default=[])
-    args = parser.parse_args()
-    provision(args.directory, args.hospital, args.host, args.devices, args.port)
-    print(f"mosquitto -c {args.directory.resolve() / 'mosquitto.conf'}")
-
-
-if __name__ == "__main__":
-    main()
+    Raises:
+        UsageError: there is no openssl, or something cannot be used.
+    """
+    return Provisioner(directory, lambda new: passphrase or "").apply(site, plain=passphrase is None)

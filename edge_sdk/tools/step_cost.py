@@ -2,14 +2,13 @@
 
     python -m edge_sdk.tools.step_cost FILE [BATCH]      one JSON object
 
-Measured in a process of its own, so that neither a compiler nor anything else that was loaded before counts as the
-device's.
+Measured in a fork, so that the memory that onnxruntime takes is given back, and a crash of it is an error like others.
+What the command had loaded before is counted, which is little: it has read the bundle.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -21,26 +20,27 @@ import numpy as np
 
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.model import Model
+from edge_sdk.tools.forked import ForkError, run_forked
 from hardware.probe import peak_memory_mb
 
 BATCH, STEPS = 32, 15
+PATIENCE = 600.0
+"""Seconds that the measurement may take."""
 
 
 def measure(bundle: Path, batch: int = BATCH) -> dict[str, float]:
-    """Measures the cost of one batch of zeros in a new process.
+    """Measures the cost of one batch of zeros in a fork of this process.
 
     Returns:
         "predict ms", "loss_grad ms": medians, whole batches. "peak MB": of the process. "batch", "threads".
 
     Raises:
-        BundleError: the process failed, with the end of what it said.
+        BundleError: the process failed, with what it said.
     """
-    command = [sys.executable, "-m", "edge_sdk.tools.step_cost", str(bundle), str(batch)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["no reason given"]
-        raise BundleError(f"{bundle}: a step could not be measured: {said[-1][:300]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    try:
+        found: dict[str, float] = run_forked(lambda: measure_here(Model(bundle), batch), patience=PATIENCE)
+    except ForkError as error:
+        raise BundleError(f"{bundle}: a step could not be measured: {error}") from error
     return found
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -21,7 +22,7 @@ class Broker:
     host: str
     port: int = SCHEMES["mqtt"]
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     tls: bool = False
     path: str = ""
 
@@ -51,11 +52,20 @@ class Tls:
         """
         try:
             context = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
+            context.hostname_checks_common_name = False  # a common name is a node's: it never stands for a host
             if self.certificate is not None:
                 context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as e:
             raise UsageError(f"tls: {self}: {e}") from None
         return context
+
+
+PASSWORD = re.compile(r"(\w+://[^\s\"'/:@]*):[^\s\"']*@")
+
+
+def conceal(text: str) -> str:
+    """A text without the passwords of the addresses in it: `scheme://user:password@host` loses its password."""
+    return PASSWORD.sub(r"\1@", text)
 
 
 def broker_at(url: str) -> Broker:
@@ -65,7 +75,7 @@ def broker_at(url: str) -> Broker:
         UsageError: it is no such address.
     """
     wrong = UsageError(
-        f"broker = {url!r}, expected mqtt://[user:password@]host[:port], mqtts:// for TLS, or wss://host[:port][/path]"
+        f"broker = {conceal(url)!r}, expected mqtt://[user:password@]host[:port], mqtts:// for TLS, or wss://host[:port][/path]"
     )
     try:
         parts = urlsplit(url)

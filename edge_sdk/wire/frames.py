@@ -10,12 +10,19 @@ The header begins with a letter, and then has these fields:
                                                         you got of it?
     p  run src reports                                  what has come: [whom it is for, epoch, seq, bitmap, nonce]
     a  run src acks                                     acknowledgements on their own
-    b  src epoch session run ready refusal gone         birth, at each connect; as a will or a goodbye: gone
-    h  src epoch session run here                       hello, the answer to a birth; body: the encoded run, or empty
+    b  src epoch session run ready refusal gone count nonce
+                                                        birth, at each connect; as a will or a goodbye: gone
+    h  src epoch session run here to count nonce taken devices refusal
+                                                        hello, the answer to a birth; body: the encoded run, or empty
 
 A message is named by (src, epoch, seq). The epoch is drawn when a node's store is made: another epoch is another disk.
 `lo` is the lowest seq that the receiver has not acknowledged: it may forget everything below. `session` is drawn at
 each connect, so that the will of an old connection cannot bury a new one. An ack is (whom it is for, epoch, seq).
+
+Births and hellos that somebody has recorded must not count when they are played again. A parent takes the first birth
+of a connection only if it repeats the `nonce` of the parent's latest hello to that child; else its hello says the
+nonce, and the child its birth once more. Later births of that connection are counted up by `count`. A hello names the
+birth that it answers by its session (`to`) and `count`, and a child takes no other.
 
 A header may be longer than this table says: later versions append fields, and never reorder them.
 """
@@ -164,6 +171,8 @@ class Birth:
         run: id of the run that it works in, or empty.
         ready: its role has been started.
         refusal: why it cannot take part, or empty.
+        count: which birth of this connection it is, from 1.
+        nonce: of the latest hello that the node has had; 0: it has had none.
     """
 
     src: str
@@ -173,6 +182,8 @@ class Birth:
     ready: bool = False
     refusal: str = ""
     gone: bool = False
+    count: int = 0
+    nonce: int = 0
     body: Buffer = b""
 
 
@@ -182,6 +193,11 @@ class Hello:
 
     Attributes:
         here: the parent counts on the child.
+        to, count: session and count of the birth that it answers.
+        nonce: which the child's next connection is to repeat in its first birth.
+        taken: the birth counts; otherwise it is to be said again, with this nonce.
+        devices: how many the parent's settings say there are behind this child; 0: they say nothing.
+        refusal: why the parent will have nothing to do with this node, or empty.
     """
 
     src: str
@@ -189,6 +205,12 @@ class Hello:
     session: int
     run: str = ""
     here: bool = False
+    to: int = 0
+    count: int = 0
+    nonce: int = 0
+    taken: bool = True
+    devices: int = 0
+    refusal: str = ""
     body: Buffer = b""
 
 
@@ -256,16 +278,11 @@ def check_reports(value: Any) -> tuple[ChunkReport, ...]:
 
 Check = Callable[[Any], Any]
 
-MESSAGE_FIELDS: tuple[Check, ...] = (
-    check_text,
-    check_text,
-    check_count,
-    check_count,
-    check_count,
-    check_acks,
-    check_count,
-    check_flag,
-)
+COUNTS: tuple[Check, ...] = (check_count,) * 3
+MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, check_flag)
+DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
+BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count)
+HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_count, check_text)
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
     "m": (Message, MESSAGE_FIELDS),
@@ -273,8 +290,8 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
     "o": (Offer, (*MESSAGE_FIELDS, check_size, check_chunk, check_digest, check_count)),
     "p": (ChunkReports, (check_text, check_text, check_reports)),
     "a": (Acks, (check_text, check_text, check_acks)),
-    "b": (Birth, (check_text, check_count, check_count, check_text, check_flag, check_text, check_flag)),
-    "h": (Hello, (check_text, check_count, check_count, check_text, check_flag)),
+    "b": (Birth, BIRTH_FIELDS),
+    "h": (Hello, HELLO_FIELDS),
 }
 """Letter -> class of the frame, and the checks of its header's fields in their order."""
 

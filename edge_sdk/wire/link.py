@@ -106,7 +106,8 @@ class Link:
         connection.drop()
         self.bytes_before = self.bytes_moved
         self.connection, self.fresh = None, False
-        wait = self.backoff.draw(self.failures)
+        wait = self.backoff.draw(max(self.failures, self.short_lived - 1))  # two nodes of one name must not evict
+        # each other as fast as they can: neither would ever be heard to its end
         self.failures += 1
         self.retry_at = now + wait
         self.log.warning("%s: %s: %s; next attempt in %.1f s", connection.name, connection.broker, why, wait)

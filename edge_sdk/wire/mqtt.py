@@ -22,6 +22,7 @@ from typing import Any
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
+from edge_sdk.errors import UsageError
 from edge_sdk.wire.addresses import Broker
 from edge_sdk.wire.stream import Stream
 
@@ -107,6 +108,8 @@ class Connection:
         version: int = 4,
         tls: ssl.SSLContext | None = None,
     ):
+        if broker.tls and tls is None:
+            raise UsageError(f"{broker} wants TLS, and no certificates are given: plain text is not sent there")
         self.tls = tls if broker.tls else None
         self.broker, self.name, self.topics, self.keepalive = broker, client, topics, keepalive
         self.received: list[tuple[str, bytes]] = []

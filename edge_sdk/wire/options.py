@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.wire.addresses import Tls, broker_at
+from edge_sdk.wire.addresses import Tls, broker_at, conceal
 
 SMALLEST_CHUNK = 4096
 
@@ -81,8 +81,8 @@ class Wire:
         broker = broker_at(url)
         if not (broker.tls or self.insecure or is_this_machine(broker.host)):
             raise UsageError(
-                f"broker = {url!r}: plain text would leave this machine; use mqtts:// or wss:// (auscult provision "
-                "makes the certificates), or say insecure = true under [wire] where the network is trusted"
+                f"broker = {conceal(url)!r}: plain text would leave this machine; use mqtts:// or wss:// (auscult "
+                "provision makes the certificates), or say insecure = true under [wire] where the network is trusted"
             )
 
 

@@ -15,10 +15,12 @@ from models.bundle import container
 from models.bundle.pack import pack_bundle
 from models.derive import targets
 from models.derive.targets import Source, Target
-from models.frontend.export import TRACE_BATCH, export_forward
+from models.frontend.export import TRACE_BATCH, Forward, export_forward
+from models.frontend.outputs import check_output
+from models.frontend.randomness import find_draws, refuse_draws
 from models.gate.calls import check_calls
 from models.gate.check import BLOCKED, check_graphs
-from models.gate.gate import DataInput, Truth
+from models.gate.gate import DataInput, Drops, Truth
 from models.gate.golden import make_golden
 from models.gate.runnable import RunnableGraph
 from models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
@@ -51,8 +53,16 @@ class Compiled:
         container.write_file(path, self.data)
 
 
-def compile_module(net: nn.Module, spec: Spec, progress: ShowProgress = lambda text: None) -> Compiled:
+def compile_module(
+    net: nn.Module,
+    spec: Spec,
+    progress: ShowProgress = lambda text: None,
+    show: Callable[[Forward], None] | None = None,
+) -> Compiled:
     """Compile `net` (in evaluation mode) with its present parameters as theta0.
+
+    Args:
+        show: is given the exported forward pass before anything is made of it.
 
     Raises:
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
@@ -60,26 +70,47 @@ def compile_module(net: nn.Module, spec: Spec, progress: ShowProgress = lambda t
     slots, buffers = lay_out_parameters(net, spec.groups), lay_out_buffers(net)
     inputs = [DataInput("x", spec.input, spec.below)]
     progress(f"{spec.name}: {sum(s.size for s in slots):,} parameters in {len(slots)} tensors")
-    forward = export_forward(net, slots, ["x"], [make_example(i) for i in inputs])
+    examples = [make_example(i) for i in inputs]
     train = spec.norm == "batch"
-    source = Source(forward, {"theta": slots}, buffers, find_momenta(net) if train else None)
-    spec = set_max_batch(set_classes(spec, source.output_shape), source)
-    graphs = make_graphs(source, spec) | (make_blocked_graphs(source, spec) if spec.blocked else {})
+    momenta = find_momenta(net) if train else None
+    check_output(net, examples, spec.output)
+    drops = find_drops(net, examples, spec.dropout)
+    forward = export_forward(net, slots, ["x"], examples, dropout="off", result=spec.output)
+    if show:
+        show(forward)
+    source = Source(forward, {"theta": slots}, buffers, momenta)
+    trained = source
+    if drops:
+        forward = export_forward(net, slots, ["x"], examples, dropout="keep", result=spec.output)
+        drops, trained = replace(drops, sites=forward.sites), Source(forward, {"theta": slots}, buffers, momenta)
+    spec = set_max_batch(set_classes(spec, source.output_shape), trained)
+    graphs = make_graphs(source, trained, spec) | (make_blocked_graphs(source, trained, spec) if spec.blocked else {})
     models = {k: t.model() for k, t in graphs.items()}
     progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
     fixed, y_shape = read_vectors(net, slots, buffers), find_target_shape(spec, source.output_shape)
     runs = {k: RunnableGraph(m) for k, m in models.items()}
-    truth = Truth(net, inputs, spec.loss, train and bool(source.momentum))
+    truth = Truth(net, inputs, spec.loss, train and bool(source.momentum), drops, spec.output)
     calls = check_calls(forward)
     errors = check_graphs(graphs, runs, truth, fixed, y_shape)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
     progress(f"parity: {found}; {calls} calls on their own")
     vector = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
-    data = pack_bundle(
-        spec, inputs, slots, buffers, graphs, models, fixed, vector, errors, as_numbers(source.output_shape[1:])
-    )
+    output, sites = as_numbers(source.output_shape[1:]), drops.sites if drops else ()
+    data = pack_bundle(spec, inputs, slots, buffers, graphs, models, fixed, vector, errors, output, sites=sites)
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(spec, data, sum(s.size for s in slots), {k: len(m.graph.node) for k, m in models.items()}, errors)
+
+
+def find_drops(net: nn.Module, examples: Sequence[torch.Tensor], dropout: str) -> Drops | None:
+    """What a module drops at random in training, if that is to be kept; None: nothing.
+
+    Raises:
+        TrainModeExport: it drops something, and `dropout` does not say what is to become of it.
+    """
+    draws = [] if dropout == "off" else find_draws(net, examples)
+    if not dropout:
+        refuse_draws(draws)
+    return Drops(tuple(draws), ()) if draws else None
 
 
 def make_example(i: DataInput) -> torch.Tensor:
@@ -99,29 +130,33 @@ def set_max_batch(spec: Spec, source: Source) -> Spec:
     return replace(spec, max_batch=choose_max_batch(source.copy_graph(), sum(s.size for s in source.parameters)))
 
 
-def make_graphs(source: Source, spec: Spec) -> dict[str, Target]:
-    """Name -> graph, in portable operators."""
+def make_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:
+    """Name -> graph, in portable operators.
+
+    Args:
+        source, trained: the module as it is in evaluation and in training.
+    """
     graphs = {
         "predict": targets.write_predict(source),
-        "loss_grad": targets.write_loss_grad(source, spec.loss),
-        "vjp": targets.write_vjp(source),
+        "loss_grad": targets.write_loss_grad(trained, spec.loss),
+        "vjp": targets.write_vjp(trained),
     }
     if spec.features:
         graphs["features"] = targets.write_features(source, spec.features)
-        graphs["features_vjp"] = targets.write_features_vjp(source, spec.features)
+        graphs["features_vjp"] = targets.write_features_vjp(trained, spec.features)
     named = sorted({s.group for s in source.parameters} - {""})
     wanted = spec.partial if spec.partial is not None else (named if len(named) > 1 else [])
-    return graphs | {f"loss_grad@{group}": targets.write_loss_grad(source, spec.loss, [group]) for group in wanted}
+    return graphs | {f"loss_grad@{group}": targets.write_loss_grad(trained, spec.loss, [group]) for group in wanted}
 
 
-def make_blocked_graphs(source: Source, spec: Spec) -> dict[str, Target]:
+def make_blocked_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:
     """Second versions of graphs in the blocked layout, and its probe; none if no convolution fits."""
-    other = source.use_blocks()
-    if other is None:
+    other, training = source.use_blocks(), trained.use_blocks()
+    if other is None or training is None:
         return {}
     return {
         f"predict{BLOCKED}": targets.write_predict(other),
-        f"loss_grad{BLOCKED}": targets.write_loss_grad(other, spec.loss),
+        f"loss_grad{BLOCKED}": targets.write_loss_grad(training, spec.loss),
         f"probe{BLOCKED}": Target(blocked.write_probe(), ["y"]),
     }
 

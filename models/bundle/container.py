@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.atomic import write_bytes
+from edge_sdk.atomic import SHARED, write_bytes
 
 MAGIC = b"AUSCULT\0"
 VERSION = 1
@@ -38,4 +38,4 @@ def write_json(value: Any) -> bytes:
 def write_file(path: Path, data: bytes) -> None:
     """Write a file in one step: a reader sees either the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, data)
+    write_bytes(path, data, SHARED)

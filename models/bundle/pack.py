@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from edge_sdk.algebra.vectors import Slot
+from edge_sdk.model.dropout import DropSite, write_sites
 from models.bundle import container
 from models.derive.targets import Target
 from models.gate.gate import FLOAT32_LIMIT, SEMANTIC_LIMIT, DataInput
@@ -41,12 +42,14 @@ def pack_bundle(
     errors: Mapping[str, float],
     output: Sequence[int],
     split: Mapping[str, Any] | None = None,
+    sites: Sequence[DropSite] = (),
 ) -> bytes:
     """The bytes of a bundle file.
 
     Args:
         fixed: theta (and buffers) that the model starts from. output: shape of the output for one sample.
         split: towers and parties, for split models.
+        sites: places that drop values at random.
     """
     index, golden_bytes = pack_arrays(dict(golden))
     parts = {"layout.json": write_layout(slots), "theta0": to_little_endian(fixed["theta"])}
@@ -69,6 +72,8 @@ def pack_bundle(
         "golden": {"arrays": index, "tolerance": TOLERANCE},
         "runtime": RUNTIME,
     }
+    if sites:  # bundles without them stay the same to the byte
+        manifest["dropout"] = write_sites(sites)
     return container.join_bundle(manifest, parts)
 
 

@@ -30,7 +30,7 @@ from models.derive.targets import Source, Target
 from models.frontend.export import Forward, export_forward
 from models.gate.calls import check_calls
 from models.gate.check import check_graphs
-from models.gate.gate import CASES, SEMANTIC_LIMIT, DataInput, Truth, draw, measure_slot
+from models.gate.gate import CASES, SEMANTIC_LIMIT, DataInput, Truth, measure_slot
 from models.gate.golden import make_golden
 from models.gate.runnable import RunnableGraph
 from models.ir import reference
@@ -161,6 +161,8 @@ def check_spec(net: SplitNet, spec: SplitSpec) -> None:
         strange = [g for g in owned if g not in groups]
         if strange or not owned:
             raise CompileError(f"party {party!r} owns {strange or 'nothing'}; there are {', '.join(groups)}")
+    if not all(p.requires_grad for p in net.parameters()):
+        raise CompileError("split models with frozen parameters are not supported; set requires_grad of all of them")
     if any(b.is_floating_point() for b in net.buffers()):
         raise CompileError("split models with running statistics are not supported; use GroupNorm")
 
@@ -217,7 +219,7 @@ def check_party(
              for k, v in select_groups(slots, [HEAD, *net.towers]).items()}  # fmt: skip
     worst = 0.0
     for case in CASES:
-        data = draw(case, truth.inputs, y_shape)
+        data = truth.draw(case, y_shape)
         _, _, grad = truth.loss_grad(data)
         values = {**theta, **{k: v.numpy() for k, v in data.items()}}
         values |= {f"z.{t}": e(values)["embedding"] for t, e in embed.items()}

@@ -20,7 +20,8 @@ Rule = Callable[[OnnxGraph, OnnxNode, Adjoints, Sequence[bool]], Adjoints]
 # operators without a derivative: their outputs are shapes, indices, booleans or constants
 SHAPES = {"Shape", "Size", "Constant", "ConstantOfShape", "Range", "OneHot", "NonZero", "ArgMax", "ArgMin"}
 BOOLEANS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor", "IsNaN", "IsInf"}
-INERT = frozenset(SHAPES | BOOLEANS)
+STEPS = {"Sign", "Floor", "Ceil", "Round"}  # their derivative is 0, in torch as well
+INERT = frozenset(SHAPES | BOOLEANS | STEPS)
 
 
 def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]) -> dict[str, str | None]:

@@ -61,17 +61,34 @@ def xlogy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x * torch.log(torch.where((x == 0) & (y <= 0), 1.0, y))
 
 
-def largest_of_plane(x: torch.Tensor, output_size: list[int]) -> Any:
-    """Adaptive max pooling to one value and its index.
+def largest_of_windows(x: torch.Tensor, output_size: list[int]) -> Any:
+    """Adaptive max pooling: the largest value of each window, and its index.
 
-    The exporter would write `amax`, which shares the gradient among equal elements; pooling gives it to the first.
+    For one window the exporter would write `amax`, which shares the gradient among equal elements; pooling gives it to
+    the first. Windows of one size are plain pooling; others are left to the exporter.
     """
-    if any(size != 1 for size in output_size):
-        return NotImplemented
     axes = len(output_size)
-    values, index = torch.max(x.flatten(-axes), -1)
-    shape = (*values.shape, *output_size)
-    return values.reshape(shape), index.reshape(shape)
+    if all(size == 1 for size in output_size):
+        values, index = torch.max(x.flatten(-axes), -1)
+        shape = (*values.shape, *output_size)
+        return values.reshape(shape), index.reshape(shape)
+    sizes = x.shape[-axes:]
+    if any(size % out for size, out in zip(sizes, output_size, strict=True)):
+        return NotImplemented
+    return POOLS[axes](x, [size // out for size, out in zip(sizes, output_size, strict=True)])
+
+
+def maxima_of_line(x: torch.Tensor, kernel: list[int]) -> Any:
+    """Max pooling of one axis, with indices, as that of two: the exporter has no function for the first."""
+    values, index = aten.max_pool2d_with_indices.default(x.unsqueeze(-2), [1, *kernel])
+    return values.squeeze(-2), index.squeeze(-2)
+
+
+POOLS: dict[int, Callable[[torch.Tensor, list[int]], Any]] = {
+    1: maxima_of_line,
+    2: aten.max_pool2d_with_indices.default,
+    3: aten.max_pool3d_with_indices.default,
+}
 
 
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
@@ -82,9 +99,9 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.log_sigmoid.default: log_sigmoid,
     aten.logaddexp.default: logaddexp,
     aten.xlogy.Tensor: xlogy,
-    aten.adaptive_max_pool1d.default: largest_of_plane,
-    aten.adaptive_max_pool2d.default: largest_of_plane,
-    aten.adaptive_max_pool3d.default: largest_of_plane,
+    aten.adaptive_max_pool1d.default: largest_of_windows,
+    aten.adaptive_max_pool2d.default: largest_of_windows,
+    aten.adaptive_max_pool3d.default: largest_of_windows,
 }
 
 

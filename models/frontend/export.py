@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,22 @@ import torch
 from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
+from edge_sdk.model.dropout import MASKS, DropSite
 from models.frontend.decompose import spell_out
-from models.ir.errors import BatchSpecialised, CompileError, DataDependentControlFlow, DetachedGradient, TrainModeExport
+from models.frontend.dropout import use_masks
+from models.frontend.outputs import pick
+from models.frontend.randomness import find_draws, refuse_draws, set_training
+from models.ir.errors import (
+    BatchSpecialised,
+    CompileError,
+    DataDependentControlFlow,
+    DetachedGradient,
+    TrainModeExport,
+    UnsupportedOperator,
+)
 from models.ir.layout import lay_out_buffers
 from models.ir.proto import OPSET
+from models.rules.advice import ADVICE
 
 TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
 SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
@@ -35,6 +48,7 @@ class Forward:
         output: name of the result.
         program: the torch functions that `model` was written from; values have the same names there. None if unknown.
         traced: the torch functions that the module called.
+        sites: the places that drop values, with the last input as their masks.
     """
 
     model: onnx.ModelProto
@@ -43,19 +57,23 @@ class Forward:
     output: str
     program: torch.export.ExportedProgram | None = None
     traced: torch.export.ExportedProgram | None = None
+    sites: tuple[DropSite, ...] = ()
 
 
 class Functional(nn.Module):
-    """The module with its tensors as arguments; it is a registered child, so that paths of layers stay known."""
+    """The module with its tensors as arguments; it is a registered child, so that paths of layers stay known.
 
-    def __init__(self, net: nn.Module, names: Sequence[str]) -> None:
+    It takes `count` inputs for the module; one more, the masks of dropout, is only put in its place later. Of several
+    results it returns the one named `output`.
+    """
+
+    def __init__(self, net: nn.Module, names: Sequence[str], count: int, output: str) -> None:
         super().__init__()
-        self.net, self.names = net, list(names)
+        self.net, self.names, self.count, self.output = net, list(names), count, output
 
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
         state = dict(zip(self.names, tensors, strict=True))
-        made: torch.Tensor = torch.func.functional_call(self.net, state, inputs)
-        return made
+        return pick(torch.func.functional_call(self.net, state, inputs[: self.count]), self.output)
 
 
 def export_forward(
@@ -64,53 +82,68 @@ def export_forward(
     inputs: Sequence[str],
     examples: Sequence[torch.Tensor],
     output: str = "logits",
+    dropout: str = "",
+    result: str = "",
 ) -> Forward:
-    """Trace `net` in evaluation mode.
+    """Trace `net`.
 
     Args:
+        net: in evaluation mode.
         inputs, examples: name and one batch of each data input.
+        dropout: "off" traces what the module does in evaluation, "keep" what it does in training, with masks as a
+            further input if it drops values at random; "" is "off" for modules that drop nothing.
+        result: which of several results counts, as of `pick`.
 
     Raises:
         CompileError: of the kind that says why it cannot be exported.
     """
     refuse_train_mode(net)
+    draws = [] if dropout == "off" else find_draws(net, examples)
+    if not dropout:
+        refuse_draws(draws)
+    elif draws:
+        inputs, examples = [*inputs, MASKS], [*examples, torch.ones(len(examples[0]), sum(d.columns for d in draws))]
     buffers = lay_out_buffers(net)
     state = dict(net.named_parameters()) | dict(net.named_buffers())
     names = [s.name for s in [*parameters, *buffers]]
     tensors = [state[n].detach().clone() for n in names]
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
-    program = trace_module(Functional(net, names), (tensors, *examples))
+    whole = Functional(net, names, len(inputs) - bool(draws), result)
+    program = trace_module(whole, (tensors, *examples), bool(draws))
+    sites = use_masks(program, draws) if draws else ()
     refuse_detached(program)
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
     model, written = write_onnx(spell_out(program), input_names, output)
-    return Forward(model, tuple(inputs), tuple(examples), output, written, program)
+    return Forward(model, tuple(inputs), tuple(examples), output, written, program, sites)
 
 
 def refuse_train_mode(net: nn.Module) -> None:
-    """Raise TrainModeExport for layers that behave differently in training, and for training mode itself."""
-    for path, layer in net.named_modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
-            raise TrainModeExport(
-                f"{path}: {type(layer).__name__}(p={layer.p}); set p = 0, devices train without dropout"
-            )
-        if getattr(layer, "dropout", 0) and isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
-            raise TrainModeExport(f"{path}: {type(layer).__name__}(dropout={layer.dropout}); set dropout = 0")
+    """Raise TrainModeExport for a module in training mode."""
     if net.training:
         raise TrainModeExport(
             "the module is in training mode: call eval(); batch statistics are a norm policy, not a mode"
         )
 
 
-def trace_module(net: Functional, arguments: tuple[Any, ...]) -> torch.export.ExportedProgram:
-    """The program of a module, with the first dimension of every data input symbolic."""
+def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) -> torch.export.ExportedProgram:
+    """The program of a module, with the first dimension of every data input symbolic.
+
+    Args:
+        training: trace it in training mode, its norms in evaluation.
+    """
     batch = torch.export.Dim("B", min=2, max=65536)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
     try:
+        set_training(net) if training else net.eval()
         with silence_exporter(), shorten_recurrences():
-            return torch.export.export(net.eval(), arguments, dynamic_shapes=shapes, strict=False)
+            return torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
+    except CompileError:
+        raise
     except Exception as error:
         raise explain(error) from error
+    finally:
+        net.eval()
 
 
 def explain(error: Exception) -> CompileError:
@@ -124,6 +157,22 @@ def explain(error: Exception) -> CompileError:
     if "fake tensor in the exported program" in text:
         return DetachedGradient(f".data or a tensor made outside the module ({first}); autograd would stop there")
     return CompileError(f"torch could not export the module: {first}")
+
+
+def explain_writing(error: Exception, program: torch.export.ExportedProgram) -> CompileError:
+    """The error of torch's ONNX exporter as one that names the layer and the function."""
+    chain: list[BaseException] = [error]
+    while (deeper := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(deeper)
+    told = " ".join(map(str, chain))
+    missing = re.search(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'", told)
+    named = re.search(r"translating node %(\w+)", told)
+    nodes = [n for n in program.graph.nodes if named and n.name == named[1]]
+    if missing:
+        where = find_path(nodes[0]) if nodes else ""
+        return UnsupportedOperator(f"{missing[1]} (of torch)", where, ADVICE.get(missing[1], ""))
+    first = str(chain[-1]).strip().split("\n")[0][:300]
+    return CompileError(f"torch could not write the module as ONNX: {first}; rewrite that part with plain layers")
 
 
 def refuse_detached(program: torch.export.ExportedProgram) -> None:
@@ -160,8 +209,7 @@ def write_onnx(
                 verbose=False,
             )
     except Exception as error:
-        first = str(error).strip().split("\n")[0][:300]
-        raise CompileError(f"torch could not write the module as ONNX: {first}") from error
+        raise explain_writing(error, program) from error
     if made is None:
         raise CompileError("torch could not write the module as ONNX, and did not say why")
     return made.model_proto, made.exported_program

@@ -15,7 +15,6 @@ from models.gate.gate import (
     Truth,
     check_float32,
     check_semantics,
-    draw,
     relative_error,
 )
 from models.gate.runnable import RunnableGraph
@@ -61,7 +60,7 @@ def check_blocked(runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays
         raise CompileError(
             f"this machine's onnxruntime has another blocked layout than {BLOCK}; compile without --blocked"
         )
-    data = {k: v.numpy() for k, v in draw(Case("blocked", 401, 3), truth.inputs, y_shape).items()}
+    data = {k: v.numpy() for k, v in truth.draw(Case("blocked", 401, 3), y_shape).items()}
     plain, fast = (next(iter(runs[name](fixed, data).values())) for name in ("predict", f"predict{BLOCKED}"))
     error = relative_error(fast, plain)
     if not error <= FLOAT32_LIMIT:
@@ -72,7 +71,7 @@ def check_consistency(
     graphs: Mapping[str, Target], runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays, y_shape: YShape
 ) -> None:
     """Check that partial gradients are slices of the whole one, bit for bit, and that vjp gives the same gradient."""
-    data = {k: v.numpy() for k, v in draw(Case("consistency", 400, 3), truth.inputs, y_shape).items()}
+    data = {k: v.numpy() for k, v in truth.draw(Case("consistency", 400, 3), y_shape).items()}
     whole = runs["loss_grad"](fixed, data)["grad"]
     for name, target in graphs.items():
         if name.startswith("loss_grad@"):

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +21,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
+from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
 from models.derive.targets import Target
+from models.frontend.outputs import pick
+from models.frontend.randomness import Draw, fix_draws, set_training
 from models.ir import reference
 from models.ir.errors import ParityError
 
@@ -47,6 +52,29 @@ class DataInput:
 
 
 @dataclass(frozen=True)
+class Drops:
+    """What a module drops at random in training.
+
+    Attributes:
+        draws: as torch draws it. sites: the same as the compiled graphs and devices know it.
+    """
+
+    draws: tuple[Draw, ...]
+    sites: tuple[DropSite, ...]
+
+    def draw(self, seed: int, batch: int) -> torch.Tensor:
+        """Masks (batch, columns) as a device draws them, but not rounded to float32."""
+        drawn = draw_masks(self.sites, batch, np.random.default_rng(seed))
+        kept = np.repeat([s.kept for s in self.sites], [s.columns for s in self.sites])
+        return torch.from_numpy((drawn != 0) * kept)
+
+    def rest(self, batch: int) -> torch.Tensor:
+        """Masks (batch, columns) with which nothing is dropped, float64."""
+        row = np.repeat([s.rest for s in self.sites], [s.columns for s in self.sites])
+        return torch.from_numpy(np.tile(row, (batch, 1)))
+
+
+@dataclass(frozen=True)
 class Case:
     """The inputs of one comparison.
 
@@ -55,6 +83,7 @@ class Case:
         degenerate: the first two samples are zeros and ones, and have the weight 0. What happens at such samples inside
             a network (a deviation of 0, equal maxima) must not reach the gradient of the others, not even as NaN.
         ends: integers are the first or the last one possible.
+        at_rest: nothing is dropped at random, and the module is in evaluation; only for modules that drop something.
     """
 
     name: str
@@ -64,6 +93,7 @@ class Case:
     tied: bool = False
     degenerate: bool = False
     ends: bool = False
+    at_rest: bool = False
 
 
 CASES = (
@@ -75,6 +105,7 @@ CASES = (
     Case("tied inputs", 105, 4, tied=True),
     Case("constant samples of weight 0", 106, 4, degenerate=True),
     Case("first and last indices", 107, 4, ends=True),
+    Case("nothing dropped", 108, 3, at_rest=True),
 )
 
 
@@ -131,26 +162,51 @@ class Truth:
     Args:
         inputs: data inputs of the module, in the order of its arguments.
         train: batch normalisation uses the statistics of the batch.
+        drops: what the module drops at random in training; None: nothing.
+        output: which of several results counts, as of `pick`.
     """
 
-    def __init__(self, net: nn.Module, inputs: Sequence[DataInput], loss: str, train: bool = False) -> None:
-        self.inputs, self.loss, self.train = list(inputs), loss, train
+    def __init__(
+        self,
+        net: nn.Module,
+        inputs: Sequence[DataInput],
+        loss: str,
+        train: bool = False,
+        drops: Drops | None = None,
+        output: str = "",
+    ) -> None:
+        self.inputs, self.loss, self.train, self.drops, self.output = list(inputs), loss, train, drops, output
         self.state = copy.deepcopy(net.state_dict())
         self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
         for layer in self.nets[torch.float64].modules():
             if isinstance(layer, nn.RMSNorm) and layer.eps is None:  # torch takes that of the type, devices run float32
                 layer.eps = torch.finfo(torch.float32).eps
 
+    def draw(self, case: Case, target: tuple[int, ...] | None) -> dict[str, torch.Tensor]:
+        """The inputs of `draw`, and masks for what is dropped at random."""
+        data = draw(case, self.inputs, target)
+        return data | ({MASKS: self.drops.draw(case.seed, case.batch)} if self.drops else {})
+
     def loss_grad(
         self, data: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float64
     ) -> tuple[np.ndarray, float, np.ndarray]:
-        """(output, loss, gradient (n,)) in the given precision, from the module's own parameters and statistics."""
+        """(output, loss, gradient (n,)) in the given precision, from the module's own parameters and statistics.
+
+        Where `data` has masks, the module itself runs in training mode, and what torch would draw is taken from them.
+        """
         net = self.nets[dtype]
         net.load_state_dict(self.state)
-        net.train(self.train)
-        z = net(*(cast(data[i.name], dtype) for i in self.inputs))
+        if self.drops and MASKS in data:
+            set_training(net, statistics=self.train)
+            mode: AbstractContextManager[Any] = fix_draws(self.drops.draws, data[MASKS])
+        else:
+            net.train(self.train)
+            mode = nullcontext()
+        with mode:
+            z = pick(net(*(cast(data[i.name], dtype) for i in self.inputs)), self.output)
         value = (cast(data["weights"], dtype) * TORCH_LOSSES[self.loss](z, cast(data["y"], dtype))).sum()
-        grads = torch.autograd.grad(value, list(net.parameters()), allow_unused=True, materialize_grads=True)
+        trained = [p for p in net.parameters() if p.requires_grad]
+        grads = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
         flat = torch.cat([v.reshape(-1) for v in grads])
         return z.detach().numpy(), float(value.detach()), flat.double().numpy()
 
@@ -159,12 +215,14 @@ class Truth:
         net = self.nets[torch.float64]
         net.load_state_dict(self.state)
         with torch.no_grad():
-            output: torch.Tensor = net.eval()(*(cast(data[i.name], torch.float64) for i in self.inputs))
+            output = pick(net.eval()(*(cast(data[i.name], torch.float64) for i in self.inputs)), self.output)
         return output.numpy()
 
     def statistics(self) -> np.ndarray:
-        """The running statistics after the latest `loss_grad`, float64."""
-        kept = [b.reshape(-1) for b in self.nets[torch.float64].buffers() if b.is_floating_point()]
+        """What is not trained after the latest `loss_grad`: running statistics, frozen parameters; float64."""
+        net = self.nets[torch.float64]
+        kept = [b.reshape(-1) for b in net.buffers() if b.is_floating_point()]
+        kept += [p.reshape(-1) for p in net.parameters() if not p.requires_grad]
         return torch.cat(kept).numpy() if kept else np.zeros(0)
 
 
@@ -188,9 +246,15 @@ def check_semantics(
     ready = reference.Evaluator(target.model(double=True))
     worst = 0.0
     for case in list_cases(truth.train):
-        data = draw(case, truth.inputs, y_shape)
+        data = truth.draw(case, y_shape)
+        if case.at_rest and truth.drops:
+            data.pop(MASKS)
+        elif case.at_rest:
+            continue
         _, loss, grad = truth.loss_grad(data)
         rounding = np.abs(truth.loss_grad(data, torch.float32)[2] - grad)
+        if case.at_rest and truth.drops:
+            data[MASKS] = truth.drops.rest(case.batch)
         out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
         errors = {s.name: measure_slot(out["grad"], grad, s, rounding) for s in slots}
         errors["the loss"] = abs(float(out["loss"]) - loss) / max(abs(loss), 1e-6)
@@ -228,7 +292,7 @@ def check_float32(
     """
     errors, torch_errors = [], []
     for seed in FLOAT32_SEEDS:
-        data = draw(Case("float32", seed, batch), truth.inputs, y_shape)
+        data = truth.draw(Case("float32", seed, batch), y_shape)
         want = truth.loss_grad(data)[2]
         single = {k: v.float().numpy() if v.is_floating_point() else v.numpy() for k, v in data.items()}
         errors.append(relative_error(run(single), want))

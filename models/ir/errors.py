@@ -36,10 +36,6 @@ class DataDependentControlFlow(CompileError):
     """Python branches or shapes that depend on values."""
 
 
-class SharedParameter(CompileError):
-    """One tensor has two names, so that it would lie at two places of theta."""
-
-
 class BatchSpecialised(CompileError):
     """The exported graph works for one batch size only."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
-from models.ir.errors import CompileError, SharedParameter
+from models.ir.errors import CompileError
 
 NORMS = (nn.GroupNorm, nn.LayerNorm, nn.modules.batchnorm._NormBase)
 CONVOLUTIONS = (nn.modules.conv._ConvNd,)
@@ -16,25 +16,28 @@ RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
 
 def lay_out_parameters(module: nn.Module, groups: Mapping[str, str] | None = None) -> list[Slot]:
-    """The slots of trainable parameters, in torch's order.
+    """The slots of trainable parameters (requires_grad), in torch's order.
 
     Args:
-        module: with float parameters, each under one name.
+        module: with float parameters. One that has several names has the first one here.
         groups: name of a group -> comma-separated prefixes of parameter names. Without it every top-level part that has
             parameters is a group of its own.
 
     Raises:
-        SharedParameter: a tensor has two names.
-        CompileError: a parameter has no elements.
+        CompileError: a parameter has no elements, or none is trained.
     """
-    refuse_shared(module)
     kinds = find_kinds(module)
-    return lay_out((name, p, kinds[name], find_group(name, groups)) for name, p in module.named_parameters())
+    trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    if not trained:
+        raise CompileError("no parameter has requires_grad: there is nothing to train")
+    return lay_out((name, p, kinds[name], find_group(name, groups)) for name, p in trained)
 
 
 def lay_out_buffers(module: nn.Module) -> list[Slot]:
-    """The slots of float buffers (running statistics); counters are left out."""
-    return lay_out((name, b, "other", "") for name, b in module.named_buffers() if b.is_floating_point())
+    """The slots of what is not trained: float buffers (running statistics), and parameters without requires_grad."""
+    floats = [(name, b) for name, b in module.named_buffers() if b.is_floating_point()]
+    frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad]
+    return lay_out((name, t, "other", "") for name, t in [*floats, *frozen])
 
 
 def lay_out(tensors: Iterable[tuple[str, torch.Tensor, str, str]]) -> list[Slot]:
@@ -46,15 +49,6 @@ def lay_out(tensors: Iterable[tuple[str, torch.Tensor, str, str]]) -> list[Slot]
         slots.append(Slot(name, tuple(tensor.shape) or (1,), offset, kind, group))
         offset += tensor.numel()
     return slots
-
-
-def refuse_shared(module: nn.Module) -> None:
-    """Raise SharedParameter if a tensor has two names."""
-    seen: dict[int, str] = {}
-    for name, p in module.named_parameters(remove_duplicate=False):
-        if id(p) in seen:
-            raise SharedParameter(f"{seen[id(p)]} and {name} are one tensor; give each layer its own")
-        seen[id(p)] = name
 
 
 def find_kinds(module: nn.Module) -> dict[str, str]:

@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from models.ir.reference_windows import AveragePool, Resize
+
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -28,7 +30,20 @@ class Evaluator:
     """A graph, ready to run. Infinities and NaN are passed on without a warning."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        operators = [Conv, ConvTranspose, MaxPool, MaxUnpool, Pad, Erf, LogSoftmax, Scan, GRU, LSTM]
+        operators = [
+            Conv,
+            ConvTranspose,
+            MaxPool,
+            AveragePool,
+            MaxUnpool,
+            Resize,
+            Pad,
+            Erf,
+            LogSoftmax,
+            Scan,
+            GRU,
+            LSTM,
+        ]
         self.inner = ReferenceEvaluator(model, new_ops=operators)
         self.inputs = list(self.inner.input_names)
 

@@ -10,6 +10,7 @@ from models.ir.losses import LOSSES
 from models.ir.shapes import Shape, as_number, as_numbers
 
 NORMS = ("frozen", "batch")
+DROPOUT = ("", "keep", "off")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,9 @@ class Spec:
         blocked: also write the graphs in onnxruntime's blocked layout, for convolutions (used where it works).
         max_batch: how many samples a device puts through at once; larger batches go in several steps, with the same
             result. Fewer need less memory. None: chosen for speed (models/passes/steps.py).
+        dropout: what drops values at random in training is kept, with masks that devices draw ("keep"), or left out
+            ("off"); "" refuses modules that have it.
+        output: which of several results counts: a key, a field or a place; "": the only one.
     """
 
     name: str
@@ -41,12 +45,16 @@ class Spec:
     features: str = ""
     blocked: bool = False
     max_batch: int | None = None
+    dropout: str = ""
+    output: str = ""
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise CompileError(f"loss {self.loss!r}: there are {', '.join(LOSSES)}")
         if self.norm not in NORMS:
             raise CompileError(f"norm {self.norm!r}: there are {', '.join(NORMS)}")
+        if self.dropout not in DROPOUT:
+            raise CompileError(f"dropout {self.dropout!r}: there are keep and off")
         if self.max_batch is not None and self.max_batch < 1:
             raise CompileError(f"max_batch = {self.max_batch}: at least 1")
         if not self.input or any(d < 1 for d in self.input):

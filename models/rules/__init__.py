@@ -1,6 +1,17 @@
 """The table of gradient rules: `RULES[operator]`, one file per family."""
 
-from models.rules import convolution, elementwise, indexing, linear, normalise, pooling, recurrent, reduction, shaping
+from models.rules import (
+    convolution,
+    elementwise,
+    indexing,
+    linear,
+    normalise,
+    pooling,
+    recurrent,
+    reduction,
+    resizing,
+    shaping,
+)
 from models.rules.table import RULES
 
 __all__ = [
@@ -13,5 +24,6 @@ __all__ = [
     "pooling",
     "recurrent",
     "reduction",
+    "resizing",
     "shaping",
 ]

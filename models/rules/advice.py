@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 ADVICE = {
-    "Round": "rounding has no useful gradient; leave it out of the trained part",
-    "Floor": "rounding has no useful gradient; leave it out of the trained part",
-    "Ceil": "rounding has no useful gradient; leave it out of the trained part",
-    "Sign": "its gradient is zero everywhere; use tanh",
-    "TopK": "use max pooling or softmax attention",
-    "CumSum": "use a matrix product with a triangular matrix of ones",
-    "Dropout": "set p = 0: devices regularise with weight decay or a proximal step",
+    "adaptive_max_pool2d": "use sizes that divide the input's, or MaxPool2d",
+    "adaptive_max_pool1d": "use sizes that divide the input's, or MaxPool1d",
+    "DFT": "there are no complex numbers; use a convolution or a matrix of cosines and sines",
+    "stft": "there are no complex numbers; compute the spectrum before the model",
     "If": "data-dependent branches cannot be differentiated; use torch.where",
     "Loop": "use GRU, LSTM or a fixed number of layers",
     "RNN": "use GRU or LSTM",
     "LpNormalization": "divide by torch.linalg.vector_norm",
-    "Resize": "only nearest-neighbour upsampling by whole factors has a rule",
 }

@@ -54,10 +54,10 @@ def div(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("Pow")
 def power(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """x^p with a constant exponent: p x^(p-1). For p = 2 that needs no second Pow."""
+    """x^p: p x^(p-1), and x^p log(x) for the exponent. For a constant p = 2 that needs no second Pow."""
     x, p = n.inputs
     if p not in g.constants or g.constants[p].size != 1 or want[1]:
-        raise UnsupportedPattern("Pow with an exponent that is not one constant", n.where, "use exp(p * log(x))")
+        return differentiate_power(g, n, gy, want)
     exponent = float(g.constants[p].reshape(()))
     if exponent == 0:
         return (g.mul(gy, g.scalar(0)),)
@@ -65,6 +65,25 @@ def power(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     if n.call and "norm" in n.call.name and exponent < 1:  # the root of a p-norm: torch's gradient at the origin is 0
         rest = g.select(g.binary("Equal", x, g.scalar(0)), g.scalar(0), rest)
     return (g.mul(gy, g.scale(rest, exponent)),)
+
+
+def differentiate_power(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """x^p with an exponent that is computed or trained.
+
+    As in torch, x has no gradient where p = 0, and p has none where x = 0 and p >= 0: the formulas give NaN there.
+    """
+    x, p = n.inputs
+    zero, y, gx, gp = g.scalar(0), n.outputs[0], None, None
+    if want[0]:
+        flat = g.binary("Equal", p, zero)
+        slope = g.mul(p, g.op("Pow", x, g.sub(p, g.scalar(1)), shape=g.shape(y)))
+        gx = g.unbroadcast(g.mul(gy, g.select(flat, zero, slope)), g.shape(x))
+    if want[1]:
+        origin, rising = g.binary("Equal", x, zero), g.binary("GreaterOrEqual", p, zero)
+        dead = g.op("And", origin, rising, shape=g.shape(y))
+        slope = g.mul(y, g.unary("Log", g.select(dead, g.scalar(1), x)))
+        gp = g.unbroadcast(g.mul(gy, g.select(dead, zero, slope)), g.shape(p))
+    return gx, gp
 
 
 @rule("Min", "Max")
@@ -152,6 +171,25 @@ def elu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """y' = 1 above 0; below, y = alpha (e^x - 1) and y' = y + alpha."""
     alpha = float(np.float32(n.attributes.get("alpha", 1.0)))  # the operator's own, or y + alpha would not end at 0
     below = g.add(n.outputs[0], g.scalar(alpha))
+    return (g.mul(gy, g.select(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(1), below)),)
+
+
+@rule("Selu")
+def selu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """y' = gamma above 0; below, y = gamma alpha (e^x - 1) and y' = y + gamma alpha."""
+    alpha, gamma = (n.attributes.get(k, v) for k, v in (("alpha", SELU_ALPHA), ("gamma", SELU_GAMMA)))
+    below = g.add(n.outputs[0], g.scalar(float(np.float32(alpha)) * float(np.float32(gamma))))
+    return (g.mul(gy, g.select(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(gamma), below)),)
+
+
+# torch's numbers, which ONNX rounds to float32
+SELU_ALPHA, SELU_GAMMA = 1.6732632423543772, 1.0507009873554805
+
+
+@rule("Celu")
+def celu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """y' = 1 above 0; below, y = alpha (e^(x/alpha) - 1) and y' = y / alpha + 1."""
+    below = g.add(g.scale(n.outputs[0], 1 / n.attributes.get("alpha", 1.0)), g.scalar(1))
     return (g.mul(gy, g.select(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(1), below)),)
 
 

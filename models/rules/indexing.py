@@ -49,10 +49,56 @@ def put_back(g: OnnxGraph, gy: str, axis: int, shape: Shape, index: np.ndarray) 
     if index.ndim == 0:
         k = int(index) % size
         return place(g, g.reshape(gy, (*shape[:axis], 1, *shape[axis + 1 :])), axis, range(k, k + 1), size)
+    merged = g.reshape(gy, (*shape[:axis], index.size, *shape[axis + 1 :]))
+    if index.size * size > LARGEST_MATRIX:
+        return scatter_entries(g, merged, axis, shape, index)
     matrix = np.zeros((index.size, size))
     matrix[np.arange(index.size), index.reshape(-1) % size] = 1
-    merged = g.reshape(gy, (*shape[:axis], index.size, *shape[axis + 1 :]))
     return multiply_along(g, merged, axis, g.constant(matrix))
+
+
+LARGEST_MATRIX = 1 << 16
+"""Entries of a matrix of ones and zeros: a larger one is slower than a scatter, and makes every graph larger."""
+
+
+def scatter_entries(g: OnnxGraph, gy: str, axis: int, shape: Shape, index: np.ndarray) -> str:
+    """Adjoints (..., indices, ...) added at the entries of one axis that they came from."""
+    order = [axis, *(i for i in range(len(shape)) if i != axis)]
+    turned, rows = tuple(shape[i] for i in order), g.transpose(gy, order)
+    zeros = g.zeros(turned, like=rows) if all(isinstance(d, int) for d in turned) else zeros_of_rows(g, rows, turned)
+    places = g.constant(index.reshape(-1, 1).astype(np.int64) % as_number(shape[axis]))
+    made = g.op("ScatterND", zeros, places, rows, reduction="add", shape=turned)
+    return g.transpose(made, [int(p) for p in np.argsort(order)])
+
+
+def zeros_of_rows(g: OnnxGraph, rows: str, shape: Shape) -> str:
+    """Zeros of a shape that differs from that of `rows` in the first axis only."""
+    rest = g.op("Shape", rows, start=1, shape=(len(shape) - 1,))
+    sizes = g.op("Concat", g.ints([as_number(shape[0])]), rest, axis=0, shape=(len(shape),))
+    return g.op("ConstantOfShape", sizes, shape=shape)
+
+
+@rule("GatherElements")
+def gather_elements(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Each adjoint is added where its element came from."""
+    x, index = n.inputs
+    axis = n.attributes.get("axis", 0) % g.rank(x)
+    if isinstance(g.shape(x)[axis], BatchDim):
+        raise UnsupportedPattern("GatherElements along the batch axis", n.where, "samples must be independent")
+    zeros = g.zeros(g.shape(x), like=x)
+    return (g.op("ScatterElements", zeros, index, gy, axis=axis, reduction="add", shape=g.shape(x)),)
+
+
+@rule("GatherND")
+def gather_nd(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Each adjoint is added where its slice came from; with batch_dims the leading axes are of data and index alike."""
+    x, index = n.inputs
+    first = n.attributes.get("batch_dims", 0)
+    depth = g.rank(index) and g.shape(index)[-1]
+    if first or any(isinstance(d, BatchDim) for d in g.shape(x)[: as_number(depth)]):
+        raise UnsupportedPattern("GatherND over the batch axis", n.where, "index axes of a sample only")
+    zeros = g.zeros(g.shape(x), like=x)
+    return (g.op("ScatterND", zeros, index, gy, reduction="add", shape=g.shape(x)),)
 
 
 def scatter_rows(g: OnnxGraph, gy: str, shape: Shape, index: str) -> str:

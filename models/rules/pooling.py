@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from models.ir.errors import UnsupportedPattern
 from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
 from models.ir.shapes import Shape, as_number, as_numbers, divide, multiply
@@ -18,14 +18,14 @@ from models.rules.window import Window, read_window
 
 
 def read_pool(g: OnnxGraph, n: OnnxNode) -> Window:
-    """The window of a pooling node.
-
-    Raises:
-        UnsupportedPattern: the last window may lie partly outside (ceil_mode).
-    """
-    if n.attributes.get("ceil_mode", 0):
-        raise UnsupportedPattern(f"{n.op} with ceil_mode", n.where, "pad the input instead")
-    return read_window(g, n, tuple(n.attributes["kernel_shape"]))
+    """The window of a pooling node; where the last one reaches beyond the input (ceil_mode), padded to its end."""
+    window = read_window(g, n, tuple(n.attributes["kernel_shape"]))
+    if not n.attributes.get("ceil_mode", 0):
+        return window
+    inputs, outputs = g.sample_shape(n.inputs[0])[1:], g.sample_shape(n.outputs[0])[1:]
+    ends = zip(inputs, outputs, window.stride, window.reach, window.before, window.after, strict=True)
+    after = tuple(max(q, (o - 1) * s + r + 1 - p - i) for i, o, s, r, p, q in ends)
+    return replace(window, after=after)
 
 
 @rule("MaxPool")
@@ -125,20 +125,36 @@ def scatter_windows(g: OnnxGraph, gy: str, index: str, x: str) -> str:
 
 @rule("AveragePool")
 def average_pool(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """The adjoint is a transposed convolution: the mean is a depthwise convolution with 1 / K everywhere."""
+    """The adjoint is a transposed convolution: the mean is a depthwise convolution with 1 / K everywhere.
+
+    Where a window's padding does not count, K differs from place to place, and gy is divided by it beforehand.
+    """
     window, shape = read_pool(g, n), g.shape(n.inputs[0])
-    if any(window.pads) and not n.attributes.get("count_include_pad", 0):
-        raise UnsupportedPattern(
-            "padded AveragePool that does not count the padding", n.where, "count_include_pad=True"
-        )
     channels, *spatial = g.sample_shape(n.inputs[0])
-    weight = g.constant(np.full((channels, 1, *window.kernel), 1 / prod(window.kernel)))
+    counts = count_positions(n, window, spatial, g.sample_shape(gy)[1:])
+    share = 1 / prod(window.kernel)
+    if (counts != prod(window.kernel)).any():
+        gy, share = g.mul(gy, g.constant(1 / counts)), 1.0
+    weight = g.constant(np.full((channels, 1, *window.kernel), share))
     return (
         g.op(
             "ConvTranspose", gy, weight, strides=list(window.stride), dilations=list(window.dilation), pads=window.pads,
             group=channels, output_padding=find_rest(window, tuple(spatial), g.sample_shape(gy)[1:]), shape=shape,
         ),
     )  # fmt: skip
+
+
+def count_positions(n: OnnxNode, window: Window, inputs: Sequence[int], outputs: Sequence[int]) -> np.ndarray:
+    """By how many positions each output's window is divided: those in the input and, if it counts, in the padding."""
+    pads = n.attributes.get("pads") or [0] * 2 * len(inputs)
+    with_padding, found = n.attributes.get("count_include_pad", 0), np.ones(())
+    for axis, (size, stops) in enumerate(zip(inputs, outputs, strict=True)):
+        before, after = (pads[axis], pads[len(inputs) + axis]) if with_padding else (0, 0)
+        first = np.arange(stops)[:, None] * window.stride[axis] - window.before[axis]
+        taps = first + np.arange(window.kernel[axis]) * window.dilation[axis]
+        counted = ((taps >= -before) & (taps < size + after)).sum(1)
+        found = found[..., None] * counted
+    return found
 
 
 @rule("GlobalAveragePool")
@@ -152,23 +168,3 @@ def global_max_pool(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """The gradient goes to the first of the largest elements, as in torch's adaptive max pooling."""
     x = n.inputs[0]
     return (give_to_first_along(g, x, gy, list(range(2, g.rank(x))), "ArgMax", n.where),)
-
-
-@rule("Resize")
-def resize(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Nearest neighbour by whole factors repeats each input, so its adjoint is the sum over the copies."""
-    x = n.inputs[0]
-    sx, sy = g.shape(x), g.shape(n.outputs[0])
-    mode, rounding = n.attributes.get("mode", "nearest"), n.attributes.get("nearest_mode", "round_prefer_floor")
-    place = n.attributes.get("coordinate_transformation_mode", "half_pixel")
-    factors = [divmod(o, i) for i, o in zip(g.sample_shape(x)[1:], g.sample_shape(n.outputs[0])[1:], strict=True)]
-    whole = sx[:2] == sy[:2] and all(rest == 0 for _, rest in factors)
-    if mode != "nearest" or not whole or (rounding, place) not in COPIES:
-        raise UnsupportedPattern(f"Resize {mode} from {sx[2:]} to {sy[2:]}", n.where, "nearest, by whole factors")
-    apart = [d for i, (factor, _) in zip(sx[2:], factors, strict=True) for d in (i, factor)]
-    split = g.reshape(gy, (*sx[:2], *apart))
-    return (g.sum(split, range(3, 3 + 2 * (len(sx) - 2), 2)),)
-
-
-# ways to choose the nearest neighbour that repeat each element where the factors are whole numbers
-COPIES = {("floor", "asymmetric"), ("round_prefer_floor", "half_pixel"), ("round_prefer_ceil", "half_pixel")}

@@ -9,7 +9,7 @@ import numpy as np
 from models.ir.errors import UnsupportedPattern
 from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
-from models.ir.shapes import Shape, as_numbers
+from models.ir.shapes import BatchDim, Shape, as_numbers
 from models.rules.table import Adjoints, Want, rule
 
 
@@ -90,6 +90,59 @@ def reduce_l2(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 def reduce_sum_square(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     x, axes = n.inputs[0], read_axes(g, n)
     return (g.mul(g.scale(x, 2), g.reshape(gy, keep_axes(g.shape(x), axes))),)
+
+
+@rule("ReduceLogSumExp")
+def reduce_log_sum_exp(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The slope is e^(x - y), the softmax of x."""
+    x = n.inputs[0]
+    shape = keep_axes(g.shape(x), read_axes(g, n))
+    share = g.unary("Exp", g.sub(x, g.reshape(n.outputs[0], shape)))
+    return (g.mul(g.reshape(gy, shape), share),)
+
+
+@rule("ReduceL1")
+def reduce_l1(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    x, axes = n.inputs[0], read_axes(g, n)
+    return (g.mul(g.unary("Sign", x), g.reshape(gy, keep_axes(g.shape(x), axes))),)
+
+
+@rule("ReduceProd")
+def reduce_prod(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The product of all others: y / x, or what is left without the zero where there is exactly one."""
+    x, axes = n.inputs[0], read_axes(g, n)
+    as_numbers([g.shape(x)[a] for a in axes], "a product", n.where)
+    shape = keep_axes(g.shape(x), axes)
+    zero = g.binary("Equal", x, g.scalar(0))
+    safe = g.select(zero, g.scalar(1), x)
+    whole = g.op("ReduceProd", safe, g.ints(axes), keepdims=1, shape=shape)
+    zeros = g.sum(g.as_float(zero), axes, keep=True)
+    alone, none = (g.compare("Equal", zeros, g.scalar(count)) for count in (1, 0))
+    others = g.select(zero, g.mul(whole, alone), g.div(g.mul(whole, none), safe))
+    return (g.mul(g.reshape(gy, shape), others),)
+
+
+@rule("CumSum")
+def cumulative_sum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The adjoint is the cumulative sum from the other end."""
+    x, axis = n.inputs
+    if axis not in g.constants or isinstance(g.shape(x)[int(g.constants[axis])], BatchDim):
+        raise UnsupportedPattern("CumSum along the batch axis", n.where, "samples must not depend on each other")
+    reverse = 1 - n.attributes.get("reverse", 0)
+    made = g.op("CumSum", gy, axis, reverse=reverse, exclusive=n.attributes.get("exclusive", 0), shape=g.shape(x))
+    return (made,)
+
+
+@rule("TopK")
+def top_k(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The gradient goes to the elements that were chosen, wherever they came to lie."""
+    x, axis = n.inputs[0], n.attributes.get("axis", -1) % g.rank(n.inputs[0])
+    if isinstance(g.shape(x)[axis], BatchDim):
+        raise UnsupportedPattern("TopK along the batch axis", n.where, "samples must not depend on each other")
+    if n.call and n.call.name == "topk":  # torch does not say which of equal values it chooses
+        raise UnsupportedPattern("topk, whose choice among equal values is open", n.where, "use sort and a slice")
+    zeros = g.zeros(g.shape(x), like=x)
+    return (g.op("ScatterElements", zeros, n.outputs[1], gy, axis=axis, shape=g.shape(x)),)
 
 
 @rule("Softmax")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aggregator.private_model.crd import in_batch
+from aggregator.private_model.crd import CrdOptions, in_batch
 from edge_sdk.errors import UsageError
 from tests.aggregator.private_models import (
     LOSSES,
@@ -90,6 +90,38 @@ def test_trained_heads_go_down_their_own_gradient(bundle, teacher):
         pull = r(theta, t, memory)
         memory, values = pull.memory, [*values, pull.value]
     assert values[-1] < values[0]
+
+
+def test_heads_with_lessons_learn_more_in_a_round(bundle, teacher):
+    """As many rounds, the same batches for R_h: it is lower where the heads had eight batches a round of their own."""
+    theta, found = bundle.theta0.astype(np.float64), {}
+    for steps in (1, 9):
+        r = distil(bundle, teacher, make_crd(dim=3, tau=0.5, head_steps=steps), batch=16, every="batch")
+        memory = r.first()
+        for t in range(20):
+            pull = r(theta, t, memory)
+            memory = pull.memory
+        found[steps] = pull.value
+    assert found[9] < 0.97 * found[1]
+
+
+def test_a_lesson_is_a_step_of_the_heads_on_a_batch_of_its_own(bundle, teacher):
+    """With all samples in each batch, a round with one lesson is two rounds without, and R_h is that of the second."""
+    theta = bundle.theta0.astype(np.float64)
+    plain = distil(bundle, teacher, make_crd(dim=3, tau=0.5), batch=SAMPLES)
+    taught = distil(bundle, teacher, make_crd(dim=3, tau=0.5, head_steps=2), batch=SAMPLES)
+    second = plain(theta, 1, plain(theta, 0, plain.first()).memory)
+    found = taught(theta, 0, taught.first())
+    assert np.abs(found.memory - second.memory).max() < 1e-9 and abs(found.value - second.value) < 1e-9
+    assert np.abs(found.gradient - second.gradient).max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    "options", [{"head_steps": 0}, {"head_steps": 2, "heads": "frozen"}, {"head_steps": 2, "dim": 0}]
+)
+def test_lessons_need_heads_that_learn(options):
+    with pytest.raises(UsageError, match="head_steps"):
+        CrdOptions(**options)
 
 
 def test_a_bank_follows_the_student(bundle, teacher):

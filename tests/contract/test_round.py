@@ -4,6 +4,7 @@ from math import inf
 
 import pytest
 
+from edge_sdk.contract import patience
 from edge_sdk.contract import round as rounds
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
@@ -122,3 +123,83 @@ def test_the_clock_tick_of_a_node_that_asked_nobody():
 def test_policies_are_checked(key, value):
     with pytest.raises(UsageError, match=key):
         Policy(**{key: value})
+
+
+# Deadlines that are measured ---------------------------------------------------------------------------------------
+MEASURED = Policy(deadline=3600.0, measured=True, least=60.0)
+
+
+def played(seconds, before=None, now=0.0, kind="train", children=ABC):
+    """A round in which everybody answers, the last one after so many seconds."""
+    r = rounds.ask(before or rounds.begin(MEASURED, 0.0), children, True, now, kind=kind)
+    for child in children:
+        r, _ = rounds.hear(r, child, r.number, now + seconds)
+    return rounds.close(r, now + seconds)
+
+
+def deadline_after(r, kind="train"):
+    return rounds.patience(rounds.ask(r, ABC, True, 0.0, kind=kind))
+
+
+def test_a_measured_deadline_follows_the_slowest_answers_and_begins_long():
+    assert deadline_after(rounds.begin(MEASURED, 0.0)) == 3600.0
+    assert deadline_after(played(2.0)) == 60.0  # four times that would be too short for anybody to come back
+    assert deadline_after(played(100.0)) == 400.0
+    assert deadline_after(played(100.0), "evaluate") == 3600.0  # which nobody has answered yet
+
+
+def test_one_slow_round_in_many_does_not_move_it_but_slower_rounds_do():
+    r = played(100.0)
+    for _ in range(39):
+        r = played(100.0, r)
+    assert deadline_after(played(5000.0, r)) == 400.0
+    for _ in range(patience.LATEST):
+        r = played(200.0, r)
+    assert deadline_after(r) == 800.0 and len(r.times["train"]) == patience.LATEST
+
+
+def test_who_does_not_answer_moves_no_deadline():
+    """Or each round that waits for somebody who is gone would make the next one longer."""
+    r = played(100.0)
+    for _ in range(10):
+        r = rounds.ask(r, ABC, True, 0.0, kind="train")
+        r, _ = rounds.hear(r, "a", r.number, 100.0)
+        assert rounds.is_over(r, 400.0) and not rounds.is_over(r, 399.0)
+        r = rounds.close(r, 400.0)
+    assert deadline_after(r) == 400.0
+
+
+def test_as_long_as_nothing_is_measured_a_round_needs_an_answer():
+    """Or devices that train for longer than the first deadline would never be heard."""
+    r = rounds.ask(rounds.begin(MEASURED, 0.0), ABC, True, 0.0, kind="train")
+    assert rounds.is_stuck(r, 3600.0) and not rounds.is_over(r, 3600.0)
+    r, _ = rounds.hear(rounds.extend(r, 3600.0), "a", r.number, 5000.0)
+    assert rounds.is_over(r, 7200.0)
+    assert deadline_after(rounds.close(r, 7200.0)) == 20_000.0
+    nobody = rounds.ask(rounds.begin(MEASURED, 0.0), (), True, 0.0, kind="train")
+    assert rounds.is_over(nobody, 0.0), "nobody was asked, so nobody is waited for"
+
+
+def test_a_quorum_is_at_most_as_many_as_were_asked():
+    r = asked(Policy(quorum=2, deadline=5.0), children=("a",))
+    assert not rounds.is_over(r, 5.0) and rounds.is_over(hear(r, "a"), 1.0)
+
+
+def test_another_process_measures_nothing_of_a_round_that_it_did_not_open():
+    r = rounds.ask(played(100.0), ABC, True, 0.0, kind="train")
+    r = rounds.resume(r, MEASURED, 77.0)
+    assert r.deadline == 477.0
+    for child in ABC:
+        r, _ = rounds.hear(r, child, r.number, 78.0)
+    assert rounds.close(r, 78.0).times == {"train": (100.0,)}
+
+
+def test_another_policy_counts_from_the_question_on():
+    r = rounds.ask(rounds.begin(Policy(), 0.0), ABC, True, 10.0)
+    assert rounds.with_policy(r, Policy(deadline=5.0), 12.0).deadline == 15.0
+    assert rounds.with_policy(rounds.resume(r, Policy(), 1.0), Policy(deadline=5.0), 12.0).deadline == 17.0
+
+
+def test_a_round_with_nobody_left_does_not_stand_for_ever():
+    r = asked(Policy(quorum=1), children=())
+    assert r.deadline == rounds.EMPTY and rounds.is_over(r, rounds.EMPTY)

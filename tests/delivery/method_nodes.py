@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,33 +40,47 @@ def run_of(method: str, rounds: int) -> Run:
     )
 
 
+PARENTS = {d: h for h, devices in TREE.items() for d in devices} | dict.fromkeys(TREE, "agg")
+NAMES = ("agg", *PARENTS)
+
+
+def tier_of(name: str) -> str:
+    return "aggregator" if name == "agg" else "hospital" if name in TREE else "device"
+
+
+def assembly_of(run: Run, name: str, **given: Any) -> Assembly:
+    """One node's part in a run. `given`: fields of its env that differ."""
+    env = envs_of(method_of(run), settings_of(run), run.rounds, np.float32)["aggregator" if name == "agg" else name]
+    return make_assembly(run, tier_of(name), replace(env, **given))
+
+
 def nodes_of(run: Run, base: Path, broker: str, told: Callable[[int, Any], None]) -> list[Runtime]:
     """All nodes of the tree; `told` hears what the aggregator tells its application."""
-    envs = envs_of(method_of(run), settings_of(run), run.rounds, np.float32)
-    parents = {d: h for h, devices in TREE.items() for d in devices} | dict.fromkeys(TREE, "agg")
-    children = {"agg": tuple(TREE), **TREE}
+    return [node_of(run, name, base, broker, told if name == "agg" else None) for name in NAMES]
 
-    def node(name: str) -> Runtime:
-        tier = "aggregator" if name == "agg" else "hospital" if name in TREE else "device"
 
-        def assemble(offered: Run) -> Assembly:
-            return make_assembly(offered, tier, envs["aggregator" if name == "agg" else name])
-
-        options = {"run": run, "told": told} if name == "agg" else {}
-        return Runtime(
-            name,
-            parent=parents.get(name),
-            children=children.get(name, ()),
-            directory=base / name,
-            broker=broker,
-            assemble=assemble,
-            backoff=Backoff(0.02, 0.3),
-            rto=0.5,
-            settle=30.0,
-            **options,  # type: ignore[arg-type]
-        )
-
-    return [node(name) for name in ("agg", *parents)]
+def node_of(
+    run: Run,
+    name: str,
+    base: Path,
+    broker: str,
+    told: Callable[[int, Any], None] | None = None,
+    assemble: Callable[[Run], Assembly] | None = None,
+) -> Runtime:
+    """One of them, with a directory of its own below `base`."""
+    return Runtime(
+        name,
+        parent=PARENTS.get(name),
+        children=({"agg": tuple(TREE)} | TREE).get(name, ()),
+        directory=base / name,
+        broker=broker,
+        run=run if name == "agg" else None,
+        told=told or (lambda number, message: None),
+        assemble=assemble or (lambda offered: assembly_of(offered, name)),
+        backoff=Backoff(0.02, 0.3),
+        rto=0.5,
+        settle=30.0,
+    )
 
 
 def main(method: str, directory: str, broker: str, rounds: str) -> None:

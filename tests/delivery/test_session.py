@@ -30,7 +30,7 @@ def opened(directory: Path) -> Session:
     store = Store(directory / "count.db")
     log = logging.getLogger("test")
     session = Session("root", None, RUN, ROLE, store, Habits(worker=False), Counters(), lambda *_: None, print, log)
-    session.here = CHILDREN
+    session.members.note_presence(CHILDREN, ())
     session.settled = True
     return session
 

@@ -83,10 +83,12 @@ def start(program: str, arguments: list[str]) -> None:
 
 
 def check_method(options: argparse.Namespace) -> None:
-    """A replay's method, and its settings."""
-    if hasattr(options, "method") and not options.method.isupper():  # NAME stands for one
-        assert options.method in METHODS
-        from_mapping(METHODS[options.method].settings, assigned(options.set), options.method)
+    """The methods of a replay or of tuning, and their settings."""
+    named = getattr(options, "method", None)
+    for method in [named] if isinstance(named, str) else named or []:
+        if not method.isupper():  # NAME stands for one
+            assert method in METHODS
+            from_mapping(METHODS[method].settings, assigned(options.set), method)
 
 
 def is_bare(words: Sequence[str]) -> bool:

@@ -89,8 +89,11 @@ def test_births_without_end_fill_no_log(tmp_path: Path, quick: LocalBroker, capl
     aggregator = net.aggregator("a", "b")
     with playing(aggregator, net.device("b", "agg")), client(quick, "a") as other:
         eventually(lambda: aggregator.below is not None and aggregator.below.up)
+        eventually(lambda: aggregator.presence.children)
+        nonce = aggregator.presence.nonce_for("a")
         for i in range(300):
-            birth = Birth("a", 1, i, refusal=f"{i}\nagg: finished\x1b[2J" + "x" * 60_000)
+            refusal = f"{i}\nagg: finished\x1b[2J" + "x" * 60_000
+            birth = Birth("a", 1, 5, refusal=refusal, count=i + 1, nonce=nonce)
             other.publish(topics.upward("agg", "a", "b"), pack_frame(birth), 1).wait_for_publish(10)
         eventually(lambda: aggregator.counters["messages_in.a"] >= 300)
         assert len(aggregator.presence.refusals["a"]) <= 500

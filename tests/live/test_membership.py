@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -155,17 +156,26 @@ def test_a_replaced_hospital_is_not_refused(tmp_path: Path, quick: LocalBroker) 
     assert all(done.devices == 1 for _, done in net.told)
 
 
-def test_two_devices_with_one_name_are_noticed(
-    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_the_second_device_of_one_name_is_told_so_and_ends(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker throws each out when the other comes. Both ends say what that looks like."""
-    monkeypatch.setattr("edge_sdk.wire.link.HINT_EVERY", 2)
+    """The broker throws each out when the other comes. They once did that to each other for ever."""
     net, other = Net(tmp_path, quick.url), Net(tmp_path / "other", quick.url)
-    aggregator = net.aggregator("a")
-    with playing(aggregator, net.device("a", "agg"), other.device("a", "agg")):
-        eventually(lambda: aggregator.counters["name_twice.a"] >= 2)
-        eventually(lambda: "is there a second a?" in caplog.text)
+    aggregator, first, second = net.aggregator("a"), net.device("a", "agg"), other.device("a", "agg")
+    with playing(aggregator, first):
+        eventually(lambda: net.rounds >= 2)
+        with pytest.raises(UsageError, match="agg says: another node has the name a already"):
+            second.run(until=within(30))
+        reached, came = net.rounds, first.above and first.above.connection
+        eventually(lambda: net.rounds >= reached + 5)
+        assert came is None or (first.above and first.above.connection is came)
     assert "a comes by turns from two disks: two nodes use this name" in caplog.text
+
+
+def within(seconds: float) -> Callable[[], bool]:
+    """An end for whatever would go on for longer."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
 
 
 def test_a_device_whose_disk_was_replaced_is_one_device(tmp_path: Path, quick: LocalBroker) -> None:
@@ -177,3 +187,32 @@ def test_a_device_whose_disk_was_replaced_is_one_device(tmp_path: Path, quick: L
             with playing(made.device("a", "agg")):
                 eventually(lambda reached=reached: net.rounds >= reached + 2)  # type: ignore[misc]
     assert not aggregator.counters["name_twice.a"]
+
+
+def test_settings_that_count_other_devices_are_refused_until_one_is_corrected(
+    tmp_path: Path, quick: LocalBroker
+) -> None:
+    """At the first meeting, before anything is counted; and neither run nor hospital has to be begun anew."""
+    net = Net(tmp_path, quick.url)
+    aggregator = net.aggregator("h", sizes={"h": 2})
+    said = "run count: the settings of h name 3 devices, those of agg say that it has 2"
+    with playing(net.device("a", "h"), net.device("b", "h")):
+        with playing(aggregator):
+            for _ in range(2):  # the second time there is a run to resume
+                with playing(wrong := net.hospital("h", "a", "b", "c")):
+                    eventually(lambda: said in aggregator.presence.refusals.get("h", ""))
+                    assert said in wrong.refusal and wrong.session is None
+                reached = net.rounds
+                with playing(net.hospital("h", "a", "b")):
+                    eventually(lambda reached=reached: net.rounds >= reached + 3)  # type: ignore[misc]
+            newcomer = net.hospital("h", "a", "b", "c", wait_for=2)
+            newcomer.membership.assemble = lambda run: roles.assembly(roles.HOSPITAL, run)  # asks who is here
+            with playing(newcomer):
+                reached = net.rounds
+                eventually(lambda: net.rounds >= reached + 3)
+        with playing(wrong := net.hospital("h", "a", "b", "c", wait_for=3)), playing(net.device("c", "h")):
+            with playing(net.aggregator("h", sizes={"h": 2})):
+                eventually(lambda: said in wrong.refusal)
+            with playing(net.aggregator("h", sizes={"h": 3})):
+                eventually(lambda: net.told[-1][1].devices == 3)
+    assert {done.devices for _, done in net.told} == {2, 3}

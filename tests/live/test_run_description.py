@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.live.directory import LARGEST_RUN, decode_run, encode_run
+from edge_sdk.live.directory import LARGEST_RUN, decode_run, encode_run, is_same_training
 from edge_sdk.nodes.assembly import method_of, settings_of
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
@@ -114,3 +115,12 @@ def test_a_run_that_breaks_what_assembles_it_is_refused(tmp_path: Path, quick: L
         eventually(lambda: aggregator.presence.refusals)
         assert "cannot be assembled here (TypeError" in aggregator.presence.refusals["a"]
         assert device.refusal
+
+
+def test_a_run_with_lists_among_its_settings_goes_on_after_a_restart():
+    """A settings file has lists where the saved description has tuples."""
+    asked = Run(id="r", method="fedavg", settle={"steps": [0, 25], "more": {"deep": [[1], [2]]}}, settings={"k": [1.5]})
+    saved = decode_run(encode_run(asked))
+    assert is_same_training(saved, asked) and is_same_training(asked, saved)
+    assert not is_same_training(saved, replace(asked, settle={"steps": [0, 26], "more": {"deep": [[1], [2]]}}))
+    assert not is_same_training(saved, replace(asked, settings={"k": 1.5}))

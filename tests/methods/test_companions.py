@@ -206,6 +206,64 @@ def test_settings_are_checked():
         Settings(into=-1.0)
 
 
+ALL = ConsensusSettings(
+    shared=fedslr_consensus.Settings(**{**vars(SHARED), "cloud": "first-b", "ready": 2, "cloud_step": 0.3}),
+    outputs=OUTPUTS,
+    into=0.2,
+)
+
+
+def switched(shared=None, outputs=None, **more):
+    return replace(
+        ALL, shared=replace(ALL.shared, **(shared or {})), outputs=replace(OUTPUTS, **(outputs or {})), **more
+    )
+
+
+def common_model(settings, private=True):
+    """The aggregator's model after a few closes, each by the first hospitals."""
+    envs = envs_of(FEDSLR_B_FEDAL, settings, 8)
+    term = (lambda w: 0.4 * (w - 1)) if private else None
+    envs["aggregator"] = replace(envs["aggregator"], smooth_grad=term)
+    policies = FEDSLR_B_FEDAL.policies(settings, SIZES, 1e9, 1e8, 0)
+    net, _ = play(FEDSLR_B_FEDAL, settings, 8, envs=envs, policies=policies, faults=NetworkFaults(repeat=0))
+    return model(net)
+
+
+def test_each_of_the_five_steps_acts_on_the_shared_model():
+    every = common_model(ALL)
+    others = {
+        "prox": common_model(switched({"global_penalty": "none"})),
+        "private model": common_model(ALL, private=False),
+        "outputs": common_model(switched(into=0.0)),
+        "discriminator": common_model(switched(outputs={"al": 0.0})),
+        "consensus": common_model(switched({"cloud": "sync", "ready": 0})),
+    }
+    assert np.array_equal(every, common_model(ALL))
+    assert {name: float(np.abs(w - every).max()) > 1e-9 for name, w in others.items()} == dict.fromkeys(others, True)
+
+
+def test_switches_without_effect_are_said():
+    sizes = {h: len(d) for h, d in TREE.items()}
+    assert FEDSLR_FEDAL.warnings(SETTINGS, sizes) == []
+    (said,) = FEDSLR_FEDAL.warnings(replace(SETTINGS, into=0.0), sizes)
+    assert said.startswith("into = 0") and "outputs.al" in said
+    (said,) = FEDSLR_B_FEDAL.warnings(ALL, sizes)
+    assert said.startswith("shared.ready = 2 of 3 hospitals")
+    assert FEDSLR_B_FEDAL.warnings(switched({"ready": 3}), sizes) == []
+
+
+def test_hospitals_that_are_not_waited_for_miss_exchanges_of_outputs():
+    """What the warning says: fewer than a third of the exchanges that all hospitals together make."""
+    found = {}
+    for ready in (2, 3):
+        settings = switched({"ready": ready}, {"tau": 5})
+        policies = FEDSLR_B_FEDAL.policies(settings, SIZES, np.inf, np.inf, 0)
+        _, transcript = play(FEDSLR_B_FEDAL, settings, 30, policies=policies, faults=NetworkFaults(repeat=0))
+        rounds = [m for name, m in transcript.told if name == "aggregator" and isinstance(m, Progress)]
+        found[ready] = sum(m.sums.get("exchanged", 0) for m in rounds)
+    assert 0 < 3 * found[2] < found[3]
+
+
 def test_a_hospital_of_companions_only_is_refused():
     env = envs_of(FEDSLR_FEDAL, SETTINGS, 3)
     with pytest.raises(UsageError, match="at least one"):

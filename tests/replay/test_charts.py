@@ -7,7 +7,8 @@ from math import inf, nan
 
 import pytest
 
-from edge_sdk.replay.reports import charts, page, terminal
+from edge_sdk.replay.reports import charts, page, rows, terminal
+from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.result import natural
 
 RESULT = {
@@ -104,13 +105,34 @@ def test_the_terminal_says_nothing_of_ranks_and_zeros_where_there_are_none() -> 
     assert "rank " not in said and "personal " not in said.replace("personalised", "")
 
 
-def test_a_difference_goes_up_or_down_from_zero_the_smallest_first() -> None:
-    svg = ET.fromstring(charts.differences(["p", "q", "r & s"], [4.0, -2.0, 0.0], "points"))
-    drawn = [(r.attrib["fill"], float(r.attrib["y"]), float(r.attrib["height"])) for r in svg.iter("rect")]
-    (loss, zero, down), (_, flat, thin), (gain, top, up) = drawn
-    assert loss == charts.WORSE and gain == charts.BETTER
-    assert top + up == pytest.approx(zero, abs=0.2) and flat == pytest.approx(zero, abs=0.2) and thin == 0.5
-    assert up / down == pytest.approx(2, abs=0.02)
+def test_a_row_has_a_dot_and_a_line_over_its_interval() -> None:
+    series = {"a": [Whisker(0.5, 0.25, 0.75), bare(nan)], "b": [bare(1.0), Whisker(0.0, 0.0, 0.5)]}
+    svg = ET.fromstring(rows.intervals(["p & q", "r" * 40], series, "accuracy", percent=True))
+    dots = [float(c.attrib["cx"]) for c in svg.iter("circle")]
+    lines = [(float(x.attrib["x1"]), float(x.attrib["x2"])) for x in svg.iter("line") if "stroke" in x.attrib]
+    assert len(dots) == 3 and len(lines) == 2
+    (low, high), (least, _) = lines
+    assert (low + high) / 2 == pytest.approx(dots[0], abs=0.1) and least == pytest.approx(dots[2], abs=0.1)
+    assert dots[2] < low < dots[0] < high < dots[1] <= rows.WIDTH
+    assert "r" * 40 in [title.text for title in svg.iter("title")], "the whole name is in the tooltip"
+    assert len({float(c.attrib["cy"]) for c in svg.iter("circle")}) == 3, "series of one device lie beside each other"
+
+
+def test_rows_with_losses_have_a_line_at_zero() -> None:
+    chart = rows.intervals(["p"], {"a": [Whisker(-2.0, -3.0, -1.0)]}, "points", zero=True)
+    (zero,) = [x for x in ET.fromstring(chart).iter("line") if x.attrib.get("class") == "zero"]
+    (dot,) = [float(c.attrib["cx"]) for c in ET.fromstring(chart).iter("circle")]
+    assert dot < float(zero.attrib["x1"]) <= rows.WIDTH
+    assert "nothing to draw" in rows.intervals([], {}, "x")
+
+
+def test_a_band_lies_behind_its_curve() -> None:
+    bands = {"a": [(0, 0.25, 0.75), (1, 0.5, 1.0)], "none": [(0, 0.0, 1.0)]}
+    svg = ET.fromstring(charts.lines({"a": [(0, 0.5), (1, 0.75)]}, "x", "y", percent=True, bands=bands))
+    (area,) = list(svg.iter("polygon"))
+    ys = [float(pair.split(",")[1]) for pair in area.attrib["points"].split()]
+    dots = [float(c.attrib["cy"]) for c in svg.iter("circle")]
+    assert len(ys) == 4 and ys[0] < dots[0] < ys[3] and ys[1] < dots[1] < ys[2]
 
 
 def test_a_model_has_one_colour_on_the_whole_page() -> None:
@@ -134,6 +156,7 @@ def test_the_page_has_statistics_harmed_devices_recall_and_what_was_run() -> Non
     device = {**RESULT["devices"][0], "recall": {"local": {"walk": 0.25}, "personalised": {"walk": 1.0}}}
     other = {**device, "device": "worse", "accuracy": {"local": 0.75, "personalised": 0.25}}
     made = {"date": "2026-01-02", "version": "1.2.3", "command": "auscult replay <x>", "bundles": ["abc"]}
+    made["processor"] = "Cortex-A72 (aarch64)"
     html = page.make_page(
         {
             **RESULT,
@@ -147,7 +170,7 @@ def test_the_page_has_statistics_harmed_devices_recall_and_what_was_run() -> Non
     assert "Test samples, all 2 devices" in html and "+12.5 [-25.0, +50.0]" in html and "1 of 2" in html
     assert "worse off than alone by more than a point: worse." in html
     assert "<td>walk</td><td>2</td><td>25.0%</td>" in html and "<td>sit</td>" not in html
-    for words in ("auscult replay &lt;x&gt;", "1.2.3", "abc", "eta_l = 0.5"):
+    for words in ("auscult replay &lt;x&gt;", "1.2.3", "abc", "eta_l = 0.5", "Cortex-A72 (aarch64); others round"):
         assert words in html
 
 

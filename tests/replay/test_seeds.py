@@ -12,6 +12,7 @@ from edge_sdk.replay import seeds
 from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.processes import ProcessError
+from edge_sdk.replay.reports import seeds_page
 from edge_sdk.replay.reports.tables import confusion_tables, statistics_table
 
 
@@ -124,3 +125,24 @@ def test_a_confusion_matrix_names_what_was_taken_for_what():
     lines = confusion_tables([device], ("walk", "sit", "run")).splitlines()
     assert len(lines) == 4 and "w, global" in lines[0] and "sit" not in "".join(lines)
     assert [line.split() for line in lines[1:]] == [["walk", "run"], ["walk", "3", "1"], ["run", "2", "4"]]
+
+
+def test_the_page_over_seeds_has_means_ranges_and_links():
+    def full(seed: int, personal: float) -> dict:
+        curve = [
+            {"kind": "evaluation", "round": 1, "final": True, "sums": {"devices": 1.0, "personal_accuracy": personal}}
+        ]
+        accuracy = {"local": 0.5, "personalised": personal}
+        device = {"device": "d<1>", "classes": 2, "accuracy": accuracy, "validation": 3, "held_out": 10}
+        one = result(seed, [0.5], [personal])
+        device["metrics"] = one["devices"][0]["metrics"]
+        made = {"date": "2026-01-02", "version": "1", "command": "auscult replay <x>", "bundles": ["abc"]}
+        return {**one, "devices": [device], "curve": curve, "made": made, "settings": {"eta_l": 0.5}}
+
+    runs = [full(1, 0.6), full(2, 0.8)]
+    html = seeds_page.make_seeds_page({**seeds.summarise_seeds(runs), "runs": runs})
+    assert "fedslr: 2 seeds, 1 devices, 3 rounds" in html and "70.0% ± 14.1" in html
+    assert "d&lt;1&gt;" in html and "d<1>" not in html
+    assert "70% [60%, 80%]" in html, "the mean over seeds of the device, and its range"
+    assert "better: 20 [10, 30]" in html, "its gain over training alone"
+    assert "<polygon" in html and "seed-2/report.html" in html and "auscult replay &lt;x&gt;" in html

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.statistics import bootstrap, compare, majority_confusion, measure, recall_by_class, spread
+from edge_sdk.replay.statistics import (
+    bootstrap,
+    compare,
+    difference_interval,
+    majority_confusion,
+    measure,
+    recall_by_class,
+    spread,
+    wilson,
+)
 
 LABELS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40)
 
@@ -83,3 +92,20 @@ def test_the_same_seed_draws_the_same():
 def test_spread():
     assert spread([1.0, 3.0]) == pytest.approx((2.0, 2**0.5))
     assert spread([4.0]) == (4.0, 0.0)
+
+
+def test_wilsons_interval_of_a_share() -> None:
+    """81 of 263: the example of R. G. Newcombe, Statistics in Medicine 17 (1998) 857-872."""
+    assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(0.0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    low, high = wilson(1.0, 20)
+    assert low == pytest.approx(1 - 0.1611, abs=5e-5) and high == 1.0
+    with pytest.raises(UsageError):
+        wilson(0.5, 0)
+
+
+def test_newcombes_interval_of_a_difference() -> None:
+    """56 of 70 against 48 of 80: his example, pages 873-890."""
+    found = difference_interval(56 / 70, 70, 48 / 80, 80)
+    assert found == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert difference_interval(48 / 80, 80, 56 / 70, 70) == pytest.approx((-found[1], -found[0]))

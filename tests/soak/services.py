@@ -24,7 +24,12 @@ CLASSES = ("malignant", "benign")
 EACH = 12  # samples of a device for training, and as many held out
 HOSPITALS, DEVICES = 3, 4  # and devices of each
 ENDLESS = 10**6  # rounds
-STOPPED = (0, 130, -signal.SIGTERM)  # statuses after SIGTERM: at work, while it starts, before Python has begun
+STOPPED = (
+    0,
+    130,
+    -signal.SIGTERM,
+    -signal.SIGINT,
+)  # statuses after SIGTERM: at work, while it starts, before Python has begun
 
 
 def tree() -> dict[str, list[str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto, find_mosquitto
+from edge_sdk.tools.doctor import check_onnxruntime
 
 BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 no_mosquitto = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
@@ -26,7 +29,7 @@ def test_a_healthy_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     with EmbeddedBroker() as broker:
         findings = found(capsys, 0, "--bundle", BUNDLE, "--broker", broker.url, "--directory", tmp_path)
     assert all(one["good"] is True for one in findings.values())
-    assert set(findings) == {"machine", "onnxruntime", "bundle", "disk", "broker"}
+    assert set(findings) == {"machine", "onnxruntime", "bundle", "disk", "address", "port", "tls", "broker"}
     assert "77518 parameters" in str(findings["bundle"]["detail"])
 
 
@@ -73,3 +76,28 @@ def test_help_of_every_command() -> None:
             [sys.executable, "-m", "edge_sdk.cli", *command, "--help"], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0 and "usage: auscult" in done.stdout
+
+
+def test_the_runtime_is_tried_without_a_second_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under emulation, and in an application with Python inside, `sys.executable` is nothing that could be started."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    finding = check_onnxruntime()
+    assert finding.good is True, finding.detail
+    assert finding.detail == importlib.metadata.version("onnxruntime")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "SIGILL"),
+        ("raise ImportError('no wheel for this board')", "no wheel for this board"),
+        ("import os; os._exit(7)", "code 7"),
+    ],
+)
+def test_a_runtime_that_crashes_at_import_is_a_finding_and_no_crash(tmp_path: Path, code: str, said: str) -> None:
+    (tmp_path / "onnxruntime.py").write_text(code)
+    script = "from edge_sdk.tools.doctor import check_onnxruntime as check; f = check(); print(f.good, f.detail)"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.startswith("False cannot be imported:") and said in done.stdout

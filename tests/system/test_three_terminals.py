@@ -19,8 +19,7 @@ from edge_sdk.data.traces import load_folder
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.toml_files import write_toml
 from edge_sdk.replay.traces.synth import write_traces
-from edge_sdk.tools.provision import provision
-from tests.wire.test_tls import Provisioned
+from tests.wire.sites import Provisioned, make_site
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
@@ -129,11 +128,12 @@ def test_all_tiers_over_tls_with_an_authority_at_each_broker(tmp_path: Path, tra
     """As a hospital would have it: two brokers as `auscult provision` sets them up, and certificates for everybody."""
 
     def papers(site: Path, name: str) -> dict[str, object]:
-        return {"ca": site / "ca.crt", "certificate": site / f"{name}.crt", "key": site / f"{name}.key"}
+        folder = site / "nodes" / name
+        return {"ca": folder / "ca.crt", "certificate": folder / f"{name}.crt", "key": folder / f"{name}.key"}
 
     above, below = tmp_path / "above", tmp_path / "below"
-    provision(above, "cloud", "127.0.0.1", ["north"])
-    provision(below, "north", "127.0.0.1", ["d1", "d2"])
+    make_site(above, None, (), aggregator="cloud", hospitals=("north",))
+    make_site(below, "north", ("d1", "d2"))
     with Provisioned(above) as top, Provisioned(below) as bottom:
         wires = {"cloud": papers(above, "cloud"), "north_up": papers(above, "north")}
         wires |= {name: papers(below, name) for name in ("north", "d1", "d2")}

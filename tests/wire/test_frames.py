@@ -16,8 +16,8 @@ from edge_sdk.wire.frames import ACKS_PER_FRAME, LARGEST, Acks, Birth, Frame, He
 FRAMES: list[Frame] = [
     Message("run", "a", 1, 2, 1, (("h", 3, 4), ("agg", 5, LARGEST)), 7, True, b"body"),
     Acks("run", "a", (("h", 3, 4),)),
-    Birth("a", 9, 10, "run", True, "no such bundle", False),
-    Hello("h", 9, 10, "run", True, b"the run"),
+    Birth("a", 9, 10, "run", True, "no such bundle", False, 2, 12),
+    Hello("h", 9, 10, "run", True, 10, 2, 12, True, 3, "", b"the run"),
 ]
 NAMES = [type(f).__name__ for f in FRAMES]
 

@@ -3,69 +3,41 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import ssl
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.errors import UsageError
-from edge_sdk.replay.broker import Mosquitto, find_free_port
-from edge_sdk.tools.provision import make_certificate, provision
 from edge_sdk.wire import topics
-from edge_sdk.wire.addresses import Tls, broker_at
+from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.mqtt import Connection
 from tests.conftest import missing
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
+from tests.wire.sites import Papers, Provisioned, make_site, outcome, provisioner
 
-
-@dataclass
-class Site:
-    files: Path
-    url: str
-
-    def tls(self, name: str) -> Tls:
-        return Tls(self.files / "ca.crt", self.files / f"{name}.crt", self.files / f"{name}.key")
-
-    def connection(self, name: str, tls: Tls, topic: str = "nothing") -> Connection:
-        return Connection(broker_at(self.url), name, [topic], tls=tls.context())
-
-
-class Provisioned(Mosquitto):
-    """mosquitto with exactly the configuration that was made for it."""
-
-    def __init__(self, files: Path):
-        super().__init__(find_free_port())
-        self.files = files
-
-    def command(self, port: int) -> list[str]:
-        config = (self.files / "mosquitto.conf").read_text().replace("listener 8883", f"listener {port} 127.0.0.1")
-        assert f"listener {port}" in config
-        (self.files / "mosquitto.conf").write_text(config + "user root\nlog_dest none\n")
-        start = list(super().command(port))
-        return [*start[:-1], str(self.files / "mosquitto.conf")]
-
-    @property
-    def tls_url(self) -> str:
-        return f"mqtts://127.0.0.1:{self.port}"
+# paho leaves the socket of a handshake that fails to the garbage collector
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Papers]:
     if why := missing("mosquitto"):
         pytest.skip(why)
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     files = tmp_path_factory.mktemp("site")
-    provision(files, "h", "127.0.0.1", ["a", "b"])
+    make_site(files)
     with Provisioned(files) as broker:
-        yield Site(files, broker.tls_url)
+        yield Papers(files, broker.tls_url)
 
 
-def test_a_hospital_and_its_devices_over_tls(tmp_path: Path, site: Site) -> None:
+def test_a_hospital_and_its_devices_over_tls(tmp_path: Path, site: Papers) -> None:
     net = Net(tmp_path, site.url)
     devices = [net.device(n, "h", tls=site.tls(n)) for n in ("a", "b")]
     run = Run(id="count", method="count", rounds=2)  # the hospital is the root of it
@@ -75,50 +47,30 @@ def test_a_hospital_and_its_devices_over_tls(tmp_path: Path, site: Site) -> None
         eventually(lambda: net.rounds == 2)
 
 
-def outcome(connection: Connection) -> str:
-    """The word up, or why not."""
-    try:
-        connection.open()
-    except OSError as e:
-        return str(e)
-
-    def settled() -> bool:
-        connection.read()
-        if not connection.lost:
-            connection.write()
-        return connection.up or bool(connection.lost)
-
-    eventually(settled)
-    return "up" if connection.up else connection.lost
+def test_no_certificate_no_connection(site: Papers) -> None:
+    assert outcome(site.connection("a", Tls(site.ca))) != "up"
 
 
-# paho leaves the socket of a handshake that fails to the garbage collector
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_expired_certificate_is_refused(site: Papers, tmp_path: Path) -> None:
+    ends = ("-startdate", "20200101000000Z", "-enddate", "20200201000000Z")
+    provisioner(site.files).authority.issue("a", "client", tmp_path, "old", "", *ends)
+    assert outcome(site.connection("a", Tls(site.ca, tmp_path / "old.crt", tmp_path / "old.key"))) != "up"
 
 
-def test_no_certificate_no_connection(site: Site) -> None:
-    assert outcome(site.connection("a", Tls(site.files / "ca.crt"))) != "up"
-
-
-def test_an_expired_certificate_is_refused(site: Site) -> None:
-    make_certificate(site.files, "old", "a", days=-1)
-    assert outcome(site.connection("a", site.tls("old"))) != "up"
-
-
-def test_a_certificate_of_another_authority_is_refused(site: Site, tmp_path: Path) -> None:
-    provision(tmp_path / "other", "h", "127.0.0.1", ["a"])
-    other = Site(tmp_path / "other", site.url)
-    tls = Tls(site.files / "ca.crt", other.tls("a").certificate, other.tls("a").key)
+def test_a_certificate_of_another_authority_is_refused(site: Papers, tmp_path: Path) -> None:
+    make_site(tmp_path / "other", devices=("a",))
+    other = Papers(tmp_path / "other", site.url)
+    tls = Tls(site.ca, other.tls("a").certificate, other.tls("a").key)
     assert outcome(site.connection("a", tls)) != "up"
 
 
-def test_a_broker_of_another_authority_is_refused(site: Site, tmp_path: Path) -> None:
-    provision(tmp_path / "other", "h", "127.0.0.1", ["a"])
-    tls = Tls(tmp_path / "other" / "ca.crt", site.tls("a").certificate, site.tls("a").key)
+def test_a_broker_of_another_authority_is_refused(site: Papers, tmp_path: Path) -> None:
+    make_site(tmp_path / "other", devices=("a",))
+    tls = Tls(Papers(tmp_path / "other", "").ca, site.tls("a").certificate, site.tls("a").key)
     assert "certificate" in outcome(site.connection("a", tls))
 
 
-def test_a_device_reaches_only_its_own_topics(site: Site) -> None:
+def test_a_device_reaches_only_its_own_topics(site: Papers) -> None:
     """b's certificate neither lets it speak as a, nor hear what a is told, whatever client id it claims."""
     hospital = site.connection("h", site.tls("h"), topics.upward("h", "+", "+"))
     b = site.connection("a", site.tls("b"), topics.downward("h", "a", "+"))
@@ -136,6 +88,100 @@ def test_a_device_reaches_only_its_own_topics(site: Site) -> None:
     b.close()
 
 
-def test_provision_names_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a/b"):
-        provision(tmp_path, "a/b", "localhost", [])
+# What a certificate is not good for -------------------------------------------------------------------------------
+class Impostor:
+    """A server with somebody's certificate, in a `with`; it does no more than the handshake."""
+
+    def __init__(self, certificate: Path, key: Path):
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate, key)
+        self.socket = socket.create_server(("127.0.0.1", 0))
+
+    def __enter__(self) -> str:
+        self.thread = threading.Thread(target=self.shake_hands, daemon=True)
+        self.thread.start()
+        return f"mqtts://localhost:{self.socket.getsockname()[1]}"
+
+    def shake_hands(self) -> None:
+        one, _ = self.socket.accept()
+        try:
+            self.context.wrap_socket(one, server_side=True).close()
+        except (ssl.SSLError, OSError):
+            one.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.thread.join(5)
+        self.socket.close()
+
+
+def test_a_devices_certificate_is_no_brokers(site: Papers, tmp_path: Path) -> None:
+    """Although it is of the right authority, and names the very host: it is good for clients only."""
+    provisioner(site.files).authority.issue("localhost", "client", tmp_path, "thief")
+    with Impostor(tmp_path / "thief.crt", tmp_path / "thief.key") as url:
+        said = outcome(Papers(site.files, url).connection("a", site.tls("a")))
+    assert "purpose" in said
+
+
+def test_the_brokers_certificate_is_no_nodes(site: Papers) -> None:
+    folder = site.files / "broker"
+    assert outcome(site.connection("a", Tls(site.ca, folder / "broker.crt", folder / "broker.key"))) != "up"
+
+
+def send(connection: Connection, topic: str, body: bytes) -> None:
+    """Publish, and wait until the broker has it, or has closed the connection."""
+    connection.publish(topic, body, 1)
+
+    def taken() -> bool:
+        if not connection.lost:
+            connection.write()
+            connection.read()
+        return bool(connection.lost) or not connection.flying
+
+    eventually(taken)
+
+
+def test_a_name_without_a_line_in_the_access_list_may_do_nothing(site: Papers, tmp_path: Path) -> None:
+    """A certificate that is good, of a node that the site does not name."""
+    provisioner(site.files).authority.issue("z", "client", tmp_path, "z")
+    hospital = site.connection("h", site.tls("h"), topics.upward("h", "+", "+"))
+    z = site.connection("z", Tls(site.ca, tmp_path / "z.crt", tmp_path / "z.key"), topics.downward("h", "z", "+"))
+    assert outcome(hospital) == "up"
+    outcome(z)
+    b = site.connection("b", site.tls("b"))
+    assert outcome(b) == "up"
+    send(z, topics.upward("h", "z", "m"), b"stranger")
+    send(b, topics.upward("h", "b", "m"), b"own")
+    heard: list[tuple[str, bytes]] = []
+    eventually(lambda: heard.extend(hospital.read()) or heard)
+    assert heard == [(topics.upward("h", "b", "m"), b"own")]
+    for one in (hospital, z, b):
+        one.close()
+
+
+# Revocation -------------------------------------------------------------------------------------------------------
+def test_who_is_revoked_is_cut_off_at_once_and_comes_no_more(tmp_path: Path) -> None:
+    if why := missing("mosquitto"):
+        pytest.skip(why)
+    make_site(tmp_path)
+    with Provisioned(tmp_path) as broker:
+        site = Papers(tmp_path, broker.tls_url)
+        hospital = site.connection("h", site.tls("h"), topics.upward("h", "+", "+"))
+        a, b = site.connection("a", site.tls("a")), site.connection("b", site.tls("b"))
+        assert [outcome(one) for one in (hospital, a, b)] == ["up"] * 3
+        send(a, topics.upward("h", "a", "m"), b"before")
+        heard: list[tuple[str, bytes]] = []
+        eventually(lambda: heard.extend(hospital.read()) or heard)
+
+        tls = Tls(site.ca, tmp_path / "stolen.crt", tmp_path / "stolen.key")
+        for kept, ours in ((tls.certificate, site.tls("a").certificate), (tls.key, site.tls("a").key)):
+            assert kept and ours
+            kept.write_bytes(ours.read_bytes())
+        provisioner(tmp_path).revoke(["a"])
+        broker.reload()
+        eventually(lambda: outcome(site.connection("a", tls)) != "up")
+        send(a, topics.upward("h", "a", "m"), b"after")
+        send(b, topics.upward("h", "b", "m"), b"own")
+        heard.clear()
+        eventually(lambda: heard.extend(hospital.read()) or heard)
+        assert heard == [(topics.upward("h", "b", "m"), b"own")]
+        assert outcome(site.connection("b", site.tls("b"))) == "up", "the others may go on"

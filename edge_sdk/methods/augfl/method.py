@@ -39,7 +39,7 @@ from edge_sdk.methods.augfl.aggregator import (
 from edge_sdk.methods.augfl.device import DeviceState, device_receive, device_start, models
 from edge_sdk.methods.augfl.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload
-from edge_sdk.methods.augfl.settings import Env, Settings
+from edge_sdk.methods.augfl.settings import SEARCH, Env, Settings
 from edge_sdk.methods.augfl.theory import warnings
 from edge_sdk.methods.shared.gather import Nobody
 
@@ -55,5 +55,6 @@ AUGFL = Method(
     models=models,
     warnings=warnings,
     private_warnings=warnings,
+    search=SEARCH,
     rounds_over=lambda state: int(state.round),
 )

@@ -15,6 +15,7 @@ import numpy as np
 from edge_sdk.algebra import prox
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.draw import SELECTIONS
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
@@ -92,6 +93,15 @@ class Settings(Meta):
     def penalty_of(self, device: str) -> float:
         """rho_i."""
         return self.rhos.get(device, self.rho)
+
+
+SEARCH: SearchSpace = {
+    "rho": Range(0.1, 30.0),
+    "alpha": Range(3e-3, 0.3),
+    "weighting": OneOf((SAMPLES, "uniform")),
+    "dual": OneOf((True, False)),
+    "adapt_steps": OneOf((1, 5, 20)),
+}
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.round import Policy
+from edge_sdk.contract.search import SearchSpace
 from edge_sdk.methods.companions.aggregator import aggregator_role, show
 from edge_sdk.methods.companions.device import device_role, make_models
 from edge_sdk.methods.companions.hospital import hospital_role
@@ -36,7 +37,7 @@ from edge_sdk.methods.companions.settings import ConsensusEnv, ConsensusSettings
 from edge_sdk.methods.fedal.messages import Shown
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.fedslr_consensus import FEDSLR_B
+from edge_sdk.methods.fedslr_consensus import FEDSLR_B, FIRST_B, SYNC
 
 
 def with_companions(base: Method, name: str, settings: type[Settings], env: type[Env]) -> Method:
@@ -48,7 +49,12 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         return base.policies(s.shared, sizes, deadline, hospital_deadline, evaluate_every)
 
     def warnings(s: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
-        return [*base.warnings(s.shared, sizes), *FEDAL.warnings(s.outputs, sizes)]
+        return [
+            *base.warnings(s.shared, sizes),
+            *FEDAL.warnings(s.outputs, sizes),
+            *warn_of_no_pull(s),
+            *warn_of_few_exchanges(s, sizes),
+        ]
 
     outputs = tuple(m for m in FEDAL.messages if m is not Shown)
     return Method(
@@ -64,7 +70,34 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         policies=policies,
         warnings=warnings,
         kernels="companions",
+        recommended={"shared": base.recommended},
+        search=search_both(base),
     )
+
+
+def warn_of_no_pull(s: Settings) -> list[str]:
+    """One sentence where the shared model is as it would be without companions."""
+    if s.into:
+        return []
+    game = f", and outputs.al = {s.outputs.al} is a game of the companions only" if s.outputs.al else ""
+    return [f"into = 0: the companions learn from the shared model, it does not learn from them{game}"]
+
+
+def warn_of_few_exchanges(s: Settings, sizes: Mapping[str, int]) -> list[str]:
+    """One sentence where hospitals that are not waited for miss exchanges of outputs."""
+    ready = getattr(s.shared, "ready", 0)
+    if getattr(s.shared, "cloud", SYNC) != FIRST_B or ready >= len(sizes):
+        return []
+    return [
+        f"shared.ready = {ready} of {len(sizes)} hospitals: one that misses a close sits the exchanges out until the "
+        "next local stage, so most closes may be without outputs of companions"
+    ]
+
+
+def search_both(base: Method) -> SearchSpace:
+    """The search spaces of both methods, each in its table."""
+    parts = {"shared": base.search, "outputs": FEDAL.search}
+    return {f"{table}.{key}": values for table, space in parts.items() for key, values in space.items()}
 
 
 FEDSLR_FEDAL = with_companions(FEDSLR, "fedslr+fedal", Settings, Env)

@@ -55,7 +55,7 @@ from edge_sdk.methods.fedal.messages import (
     Shares,
     Shown,
 )
-from edge_sdk.methods.fedal.settings import Env, Settings, warnings
+from edge_sdk.methods.fedal.settings import SEARCH, Env, Settings, warnings
 from edge_sdk.methods.shared.gather import Nobody
 
 FEDAL = Method(
@@ -85,4 +85,5 @@ FEDAL = Method(
     kernels="outputs",
     alone=train_alone,
     rounds_over=lambda s: s.round,
+    search=SEARCH,
 )

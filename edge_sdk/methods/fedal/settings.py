@@ -8,6 +8,7 @@ from typing import Any
 
 from edge_sdk.contract.kernels import Inputs
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal import discriminator
 from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels
@@ -119,6 +120,19 @@ class Settings:
     def ascent(self, round: int) -> float:
         """eta_d^t."""
         return float(self.eta_d * self.decay_d**round)
+
+
+SEARCH: SearchSpace = {
+    "tau": OneOf((1, 5, 10, 20)),
+    "eta_l": Range(1e-4, 1e-2),
+    "eta_d": Range(1e-5, 1e-2),
+    "batch": OneOf((16, 32, 64)),
+    "public_batch": OneOf((16, 32, 64)),
+    "kd": Range(0.1, 10.0),
+    "al": Range(0.1, 10.0),
+    "lf_local": Range(0.1, 10.0),
+    "lf_transfer": Range(0.1, 10.0),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,16 @@ from edge_sdk.methods.fedbcd.device import (
 )
 from edge_sdk.methods.fedbcd.hospital import HOSPITAL
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
-from edge_sdk.methods.fedbcd.settings import FIRST_B, SYNC, Env, OfflineEnv, OfflineSettings, Settings
+from edge_sdk.methods.fedbcd.settings import (
+    FIRST_B,
+    OFFLINE_SEARCH,
+    SEARCH,
+    SYNC,
+    Env,
+    OfflineEnv,
+    OfflineSettings,
+    Settings,
+)
 from edge_sdk.methods.fedbcd.theory import warnings
 from edge_sdk.methods.shared.consensus import Coordinator, Isolated, Mixed, Ready
 from edge_sdk.methods.shared.gather import Sum
@@ -100,6 +109,7 @@ FEDBCD = Method(
     policies=policies,
     warnings=warnings,
     alone=alone,
+    search=SEARCH,
 )
 
 
@@ -109,4 +119,5 @@ FEDBCD_I = replace(
     device=Role(device_start, offline_device_receive, offline_device_close, DeviceState),
     settings=OfflineSettings,
     env=OfflineEnv,
+    search=OFFLINE_SEARCH,
 )

@@ -9,6 +9,7 @@ from math import inf, isfinite
 from edge_sdk.algebra import prox
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import mixing
 from edge_sdk.methods.shared.draw import round_half_up
@@ -149,6 +150,17 @@ class OfflineSettings(Settings):
         for gamma in (self.gamma, *self.gammas.values()):
             if gamma > 1:
                 raise UsageError(f"gamma = {gamma}: in FedBCD-I it is the step of the pull, at most 1")
+
+
+SEARCH: SearchSpace = {
+    "gamma": Range(0.1, 10.0),
+    "eta_x": Range(5e-4, 0.1),
+    "zeta": OneOf((0.0, 0.5, 0.9)),
+    "local_steps": OneOf((1, 2, 5, 10)),
+    "batch": OneOf((16, 32, 64, 0)),
+    "eta_z": Range(0.1, 1.0, log=False),
+}
+OFFLINE_SEARCH: SearchSpace = {**SEARCH, "gamma": Range(0.02, 1.0), "after_pull": OneOf(("keep", "reset"))}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ from edge_sdk.methods.fedslr.aggregator import (
 from edge_sdk.methods.fedslr.device import DeviceState, device_receive, device_start, models
 from edge_sdk.methods.fedslr.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
-from edge_sdk.methods.fedslr.settings import Env, Settings, warnings
+from edge_sdk.methods.fedslr.settings import RECOMMENDED, SEARCH, Env, Settings, warnings
 from edge_sdk.methods.shared.gather import Nobody, Sum
 
 FEDSLR = Method(
@@ -53,4 +53,6 @@ FEDSLR = Method(
     show=show,
     models=models,
     warnings=lambda settings, sizes: warnings(settings),
+    recommended=RECOMMENDED,
+    search=SEARCH,
 )

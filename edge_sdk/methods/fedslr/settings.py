@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from edge_sdk.algebra import prox
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.shared.local import Training, above_zero, one_of, zero_or_more
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, above_zero, one_of, zero_or_more
 from edge_sdk.methods.shared.server import PENALTIES, Svt
 
 PHASE_I, PHASE_II = 1, 2  # purposes of randomness: w and gamma must not depend on phase II
@@ -52,6 +54,17 @@ class Settings(Training):
         one_of(self, ("zero", "copy_w0"), "p_init")
         if self.lipschitz is not None:
             above_zero(self, "lipschitz")
+
+
+RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.05, "local_epochs": 5}
+SEARCH: SearchSpace = {
+    **TRAINING_SEARCH,
+    "eta_g": Range(3.0, 100.0),
+    "lam": Range(1e-5, 3e-3),
+    "mu": Range(1e-5, 1e-2),
+    "personal_epochs": OneOf((0, 1, 2, 5)),
+    "global_penalty": OneOf(("nuclear", "none")),
+}
 
 
 def warnings(settings: Settings) -> list[str]:

@@ -56,7 +56,7 @@ from edge_sdk.methods.hsgd.device import DeviceState, device_receive, device_sta
 from edge_sdk.methods.hsgd.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, OwnSteps, Train, Trained
 from edge_sdk.methods.hsgd.plan import Planned
-from edge_sdk.methods.hsgd.settings import Env, Settings
+from edge_sdk.methods.hsgd.settings import SEARCH, Env, Settings
 from edge_sdk.methods.shared.gather import Nobody, Sum
 
 
@@ -82,4 +82,5 @@ HSGD = Method(
     warnings=hsgd_plan.warnings,
     forward=forward,
     scorer=scorer,
+    search=SEARCH,
 )

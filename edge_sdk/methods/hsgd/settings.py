@@ -10,6 +10,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.kernels import WHOLE, Rows, Split
 from edge_sdk.contract.method import NodeEnv, barriers
 from edge_sdk.contract.round import Policy
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.compression import Floats, PackedMatrix
@@ -131,6 +132,14 @@ def policies(
     intervals = s.P if "relation" in s.strategies else s.P // s.Q
     barrier = barriers(s, sizes, deadline, hospital_deadline, evaluate_every)
     return {**barrier, "hospital": Policy(deadline=hospital_deadline / (2 * intervals))}
+
+
+SEARCH: SearchSpace = {
+    "eta": Range(1e-3, 1.0),
+    "Q": OneOf((1, 2)),
+    "P": OneOf((2, 4, 8)),
+    "batch": OneOf((16, 64, 0)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -181,7 +181,7 @@ def device(method: Method) -> Role:
         models = method.models(env, s.inner, expected(UP, shown, kind))
         env = replace(env, score=env.judge or env.score if method.scorer is None else method.scorer(env, shown))
         ensemble = None if method.predicts is None else method.predicts(env, shown)
-        judged_by = env.held_out if env.test is None else env.validation
+        judged_by = env.held_out if env.test is None and env.held_out is not None else env.validation
         known = {} if ensemble is None else ensemble_sums(judged_by, models, ensemble)
         sums = judge(env, models, known) | (judge_test(env, models, ensemble) if final else {})
         scores = Scores(round, sums)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.draw import SELECTIONS
 
@@ -59,6 +60,16 @@ class Training:
     def eta(self, round: int) -> float:
         """The local step size in a global round."""
         return float(self.eta_l * self.decay**round)
+
+
+TRAINING_SEARCH: SearchSpace = {
+    "eta_l": Range(3e-3, 0.5),
+    "decay": OneOf((0.98, 0.99, 0.995, 0.998, 1.0)),
+    "weight_decay": Range(1e-5, 1e-2),
+    "batch": OneOf((10, 20, 50, 0)),
+    "local_epochs": OneOf((1, 2, 5)),
+}
+"""Search space of `Training`. Who is asked in a round is the fleet's own affair, and not searched."""
 
 
 def above_zero(settings: Any, *keys: str) -> None:

@@ -16,7 +16,7 @@ from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unch
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, parts, uploads
 from edge_sdk.methods.shared.gather import Nobody, Tally
-from edge_sdk.methods.shared.local import Training, batches, descend, gradient, one_of
+from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, batches, descend, gradient, one_of
 from edge_sdk.methods.shared.parts import Parts, Spans
 from edge_sdk.methods.shared.reports import progress, training_scores
 from edge_sdk.methods.shared.uploads import VectorSum
@@ -242,4 +242,5 @@ MESSAGES = (SharedPart, VectorSum, Nobody)
 
 def method(name: str, phase: Phase, settings: type[PartTraining], env: type[PartEnv]) -> Method:
     """A method whose devices keep their personal slots from round to round."""
-    return Method(name, device(phase), HOSPITAL, AGGREGATOR, MESSAGES, settings, env, show, models)
+    roles = device(phase), HOSPITAL, AGGREGATOR
+    return Method(name, *roles, MESSAGES, settings, env, show, models, search=TRAINING_SEARCH)

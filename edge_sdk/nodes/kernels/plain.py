@@ -32,7 +32,7 @@ def for_device(parts: DeviceParts) -> Fields:
 
 
 def augments(parts: DeviceParts) -> Fields:
-    """The gradient over samples that each call changes at random, if the run wants that.
+    """The gradient whose calls draw at random: changes of samples, if the run wants them, and the bundle's dropout.
 
     Raises:
         UsageError: samples of this shape cannot be augmented so.
@@ -40,11 +40,12 @@ def augments(parts: DeviceParts) -> Fields:
     model, x, y, how = parts.model, parts.model.samples(parts.x), parts.y, parts.augment
     how.check(x.shape[1:])
     if not how.changes:
-        return {}
+        return {"augmented": model.grad_fn(x, y, cancel=parts.cancel)} if model.drop_sites else {}
 
     def augmented(theta: Vector, indices: Any, random: np.random.Generator) -> tuple[float, Vector]:
         chosen = np.arange(len(x)) if indices is None else indices
-        return model.grad_fn(augment(x[chosen], how, random), y[chosen], cancel=parts.cancel)(theta, None)
+        changed = augment(x[chosen], how, random)
+        return model.grad_fn(changed, y[chosen], cancel=parts.cancel)(theta, None, random)
 
     return {"augmented": augmented}
 

@@ -11,12 +11,13 @@ WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 34
 PLAIN = "var(--c5)"
 """Colour of a series that has none of its own."""
-BETTER, WORSE = "var(--c2)", "var(--bad)"
 
 Colours = Mapping[str, str]
 """Name of a series -> its colour, the same in every chart of a page."""
 NO_COLOURS: Colours = {}
 Points = Sequence[tuple[float, float]]
+Bands = Mapping[str, Sequence[tuple[float, float, float]]]
+NO_BANDS: Bands = {}
 
 
 @dataclass(frozen=True)
@@ -54,20 +55,37 @@ def span_of(
 
 
 def lines(
-    series: Mapping[str, Points], x_name: str, y_name: str, percent: bool = False, colours: Colours = NO_COLOURS
+    series: Mapping[str, Points],
+    x_name: str,
+    y_name: str,
+    percent: bool = False,
+    colours: Colours = NO_COLOURS,
+    bands: Bands = NO_BANDS,
 ) -> str:
-    """Curves over a common x. Points that are not finite are left out."""
+    """Curves over a common x. Points that are not finite are left out.
+
+    Args:
+        bands: name of a curve -> (x, low, high), a shaded area behind it.
+    """
     series = {n: [(x, y) for x, y in ps if isfinite(y)] for n, ps in series.items()}
     series = {n: ps for n, ps in series.items() if ps}
     if not series:
         return "<p class='none'>nothing to draw</p>"
     xs = [x for ps in series.values() for x, _ in ps]
-    ys = [y for ps in series.values() for _, y in ps]
+    ys = [y for ps in series.values() for _, y in ps] + [y for b in bands.values() for _, *ends in b for y in ends]
     across = Axis(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, LEFT, WIDTH - RIGHT)
     up = Axis(*span_of(ys, 0.0, 1.0 if percent else None), HEIGHT - BOTTOM, TOP)
     parts = [grid(across, up, x_name, percent)]
+    parts += [band(b, across, up, colours.get(name, PLAIN)) for name, b in bands.items() if name in series and b]
     parts += [curve(name, ps, across, up, colours.get(name, PLAIN), percent) for name, ps in series.items()]
     return figure(parts, f"{y_name} over {x_name}", legend(list(series), colours))
+
+
+def band(points: Sequence[tuple[float, float, float]], across: Axis, up: Axis, colour: str) -> str:
+    """The area between low and high."""
+    there = [f"{across(x):.1f},{up(high):.1f}" for x, _, high in points]
+    back = [f"{across(x):.1f},{up(low):.1f}" for x, low, _ in reversed(points)]
+    return f'<polygon points="{" ".join(there + back)}" fill="{colour}" opacity="0.16"/>'
 
 
 def curve(name: str, points: Points, across: Axis, up: Axis, colour: str, percent: bool) -> str:
@@ -107,33 +125,6 @@ def bars(
     return figure(parts, f"{y_name} by group", legend(list(series), colours) if len(series) > 1 else "")
 
 
-def differences(names: Sequence[str], points: Sequence[float], y_name: str) -> str:
-    """One bar for each name, up or down from zero, in percentage points, the smallest first; losses have a colour."""
-    if not names:
-        return "<p class='none'>nothing to draw</p>"
-    order = sorted(range(len(names)), key=lambda i: points[i])
-    low, high = min(*points, 0.0), max(*points, 0.0)
-    up = Axis(*spread_limits(low, high), HEIGHT - BOTTOM, TOP)
-    slot = (WIDTH - LEFT - RIGHT) / len(names)
-    parts = [grid(None, up, "", False)]
-    for place, i in enumerate(order):
-        left, top, end = LEFT + (place + 0.15) * slot, up(max(points[i], 0.0)), up(min(points[i], 0.0))
-        box = f'x="{left:.1f}" y="{top:.1f}" width="{0.7 * slot:.1f}" height="{max(0.5, end - top):.1f}"'
-        title = f"<title>{escape(names[i])}: {points[i]:+.1f} points</title>"
-        parts.append(f'<rect {box} fill="{WORSE if points[i] < 0 else BETTER}">{title}</rect>')
-        middle = left + 0.35 * slot
-        parts.append(
-            f'<text x="{middle:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{escape(names[i])}</text>'
-        )
-    return figure(parts, y_name, "")
-
-
-def spread_limits(low: float, high: float) -> tuple[float, float]:
-    """Limits of an axis a little wider than from low to high; never empty."""
-    air = 0.06 * (high - low) or 1.0
-    return low - air * (low < 0), high + air
-
-
 def bar(group: str, name: str, value: float, left: float, wide: float, up: Axis, colour: str, percent: bool) -> str:
     if not isfinite(value):
         return ""
@@ -171,6 +162,8 @@ def legend(names: Sequence[str], colours: Colours) -> str:
     return f"<p class='legend'>{''.join(keys)}</p>"
 
 
-def figure(parts: Sequence[str], label: str, key: str) -> str:
-    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
-    return f"<figure>{key}{svg}</figure>"
+def figure(
+    parts: Sequence[str], label: str, key: str, width: float = WIDTH, height: float = HEIGHT, kind: str = "plot"
+) -> str:
+    box = f'viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}"'
+    return f"<figure class='{kind}'>{key}<svg {box}>{''.join(parts)}</svg></figure>"

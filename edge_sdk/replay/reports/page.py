@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from html import escape
+from math import isfinite, nan
 from typing import Any
 
 from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
-from edge_sdk.replay.reports import charts, sections
+from edge_sdk.replay.reports import charts, rows, sections
+from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
+from edge_sdk.replay.statistics import wilson
 
 STYLE = """
 :root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
@@ -25,7 +28,8 @@ h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .4rem}p.lead{col
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:1rem}
 .wide{overflow-x:auto}td.bad{color:var(--bad);font-weight:600}
 @media print{body{max-width:none;margin:0}details{display:none}.two{grid-template-columns:1fr 1fr}}
-figure{margin:0}svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}.grid{stroke:var(--rule)}
+figure{margin:0}svg{width:100%;height:auto}.rows svg{max-width:640px}.zero{stroke:var(--soft)}
+svg text{font-size:11px;fill:var(--soft)}.grid{stroke:var(--rule)}
 .legend{margin:.2rem 0;font-size:.85rem;color:var(--soft)}
 .legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 .9em}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.92rem}
@@ -40,6 +44,7 @@ RARE = {"companion": "companion", "unseen": "never trained"}
 KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", **RARE}
 COLOURS = {name: f"var(--c{i})" for i, name in enumerate(KINDS.values())}
 """One colour for each model on the whole page."""
+DEVICES = "<h2>Accuracy per device</h2><p class='lead'>On test samples, with 95 % intervals for so few of them.</p>"
 HOPS = {
     "device_to_hospital": "device up",
     "hospital_to_device": "device down",
@@ -58,13 +63,18 @@ def make_page(result: Result) -> str:
         tiles(result),
         sections.statistics_section(result),
         curves(result),
-        "<h2>Accuracy per device</h2>" + per_device_chart(result) + html_table(result),
+        DEVICES + per_device_chart(result) + html_table(result),
         sections.differences_section(result),
         sections.recall_section(result, KINDS),
         layers(result),
         sections.circumstances_section(result),
         as_json(result),
     ]
+    return wrap(title, parts)
+
+
+def wrap(title: str, parts: Iterable[str]) -> str:
+    """A page of these parts. `title`: as HTML has it."""
     head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>{title}</title>"
     body = f"<head>{head}<style>{STYLE}</style></head><body>{''.join(parts)}</body>"
     return f"<!doctype html><html lang='en'>{body}</html>\n"
@@ -142,19 +152,25 @@ def hops(result: Result) -> str:
 
 
 def per_device_chart(result: Result) -> str:
+    """A row for each device: the accuracy of each of its models, with the interval that its test samples leave."""
     devices, kinds = result["devices"], [kind for kind in KINDS if kind in result["accuracy"]]
-    values = {KINDS[kind]: [d["accuracy"].get(kind, float("nan")) for d in devices] for kind in kinds}
-    return charts.bars([d["device"] for d in devices], values, "accuracy", percent=True, colours=COLOURS)
+    values = {KINDS[kind]: [device_interval(d, kind) for d in devices] for kind in kinds}
+    return rows.intervals([d["device"] for d in devices], values, "accuracy", percent=True, colours=COLOURS)
+
+
+def device_interval(d: Mapping[str, Any], kind: str) -> Whisker:
+    share = d["accuracy"].get(kind, nan)
+    return Whisker(share, *wilson(share, d["held_out"])) if isfinite(share) and d["held_out"] else bare(share)
 
 
 def html_table(result: Result) -> str:
     kinds = {kind: name for kind, name in KINDS.items() if kind in result["accuracy"] or kind not in RARE}
     head = ["device", "hospital", "samples", "held out", "classes", *kinds.values(), "density of p", "peak MB", "CPU s"]
-    rows = [device_row(d, kinds) for d in result["devices"]]
+    lines = [device_row(d, kinds) for d in result["devices"]]
     mean = row(
         ["mean", "", "", "", "", *each(result["accuracy"], kinds), format_percent(result["density"]), "", ""], "mean"
     )
-    body = "".join([*rows, mean])
+    body = "".join([*lines, mean])
     return f"<div class='wide'><table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{body}</table></div>"
 
 
@@ -175,10 +191,10 @@ def layers(result: Result) -> str:
     model = result["model"]
     if not model["ranks"]:
         return ""
-    rows = "".join(row([name, rank, model["full_ranks"][name]]) for name, rank in model["ranks"].items())
+    lines = "".join(row([name, rank, model["full_ranks"][name]]) for name, rank in model["ranks"].items())
     lead = f"{model['parameters']} parameters, of which {model['parameters_sent']} travel on the down-link"
     head = "<tr><th>layer</th><th>rank</th><th>full rank</th></tr>"
-    return f"<h2>Rank per layer of the global model</h2><p class='lead'>{lead}</p><table>{head}{rows}</table>"
+    return f"<h2>Rank per layer of the global model</h2><p class='lead'>{lead}</p><table>{head}{lines}</table>"
 
 
 def as_json(result: Result) -> str:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from math import isfinite, nan
 from typing import Any
 
-from edge_sdk.replay.reports import charts
-from edge_sdk.replay.reports.tables import METRICS, PHRASES, TITLES, interval
+from edge_sdk.replay.reports import rows
+from edge_sdk.replay.reports.rows import Whisker
+from edge_sdk.replay.reports.tables import METRICS, PHRASES, TITLES, interval, shown_groups, with_spread
 from edge_sdk.replay.reports.terminal import Result, format_percent
 from edge_sdk.replay.scores import FLEET, LOCAL
+from edge_sdk.replay.statistics import difference_interval
 
+BETTER, WORSE = "var(--c2)", "var(--bad)"
 HARMED = 0.01
 """A device is marked as harmed if it loses more accuracy than this against training alone."""
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
     """An HTML table that scrolls sideways where the screen is narrow."""
     heads = "".join(f"<th>{escape(h)}</th>" for h in head)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(str(c))}</td>' for c in cells)}</tr>" for cells in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(str(c))}</td>' for c in cells)}</tr>" for cells in lines)
     return f"<div class='wide'><table><tr>{heads}</tr>{body}</table></div>"
 
 
@@ -26,16 +30,16 @@ def statistics_section(result: Result) -> str:
     """For each group of devices, mean metrics on test samples, and paired differences to training alone."""
     parts = []
     head = ["", "accuracy", "macro-F1", "balanced accuracy", "against local, points [95 %]", "worse by > 1 point"]
-    for name, group in result.get("statistics", {}).items():
-        rows = [statistics_row(group, model, metrics) for model, metrics in group["models"].items()]
-        parts.append(f"<h2>Test samples, {escape(PHRASES[name].format(group['devices']))}</h2>{table(head, rows)}")
+    for name, group in shown_groups(result.get("statistics", {})).items():
+        lines = [statistics_row(group, model, metrics) for model, metrics in group["models"].items()]
+        parts.append(f"<h2>Test samples, {escape(PHRASES[name].format(group['devices']))}</h2>{table(head, lines)}")
     return "".join(parts)
 
 
-def statistics_row(group: Mapping[str, Any], model: str, metrics: Mapping[str, float]) -> list[str]:
+def statistics_row(group: Mapping[str, Any], model: str, metrics: Mapping[str, Any]) -> list[str]:
     found = group[f"against_{LOCAL}"].get(model)
     harmed = "" if found is None else f"{round(found['worse_by_a_point'] * found['devices'])} of {found['devices']}"
-    return [TITLES.get(model, model), *(format_percent(metrics.get(key)) for key in METRICS), interval(found), harmed]
+    return [TITLES.get(model, model), *(with_spread(metrics.get(key)) for key in METRICS), interval(found), harmed]
 
 
 def differences_section(result: Result) -> str:
@@ -43,11 +47,31 @@ def differences_section(result: Result) -> str:
     both = [d for d in result["devices"] if {LOCAL, "personalised"} <= {*d["accuracy"]}]
     if not both:
         return ""
-    points = [100 * (d["accuracy"]["personalised"] - d["accuracy"][LOCAL]) for d in both]
-    harmed = [d["device"] for d, p in zip(both, points, strict=True) if p < -100 * HARMED]
+    found = {d["device"]: device_difference(d) for d in both}
+    how = "Personalised minus local on test samples, percentage points, with 95 % intervals for so few samples"
+    return differences_part(found, how)
+
+
+def device_difference(d: Mapping[str, Any]) -> Whisker:
+    """The gain of one device in percentage points, with the interval that its number of test samples leaves."""
+    own, alone = d["accuracy"]["personalised"], d["accuracy"][LOCAL]
+    low, high = difference_interval(own, d["held_out"], alone, d["held_out"]) if d["held_out"] else (own - alone,) * 2
+    return Whisker(100 * (own - alone), 100 * low, 100 * high)
+
+
+def differences_part(found: Mapping[str, Whisker], how: str) -> str:
+    """The chart of the devices' gains, the smallest first, and who is harmed. `how`: what its numbers are."""
+    order = sorted(found, key=lambda name: found[name].value)
+    harmed = [name for name in order if found[name].value < -100 * HARMED]
     words = f"worse off than alone by more than a point: {', '.join(harmed)}" if harmed else "no device is worse off"
-    chart = charts.differences([d["device"] for d in both], points, "points against training alone, by device")
-    lead = f"<p class='lead'>Personalised minus local, percentage points; {escape(words)}.</p>"
+    colours = {"better": BETTER, "worse": WORSE}
+    nothing = Whisker(nan, nan, nan)
+    series = {
+        name: [found[d] if (found[d].value < 0) == (name == "worse") else nothing for d in order] for name in colours
+    }
+    kept = {name: some for name, some in series.items() if any(isfinite(i.value) for i in some)}
+    chart = rows.intervals(order, kept, "points against training alone", colours=colours, zero=True)
+    lead = f"<p class='lead'>{escape(how)}; {escape(words)}.</p>"
     return f"<h2>Against training alone, per device</h2>{lead}{chart}"
 
 
@@ -55,16 +79,18 @@ def recall_section(result: Result, kinds: Mapping[str, str]) -> str:
     """Recall of each class, mean over the devices that have test samples of it."""
     having = [d["recall"] for d in result["devices"] if d.get("recall")]
     models = [m for m in (*kinds, FLEET) if m != FLEET and any(m in recall for recall in having)]
-    rows = []
+    lines = []
     for name in result.get("classes", []):
         found = {m: [r[m][name] for r in having if name in r.get(m, {})] for m in models}
         if any(found.values()):
             means = [format_percent(sum(values) / len(values)) if values else "-" for values in found.values()]
-            rows.append([name, max(map(len, found.values())), *means])
-    if not rows:
+            lines.append([name, max(map(len, found.values())), *means])
+    if not lines:
         return ""
     head = ["class", "devices", *(kinds[m] for m in models)]
-    return f"<h2>Recall by class</h2><p class='lead'>Means over the devices that have the class.</p>{table(head, rows)}"
+    return (
+        f"<h2>Recall by class</h2><p class='lead'>Means over the devices that have the class.</p>{table(head, lines)}"
+    )
 
 
 def circumstances_section(result: Result) -> str:
@@ -73,11 +99,12 @@ def circumstances_section(result: Result) -> str:
     if not made:
         return ""
     given = {f"--{key}": result.get(key) for key in ("settle", "augment") if result.get(key)}
-    rows = [
+    lines = [
         ["command", made["command"]],
         ["date", made["date"]],
         ["auscult", made["version"]],
+        ["processor", f"{made['processor']}; others round differently" if "processor" in made else ""],
         ["model", ", ".join(made["bundles"])],
         ["settings", ", ".join(f"{k} = {v}" for k, v in {**result["settings"], **given}.items()) or "defaults"],
     ]
-    return f"<h2>What was run</h2>{table(['', ''], [r for r in rows if r[1]])}"
+    return f"<h2>What was run</h2>{table(['', ''], [line for line in lines if line[1]])}"

@@ -23,9 +23,13 @@ def statistics_table(statistics: Mapping[str, Group]) -> str:
 
     Devices with two classes or more are left out where that is all of them.
     """
+    return "\n\n".join(group_table(name, group) for name, group in shown_groups(statistics).items())
+
+
+def shown_groups(statistics: Mapping[str, Group]) -> dict[str, Group]:
+    """The groups of devices without those with two classes or more, where that is all of them."""
     sizes = {name: group["devices"] for name, group in statistics.items()}
-    groups = {n: group for n, group in statistics.items() if n != "two_classes" or sizes[n] != sizes.get("all")}
-    return "\n\n".join(group_table(name, group) for name, group in groups.items())
+    return {n: group for n, group in statistics.items() if n != "two_classes" or sizes[n] != sizes.get("all")}
 
 
 def group_table(name: str, group: Group) -> str:

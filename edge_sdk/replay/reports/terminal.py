@@ -36,27 +36,32 @@ def format_percent(value: float | None, width: int = 0) -> str:
 
 
 def device_table(result: Result) -> str:
-    """The table of accuracies, a row for each device, and their mean."""
+    """The table of accuracies, a row for each device, and their mean. Columns are as wide as the longest name."""
+    devices = result["devices"]
+    wide = max([14, *(len(mark_newcomer(d)) for d in devices)]), max([12, *(len(d["hospital"]) for d in devices)])
     kinds = f"{'local':>8} {'global':>8} {'personal':>9}"
-    head = format_row("device", "hospital", "samples", "held out", "classes", kinds)
-    rows = [
-        format_row(
-            mark_newcomer(d), d["hospital"], d["samples"], d["held_out"], d["classes"], format_accuracies(d["accuracy"])
-        )
-        for d in result["devices"]
-    ]
+    head = format_row(wide, "device", "hospital", "samples", "held out", "classes", kinds)
+    rows = [device_row(wide, d) for d in devices]
     rule = "-" * len(head)
-    note = ["* joined the finished run, and is not in the mean"] * any(d.get("newcomer") for d in result["devices"])
-    mean = format_row("mean", "", "", "", "", format_accuracies(result["accuracy"]))
+    note = ["* joined the finished run, and is not in the mean"] * any(d.get("newcomer") for d in devices)
+    mean = format_row(wide, "mean", "", "", "", "", format_accuracies(result["accuracy"]))
     return "\n".join([head, rule, *rows, rule, mean, *note])
+
+
+def device_row(wide: tuple[int, int], d: Mapping[str, Any]) -> str:
+    """The row of one device. `wide`: of the columns of names."""
+    accuracies = format_accuracies(d["accuracy"])
+    return format_row(wide, mark_newcomer(d), d["hospital"], d["samples"], d["held_out"], d["classes"], accuracies)
 
 
 def mark_newcomer(d: Mapping[str, Any]) -> str:
     return f"{d['device']} *" if d.get("newcomer") else str(d["device"])
 
 
-def format_row(device: str, hospital: str, samples: object, held_out: object, classes: object, rest: str) -> str:
-    return f"{device:14} {hospital:12} {samples!s:>8} {held_out!s:>9} {classes!s:>8} {rest}"
+def format_row(
+    wide: tuple[int, int], device: str, hospital: str, samples: object, held_out: object, classes: object, rest: str
+) -> str:
+    return f"{device:{wide[0]}} {hospital:{wide[1]}} {samples!s:>8} {held_out!s:>9} {classes!s:>8} {rest}"
 
 
 def format_accuracies(accuracy: Mapping[str, float]) -> str:

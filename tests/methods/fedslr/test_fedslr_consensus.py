@@ -114,3 +114,14 @@ def test_settings_are_checked():
     with pytest.raises(UsageError, match="would interrupt"):
         fedslr_consensus.policies(SETTINGS, {"h": 2}, 1.0, 1.0, evaluate_every=2)
     assert "no round will be over" in fedslr_consensus.warnings(SETTINGS, {"h": 2})[0]
+
+
+def test_switches_without_effect_are_said():
+    """The low rank of the hospitals' models is gone in their mean, unless the aggregator makes a step of its own."""
+    quiet = replace(SETTINGS, cloud_step=2.0, ready=1)
+    assert fedslr_consensus.warnings(quiet, {"h": 2, "g": 2}) == []
+    (said,) = fedslr_consensus.warnings(replace(quiet, cloud_step=0.0), {"h": 2, "g": 2})
+    assert said.startswith("cloud_step = 0") and "lam" in said
+    assert fedslr_consensus.warnings(replace(quiet, cloud_step=0.0, lam=0.0), {"h": 2, "g": 2}) == []
+    (said,) = fedslr_consensus.warnings(replace(quiet, cloud="sync"), {"h": 2, "g": 2})
+    assert said.startswith("ready = 1 with cloud = 'sync'")

@@ -98,6 +98,41 @@ def test_a_replaced_disk_leaves_no_trace_in_the_mean_of_gamma(node, at):
     assert np.allclose(path[-1], LIMIT, atol=1e-8)
 
 
+def going_back(node, since, at):
+    """FedSLR in which a node is put back from a backup: before round `at` it is again as it was before `since`."""
+
+    def once(act, key):
+        seen = {}
+
+        def restored(*args):
+            round = key(*args)
+            if round == since:
+                seen.setdefault(since, args[1])
+            if round == at and "done" not in seen:
+                seen["done"] = True
+                args = (args[0], seen[since], *args[2:])
+            return act(*args)
+
+        return restored
+
+    def asked(env, s, sender, m):
+        return m.round if env.me == node and sender == "up" else -1
+
+    device = replace(FEDSLR.device, receive=once(fedslr_device.device_receive, asked))
+    hospital = replace(FEDSLR.hospital, receive=once(fedslr_hospital.hospital_receive, asked))
+    close = once(fedslr_aggregator.aggregator_close, lambda env, s: s.round if node == "agg" else -1)
+    return replace(FEDSLR, device=device, hospital=hospital, aggregator=replace(FEDSLR.aggregator, close=close))
+
+
+@pytest.mark.parametrize("node", ["d1", "h", "agg"])
+@pytest.mark.parametrize(("since", "at"), [(3, 4), (3, 9), (0, 9)])
+def test_a_node_put_back_from_a_backup_leaves_no_trace_in_the_mean_of_gamma(node, since, at):
+    path, net = toy(going_back(node, since, at), EXACT, 400, exact=True)
+    s = state(net, "aggregator")
+    assert np.allclose(s.gamma_mean, np.mean([state(net, d).tried for d in H], axis=0), atol=1e-12)
+    assert np.allclose(path[-1], LIMIT, atol=1e-8)
+
+
 def test_without_a_new_era_a_replaced_device_moves_the_fixed_point():
     path, _ = toy(losing_its_memory("d1", 7, recalls=False), EXACT, 400, exact=True)
     assert np.abs(path[-1] - LIMIT).max() > 1e-2

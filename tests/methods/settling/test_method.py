@@ -211,3 +211,16 @@ def test_a_candidate_that_does_not_exist_is_refused():
     inner = FEDAVG.show(root, FEDAVG.aggregator.start(root)[0])
     with pytest.raises(PeerError, match="candidate 999 is chosen"):
         method.models(env, state, Chosen(inner, 999, 0))
+
+
+def test_a_device_without_test_samples_is_judged_as_the_fleet_has_chosen():
+    settings = FEDAVG.settings(eta_l=0.05, batch=8)
+    envs = envs_of(FEDAVG, settings, ROUNDS)
+    for d, (_, validation, _) in PARTS.items():
+        envs[d] = replace(envs[d], score=validation.score, held_out=None)
+    method = evaluated(settled(FEDAVG, SMALL))
+    _, trace = play(method, settings, ROUNDS, envs=envs)
+    (choice,) = told(trace, Choice)
+    last = {d: [m for name, m in trace.told if name == d and isinstance(m, Scores)][-1].sums for d in DEVICES}
+    assert choice.weight > 0  # or the ensemble would be the personal model alone
+    assert sum(sums["personal_correct"] for sums in last.values()) == choice.correct

@@ -1,0 +1,95 @@
+"""Members: the children that belong to the rounds of this node, whether they are connected at this instant or not.
+
+A child is a member from the first time that it is here, ready, in this run. If rounds were opened with those that are
+connected at that very moment, then a broker that restarts, or a device that does, would make a round short, and the
+result another one. So whoever has gone still belongs to the rounds for as long as a round may wait for it: without a
+deadline for ever, otherwise for one deadline. Its question is saved, and leaves when it is back. Who is a member is
+saved with the node, so that this holds across restarts of the parent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from math import inf
+
+import msgpack  # type: ignore[import-untyped]
+
+from edge_sdk.contract.run import ID
+from edge_sdk.delivery.store import Store, StoreDamaged
+
+KEY = "members"
+
+
+class Members:
+    """Members of one node's run.
+
+    Args:
+        children: who may take part; members that were saved and are none of them any more are left out.
+
+    Attributes:
+        gone_at: member -> when it was last seen to be here, by time.monotonic(); inf: it is here.
+        here: children that are connected, in this run and ready.
+        refusing: children that cannot take part, and so belong to no round until they can.
+        unsaved: there are members that are not on the disk.
+        listed: what `list_counting` has found, for which arguments, and until when that holds.
+    """
+
+    def __init__(self, store: Store, children: Collection[str]):
+        self.store = store
+        self.gone_at = {name: time.monotonic() for name in load_members(store) if name in children}
+        self.listed: tuple[tuple[float, int], float, tuple[str, ...]] | None = None
+        self.here: tuple[str, ...] = ()
+        self.refusing = frozenset[str]()
+        self.unsaved = False
+
+    def note_presence(self, here: tuple[str, ...], refusing: Iterable[str]) -> None:
+        """Note which children are here now, and which of them cannot take part."""
+        now, self.listed, self.here, self.refusing = time.monotonic(), None, here, frozenset(refusing)
+        self.unsaved = self.unsaved or not self.gone_at.keys() >= set(here)
+        self.gone_at |= {name: now for name, gone_at in self.gone_at.items() if gone_at == inf and name not in here}
+        self.gone_at |= dict.fromkeys(here, inf)
+
+    def list_counting(self, patience: float, least: int) -> tuple[str, ...]:
+        """Names of the members that belong to a round which is opened now, in order.
+
+        Args:
+            patience: seconds that the round may wait for somebody who is gone.
+            least: answers that it needs; of those who have been gone for longer, the latest ones make up for the rest.
+        """
+        now = time.monotonic()
+        if self.listed is None or self.listed[0] != (patience, least) or now >= self.listed[1]:
+            names = self.find_counting(now - patience, least)
+            ends = [self.gone_at[name] + patience for name in names if self.gone_at[name] > now - patience]
+            self.listed = (patience, least), min(ends, default=inf), names
+        return self.listed[2]
+
+    def find_counting(self, limit: float, least: int) -> tuple[str, ...]:
+        """Members that were here after `limit`, by time.monotonic(), or are among the latest `least` to have been."""
+        able = [name for name in sorted(self.gone_at) if name not in self.refusing]
+        by_absence = sorted(able, key=lambda name: -self.gone_at[name])
+        return tuple(sorted(name for i, name in enumerate(by_absence) if i < least or self.gone_at[name] > limit))
+
+    def save(self) -> None:
+        """Save who is a member; within a transaction."""
+        if self.unsaved:
+            self.store.put_value(KEY, msgpack.packb(sorted(self.gone_at)))
+            self.unsaved = False
+
+
+def load_members(store: Store) -> list[str]:
+    """Members as they were saved; none in a store that a version without members has left.
+
+    Raises:
+        StoreDamaged: what was saved is no list of names.
+    """
+    saved = store.get_value(KEY)
+    if saved is None:
+        return []
+    try:
+        names = msgpack.unpackb(saved)
+    except (ValueError, TypeError, msgpack.UnpackException) as e:
+        raise StoreDamaged(f"{store.path}: the members cannot be read ({e})") from None
+    if type(names) is not list or not all(isinstance(name, str) and ID.fullmatch(name) for name in names):
+        raise StoreDamaged(f"{store.path}: the members are no list of names")
+    return names

@@ -1,0 +1,96 @@
+"""Options that say what is run, on which data and with which settings: of `auscult replay` and `auscult tune`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edge_sdk.nodes.presets import Completed
+
+TRACE_OPTIONS = ("held_out", "validation", "labelled", "label", "window", "stride", "gap")
+DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
+
+
+def add_run_options(command: argparse.ArgumentParser) -> None:
+    """Adds the options of a run but its method, and those of the data."""
+    command.add_argument("data", help="folder of traces, one CSV file for each device, or a data set, NAME[:PATH]")
+    command.add_argument("--hospitals", type=int, default=3, help="how many (3)")
+    command.add_argument("--rounds", type=int, help="(30)")
+    command.add_argument("--seed", type=int, default=0, help="of all that is drawn (0)")
+    words = "where settings come from that are not stated: recommended (default), paper, stated (none), or a file"
+    command.add_argument("--settings", default="recommended", metavar="FILE", help=words)
+    command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
+    words = "after the last round every device settles on the final model; may be repeated with settings of that"
+    command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
+    words = "change windows at random while devices train: rotation (rad), scale, noise, shift"
+    command.add_argument("--augment", action="append", default=[], metavar="KEY=VALUE", help=words)
+    words = "devices that take no part in training and join when the run is over: names with commas between them"
+    command.add_argument("--newcomers", metavar="NAMES", help=words)
+    model = (
+        "compiled model, or a name of the zoo (models/) that is compiled for these data; default: the one that fits; "
+    )
+    model += "may be repeated where devices may have different ones"
+    command.add_argument("--bundle", type=Path, action="append", default=[], help=model)
+    add_data_options(command)
+
+
+def add_data_options(command: argparse.ArgumentParser) -> None:
+    """Adds the options of the data. Those not given are left to `traces.Cutting` or `datasets.Dealing` in cohorts/."""
+    command.add_argument("--held-out", type=float, help="share kept for judging, once, at the end (0.2)")
+    chosen = "share on which choices are made and rounds are judged; 0: rounds are judged on what is held out (0.2)"
+    command.add_argument("--validation", type=float, help=chosen)
+    known = "inputs that all devices know, of nobody's own (1000, or 256 windows of traces, for methods that need some)"
+    command.add_argument("--public", type=int, help=known)
+    traces = command.add_argument_group("a folder of traces")
+    traces.add_argument("--labelled", type=float, help="seconds of each class that have labels (0: all)")
+    traces.add_argument("--label", help="name of the label column (activity)")
+    traces.add_argument("--window", type=int, help="samples (64)")
+    traces.add_argument("--stride", type=int, help="samples (32)")
+    traces.add_argument("--gap", type=float, help="seconds without a sample that end a recording (0.5)")
+    names = "breast-cancer, tabular, esr:PATH, mnist:PATH, cifar10:PATH"
+    dealt = command.add_argument_group(f"a data set: {names}")
+    dealt.add_argument("--devices", type=int, help="of each hospital (4)")
+    dealt.add_argument("--deal", help="iid, classes=K, dirichlet=A, mixes=A or mixed, the data set's own (mixed)")
+    dealt.add_argument("--samples", type=int, help="most that a device trains on; 0: its whole share (0)")
+    dealt.add_argument("--judge", help="own or global: test samples of a device's own labels, or all (own)")
+    dealt.add_argument("--tests", type=int, help="most test samples that a device is judged on; 0: all (0)")
+
+
+def complete_settings(options: argparse.Namespace, method: str | None) -> Completed:
+    """Method, rounds and settings that a command line comes to. `method`: the one that it names, if it does."""
+    from edge_sdk.nodes.presets import SettingsTable, complete
+    from edge_sdk.nodes.settings import assigned
+
+    stated = SettingsTable(
+        method=method,
+        rounds=options.rounds,
+        settings=assigned(options.set),
+        settle={} if options.settle is None else assigned(filter(None, options.settle)),
+        augment=assigned(options.augment),
+    )
+    found = complete(options.settings, stated)
+    settles = options.settle is not None or found.settle
+    return dataclasses.replace(found, settle={"optimiser": "adam", **found.settle} if settles else {})
+
+
+def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[str, Any]:
+    """Fields of the `Replay` that these options are about."""
+    return {
+        "data": options.data,
+        "hospitals": options.hospitals,
+        "method": completed.method,
+        "rounds": completed.rounds,
+        "seed": options.seed,
+        "options": {key: found for key in DATA_OPTIONS if (found := getattr(options, key)) is not None},
+        "bundle": tuple(options.bundle),
+        "preset": "stated",  # that which was asked for is among the settings
+        "settings": completed.settings,
+        "settle": completed.settle,
+        "augment": completed.augment,
+        "newcomers": tuple(filter(None, (options.newcomers or "").split(","))),
+        "command": shlex.join(["auscult", *options.given]),
+    }

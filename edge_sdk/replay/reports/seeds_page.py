@@ -1,0 +1,95 @@
+"""The report of several seeds as one HTML page: means and spreads over seeds, for the fleet and for each device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from edge_sdk.replay.reports import charts, rows, sections
+from edge_sdk.replay.reports.page import COLOURS, KINDS, accuracy_curves, as_json, part_of_rounds, wrap
+from edge_sdk.replay.reports.rows import Whisker
+from edge_sdk.replay.reports.terminal import Result
+from edge_sdk.replay.scores import LOCAL
+
+Curves = Mapping[str, Sequence[tuple[float, float]]]
+
+
+def make_seeds_page(found: Result) -> str:
+    """The whole page.
+
+    Args:
+        found: what `replay_seeds` returns, with the results of all seeds in "runs".
+    """
+    runs: Sequence[Result] = found["runs"]
+    seeds = ", ".join(map(str, found["seeds"]))
+    title = escape(f"{found['method']}: {len(runs)} seeds, {len(runs[0]['devices'])} devices, {found['rounds']} rounds")
+    lead = f"seeds {seeds}, data {found['data']['name']}, {found['seconds']:.0f} s each; ± is the deviation over seeds"
+    parts = [
+        f"<h1>{title}</h1><p class='lead'>{escape(lead)}</p>",
+        sections.statistics_section(found),
+        f"<h2>Accuracy on {part_of_rounds(runs[0])} samples, mean and range over seeds</h2>{curves(runs)}",
+        "<h2>Accuracy per device</h2><p class='lead'>On test samples, mean and range over seeds.</p>",
+        per_device_chart(runs),
+        differences(runs),
+        sections.circumstances_section({**runs[0], **found}),
+        links(found["seeds"]),
+        as_json({key: value for key, value in found.items() if key != "runs"}),
+    ]
+    return wrap(title, parts)
+
+
+def curves(runs: Sequence[Result]) -> str:
+    """The mean over seeds of each model's accuracy, and the range of them behind it."""
+    every = [accuracy_curves(run) for run in runs]
+    found = {name: over_seeds([one[name] for one in every if name in one]) for name in every[0]}
+    means = {name: [(x, i.value) for x, i in points] for name, points in found.items()}
+    bands = {name: [(x, i.low, i.high) for x, i in points] for name, points in found.items()}
+    return charts.lines(means, "round", "accuracy", percent=True, colours=COLOURS, bands=bands)
+
+
+def over_seeds(several: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, Whisker]]:
+    """Mean, least and greatest value at each x that all curves have."""
+    shared = [x for x, _ in several[0] if all(x in dict(points) for points in several)]
+    return [(x, spread([dict(points)[x] for points in several])) for x in shared]
+
+
+def spread(values: Sequence[float]) -> Whisker:
+    """Mean and range."""
+    return Whisker(sum(values) / len(values), min(values), max(values))
+
+
+def by_device(runs: Sequence[Result], *models: str) -> dict[str, list[Mapping[str, float]]]:
+    """Device -> its accuracies in each seed in which it has all of these models."""
+    found: dict[str, list[Mapping[str, float]]] = {}
+    for d in (d for run in runs for d in run["devices"]):
+        if {*models} <= {*d["accuracy"]}:
+            found.setdefault(d["device"], []).append(d["accuracy"])
+    return found
+
+
+def per_device_chart(runs: Sequence[Result]) -> str:
+    """A row for each device, with each of its models."""
+    names = list(dict.fromkeys(d["device"] for run in runs for d in run["devices"]))
+    nothing = Whisker(float("nan"), 0.0, 0.0)
+    series: dict[str, list[Whisker]] = {}
+    for kind, title in KINDS.items():
+        if having := by_device(runs, kind):
+            series[title] = [spread([a[kind] for a in having[n]]) if n in having else nothing for n in names]
+    return rows.intervals(names, series, "accuracy", percent=True, colours=COLOURS)
+
+
+def differences(runs: Sequence[Result]) -> str:
+    """What each device gains over training alone, in each seed by the same samples."""
+    having = by_device(runs, LOCAL, "personalised")
+    if not having:
+        return ""
+    found = {name: spread([100 * (a["personalised"] - a[LOCAL]) for a in some]) for name, some in having.items()}
+    how = "Personalised minus local on test samples, percentage points, mean and range over seeds"
+    return sections.differences_part(found, how)
+
+
+def links(seeds: Sequence[Any]) -> str:
+    """Links to the reports of the single seeds, which lie in folders beside this one."""
+    found = ", ".join(f"<a href='seed-{seed}/report.html'>seed {seed}</a>" for seed in seeds)
+    return f"<p class='lead'>Each by itself: {found}.</p>"

@@ -1,0 +1,1 @@
+"""`auscult tune`: settings of a method chosen on validation samples, by runs in memory."""

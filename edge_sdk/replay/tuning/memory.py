@@ -1,0 +1,202 @@
+"""A whole run in memory: the roles, kernels and data of a replay, without processes, broker and disk.
+
+All nodes are in this process and pass messages through a queue, so a run takes as long as its training. What a device
+computes, it computes from the same files with the same functions as in a replay, and sums are exact whatever arrives
+first: the accuracies are those of the replay, to the bit.
+
+Test samples are dropped where a device's samples are read, before any node is made. No node here has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.contract import node as nodes
+from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
+from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.run import Run
+from edge_sdk.data.public_inputs import Public, read_public
+from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.shared.evaluation import Scores
+from edge_sdk.methods.shared.reports import sums_on_validation
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.model import Model
+from edge_sdk.nodes.assembly import augmentation_of, family_of, make_assembly, make_env, method_of, settings_of
+from edge_sdk.nodes.device import PREFERRED
+from edge_sdk.nodes.device_service import compute_accuracies
+from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
+from edge_sdk.nodes.labels import class_codes
+from edge_sdk.replay.bundles import choose_bundles
+from edge_sdk.replay.cohorts.form import form_cohort
+from edge_sdk.replay.node_files import NodeFiles, prepare_files
+from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
+from edge_sdk.replay.result import mean, natural
+
+Say = Callable[[str], None]
+Kernels = Callable[[type], Mapping[str, Any]]
+"""Type of an env -> the aggregator's kernels for it: `aggregator.kernels.kernels_for`."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Everything of a run but its settings, read once for all trials.
+
+    Attributes:
+        run: as an aggregator would announce it, but for its settings.
+        tree: hospital -> its devices that take part in training.
+        files: of all nodes.
+        samples: device -> its training and its validation samples.
+        models: bundle file -> its model.
+        public: the public inputs; None: there are none.
+        kernels: of the aggregator.
+    """
+
+    run: Run
+    tree: Mapping[str, tuple[str, ...]]
+    files: NodeFiles
+    samples: Mapping[str, tuple[Samples, Samples]]
+    models: Mapping[Path, Model]
+    public: Public | None
+    kernels: Kernels
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a run has reached on validation samples.
+
+    Attributes:
+        accuracy: mean over devices, each with the model by which it predicts.
+        devices: device -> model -> accuracy.
+    """
+
+    accuracy: float
+    devices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+# Before all trials ----------------------------------------------------------------------------------------------
+def prepare(job: Replay, kernels: Kernels, say: Say) -> Fleet:
+    """Reads the data, and compiles or finds the model.
+
+    Args:
+        job: its directory `out` takes the files of samples.
+
+    Raises:
+        UsageError: something named cannot be used, or there is nothing to tune on.
+    """
+    if is_split(job):
+        raise UsageError(f"method {job.method}: its devices have no validation part, and tuning looks at nothing else")
+    if job.private is not None:
+        raise UsageError("--private: an aggregator's own model is not tuned with; state what was found in its file")
+    cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), False)
+    say(cohort.summary)
+    run = plan_run(job, cohort)
+    bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, bool(family_of(run).own_bundles))
+    files, tree = prepare_files(job, run, cohort, bundles), members_of(job, cohort)
+    samples = {name: without_test(files.tables[name]) for some in tree.values() for name in some}
+    if not any(len(validation) for _, validation in samples.values()):
+        raise UsageError("no device has validation samples, which tuning is judged on: give --validation a share")
+    public = None if files.public is None else read_public(files.public)
+    run = replace(run, bundle=read_bundle(bundles[0]).sha256, public="" if public is None else public.sha256)
+    return Fleet(run, tree, files, samples, {path: Model(path) for path in bundles}, public, kernels)
+
+
+def without_test(table: Mapping[str, Any]) -> tuple[Samples, Samples]:
+    """Training and validation samples that a [data] table names; the test part goes no further than here."""
+    found = samples_of(Stored(**table) if "samples" in table else Cut(**table))
+    return found.train, found.validation or Samples(found.train.x[:0], ())
+
+
+# One trial ------------------------------------------------------------------------------------------------------
+def play(fleet: Fleet, settings: Mapping[str, Any]) -> Judged:
+    """Plays a run with these settings, and tells what its devices' models reach on validation samples.
+
+    Raises:
+        UsageError: a setting cannot be used.
+    """
+    heard = Network(fleet, replace(fleet.run, settings=settings)).play()
+    accuracies = {name: compute_accuracies(sums_on_validation(sums)) for name, sums in heard.items()}
+    return Judged(mean_of_own(accuracies), accuracies)
+
+
+def mean_of_own(accuracies: Mapping[str, Mapping[str, float]]) -> float:
+    """The mean over devices, each with the model that it predicts with, in the order in which a replay adds up."""
+    own = [
+        next(found[model] for model in PREFERRED if model in found)
+        for _, found in sorted(accuracies.items(), key=lambda item: natural(item[0]))
+        if found
+    ]
+    total = mean(own)
+    if total is None:
+        raise UsageError("no device has judged a model: the run has ended without an evaluation")
+    return total
+
+
+class Network(Loopback):
+    """All nodes of a run, which forget what has happened; only each device's last scores are kept."""
+
+    def __init__(self, fleet: Fleet, run: Run) -> None:
+        envs = make_envs(fleet, run)
+        super().__init__(method_of(run), fleet.tree, envs, faults=NetworkFaults(repeat=0.0))
+        tiers = {ROOT: "aggregator", **dict.fromkeys(fleet.tree, "hospital")}
+        self.scores: dict[str, Mapping[str, float]] = {}
+        for name, old in self.nodes.items():
+            parts = make_assembly(run, tiers.get(name, "device"), envs[name])
+            self.nodes[name] = nodes.new(name, parts.role, parts.env, old.parent, parts.policy, 0.0, old.here)
+
+    def play(self) -> dict[str, Mapping[str, float]]:
+        """Device -> its last scores."""
+        self.run()
+        return self.scores
+
+    def commit(self, name: str, done: nodes.Effects, now: float) -> None:
+        super().commit(name, done, now)
+        self.scores |= {who: message.sums for who, message in self.transcript.told if isinstance(message, Scores)}
+        self.transcript = type(self.transcript)(time=now)
+
+
+def make_envs(fleet: Fleet, run: Run) -> dict[str, NodeEnv]:
+    """Node -> what it is given."""
+    found = {ROOT: aggregator_env(fleet, run)}
+    found |= {hospital: hospital_env(fleet, run, hospital) for hospital in fleet.tree}
+    return found | {name: device_env(fleet, run, name) for devices in fleet.tree.values() for name in devices}
+
+
+def aggregator_env(fleet: Fleet, run: Run) -> NodeEnv:
+    path, sizes = fleet.files.bundles[next(iter(fleet.tree))], {h: len(d) for h, d in fleet.tree.items()}
+    parts = AggregatorParts(
+        run=run,
+        bundle=read_bundle(path),
+        hospitals=sizes,
+        companions={h: len(some) for h, some in fleet.files.companions.items()},
+        public=fleet.files.public,
+    )
+    given = {**fleet.kernels(method_of(run).env), **family_of(run).for_aggregator(parts)}
+    return make_env(run, fleet.models[path].layout, fleet.models[path].theta0, sizes=sizes, **given)
+
+
+def hospital_env(fleet: Fleet, run: Run, name: str) -> NodeEnv:
+    model, own = fleet.models[fleet.files.bundles[name]], tuple(fleet.files.companions.get(name, ()))
+    parts = HospitalParts(run=run, whose=f"hospital {name}", model=None, companions=own)
+    given = family_of(run).for_hospital(parts)
+    return make_env(run, model.layout, model.theta0, sizes=dict.fromkeys(fleet.tree[name], 1), **given)
+
+
+def device_env(fleet: Fleet, run: Run, name: str) -> NodeEnv:
+    model, whose = fleet.models[fleet.files.bundles[name]], f"device {name}"
+    train, validation = fleet.samples[name]
+    parts = DeviceParts(
+        run=run,
+        settings=settings_of(run),
+        whose=whose,
+        model=model,
+        x=train.x,
+        y=class_codes(train.labels, run.classes, whose),
+        validation=(validation.x, class_codes(validation.labels, run.classes, whose)),
+        augment=augmentation_of(run),
+        public=fleet.public,
+    )
+    return make_env(run, model.layout, model.theta0, **family_of(run).for_device(parts))

@@ -1,0 +1,90 @@
+"""Process that plays the trials of one method: `python -m edge_sdk.replay.tuning.worker`, one JSON object a line.
+
+In:  the job (`as_job` writes it), then for each trial its settings.
+Out: {"say": sentence} at any time; {"ready": true} or {"refused": why} once; for each trial {"accuracy", "models",
+     "seconds"} or {"error": why}.
+
+It is a process of its own so that it can be ended in the middle of a trial, and because its libraries must add up with
+one thread, as those of a replay do: otherwise sums would differ in their last bits. It ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.tuning.memory import Fleet, Kernels, play, prepare
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+PATHS = ("out", "bundle", "private")
+"""Fields of a job that JSON has no form for, or that no trial needs."""
+
+
+def as_job(job: Replay) -> dict[str, Any]:
+    """A job in JSON's types. Its settings are not part of it: each trial has its own."""
+    kept = {f.name: getattr(job, f.name) for f in fields(job) if f.name not in (*PATHS, "settings")}
+    return {**kept, "data": str(job.data), "out": str(job.out), "bundle": [str(path.resolve()) for path in job.bundle]}
+
+
+def read_job(table: Mapping[str, Any]) -> Replay:
+    """The job that `as_job` has written."""
+    bundle = tuple(Path(path) for path in table["bundle"])
+    more = {"out": Path(table["out"]), "bundle": bundle, "newcomers": tuple(table["newcomers"])}
+    return Replay(**{**table, **more})
+
+
+def find_kernels() -> Kernels:
+    """The aggregator's kernels, which need torch; by name, so that this package imports nothing above it.
+
+    Raises:
+        UsageError: they are not installed.
+    """
+    try:
+        importlib.import_module("torch").set_num_threads(1)
+        found: Kernels = importlib.import_module("aggregator.kernels").kernels_for
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is missing here: pip install 'auscult[tune]'") from error
+    return found
+
+
+def reply(**found: Any) -> None:
+    """Writes one line."""
+    print(json.dumps(found), flush=True)
+
+
+def play_trial(fleet: Fleet, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """One trial. Whatever goes wrong in it is its result: other settings may be better."""
+    began = time.monotonic()
+    try:
+        judged = play(fleet, settings)
+    except Exception as error:
+        return {"error": str(error) if isinstance(error, AuscultError) else f"{type(error).__name__}: {error}"}
+    return {"accuracy": judged.accuracy, "devices": judged.devices, "seconds": round(time.monotonic() - began, 1)}
+
+
+def main() -> int:
+    """Reads a job, then plays trials until there are no more."""
+    try:
+        job = read_job(json.loads(sys.stdin.readline()))
+        fleet = prepare(job, find_kernels(), lambda text: reply(say=text))
+    except AuscultError as error:
+        reply(refused=str(error))
+        return 2
+    reply(ready=True)
+    for line in sys.stdin:
+        reply(**play_trial(fleet, json.loads(line)))
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.update(ONE_THREAD)
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Sensors by a line of text, as a command line and a settings file have them: KIND:TARGET[,KEY=VALUE ...].
+
+iio:lis3dh_accel,rate=32                          iio-polled:lis3dh_accel,rate=10
+serial:/dev/ttyUSB0,channels=x y z,baud=9600      mpu6050:1,rate=50
+mqtt:127.0.0.1,temperature=kitchen/t#value        heart-rate:C8:1E:00:00:00:01
+gatt:C8:1E:00:00:00:01,characteristic=UUID,form=<3h,channels=x y z
+wfdb:records/100,speed=0                          edf:night.edf,speed=0,channels=EEG Fpz-Cz|EOG
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from edge_sdk.errors import UsageError
+from hardware.sensors.sensor import Sensor
+
+Options = dict[str, str]
+
+
+def make_sensor(text: str, root: Path = Path("/")) -> Sensor:
+    """Makes a sensor; it is not opened.
+
+    Args:
+        text: as above.
+        root: directory below which Linux's files are read.
+
+    Raises:
+        UsageError: the kind or an option is unknown, or a value cannot be used; it names what is expected.
+    """
+    kind, colon, rest = text.partition(":")
+    if kind not in KINDS or not colon or not rest:
+        raise UsageError(f"sensor = {text!r}; expected KIND:TARGET[,KEY=VALUE ...] with one of {', '.join(KINDS)}")
+    target, *pairs = rest.split(",")
+    options: Options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key or not value:
+            raise UsageError(f"sensor = {text!r}: {pair!r}; expected KEY=VALUE")
+        options[key.strip()] = value.strip()
+    try:
+        sensor = KINDS[kind](target, options, root)
+    except ValueError as error:
+        raise UsageError(f"sensor = {text!r}: {error}") from error
+    if options:
+        raise UsageError(f"sensor = {text!r}: {', '.join(options)} is no option of {kind}")
+    return sensor
+
+
+def take_number(options: Options, key: str, default: float | None = None) -> float | None:
+    return float(options.pop(key)) if key in options else default
+
+
+def take_names(options: Options, key: str = "channels") -> list[str]:
+    """Takes names out of the options: with | between them, or with spaces where no | is used."""
+    text = options.pop(key, "")
+    return [name.strip() for name in text.split("|" if "|" in text else None) if name.strip()]
+
+
+def make_iio(target: str, options: Options, root: Path) -> Sensor:
+    from hardware.sensors.iio import IioBuffered, find_iio
+
+    folder, trigger = find_iio(target, root), options.pop("trigger", "")
+    node = root / "dev" / folder.name
+    return IioBuffered(folder, node, take_number(options, "rate"), take_names(options) or None, trigger)
+
+
+def make_polled(target: str, options: Options, root: Path) -> Sensor:
+    from hardware.sensors.iio import IioPolled, find_iio
+
+    rate = take_number(options, "rate", 10.0) or 0.0
+    return IioPolled(find_iio(target, root), rate, take_names(options) or None)
+
+
+def make_serial(target: str, options: Options, _: Path) -> Sensor:
+    from hardware.sensors.serial_lines import SerialLines
+
+    baud = int(options.pop("baud", "115200"))
+    return SerialLines(target, take_names(options), take_names(options, "units"), baud, take_number(options, "rate"))
+
+
+def make_mqtt(target: str, options: Options, _: Path) -> Sensor:
+    from hardware.sensors.mqtt_topics import MqttTopics
+
+    port = int(options.pop("port", "1883"))
+    secret = (options.pop("username", ""), options.pop("password", ""))
+    topics = {name: options.pop(name) for name in list(options)}
+    return MqttTopics(target, topics, port, *secret)
+
+
+def make_heart_rate(target: str, _: Options, root: Path) -> Sensor:
+    from hardware.sensors.ble import heart_rate
+
+    return heart_rate(target)
+
+
+def make_gatt(target: str, options: Options, _: Path) -> Sensor:
+    from hardware.sensors.ble import GattNotifications, decode_packed
+
+    decode = decode_packed(options.pop("form", ""), take_number(options, "scale", 1.0) or 1.0)
+    return GattNotifications(target, options.pop("characteristic", ""), decode, take_names(options))
+
+
+def make_mpu6050(target: str, options: Options, _: Path) -> Sensor:
+    from hardware.sensors.mpu6050 import Mpu6050
+
+    ranges = (int(options.pop("accel_range", "2")), int(options.pop("gyro_range", "250")))
+    return Mpu6050(int(target), take_number(options, "rate", 50.0) or 0.0, *ranges)
+
+
+def make_wfdb(target: str, options: Options, _: Path) -> Sensor:
+    from hardware.sensors.recording import Playback
+    from hardware.sensors.wfdb import read_wfdb
+
+    return Playback(read_wfdb(Path(target)), take_number(options, "speed", 1.0) or 0.0)
+
+
+def make_edf(target: str, options: Options, _: Path) -> Sensor:
+    from hardware.sensors.edf import read_edf
+    from hardware.sensors.recording import Playback
+
+    return Playback(read_edf(Path(target), take_names(options)), take_number(options, "speed", 1.0) or 0.0)
+
+
+KINDS: dict[str, Callable[[str, Options, Path], Sensor]] = {
+    "iio": make_iio,
+    "iio-polled": make_polled,
+    "serial": make_serial,
+    "mqtt": make_mqtt,
+    "heart-rate": make_heart_rate,
+    "gatt": make_gatt,
+    "mpu6050": make_mpu6050,
+    "wfdb": make_wfdb,
+    "edf": make_edf,
+}

@@ -1,0 +1,57 @@
+"""Which of a module's results counts, where it returns several: by key, by field, or by place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from models.ir.errors import CompileError
+
+USUAL = ("logits", "out", "output")
+"""Names that a result has where it is the one that is meant."""
+
+
+def list_results(made: Any) -> dict[str, torch.Tensor]:
+    """Name -> tensor of floats, of what a module returns."""
+    if isinstance(made, Mapping):
+        pairs = [(str(k), v) for k, v in made.items()]
+    elif isinstance(made, (tuple, list)):
+        pairs = list(zip(getattr(made, "_fields", map(str, range(len(made)))), made, strict=True))
+    else:
+        pairs = [("", made)]
+    return {k: v for k, v in pairs if isinstance(v, torch.Tensor) and v.is_floating_point()}
+
+
+def pick(made: Any, name: str) -> torch.Tensor:
+    """The result with this name; "" is the only one, or the one with a usual name.
+
+    Raises:
+        CompileError: there is none, or several to choose from.
+    """
+    if isinstance(made, torch.Tensor):
+        return made
+    found = list_results(made)
+    names = [n for n in ([name] if name else USUAL) if n in found]
+    if not names and len(found) == 1 and not name:
+        names = list(found)
+    if not names:
+        asked = f"no result {name!r}" if name else "several results"
+        there = ", ".join(f"{k} {tuple(v.shape[1:])}" for k, v in found.items()) or type(made).__name__
+        raise CompileError(f"the module returns {asked}: {there}; choose one with --result NAME")
+    return found[names[0]]
+
+
+def check_output(net: nn.Module, examples: Sequence[torch.Tensor], name: str) -> None:
+    """Run the module once on two samples, and raise CompileError if its result cannot be chosen.
+
+    What fails otherwise is left to the exporter, which explains it better.
+    """
+    try:
+        with torch.no_grad():
+            made = net(*(e[:2] for e in examples))
+    except Exception:
+        return
+    pick(made, name)

@@ -1,0 +1,92 @@
+"""Who belongs to a round: whoever is away for a moment when it is opened is asked when it is back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_sdk.contract.method import Role
+from edge_sdk.contract.round import Policy
+from edge_sdk.live.runtime import Runtime
+from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.reports import Progress, Report
+from edge_sdk.replay.broker import LocalBroker
+from tests.delivery import roles
+from tests.delivery.fleet import eventually
+from tests.delivery.live import Net, playing
+from tests.delivery.method_nodes import nodes_of, run_of
+from tests.methods.problems import DEVICES
+
+
+def asks_who_counts(made: Runtime, role: Role, **policy: Any) -> Runtime:
+    """The node with roles that ask whoever counts now (DOWN), as methods do, and not children by name."""
+    made.membership.assemble = lambda run: roles.assembly(role, run, Policy(**policy))
+    return made
+
+
+def held(gate: threading.Event, at: int) -> Callable[[int], None]:
+    """Work that stands still in one round until the gate opens."""
+
+    def work(round: int) -> None:
+        if round == at:
+            assert gate.wait(20)
+
+    return work
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["", "aggregator restarts"])
+def test_who_is_away_when_a_round_begins_is_asked_when_it_is_back(
+    tmp_path: Path, quick: LocalBroker, restart: bool
+) -> None:
+    net, gate = Net(tmp_path, quick.url), threading.Event()
+
+    def aggregator() -> Runtime:
+        return asks_who_counts(net.aggregator("a", "b", rounds=5), roles.AGGREGATOR)
+
+    with playing(net.device("a", "agg", work=held(gate, 2))):
+        with playing(first := aggregator()):
+            with playing(net.device("b", "agg")):
+                eventually(lambda: first.node and set(first.node.record.below.owed) == {"a"})
+            eventually(lambda: first.here == ("a",))
+            gate.set()
+            eventually(lambda: first.node.record.below.number >= 3)  # type: ignore[union-attr]
+            if not restart:
+                with playing(net.device("b", "agg")):
+                    eventually(lambda: net.rounds == 5)
+        if restart:
+            with playing(aggregator(), net.device("b", "agg")):
+                eventually(lambda: net.rounds == 5)
+    assert [done.devices for _, done in net.told] == [2] * 5
+
+
+def test_a_hospitals_round_waits_for_a_device_that_is_away(tmp_path: Path, quick: LocalBroker) -> None:
+    net, gate = Net(tmp_path, quick.url), threading.Event()
+    hospital = asks_who_counts(net.hospital("h", "a", "b"), roles.HOSPITAL)
+    aggregator = asks_who_counts(net.aggregator("h", rounds=5), roles.AGGREGATOR)
+    with playing(aggregator, hospital, net.device("a", "h", work=held(gate, 2))):
+        with playing(net.device("b", "h")):
+            eventually(lambda: hospital.node and set(hospital.node.record.below.owed) == {"a"})
+        eventually(lambda: hospital.here == ("a",))
+        gate.set()
+        eventually(lambda: hospital.node.record.below.number >= 3)  # type: ignore[union-attr]
+        with playing(net.device("b", "h")):
+            eventually(lambda: net.rounds == 5)
+    assert [done.devices for _, done in net.told] == [2] * 5
+
+
+def test_bounces_of_the_broker_leave_no_round_short(tmp_path: Path, mortal: LocalBroker) -> None:
+    """They once gave rounds of 4, 4, 4, 4, 1, 2, 3, 4 devices."""
+    told = list[Any]()
+    nodes = nodes_of(run_of("fedavg", 40), tmp_path, mortal.url, lambda number, m: told.append(m))
+    with playing(*nodes):
+        for reached in range(2, 38, 4):
+            eventually(lambda reached=reached: sum(isinstance(m, Progress) for m in told) >= reached)  # type: ignore[misc]
+            mortal.kill()
+            mortal.start()
+        eventually(lambda: any(isinstance(m, Finished) for m in told), 60)
+    assert [m.devices for m in told if isinstance(m, Progress)] == [len(DEVICES)] * 40
+    assert all(m.sums["devices"] == len(DEVICES) for m in told if isinstance(m, Report) and "devices" in m.sums)

@@ -1,0 +1,145 @@
+"""Constructs of foreign networks: each compiles, with torch's gradient at random inputs, kinks, ties and zeros."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from models.gate.calls import check_calls
+from tests.models.module_check import Net, export_net, measure_exported
+
+INDEX = torch.tensor([[0, 2, 5], [1, 2, 2]])
+
+
+class Powered(nn.Module):
+    """Generalised mean with a trained exponent."""
+
+    def __init__(self):
+        super().__init__()
+        self.p = nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, x):
+        return x.clamp(min=0.1).pow(self.p)
+
+
+class Table(nn.Module):
+    """A table of parameters that is read at fixed places, as relative positions are."""
+
+    def __init__(self, rows, places):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(rows, 6))
+        self.register_buffer("index", torch.randint(0, rows, (places,)))
+
+    def forward(self, x):
+        return x * self.table[self.index].sum(0)
+
+
+FUNCTIONS = {
+    "selu": F.selu,
+    "celu": lambda h: F.celu(h, 0.7),
+    "logsumexp": lambda h: h * h.logsumexp(1, keepdim=True),
+    "prod": lambda h: h * h.prod(1, keepdim=True),
+    "sign": lambda h: torch.sign(h) + h,
+    "floor, ceil and round": lambda h: torch.floor(h) + torch.ceil(h) + torch.round(h) + h,
+    "cumsum": lambda h: h.cumsum(1),
+    "cumsum from the end": lambda h: h.flip(1).cumsum(1),
+    "sort": lambda h: h.sort(1)[0],
+    "sort down": lambda h: h.sort(1, descending=True)[0],
+    "indexed by a table": lambda h: h[:, INDEX].flatten(1) * h,
+    "gather": lambda h: torch.gather(h, 1, (torch.arange(6) % 4).expand(h.shape[0], 6)),
+    "powers of numbers": lambda h: torch.pow(1.5, h),
+    "l1 norm": lambda h: h * h.norm(p=1, dim=1, keepdim=True),
+}
+MODULES = {
+    "trained exponent": Powered,
+    "small table": lambda: Table(7, 5),
+    "large table": lambda: Table(300, 400),
+}
+
+
+def check(net, shape):
+    """Parity of the whole net in float64, and of each call alone."""
+    torch.manual_seed(1)
+    net, inputs, forward = export_net(net, shape)
+    assert measure_exported(net, inputs, forward) <= 1e-6
+    check_calls(forward)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name):
+    torch.manual_seed(0)
+    check(Net(FUNCTIONS[name]), (8,))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules(name):
+    torch.manual_seed(0)
+    check(Net(None, extra=MODULES[name]()), (8,))
+
+
+class Images(nn.Module):
+    """A convolution, a layer, and a linear layer on the means of channels."""
+
+    def __init__(self, layer, channels=3):
+        super().__init__()
+        self.first, self.layer, self.last = nn.Conv2d(2, channels, 3), layer, nn.Linear(channels, 3)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.layer(self.first(x))).mean((2, 3)))
+
+
+class Function(nn.Module):
+    """A function as a layer."""
+
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, x):
+        return self.f(x)
+
+
+LAYERS = {
+    "max pool, ceil": nn.MaxPool2d(3, 2, ceil_mode=True),
+    "max pool, ceil and padded": nn.MaxPool2d(3, 2, 1, ceil_mode=True),
+    "max pool of pairs, ceil": nn.MaxPool2d(2, ceil_mode=True),
+    "average pool, ceil": nn.AvgPool2d(3, 2, ceil_mode=True),
+    "average pool, ceil and padded": nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False),
+    "average pool, padding not counted": nn.AvgPool2d(3, 1, 1, count_include_pad=False),
+    "linear": Function(lambda x: F.interpolate(x, size=(9, 11), mode="bilinear")),
+    "linear, corners": nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
+    "linear, smaller": Function(lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear")),
+    "cubic": Function(lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic")),
+    "nearest, no whole factor": Function(lambda x: F.interpolate(x, size=(9, 7), mode="nearest")),
+    "adaptive, no divisor": nn.AdaptiveAvgPool2d((3, 2)),
+    "adaptive maximum": nn.AdaptiveMaxPool2d((4, 7)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_images(name):
+    torch.manual_seed(0)
+    check(Images(LAYERS[name]), (2, 10, 9))
+
+
+class Twice(nn.Module):
+    """One layer under two names, and a weight that another layer has, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 6), nn.Linear(6, 6)
+        self.again, self.tied, self.last = self.b, nn.Linear(6, 8), nn.Linear(8, 3)
+        self.tied.weight = nn.Parameter(self.a.weight.detach().T.clone())
+        self.mirror = nn.Linear(8, 8)
+        self.mirror.weight = nn.Parameter(torch.eye(8))
+        self.copy = nn.Linear(8, 8)
+        self.copy.weight = self.mirror.weight
+
+    def forward(self, x):
+        h = torch.tanh(self.again(torch.tanh(self.b(self.a(x)))))
+        return self.last(self.copy(torch.tanh(self.mirror(self.tied(h)))))
+
+
+def test_a_module_registered_twice_and_a_tied_weight():
+    torch.manual_seed(0)
+    check(Twice(), (8,))

@@ -1,0 +1,158 @@
+"""`auscult backup` and `auscult restore`: what is in the file, and which files are refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_sdk.cli import main
+from edge_sdk.contract.run import Run
+from edge_sdk.live.directory import NodeDirectory
+from edge_sdk.nodes import kept_models
+
+RUN = Run(id="first", method="fedavg")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A device's folder after a run, with a key in a folder of its own, and with what does not belong into a backup."""
+    made = tmp_path / "device"
+    directory = NodeDirectory(made, "normal")
+    store = directory.open_store(RUN)
+    with store.transaction():
+        store.save_record(b"record" * 1000)
+        for _ in range(3):
+            store.save_told(b"event")
+    store.close()
+    directory.close()
+    kept_models.save(made / "first.npz", kept_models.KeptModels({"personal": np.ones(3, np.float32)}))
+    (made / "papers").mkdir(mode=0o700)
+    (made / "papers" / "device.key").write_text("secret")
+    (made / "papers" / "device.key").chmod(0o600)
+    (made / "metrics.jsonl").write_text("".join(json.dumps({"number": i}) + "\n" for i in range(1, 6)))
+    (made / "x.new").write_text("half")
+    (made / "first.damaged").mkdir()
+    (made / "first.damaged" / "first.db").write_text("damaged")
+    (made / "link").symlink_to("/etc/passwd")
+    return made
+
+
+def names(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def backed_up(folder: Path) -> Path:
+    file = folder.with_name("backup")
+    assert main(["backup", str(folder), str(file)]) == 0
+    return file
+
+
+def test_there_and_back(folder: Path, tmp_path: Path) -> None:
+    file, back = backed_up(folder), tmp_path / "deep" / "back"
+    assert main(["restore", str(file), str(back)]) == 0
+    assert names(back) == {"first.db", "current", "first.npz", "papers/device.key", "metrics.jsonl"}
+    for name in ("current", "first.npz", "papers/device.key"):
+        assert (back / name).read_bytes() == (folder / name).read_bytes()
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (back, *back.rglob("*"))}
+    assert all(mode == (0o700 if path.is_dir() else 0o600) for path, mode in modes.items()), modes
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_is_put_back_is_another_disk(folder: Path, tmp_path: Path) -> None:
+    back = tmp_path / "back"
+    main(["restore", str(backed_up(folder)), str(back)])
+    epochs = []
+    for place in (folder, back):
+        directory = NodeDirectory(place, "normal")
+        assert directory.current_run() == RUN
+        store = directory.open_store(RUN)
+        epochs.append(store.epoch)
+        assert store.load_record() == b"record" * 1000 and len(store.load_told()) == 3
+        store.close()
+        directory.close()
+    assert epochs[0] != epochs[1]
+
+
+def test_metrics_are_those_of_the_store(folder: Path, tmp_path: Path) -> None:
+    """A line of an event that the copied store does not have would keep the next of its number out of the file."""
+    main(["restore", str(backed_up(folder)), str(tmp_path / "back")])
+    lines = (tmp_path / "back" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["number"] for line in lines] == [1, 2, 3]
+
+
+# What is refused --------------------------------------------------------------------------------------------------
+def test_never_over_what_is_there(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, before = backed_up(folder), names(folder)
+    assert main(["restore", str(file), str(folder)]) == 2
+    assert "not empty" in capsys.readouterr().err and names(folder) == before
+    assert main(["backup", str(folder), str(file)]) == 2
+    assert "already" in capsys.readouterr().err
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert main(["restore", str(file), str(empty)]) == 0
+
+
+def test_only_a_nodes_folder_is_backed_up(tmp_path: Path) -> None:
+    assert main(["backup", str(tmp_path), str(tmp_path.with_name("never"))]) == 2
+    assert not tmp_path.with_name("never").exists()
+
+
+def flipped(data: bytes) -> bytes:
+    """One bit of the personal model is another one."""
+    at = data.index(b"PK\x03\x04") + 200
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("damage", [flipped, lambda data: data[: len(data) // 2], lambda data: b"no archive" * 500])
+def test_a_damaged_backup_is_refused_as_a_whole(
+    folder: Path, tmp_path: Path, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = backed_up(folder)
+    file.write_bytes(damage(file.read_bytes()))
+    assert main(["restore", str(file), str(tmp_path / "back")]) == 2
+    assert "backup" in capsys.readouterr().err
+    assert not (tmp_path / "back").exists() and not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/outside", "a/../../outside", "", "manifest.json/../x"])
+def test_a_file_that_would_lie_outside_is_refused(tmp_path: Path, path: str) -> None:
+    member = {"path": path, "size": 1, "mode": 0o600, "sha256": "0" * 64}
+    assert main(["restore", str(archive(tmp_path, [member], [(path, b"x")])), str(tmp_path / "in" / "back")]) == 2
+    assert not (tmp_path / "in" / "outside").exists() and not (tmp_path / "in" / "back").exists()
+
+
+def test_a_file_that_is_not_named_and_a_link_are_refused(tmp_path: Path) -> None:
+    assert main(["restore", str(archive(tmp_path, [], [("extra", b"x")])), str(tmp_path / "back")]) == 2
+    file = tmp_path / "link"
+    member = {"path": "link", "size": 0, "mode": 0o600, "sha256": "0" * 64}
+    with tarfile.open(file, "w") as made:
+        add(made, "manifest.json", json.dumps({"format": 1, "node": "n", "made": "", "members": [member]}).encode())
+        info = tarfile.TarInfo("link")
+        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        made.addfile(info)
+    assert main(["restore", str(file), str(tmp_path / "back")]) == 2
+    assert not os.path.lexists(tmp_path / "back")
+
+
+def archive(tmp_path: Path, members: list[dict[str, object]], files: list[tuple[str, bytes]]) -> Path:
+    path = tmp_path / "made"
+    with tarfile.open(path, "w") as made:
+        add(made, "manifest.json", json.dumps({"format": 1, "node": "n", "made": "", "members": members}).encode())
+        for name, data in files:
+            add(made, name, data)
+    return path
+
+
+def add(made: tarfile.TarFile, name: str, data: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    made.addfile(info, io.BytesIO(data))
