@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLOWER := .flower
+FOREIGN := .foreign
 SUPPLY := .supply
 SBOM := runs/sbom
 CPU_WHEELS ?= $(PIP_FIND_LINKS)
@@ -60,8 +61,16 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/wire.py --sizes 10x10k
 
-bench-compile: $(READY)
+bench-compile: $(READY) $(FOREIGN)/.ready
 	$(BIN)/python benchmarks/compile.py
+	$(FOREIGN)/bin/python benchmarks/foreign.py
+
+# Networks that nobody here wrote, in an environment of their own.
+$(FOREIGN)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(FOREIGN)
+	$(FOREIGN)/bin/pip install --quiet --disable-pip-version-check --editable '.[aggregator]' \
+		torchvision torchaudio timm braindecode transformers monai
+	touch $@
 
 # Beside raw paho and beside Flower, which has an environment of its own.
 bench-wire: $(READY) $(FLOWER)/.ready
@@ -107,4 +116,4 @@ $(SUPPLY)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(AARCH64) $(SUPPLY) build *.egg-info
+	rm -rf $(VENV) $(FLOWER) $(FOREIGN) $(AARCH64) $(SUPPLY) build *.egg-info

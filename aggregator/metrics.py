@@ -22,10 +22,14 @@ class Metrics:
     Each line ends with a checksum (`crc`, of the line without it). When the first event comes, a line that was cut off
     by a crash is removed: its event will be told again. A line that is not as it was written is moved to a file beside
     it, whose name ends in ".damaged".
+
+    Args:
+        path: of the file; runs that follow each other in one directory share it.
+        run: id of the run whose events are added. Each run numbers its own.
     """
 
-    def __init__(self, path: Path):
-        self.path, self.last, self.opened = path, -1, False
+    def __init__(self, path: Path, run: str):
+        self.path, self.run, self.last, self.opened = path, run, -1, False
 
     def open(self) -> None:
         """Read what is there. Only now, and not when it is made: until the run begins, another process may be at it."""
@@ -40,7 +44,9 @@ class Metrics:
         whole = [line for line in lines if read.get(line) is not None]
         if whole != lines:
             write_bytes(self.path, b"".join(whole))
-        self.last = max((found["number"] for found in read.values() if found is not None), default=-1)
+        found = [line for line in read.values() if line is not None]
+        # lines without a run are of an older version, which could only go on with the run that it had
+        self.last = max((line["number"] for line in found if line.get("run", self.run) == self.run), default=-1)
 
     def put_aside(self, damaged: list[bytes]) -> None:
         aside = self.path.with_name(f"{self.path.name}.damaged")
@@ -61,7 +67,7 @@ class Metrics:
         self.path.touch(mode=PRIVATE)
         with self.path.open("ab", buffering=0) as file:
             before = file.tell()
-            content = write_line({"number": number, **line})
+            content = write_line({"number": number, "run": self.run, **line})
             try:
                 if (written := file.write(content)) != len(content):
                     raise OSError(28, f"{written} of {len(content)} bytes were written", str(self.path))

@@ -76,14 +76,18 @@ def reread_waiting(path: Path, began: AggregatorFile, aggregator: Aggregator) ->
         UsageError: it cannot be read, or something else in it has been changed.
     """
     file = read_toml(path, AggregatorFile)
-    run = replace(file.run, deadline=began.run.deadline, quorum=began.run.quorum)
-    others = replace(file, deadline=began.deadline, quorum=began.quorum, run=run)
-    changed = [f.name for f in fields(AggregatorFile) if getattr(others, f.name) != getattr(began, f.name)]
+    changed = find_changes(began, file, "", "run") + find_changes(began.run, file.run, "run.")
     if changed:
         allowed = "while a run goes on, deadline, quorum, run.deadline and run.quorum may be"
         raise UsageError(f"{path}: {', '.join(changed)} changed; {allowed}")
     aggregator.change_waiting(replace(aggregator.job, **describe_waiting(file)), file.deadline, file.quorum)
     write_text(file.directory / "run.toml", text_without_passwords(path))
+
+
+def find_changes(before: Any, after: Any, prefix: str, *but: str) -> list[str]:
+    """Keys of two tables of settings that differ and that no running node can take up."""
+    names = [f.name for f in fields(before) if f.name not in ("deadline", "quorum", *but)]
+    return [prefix + name for name in names if getattr(before, name) != getattr(after, name)]
 
 
 def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:

@@ -100,7 +100,7 @@ class Aggregator:
         start.role.start(start.env)  # pure: what it finds wrong with the settings is said now
         for warning in warnings_of(run, self.hospitals, regulariser, self.bundle.theta0):
             self.log.warning("%s: %s", name, warning)
-        self.metrics = Metrics(self.directory / "metrics.jsonl")
+        self.metrics = Metrics(self.directory / "metrics.jsonl", run.id)
         self.finished = threading.Event()
         self.deadlines: dict[str, float] = {}
         self.runtime = Runtime(

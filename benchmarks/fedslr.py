@@ -37,8 +37,8 @@ from edge_sdk.model.model import Model
 COMMON = {"eta_l": 0.05, "decay": 0.99}
 SETTLING = Settling(steps=(0, 50, 100, 200), local_steps=(100, 200, 400))
 ETAS_G = (3.0, 10.0, 30.0)
-LOW, LAMS = 0.001, (0.0001, 0.0003, 0.003)
-DENSITIES = (0.02, 0.05, 0.1, 0.2, 0.5)
+LOW, LAMS = 0.005, (0.0015, 0.003, 0.01)
+DENSITIES = (0.05, 0.1, 0.2)
 MUS = (0.0001, 0.001, 0.01)
 
 
@@ -75,6 +75,8 @@ class Bench:
         def judge(trial: Mapping[str, Any]) -> float:
             return fleets.play(self.fleet(TUNING), *of(**trial), self.rounds, TUNING).curve[-1].value
 
+        if len(trials) == 1:
+            return dict(trials[0])
         chosen, scores = self.kept.get(f"{name}: trials", lambda: tune([dict(t) for t in trials], judge))
         print(f"{name}: {chosen}, validation {[round(100 * s, 1) for s in scores]}", file=sys.stderr)
         return chosen
@@ -134,7 +136,9 @@ def main() -> None:
     for gamma in (True, False):
         for lam in (0.0, LOW):
             name = f"gamma {'on' if gamma else 'off'}, {'low rank' if lam else 'full rank'}"
-            eta[gamma, lam] = bench.tuned(name, grid(eta_g=ETAS_G), lambda eta_g, g=gamma, k=lam: job(g, k, eta_g))
+            eta[gamma, lam] = bench.tuned(
+                name, grid(eta_g=options.eta_g), lambda eta_g, g=gamma, k=lam: job(g, k, eta_g)
+            )
             chosen = eta[gamma, lam]["eta_g"]
             found = bench.row(name, *job(gamma, lam, chosen), options.seeds, densities=gamma and lam > 0)
             rows.append(words(f"{name}, eta_g {chosen:g}", found))
@@ -165,6 +169,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--labels", type=float, default=0.1, help="share of the labels that devices have")
     found.add_argument("--seeds", type=int, default=3)
     found.add_argument("--rounds", type=int, default=40)
+    found.add_argument("--eta-g", type=float, nargs="+", default=ETAS_G, help="trials; a single one is taken as it is")
     found.add_argument("--json", type=Path, help="results are kept there, and not computed again")
     return found
 

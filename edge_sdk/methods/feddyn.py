@@ -33,12 +33,11 @@ from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.contract.search import Range, SearchSpace
-from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared import draw, gather, mirror, uploads
+from edge_sdk.methods.shared import gather, mirror, uploads
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, above_zero, batches, descend, gradient
 from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
-from edge_sdk.methods.shared.reports import progress, training_scores
+from edge_sdk.methods.shared.reports import training_scores
 from edge_sdk.methods.shared.uploads import VectorSum
 
 TRAINING = 1  # purpose of randomness
@@ -162,34 +161,12 @@ class AggregatorState:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def aggregator_start(env: Env) -> Step:
-    if env.devices < 1:
-        raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
-    s = AggregatorState(env.theta0, np.zeros_like(env.theta0))
-    return s, questions(env, s)
-
-
-def questions(env: Env, s: AggregatorState) -> list[Send]:
-    quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
-    return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
-
-
 def question(s: AggregatorState, hospital: str, devices: int) -> CountedModel:
     return CountedModel(s.round, devices, s.ledger.told(hospital), s.ledger.era, s.model)
 
 
-def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
-    return replace(s, ledger=mirror.noted(env, s.ledger, sender, message, upload_size(env))), []
-
-
 def upload_size(env: NodeEnv) -> int:
     return env.layout.size
-
-
-def aggregator_close(env: Env, s: AggregatorState) -> Step:
-    done = progress(s.round + 1, s.ledger.tally)
-    s = step(env, s)
-    return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
 
 
 def step(env: Env, s: AggregatorState) -> AggregatorState:
@@ -217,7 +194,7 @@ FEDDYN = Method(
     name="feddyn",
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=mirror.hospital(CountedModel, upload_size),
-    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
+    aggregator=mirror.aggregator(AggregatorState, question, step, upload_size, show),
     messages=(CountedModel, VectorSum, Nobody, Unremembered),
     settings=Settings,
     env=Env,

@@ -40,7 +40,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared import draw, gather, mirror, uploads
+from edge_sdk.methods.shared import gather, mirror, uploads
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.local import (
     TRAINING_SEARCH,
@@ -54,7 +54,7 @@ from edge_sdk.methods.shared.local import (
     zero_or_more,
 )
 from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
-from edge_sdk.methods.shared.reports import progress, training_scores
+from edge_sdk.methods.shared.reports import training_scores
 from edge_sdk.methods.shared.uploads import VectorSum
 
 TRAINING = 1  # purpose of randomness
@@ -210,34 +210,12 @@ class AggregatorState:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def aggregator_start(env: Env) -> Step:
-    if env.devices < 1:
-        raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
-    s = AggregatorState(env.theta0, np.zeros_like(env.theta0))
-    return s, questions(env, s)
-
-
-def questions(env: Env, s: AggregatorState) -> list[Send]:
-    quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
-    return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
-
-
 def question(s: AggregatorState, hospital: str, devices: int) -> ModelAndControl:
     return ModelAndControl(s.round, devices, s.ledger.told(hospital), s.ledger.era, s.model, s.control)
 
 
-def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
-    return replace(s, ledger=mirror.noted(env, s.ledger, sender, message, upload_size(env))), []
-
-
 def upload_size(env: NodeEnv) -> int:
     return 2 * env.layout.size
-
-
-def aggregator_close(env: Env, s: AggregatorState) -> Step:
-    done = progress(s.round + 1, s.ledger.tally)
-    s = step(env, s)
-    return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
 
 
 def step(env: Env, s: AggregatorState) -> AggregatorState:
@@ -266,7 +244,7 @@ SCAFFOLD = Method(
     name="scaffold",
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=mirror.hospital(ModelAndControl, upload_size),
-    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
+    aggregator=mirror.aggregator(AggregatorState, question, step, upload_size, show),
     messages=(ModelAndControl, VectorSum, Nobody, Unremembered),
     settings=Settings,
     env=Env,

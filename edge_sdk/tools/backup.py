@@ -15,9 +15,10 @@ import shutil
 import stat
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 
@@ -90,7 +91,7 @@ def stage(folder: Path, staged: Path) -> None:
             shutil.copy2(path, target)
         except FileNotFoundError:
             continue  # it was replaced, or is done with, since it was listed
-    newest = max((count_events(staged / store.name) for store in stores), default=0)
+    newest = {store.stem: count_events(staged / store.name) for store in stores}
     if (staged / METRICS).exists() and stores:
         cut_metrics(staged / METRICS, newest)
 
@@ -106,10 +107,19 @@ def list_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def cut_metrics(path: Path, newest: int) -> None:
-    """Leave out the lines of events that the stores do not have yet: they will be told again, with other numbers."""
-    lines = path.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["number"] <= newest]
+def cut_metrics(path: Path, newest: Mapping[str, int]) -> None:
+    """Leave out the lines of events that the stores do not have yet: their numbers will be those of other events.
+
+    Args:
+        newest: run -> number of the latest event in its store. Runs without a store are over. Lines that name no run
+            are of an older version.
+    """
+    limits = {"": max(newest.values()), **newest}
+    lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    found = [json.loads(line) for line in lines]
+    kept = [
+        line for line, one in zip(lines, found, strict=True) if one["number"] <= limits.get(one.get("run", ""), inf)
+    ]
     path.write_text("".join(kept))
 
 

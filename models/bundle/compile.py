@@ -23,6 +23,7 @@ from models.gate.check import BLOCKED, check_graphs
 from models.gate.gate import DataInput, Drops, Truth
 from models.gate.golden import make_golden
 from models.gate.runnable import RunnableGraph
+from models.ir.errors import CompileError
 from models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
 from models.ir.shapes import as_numbers
 from models.ir.spec import Spec, find_target_shape, set_classes
@@ -68,6 +69,8 @@ def compile_module(
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
     """
     slots, buffers = lay_out_parameters(net, spec.groups), lay_out_buffers(net)
+    if not slots:
+        raise CompileError("no parameter has requires_grad: there is nothing to train")
     inputs = [DataInput("x", spec.input, spec.below)]
     progress(f"{spec.name}: {sum(s.size for s in slots):,} parameters in {len(slots)} tensors")
     examples = [make_example(i) for i in inputs]
@@ -90,13 +93,18 @@ def compile_module(
     fixed, y_shape = read_vectors(net, slots, buffers), find_target_shape(spec, source.output_shape)
     runs = {k: RunnableGraph(m) for k, m in models.items()}
     truth = Truth(net, inputs, spec.loss, train and bool(source.momentum), drops, spec.output)
-    calls = check_calls(forward)
+    skipped = list[str]()
+    calls = check_calls(forward, skipped)
     errors = check_graphs(graphs, runs, truth, fixed, y_shape)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
     progress(f"parity: {found}; {calls} calls on their own")
-    vector = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
+    if skipped:
+        progress(f"compared within the whole network only: {', '.join(skipped)}")
+    vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
     output, sites = as_numbers(source.output_shape[1:]), drops.sites if drops else ()
-    data = pack_bundle(spec, inputs, slots, buffers, graphs, models, fixed, vector, errors, output, sites=sites)
+    data = pack_bundle(
+        spec, inputs, slots, buffers, graphs, models, fixed, vector, errors, output, tolerance, sites=sites
+    )
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(spec, data, sum(s.size for s in slots), {k: len(m.graph.node) for k, m in models.items()}, errors)
 

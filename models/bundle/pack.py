@@ -15,7 +15,7 @@ from edge_sdk.model.dropout import DropSite, write_sites
 from models.bundle import container
 from models.derive.targets import Target
 from models.gate.gate import FLOAT32_LIMIT, SEMANTIC_LIMIT, DataInput
-from models.gate.golden import TOLERANCE, pack_arrays
+from models.gate.golden import pack_arrays
 from models.ir.proto import IR_VERSION, OPSET
 from models.ir.shapes import BatchDim
 from models.ir.spec import Spec
@@ -41,6 +41,7 @@ def pack_bundle(
     golden: Arrays,
     errors: Mapping[str, float],
     output: Sequence[int],
+    tolerance: Mapping[str, float],
     split: Mapping[str, Any] | None = None,
     sites: Sequence[DropSite] = (),
 ) -> bytes:
@@ -48,6 +49,7 @@ def pack_bundle(
 
     Args:
         fixed: theta (and buffers) that the model starts from. output: shape of the output for one sample.
+        tolerance: errors that a device is allowed with the golden vectors.
         split: towers and parties, for split models.
         sites: places that drop values at random.
     """
@@ -69,7 +71,7 @@ def pack_bundle(
         "max_batch": spec.max_batch,
         "split": split,
         "graphs": {k: describe_graph(graphs[k]) for k in graphs},
-        "golden": {"arrays": index, "tolerance": TOLERANCE},
+        "golden": {"arrays": index, "tolerance": dict(tolerance)},
         "runtime": RUNTIME,
     }
     if sites:  # bundles without them stay the same to the byte

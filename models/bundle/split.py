@@ -141,13 +141,13 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambd
     errors = check_graphs(plain, runs, truth, fixed, y_shape)
     errors |= {f"float64 {p}": check_party(net, graphs, p, slots, truth, fixed, y_shape) for p in spec.parties}
     progress(f"parity: {max(v for k, v in errors.items() if 'float64' in k):.1e} in float64 (limit 1e-06)")
-    vector = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
+    vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
     split = {
         "towers": {t: {"embedding": widths[t]} for t in net.towers},
         "parties": {k: list(v) for k, v in spec.parties.items()},
     }
     output = as_numbers(whole.output_shape[1:])
-    data = pack_bundle(base, inputs, slots, [], graphs, models, fixed, vector, errors, output, split)
+    data = pack_bundle(base, inputs, slots, [], graphs, models, fixed, vector, errors, output, tolerance, split)
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(base, data, sum(s.size for s in slots), {k: len(m.graph.node) for k, m in models.items()}, errors)
 

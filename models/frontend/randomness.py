@@ -92,9 +92,9 @@ class Unknown(Exception):
     """A random function that is no dropout."""
 
 
-def set_training(net: nn.Module, statistics: bool = False) -> None:
-    """Put a module into training mode; norms with running statistics only if `statistics`."""
-    net.train()
+def set_training(net: nn.Module, statistics: bool = False, others: bool = True) -> None:
+    """Put a module into training mode: norms with running statistics if `statistics`, the rest if `others`."""
+    net.train(others)
     for layer in net.modules():
         if isinstance(layer, NORMS):
             layer.train(statistics)

@@ -42,15 +42,19 @@ STYLES = ("zeros", "ones", "ties", "bounds", "fractions", "huge")
 POINTS = (-6.0, -3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 6.0)
 
 
-def check_calls(forward: Forward) -> int:
+def check_calls(forward: Forward, skipped: list[str] | None = None) -> int:
     """Compare every distinct call with torch; the number of calls that were compared.
+
+    Args:
+        skipped: is given the names of calls that torch cannot differentiate alone. They are compared within the whole
+            network only, at random inputs; whoever compiles is told so.
 
     Raises:
         ParityError: a gradient differs from torch's where torch's is finite.
     """
     if forward.program is None:
         return 0
-    g, names, seen = read_forward(forward), name_values(forward), set[str]()
+    g, names, seen, alone = read_forward(forward), name_values(forward), set[str](), list[str]()
     refuse_merged(forward.program, g, names)
     for call in chain(
         (isolate(g, names, n) for n in forward.program.graph.nodes),
@@ -58,8 +62,11 @@ def check_calls(forward: Forward) -> int:
     ):
         if call is not None and (key := describe(call)) not in seen:
             seen.add(key)
-            check_call(call)
-    return len(seen)
+            if not check_call(call):
+                alone.append(f"{call.node.target}")
+    if skipped is not None:
+        skipped += dict.fromkeys(alone)
+    return len(seen) - len(alone)
 
 
 def name_values(forward: Forward) -> dict[str, str]:
@@ -93,8 +100,8 @@ def describe(call: IsolatedCall) -> str:
     return f"{call.node.target} {numbers} {call.node.kwargs} {shapes} {[n.op for n in call.graph.nodes]}"
 
 
-def check_call(call: IsolatedCall) -> None:
-    """Compare outputs and gradients of one call in every style."""
+def check_call(call: IsolatedCall) -> bool:
+    """Compare outputs and gradients of one call in every style; False if torch cannot differentiate it alone."""
     g, where = call.graph, call.graph.nodes[-1].where or "the module"
     seeds = {name: g.input(f"cotangent.{name}", g.shape(name)) for name in call.outputs.values()}
     adjoints = write_gradient(g, seeds, call.floats)
@@ -104,7 +111,7 @@ def check_call(call: IsolatedCall) -> None:
         feeds = draw_feeds(call, style)
         want = differentiate(call, feeds)
         if want is None:
-            return
+            return False
         values = ready(feeds) if ready else {}
         for k in call.floats:
             got = values[wanted[k]] if k in wanted else np.zeros_like(want[k])
@@ -112,6 +119,7 @@ def check_call(call: IsolatedCall) -> None:
             if not error <= SEMANTIC_LIMIT:
                 kind = f"{where}: {call.node.target}"
                 raise ParityError(kind, style, f"the gradient of input {call.floats.index(k)}", error, SEMANTIC_LIMIT)
+    return True
 
 
 def compare(got: np.ndarray, want: np.ndarray) -> float:

@@ -196,12 +196,9 @@ class Truth:
         """
         net = self.nets[dtype]
         net.load_state_dict(self.state)
-        if self.drops and MASKS in data:
-            set_training(net, statistics=self.train)
-            mode: AbstractContextManager[Any] = fix_draws(self.drops.draws, data[MASKS])
-        else:
-            net.train(self.train)
-            mode = nullcontext()
+        drops = self.drops if MASKS in data else None
+        set_training(net, statistics=self.train, others=drops is not None)
+        mode: AbstractContextManager[Any] = fix_draws(drops.draws, data[MASKS]) if drops else nullcontext()
         with mode:
             z = pick(net(*(cast(data[i.name], dtype) for i in self.inputs)), self.output)
         value = (cast(data["weights"], dtype) * TORCH_LOSSES[self.loss](z, cast(data["y"], dtype))).sum()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.vectors import Slot
+from edge_sdk.model.bundle import MAX_TOLERANCE
 from edge_sdk.model.dropout import MASKS
 from models.gate.gate import Case, Truth, relative_error
 from models.ir.errors import CompileError
@@ -26,11 +27,12 @@ def make_golden(
     truth: Truth,
     slots: Sequence[Slot],
     y_shape: tuple[int, ...] | None,
-) -> Arrays:
-    """One batch and torch's float64 answers, in float32.
+) -> tuple[Arrays, dict[str, float]]:
+    """One batch and torch's float64 answers, in float32; and the errors that a device is allowed.
 
-    It is the first one of several that the graphs here answer well inside the tolerance: a batch with a ReLU input
-    within rounding of 0 would fail on some machines.
+    It is the first one of several that the graphs here answer well inside TOLERANCE: a batch with a ReLU input within
+    rounding of 0 would fail on some machines. Where many norms over few values follow each other, float32 itself is
+    further off in every batch; then the tolerance is wider, up to what a device accepts in any bundle.
 
     Args:
         run: gives output, loss and gradient of the float32 graphs.
@@ -38,6 +40,7 @@ def make_golden(
     Raises:
         CompileError: there is no such batch.
     """
+    best: tuple[float, Arrays, dict[str, float]] | None = None
     for seed in SEEDS:
         data = truth.draw(Case("golden", seed, BATCH), y_shape)
         _, loss, grad = truth.loss_grad(data)
@@ -49,12 +52,20 @@ def make_golden(
             "loss": abs(float(got[1]) - loss) / max(abs(loss), 1e-6),
             "grad": relative_error(got[2], grad),
         }
-        if all(errors[k] * MARGIN <= limit for k, limit in TOLERANCE.items()):
-            if truth.drops:  # masks are large, and a device draws the same ones
-                feeds[f"{MASKS}.seed"] = np.asarray([seed], np.int64)
-                del feeds[MASKS]
-            return select_expected(feeds, output, loss, grad, slots)
-    raise CompileError(f"no golden batch in {len(SEEDS)} seeds is well inside the tolerance; last errors {errors}")
+        if not np.isfinite(list(errors.values())).all():
+            continue
+        if truth.drops:  # masks are large, and a device draws the same ones
+            feeds[f"{MASKS}.seed"] = np.asarray([seed], np.int64)
+            del feeds[MASKS]
+        wider = {k: max(limit, errors[k] * MARGIN) for k, limit in TOLERANCE.items()}
+        excess = max(wider[k] / limit for k, limit in TOLERANCE.items())
+        if best is None or excess < best[0]:
+            best = excess, select_expected(feeds, output, loss, grad, slots), wider
+        if excess == 1:
+            break
+    if best is None or not max(best[2].values()) <= MAX_TOLERANCE:
+        raise CompileError(f"no golden batch in {len(SEEDS)} seeds is well inside the tolerance; last errors {errors}")
+    return best[1:]
 
 
 def select_expected(

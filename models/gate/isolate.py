@@ -158,7 +158,8 @@ def export_again(node: Node) -> IsolatedCall | None:
     net = CallNet(node, fixed).eval()
     if not moving or any(e.shape[0] != TRACE_BATCH for e in examples):
         return None
-    forward = export_forward(net, lay_out_parameters(net), moving, examples, dropout="off")
+    slots = lay_out_parameters(net) if fixed else []  # all that the call reads may come from a batch
+    forward = export_forward(net, slots, moving, examples, dropout="off")
     g = read_forward(forward)
     names = {k: k if k in moving else f"p.{k}" for k in tensors}
     return IsolatedCall(node, names, list(names.values()), [], {0: forward.output}, g)

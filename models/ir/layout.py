@@ -24,12 +24,10 @@ def lay_out_parameters(module: nn.Module, groups: Mapping[str, str] | None = Non
             parameters is a group of its own.
 
     Raises:
-        CompileError: a parameter has no elements, or none is trained.
+        CompileError: a parameter has no elements.
     """
     kinds = find_kinds(module)
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    if not trained:
-        raise CompileError("no parameter has requires_grad: there is nothing to train")
     return lay_out((name, p, kinds[name], find_group(name, groups)) for name, p in trained)
 
 

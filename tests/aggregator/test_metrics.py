@@ -12,6 +12,8 @@ from random import Random
 
 import pytest
 
+pytest.importorskip("torch", reason="the aggregator needs torch")
+
 from aggregator.metrics import Metrics
 
 
@@ -20,7 +22,7 @@ def lines_of(path: Path) -> list[int]:
 
 
 def written(path: Path, numbers: range) -> None:
-    metrics = Metrics(path)
+    metrics = Metrics(path, "first")
     for number in numbers:
         metrics.add(number, {"kind": "round", "round": number, "loss": 0.5})
 
@@ -67,7 +69,7 @@ def test_two_that_open_it_lose_nothing(tmp_path: Path) -> None:
     written(path, range(1, 3))
     path.write_bytes(path.read_bytes() + b'{"number": 3, "ki')  # the first process is just writing
     before = path.read_bytes()
-    Metrics(path)
+    Metrics(path, "first")
     assert path.read_bytes() == before
 
 
@@ -76,7 +78,7 @@ import resource, signal, sys
 from pathlib import Path
 from aggregator.metrics import Metrics
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-metrics = Metrics(Path(sys.argv[1]))
+metrics = Metrics(Path(sys.argv[1]), "first")
 metrics.add(1, {"kind": "round"})
 size = Path(sys.argv[1]).stat().st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, resource.RLIM_INFINITY))
@@ -97,3 +99,23 @@ def test_half_a_line_on_a_full_disk_is_taken_back(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     subprocess.run([sys.executable, "-c", FULL, str(path)], check=True, env=os.environ)
     assert lines_of(path) == [1, 2]
+
+
+def test_a_second_run_in_the_same_directory_is_written_too(tmp_path: Path) -> None:
+    """Its events are numbered from 1 again; they were once taken for those of the first run, and left out."""
+    path = tmp_path / "metrics.jsonl"
+    for run in ("first", "second", "first"):
+        metrics = Metrics(path, run)
+        for number in (1, 2, 3):
+            metrics.add(number, {"kind": "round"})
+    found = [(line["run"], line["number"]) for line in map(json.loads, path.read_text().splitlines())]
+    assert found == [(run, number) for run in ("first", "second") for number in (1, 2, 3)]
+
+
+def test_lines_of_an_older_version_are_those_of_the_run_that_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"number": 1}\n{"number": 2}\n{"numb')
+    metrics = Metrics(path, "first")
+    for number in (2, 3):
+        metrics.add(number, {})
+    assert lines_of(path) == [1, 2, 3]

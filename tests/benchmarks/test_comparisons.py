@@ -107,3 +107,16 @@ def test_no_effect_of_a_switch_is_mixed_up_with_another_or_with_a_pair():
     pairs = {a + b: signs[a] * signs[b] for a, b in combinations(signs, 2)}
     columns = np.array([*signs.values(), *pairs.values()])
     assert np.array_equal(columns @ columns.T, 16 * np.eye(len(columns)))
+
+
+def test_an_effect_is_found_beside_a_larger_one():
+    """Its interval is of what is left when all five are taken out."""
+    random = np.random.default_rng(0)
+    found = {
+        on: [{"rank": 3.0 * ("prox" in on) + 40.0 * ("consensus" in on) + 0.1 * random.normal()}]
+        for on in combination.half()
+    }
+    mean, low, high = (float(v.strip("[],")) for v in combination.effect(found, "prox", "rank").split())
+    assert 2.8 <= low <= mean <= high <= 3.2
+    mean, low, high = (float(v.strip("[],")) for v in combination.effect(found, "outputs", "rank").split())
+    assert low <= 0 <= high and high - low < 0.4

@@ -48,6 +48,8 @@ SHORTER = {
 
 READ_ONLY = {
     "needs mnist.npz": "the images are not in the repository",
+    "needs braindecode": "the library is not among those that tests have",
+    "needs timm": "the library and the images are not among those that tests have",
     "takes minutes": "measurements, and tests that have a command of their own",
     "make test": "it is the test that runs here",
 }

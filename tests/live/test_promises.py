@@ -10,11 +10,8 @@ DOCUMENT = HERE.parent / "docs" / "wire.md"
 
 
 def test_every_promise_has_its_tests() -> None:
-    files = [
-        file
-        for room in ("wire", "delivery", "live", "methods", "nodes", "aggregator")
-        for file in HERE.glob(f"{room}/**/test_*.py")
-    ]
+    rooms = ("wire", "delivery", "live", "methods", "nodes", "aggregator")
+    files = [file for room in rooms for file in HERE.glob(f"{room}/**/test_*.py")]
     there = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.M)}
     rows = re.findall(r"^\| P(\d+) \| .* \| (.+) \|$", DOCUMENT.read_text(), re.M)
     assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))

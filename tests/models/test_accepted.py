@@ -61,3 +61,26 @@ def test_rms_norm(eps):
     net = nn.Sequential(nn.Linear(8, 6), nn.RMSNorm(6, eps=eps), nn.Linear(6, 3))
     made = compile_module(net.eval(), Spec("m", (8,)))
     assert made.errors["float64"] <= 1e-6
+
+
+def make_dense(*layers):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), *layers, nn.Linear(8, 3)).eval()
+
+
+def test_norms_over_two_values_one_after_the_other():
+    """A batch of two: an epsilon that is off in the 8th digit grows from layer to layer (ShuffleNetV2 in its end)."""
+    layers = [layer for _ in range(5) for layer in (nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8, bias=False))]
+    made = compile_module(make_dense(*layers, nn.BatchNorm1d(8)), Spec("m", (6,), norm="batch"))
+    assert made.errors["float64"] <= 1e-8
+
+
+def test_statistics_of_the_batch_do_not_switch_dropout_on():
+    """With --norm batch and --dropout off nothing is dropped on either side of the gate (MobileNetV2's classifier)."""
+    made = compile_module(make_dense(nn.BatchNorm1d(8), nn.Dropout(0.2)), Spec("m", (6,), norm="batch", dropout="off"))
+    assert made.errors["float64"] <= 1e-8
+
+
+def test_statistics_of_the_batch_and_dropout():
+    made = compile_module(make_dense(nn.BatchNorm1d(8), nn.Dropout(0.2)), Spec("m", (6,), norm="batch", dropout="keep"))
+    assert made.errors["float64"] <= 1e-8

@@ -12,7 +12,8 @@ from models.gate.calls import check_calls
 from models.ir.errors import ParityError, UnsupportedPattern
 from models.ir.spec import Spec
 from models.rules import RULES
-from tests.models.module_check import export_net
+from models.zoo import ZOO
+from tests.models.module_check import Net, export_net
 
 
 class ConvNet(nn.Module):
@@ -119,3 +120,18 @@ def test_no_gradient_at_all_is_caught(monkeypatch):
     monkeypatch.setattr("models.gate.calls.write_gradient", lambda g, s, v: dict.fromkeys(original(g, s, v)))
     with pytest.raises(ParityError, match="gelu"):
         check_calls(ready[2])
+
+
+def test_a_call_that_cannot_be_differentiated_alone_is_told(monkeypatch):
+    *_, forward = export_net(Net(torch.relu), (8,))
+    skipped = []
+    assert check_calls(forward, skipped) == 1 and not skipped
+    monkeypatch.setattr("models.gate.calls.differentiate", lambda call, feeds: None)
+    assert check_calls(forward, skipped) == 0 and skipped == ["aten.relu.default"]
+
+
+def test_a_call_without_parameters_is_checked_like_the_others():
+    """What a depthwise-separable network has between its layers reads nothing but the batch."""
+    torch.manual_seed(0)
+    net = ZOO["separable"].build((3, 64), 14).eval()
+    assert check_calls(export_net(net, (3, 64))[2]) >= 1

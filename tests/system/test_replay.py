@@ -173,8 +173,8 @@ def test_fedavg_on_another_layout_of_traces(tmp_path: Path) -> None:
                 x, y = rng.normal(size=2) * (0.1 if state == "rest" else 1.0)
                 rows.append(f"{bout * 60 + i / 32:.4f},{x:.4f},{y:.4f},{state}")
         (directory / f"{device}.csv").write_text("\n".join(rows) + "\n")
-    more = ("--method", "fedavg", "--label", "state", "--window", 32, "--stride", 16, "--set", "eta_l=0.05")
-    found = replayed(directory, tmp_path / "out", *more)
+    more = ("--method", "fedavg", "--settings", "paper", "--label", "state", "--window", 32, "--stride", 16)
+    found = replayed(directory, tmp_path / "out", *more, "--set", "eta_l=0.05")
     assert found["method"] == "fedavg" and set(found["accuracy"]) == {"local", "global"}
     assert found["settings"] == {"eta_l": 0.05}
 

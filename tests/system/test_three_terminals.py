@@ -50,7 +50,7 @@ class Terminals:
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         return [line["round"] for line in lines if line["kind"] == "round"]
 
-    def wait(self, what: Callable[[], bool], seconds: float = 90) -> None:
+    def wait(self, what: Callable[[], bool], seconds: float = 240) -> None:
         until = time.monotonic() + seconds
         while not what():
             for name, process in self.running.items():

@@ -37,7 +37,8 @@ def folder(tmp_path: Path) -> Path:
     (made / "papers").mkdir(mode=0o700)
     (made / "papers" / "device.key").write_text("secret")
     (made / "papers" / "device.key").chmod(0o600)
-    (made / "metrics.jsonl").write_text("".join(json.dumps({"number": i}) + "\n" for i in range(1, 6)))
+    lines = [{"number": i, "run": run} for run in ("before", "first") for i in range(1, 6)]
+    (made / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (made / "x.new").write_text("half")
     (made / "first.damaged").mkdir()
     (made / "first.damaged" / "first.db").write_text("damaged")
@@ -85,8 +86,9 @@ def test_what_is_put_back_is_another_disk(folder: Path, tmp_path: Path) -> None:
 def test_metrics_are_those_of_the_store(folder: Path, tmp_path: Path) -> None:
     """A line of an event that the copied store does not have would keep the next of its number out of the file."""
     main(["restore", str(backed_up(folder)), str(tmp_path / "back")])
-    lines = (tmp_path / "back" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["number"] for line in lines] == [1, 2, 3]
+    lines = [json.loads(line) for line in (tmp_path / "back" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["number"] for line in lines if line["run"] == "first"] == [1, 2, 3]
+    assert [line["number"] for line in lines if line["run"] == "before"] == [1, 2, 3, 4, 5], "that run is over"
 
 
 # What is refused --------------------------------------------------------------------------------------------------

@@ -19,12 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
+from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, uploads
 from edge_sdk.methods.shared.gather import Tally
+from edge_sdk.methods.shared.reports import progress
+
+Size = Callable[[NodeEnv], int]
+"""How many numbers an upload has."""
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -97,7 +104,7 @@ class MirrorHospital:
     forgotten: bool = False
 
 
-def hospital(question: type[CountedQuestion], size: Callable[[NodeEnv], int]) -> Role:
+def hospital(question: type[CountedQuestion], size: Size) -> Role:
     """The hospital of a method with such vectors; `size`: how many numbers an upload has."""
 
     def start(env: NodeEnv) -> Step:
@@ -174,3 +181,37 @@ def noted(env: NodeEnv, ledger: Ledger, sender: str, message: object, size: int)
     if isinstance(message, Unremembered):
         return replace(ledger, forgotten=True)
     return replace(ledger, tally=uploads.gathered(env, ledger.tally, sender, message, size))
+
+
+def aggregator(
+    state: type[Any], question: Callable[[Any, str, int], Any], step: Callable[[Any, Any], Any], size: Size, show: Any
+) -> Role:
+    """The aggregator of a method with such vectors: rounds of questions, uploads noted in `ledger`, a step of its own.
+
+    Args:
+        state: has `round` and `ledger`; made of the first model and a vector of zeros.
+        question: (state, hospital, how many devices) -> what the hospital is asked.
+        step: (env, state) -> the state after a round.
+        size: how many numbers an upload has.
+        show: as of `Method`; sent to nobody where nobody is drawn, so that the round has a question.
+    """
+
+    def start(env: Any) -> Step:
+        if env.devices < 1:
+            raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
+        s = state(env.theta0, np.zeros_like(env.theta0))
+        return s, questions(env, s)
+
+    def questions(env: Any, s: Any) -> list[Send]:
+        quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
+        return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+
+    def receive(env: Any, s: Any, sender: str, message: object) -> Step:
+        return replace(s, ledger=noted(env, s.ledger, sender, message, size(env))), []
+
+    def close(env: Any, s: Any) -> Step:
+        done = progress(s.round + 1, s.ledger.tally)
+        s = step(env, s)
+        return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
+
+    return Role(start, receive, close, state)

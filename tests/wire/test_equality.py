@@ -1,0 +1,17 @@
+"""A few disturbed runs beside undisturbed ones; `python -m tests.wire.equality` plays many."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_sdk.replay.broker import find_mosquitto
+from tests.wire import equality
+
+
+@pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
+def test_disturbed_runs_end_as_undisturbed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(equality, "ROUNDS", 6)
+    monkeypatch.setattr(equality, "FAULTS", 5)
+    equal, faults, said = equality.play_runs(("fedslr",), 1, 7)
+    assert equal == 1, said
+    assert faults.total() > 0
