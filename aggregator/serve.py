@@ -38,12 +38,16 @@ def serve_aggregator(path: Path, once: bool) -> None:
         aggregator = aggregator_of(file, path.parent)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    write_text(file.directory / "run.toml", text_without_passwords(path))
+    noted: list[bool] = []
     torch.set_num_threads(file.threads)
     began = time.monotonic()
 
     def note() -> None:
-        write_json(file.directory / "ledger.json", list_traffic(aggregator))
+        if aggregator.runtime.holds_directory:  # and no other process, whose notes these would be
+            write_json(file.directory / "ledger.json", list_traffic(aggregator))
+            if not noted:
+                write_text(file.directory / "run.toml", text_without_passwords(path))
+                noted.append(True)
 
     def reread() -> None:
         reread_waiting(path, file, aggregator)

@@ -10,6 +10,7 @@ of its own for what it writes aside, so that two processes which should not shar
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from typing import BinaryIO
 
 ASIDE = ".new"
 """How the name of a file ends that has not taken its place yet: a process that was killed may leave one."""
+LEFT = re.compile(rf".+\.[0-9a-f]{{8}}{re.escape(ASIDE)}")
 
 
 LOCK = "lock"
@@ -34,7 +36,7 @@ def replace_file(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     Raises:
         OSError: the file cannot be written.
     """
-    aside = path.with_name(f"{path.name}.{token_hex(4)}{ASIDE}")
+    aside = path.with_name(f"{path.name}.{token_hex(4)}{ASIDE}")  # as LEFT reads it
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
@@ -84,3 +86,13 @@ def sync_to_disk(*paths: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
+
+
+def sweep_aside(directory: Path) -> None:
+    """Delete what writers that were killed have left beside the files that they meant to replace.
+
+    To be called only where no other process writes into the directory.
+    """
+    for path in directory.glob(f"*{ASIDE}"):
+        if LEFT.fullmatch(path.name):
+            path.unlink(missing_ok=True)

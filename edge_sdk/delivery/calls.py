@@ -178,8 +178,11 @@ class Calls:
     def is_cancelled(self) -> bool:
         """The call in progress should be given up: its question is not the parent's latest, or the node stops."""
         task = self.worker.running if self.worker else None
-        job = task.job if task else None
-        return self.stopping or (job is not None and job.sender == self.parent and job.number < self.latest)
+        return self.stopping or (task is not None and self.is_superseded(task.job))
+
+    def is_superseded(self, job: Job | None) -> bool:
+        """The parent has asked a newer question than this one."""
+        return job is not None and job.sender == self.parent and job.number < self.latest
 
     def stop(self, grace: float) -> None:
         """End the worker. A call that does not end within `grace` seconds is made again after the restart."""
@@ -196,8 +199,8 @@ class Calls:
         if self.void:
             self.void -= 1
             return False  # a void question is gone from the jobs; a child's answer is still there and comes again
-        if outcome.cancelled and self.stopping:
-            return False  # the call is made again after the restart
+        if outcome.cancelled and not self.is_superseded(job):
+            return False  # the node stops, which the role may have heard before us: the call is made again
         if outcome.unusable:
             self.unusable, self.stopping = outcome.unusable, True
             return False  # the message is kept, for a restart with what was wrong put right

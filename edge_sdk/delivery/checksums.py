@@ -7,6 +7,8 @@ import struct
 import zlib
 from collections.abc import Sequence
 
+import msgpack  # type: ignore[import-untyped]
+
 from edge_sdk.errors import AuscultError
 from edge_sdk.wire.frames import Buffer
 
@@ -43,3 +45,18 @@ def check_saved(what: str, body: Buffer, crc: int | None) -> None:
     """
     if crc is not None and checksum(body) != crc:
         raise StoreDamaged(f"{what}: {len(body)} bytes whose checksum is not the one that was saved with them")
+
+
+def row_checksum(*values: object) -> int:
+    """Checksum of the values of a row of a table, as SQLite gives them back: text, bytes, int, float or None."""
+    return checksum(msgpack.packb(values))
+
+
+def check_row(what: str, crc: int, *values: object) -> None:
+    """Compare a row that was read with the checksum in its last column.
+
+    Raises:
+        StoreDamaged: it is not what was written.
+    """
+    if row_checksum(*values) != crc:
+        raise StoreDamaged(f"{what}: a row whose checksum is not the one that was saved with it")

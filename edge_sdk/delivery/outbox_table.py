@@ -12,16 +12,25 @@ from math import inf
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.records import changed, record
-from edge_sdk.delivery.checksums import StoreDamaged, check_saved, checksum, checksums, make_digest
+from edge_sdk.delivery.checksums import (
+    StoreDamaged,
+    check_row,
+    check_saved,
+    checksum,
+    checksums,
+    make_digest,
+    row_checksum,
+)
 from edge_sdk.delivery.database import Database
 from edge_sdk.delivery.failpoints import reach
 from edge_sdk.delivery.files import Files
 from edge_sdk.wire.frames import Buffer
 
-INSERT = "insert into outbox values(null, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ABOUT = "slot, seq, number, asks, receivers, file, chunk, digest, notice, expires, size, crc"
+INSERT = f"insert into outbox({ABOUT}, row_crc, body) values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 WRITE_OVER = """
-update outbox set seq = ?, number = ?, asks = ?, receivers = ?, body = ?, file = ?, chunk = ?, digest = ?, notice = ?,
-    expires = ?, size = ?, crc = ? where slot = ?
+update outbox set seq = ?, number = ?, asks = ?, receivers = ?, file = ?, chunk = ?, digest = ?, notice = ?,
+    expires = ?, size = ?, crc = ?, row_crc = ?, body = ? where slot = ?
 """
 
 
@@ -60,6 +69,7 @@ class OutboxTable:
     Attributes:
         slots: seq of a message -> its row.
         free: rows whose message is done with; those that no message has taken are deleted before the commit.
+        last: the highest row that is used or free.
         written: bytes of bodies that went into the database since somebody last set this to 0.
     """
 
@@ -67,18 +77,24 @@ class OutboxTable:
         self.db, self.files = db, files
         self.slots: dict[int, int] = {}
         self.free: list[int] = []
-        self.written = 0
+        self.last = self.written = 0
 
     def load_rows(self) -> list[OutboxRow]:
-        """All messages, in the order in which they were made."""
+        """All messages, in the order in which they were made.
+
+        Raises:
+            StoreDamaged: a row is not what was saved.
+        """
         pending: dict[int, set[str]] = {}
-        for seq, dst in self.db.execute("select seq, dst from deliver"):
+        for seq, dst, crc in self.db.execute("select seq, dst, row_crc from deliver"):
+            check_row(f"delivery of message {seq}", crc, seq, dst)
             pending.setdefault(seq, set()).add(dst)
-        columns = "slot, seq, number, asks, receivers, chunk, digest, file, notice, expires, size"
-        rows = self.db.execute(f"select {columns} from outbox order by seq")
         found = []
-        for slot, seq, number, asks, packed, chunk, digest, file, notice, expires, size in rows:
+        for *row, crc in self.db.execute(f"select {ABOUT}, row_crc from outbox order by seq"):
+            slot, seq, number, asks, packed, file, chunk, digest, notice, expires, size, _ = row
+            check_row(f"message {seq}", crc, *row)
             self.slots[seq] = slot
+            self.last = max(self.last, slot)
             names = tuple(msgpack.unpackb(packed))
             waiting = names if is_answer(bool(asks), names) else pending.get(seq, ())
             about = OutboxRow(seq, number, bool(asks), names, frozenset(waiting), chunk, digest, file)
@@ -101,23 +117,25 @@ class OutboxTable:
 
     def save_row(self, row: OutboxRow, body: Buffer) -> None:
         """Save a new message. A large body becomes a file before the row names it, so that a row always finds it."""
-        values = [row.seq, row.number, row.asks, msgpack.packb(row.receivers)]
-        values += [None if row.file else body, row.file, row.chunk, row.digest]
-        # what goes in chunks has a digest by which its receiver checks it, and so do we
-        values += [row.notice, row.expires, len(body), None if row.digest else checksum(body)]
         if row.file:
             self.files.write(row.file, body)
             reach("file")
         self.written += len(body)
-        if self.free:
-            self.slots[row.seq] = self.free.pop()
-            self.db.execute(WRITE_OVER, (*values, self.slots[row.seq]))
+        over = bool(self.free)
+        slot = self.free.pop() if over else self.last + 1
+        self.last = max(self.last, slot)
+        self.slots[row.seq] = slot
+        # what goes in chunks has a digest by which its receiver checks it, and so do we
+        crc = None if row.digest else checksum(body)
+        about: list[object] = [row.seq, row.number, int(row.asks), msgpack.packb(row.receivers), row.file, row.chunk]
+        about += [row.digest, int(row.notice), float(row.expires), len(body), crc]
+        values = (*about, row_checksum(slot, *about), None if row.file else body)
+        if over:
+            self.db.execute(WRITE_OVER, (*values, slot))
         else:
-            slot = self.db.execute(INSERT, values).lastrowid
-            assert slot is not None
-            self.slots[row.seq] = slot
+            self.db.execute(INSERT, (slot, *values))
         if not is_answer(row.asks, row.receivers):
-            self.db.executemany("insert into deliver values(?, ?)", [(row.seq, dst) for dst in row.pending])
+            self.add_deliveries((row.seq, dst) for dst in row.pending)
 
     def drop_rows(self, seqs: Iterable[int]) -> None:
         """Forget messages. Their rows are taken by later ones, or deleted by `delete_free`."""
@@ -129,9 +147,10 @@ class OutboxTable:
             self.db.executemany("delete from outbox where slot = ?", [(slot,) for slot in self.free])
             self.free = []
 
-    def add_delivery(self, seq: int, dst: str) -> None:
-        """This receiver is to get the message once more."""
-        self.db.execute("insert or ignore into deliver values(?, ?)", (seq, dst))
+    def add_deliveries(self, pairs: Iterable[tuple[int, str]]) -> None:
+        """These receivers, by message, are to get it (once more)."""
+        rows = [(seq, dst, row_checksum(seq, dst)) for seq, dst in pairs]
+        self.db.executemany("insert or ignore into deliver values(?, ?, ?)", rows)
 
     def drop_deliveries(self, pairs: Iterable[tuple[int, str]]) -> None:
         """These receivers, by message, have it or need it no longer."""

@@ -10,7 +10,7 @@ change the disk are called within the session's transaction.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from edge_sdk.contract.records import changed
 from edge_sdk.delivery.checksums import checksums, make_digest
@@ -53,6 +53,21 @@ class Outgoing:
             self.outbox.add_message(sent, self.store.outbox.load_body(sent.seq) if sent.pending else None)
             self.outbox.outs[sent.seq].fresh = False
         return found
+
+    def recover_commits(self, owed: Iterable[str]) -> None:
+        """Ask again where the last commits before a power cut are missing: the store shows itself as another disk.
+
+        The parent asks its question again, as it does after a lost disk. The children that owe an answer are asked
+        again from here: what they answered meanwhile may be among what is missing, and they take the new epoch for a
+        parent that counts anew. An answer that did arrive pays its debt, so none counts twice.
+        """
+        if not self.store.rolled_back:
+            return
+        self.counters.count("store_rolled_back")
+        with self.store.transaction():
+            for child in owed:
+                self.ask_again(child)
+            self.store.note_recovery()
 
     # -- sending
 
@@ -108,7 +123,7 @@ class Outgoing:
         """Send the latest question once more to a child that has lost its disk."""
         if out := self.outbox.ask_again(dst):
             out.body = self.store.outbox.load_body(out.seq)
-            self.store.outbox.add_delivery(out.seq, dst)
+            self.store.outbox.add_deliveries([(out.seq, dst)])
 
     # -- what its receivers say
 

@@ -1,4 +1,4 @@
-"""Numbers of questions after a backup was put back (see snapshot.py)."""
+"""Numbers of questions after a backup was put back (see snapshot.py), or commits were lost (see log_check.py)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ LEAP = 2**32
 
 
 def go_on_from_backup(node: nodes.Node, store: Store, records: MessageCodec, log: Logger) -> nodes.Node:
-    """The node as it goes on with this store; another one only where that was put back from a backup."""
-    if not store.is_restored:
+    """The node as it goes on with this store; another one only where that is older than what peers have seen."""
+    if not (store.is_restored or store.rolled_back):
         return node
-    node = renumber_questions(node)
+    node, restored = renumber_questions(node), store.is_restored
     with store.transaction():
         store.save_record(records.encode(changed(node.record, last={})))
         store.forget_restored()
+    if not restored:
+        log.error("%s: %s: the last commits are missing; what is open is asked again", node.name, store.path)
+        return node
     log.warning("%s: %s was put back from a backup; what is open is asked again", node.name, store.path)
     return node
 

@@ -91,6 +91,7 @@ class Session:
         self.node = go_on_from_backup(loaded, self.store, self.assembly.records, self.log)
         self.members = Members(self.store, self.children)
         self.restarted = self.node.record.started
+        self.outgoing.recover_commits(self.node.record.below.owed)
         self.saved = self.node.record
         self.sent = self.outbox.seq
         self.open_since = inf
@@ -242,9 +243,8 @@ class Session:
 
     def remove_files(self) -> None:
         """Delete the files of messages that are done with. Only now: before the commit a row still named them."""
-        done = self.calls.done_files + self.outgoing.done_files
-        if done:
-            self.store.files.remove(done)
+        if done := self.calls.done_files + self.outgoing.done_files:
+            self.store.retire_files(done)
             self.calls.done_files, self.outgoing.done_files = [], []
 
     def save_record(self) -> None:
@@ -252,8 +252,8 @@ class Session:
         self.store.save_record(self.assembly.records.encode(changed(self.node.record, last={})))
 
     def is_untidy(self, now: float) -> bool:
-        expired = time.time() >= self.outbox.next_expiry()
-        return now >= self.tidy_at or (self.counters.dirty and now >= self.count_at) or expired
+        due = now >= self.tidy_at or (self.counters.dirty and now >= self.count_at)
+        return due or time.time() >= self.outbox.next_expiry()
 
     def delete_done(self, now: float, all: bool = False) -> None:
         """Delete what is acknowledged or told. A crash before this costs a duplicate, which its receiver drops.

@@ -16,8 +16,16 @@ from contextlib import closing
 from pathlib import Path
 from secrets import randbits
 
-from edge_sdk.delivery.checksums import StoreDamaged
-from edge_sdk.delivery.database import RESTORED, UNKNOWN, check_pages, make_private_file, open_database
+from edge_sdk.delivery.checksums import StoreDamaged, row_checksum
+from edge_sdk.delivery.database import (
+    RESTORED,
+    UNKNOWN,
+    check_pages,
+    get_value,
+    make_private_file,
+    open_database,
+    put_value,
+)
 from edge_sdk.errors import UsageError
 
 HEADER = 32  # bytes of the log's header; among them the salts, which change when the log begins anew
@@ -122,13 +130,16 @@ def make_another_disk(path: Path) -> int:
     """
     with closing(open_database(path, "full")) as db:
         check_pages(db)
-        if db.execute("select v from kv where k = 'run'").fetchone() is None:
+        if get_value(db, "run") is None:
             raise StoreDamaged(f"{path}: no run is named in it")
         epoch = randbits(62) + 1
         db.execute("begin immediate")
-        db.execute("update kv set v = ? where k = 'epoch'", (epoch,))
-        db.execute("update peer set epoch = ?, floor = 0", (UNKNOWN,))
+        put_value(db, "epoch", epoch)
+        for (name,) in db.execute("select name from peer").fetchall():
+            row = (name, UNKNOWN, 0)
+            db.execute("insert or replace into peer values(?, ?, ?, ?)", (*row, row_checksum(*row)))
         db.execute("delete from inbox")
-        db.execute("insert into kv values(?, 1) on conflict do update set v = 1", (RESTORED,))
+        put_value(db, RESTORED, 1)
+        put_value(db, "boot", b"")  # it is closed as it should be
         db.execute("commit")
         return epoch

@@ -8,14 +8,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.records import changed, record
 from edge_sdk.delivery.checksums import StoreDamaged as StoreDamaged
-from edge_sdk.delivery.checksums import check_saved, checksum
-from edge_sdk.delivery.database import RESTORED, Transaction, check_pages, open_database
+from edge_sdk.delivery.checksums import check_row, check_saved, checksum, row_checksum
+from edge_sdk.delivery.database import (
+    RESTORED,
+    Transaction,
+    check_pages,
+    close_database,
+    get_value,
+    open_database,
+    put_value,
+)
 from edge_sdk.delivery.database import DiskError as DiskError
+from edge_sdk.delivery.database import finding_damage as finding_damage
 from edge_sdk.delivery.files import Files
 from edge_sdk.delivery.outbox_table import OutboxRow, OutboxTable
 from edge_sdk.errors import UsageError
@@ -29,10 +39,12 @@ delete from quarantine where id < (select max(id) from quarantine) and id in (
     from quarantine window latest as (order by id desc)) where place > ? or bytes > ?)
 """
 SOON = 1_000_000  # bytes in SQLite's log from which an idle node brings them to their places in the file
+RETIRED = 2**25  # bytes of files that wait for the log to be brought home, at most
 RESERVED = 64  # numbers of messages: what is next is saved once for so many
 
 
-SELECT_JOBS = "select sender, number, asks, body, id, file, crc from jobs order by id"
+SELECT_JOBS = "select id, sender, number, asks, file, crc, row_crc, body from jobs order by id"
+SAVE_PEER = "insert or replace into peer values(?, ?, ?, ?)"
 
 
 @record
@@ -59,6 +71,8 @@ class Store:
         epoch: drawn when the file was made: a peer that sees another one knows that this is another disk.
         outbox: its rows; saved through `save_sent`, which also takes care of their numbers.
         reserved: number of a message below which all numbers count as used, even if a crash comes now.
+        rolled_back: commits of an earlier process are missing, so the epoch is a new one; the record is whole.
+        events, jobs: numbers of the latest event and job.
 
     Raises:
         UsageError: the file is of another version. StoreDamaged: it is no store any more. DiskError: it cannot be
@@ -69,13 +83,32 @@ class Store:
         if durability not in ("normal", "full"):
             raise UsageError(f"durability = {durability!r}, it is 'normal' or 'full'")
         self.path = path
-        self.files = Files(path.with_suffix(".bodies"), sync=durability == "full")
+        self.files = Files(path.with_suffix(".bodies"))
+        self.durability, self.retired, self.retired_bytes = durability, list[str](), 0
         self.db = open_database(path, durability)
         self.outbox = OutboxTable(self.db, self.files)
         self.reserved = self.written = 0
-        self.epoch = int(self.db.execute("select v from kv where k = 'epoch'").fetchone()[0])
+        try:
+            with finding_damage(path):
+                self.epoch = int(get_value(self.db, "epoch") or 0)
+                self.rolled_back = bool(get_value(self.db, "lost"))
+                self.events = max(int(get_value(self.db, "events") or 0), self.find_last("told"))
+                self.jobs = self.find_last("jobs")
+        except BaseException:
+            self.db.close()
+            raise
+
+    def find_last(self, table: str) -> int:
+        """Number of the last row that was ever in a table, as far as SQLite remembers; 0: there was none."""
+        known = "union select seq from sqlite_sequence where name = ?"
+        found = self.db.execute(f"select max(id) from (select id from {table} {known})", (table,)).fetchone()[0]
+        return int(found or 0)
 
     def close(self) -> None:
+        close_database(self.db)
+
+    def drop(self) -> None:
+        """Close as a kill would, or after the disk has failed: the next process looks twice."""
         self.db.close()
 
     def check_pages(self) -> None:
@@ -96,18 +129,44 @@ class Store:
 
     def checkpoint(self) -> None:
         """Bring SQLite's log to its places. For an idle moment: later, it would keep a commit waiting."""
-        if self.written + self.outbox.written >= SOON:
-            self.db.execute("pragma wal_checkpoint(passive)").fetchall()
-            self.written = self.outbox.written = 0
+        if self.written + self.outbox.written + self.retired_bytes >= SOON:
+            self.force_checkpoint()
+
+    def force_checkpoint(self) -> None:
+        """Bring SQLite's log to its places, synced, and delete the files that no row names any more."""
+        self.db.execute("pragma wal_checkpoint(passive)").fetchall()
+        self.files.remove(self.retired)
+        self.written = self.outbox.written = self.retired_bytes = 0
+        self.retired = []
+
+    def retire_files(self, names: Sequence[str]) -> None:
+        """Delete files that no row names since the last commit, as soon as a power cut cannot undo that commit."""
+        if self.durability == "full":
+            return self.files.remove(names)
+        self.retired += names
+        self.retired_bytes += self.files.count_bytes(names)
+        if self.retired_bytes > RETIRED:
+            self.force_checkpoint()
 
     # -- values
 
     def get_value(self, key: str) -> bytes | None:
-        row = self.db.execute("select v from kv where k = ?", (key,)).fetchone()
-        return None if row is None else row[0]
+        """A value by its name; None: there is none.
+
+        Raises:
+            StoreDamaged: it is not what was saved.
+        """
+        found: Any = get_value(self.db, key)  # what was put: a number, where that was one
+        value: bytes | None = found
+        return value
 
     def put_value(self, key: str, value: bytes | int) -> None:
-        self.db.execute("insert into kv values(?, ?) on conflict do update set v = excluded.v", (key, value))
+        put_value(self.db, key, value)
+
+    def note_recovery(self) -> None:
+        """Peers are being told that this is another disk: nothing more is to be done about lost commits."""
+        self.put_value("lost", 0)
+        self.rolled_back = False
 
     def load_record(self) -> bytes | None:
         """The node's record, encoded; None before it was first saved.
@@ -129,7 +188,7 @@ class Store:
     @property
     def is_restored(self) -> bool:
         """It was put back from a backup, and its node has not gone on since."""
-        return bool(self.get_value(RESTORED))
+        return bool(get_value(self.db, RESTORED))
 
     def forget_restored(self) -> None:
         self.put_value(RESTORED, 0)
@@ -144,33 +203,38 @@ class Store:
     # -- peers and what came from them
 
     def load_peers(self) -> dict[str, tuple[int, int, set[int]]]:
-        """Name -> epoch, floor, and what was received at or above the floor."""
+        """Name -> epoch, floor, and what was received at or above the floor.
+
+        Raises:
+            StoreDamaged: a row is not what was saved.
+        """
         found: dict[str, tuple[int, int, set[int]]] = {}
-        for name, epoch, floor in self.db.execute("select name, epoch, floor from peer"):
+        for name, epoch, floor, crc in self.db.execute("select name, epoch, floor, row_crc from peer"):
+            check_row(f"peer {name}", crc, name, epoch, floor)
             found[name] = (epoch, floor, set())
-        for src, seq in self.db.execute("select src, seq from inbox"):
+        for src, seq, crc in self.db.execute("select src, seq, row_crc from inbox"):
+            check_row(f"inbox of {src}", crc, src, seq)
             found[src][2].add(seq)
         return found
 
     def save_peer(self, name: str, epoch: int, floor: int) -> None:
         """Save how far a peer has been heard. Single messages below the floor need not be remembered any more."""
-        self.db.execute("insert or replace into peer values(?, ?, ?)", (name, epoch, floor))
+        self.db.execute(SAVE_PEER, (name, epoch, floor, row_checksum(name, epoch, floor)))
         self.db.execute("delete from inbox where src = ? and seq < ?", (name, floor))
 
     def renew_peer(self, name: str, epoch: int) -> None:
         """The peer has another disk: nothing was received from it."""
-        self.db.execute("insert or replace into peer values(?, ?, 0)", (name, epoch))
+        self.db.execute(SAVE_PEER, (name, epoch, 0, row_checksum(name, epoch, 0)))
         self.db.execute("delete from inbox where src = ?", (name,))
 
     def save_received(self, src: str, seq: int) -> None:
-        self.db.execute("insert into inbox values(?, ?)", (src, seq))
+        self.db.execute("insert into inbox values(?, ?, ?)", (src, seq, row_checksum(src, seq)))
 
     # -- what goes out
 
     def load_next_seq(self) -> int:
         """A number above all that were ever used. After a restart some are left out, which does no harm."""
-        row = self.db.execute("select v from kv where k = 'seq'").fetchone()
-        self.reserved = 1 if row is None else int(row[0])
+        self.reserved = int(get_value(self.db, "seq") or 1)
         return self.reserved
 
     def save_sent(self, row: OutboxRow, body: Buffer) -> None:
@@ -189,7 +253,8 @@ class Store:
             StoreDamaged: one of them is not what was received.
         """
         found = []
-        for sender, number, asks, inline, id, file, crc in self.db.execute(SELECT_JOBS):
+        for id, sender, number, asks, file, crc, row_crc, inline in self.db.execute(SELECT_JOBS):
+            check_row(f"message {number} of {sender}", row_crc, id, sender, number, asks, file, crc)
             body = self.files.read_saved(file) if file else inline
             check_saved(f"message {number} of {sender}", body, crc)
             found.append(Job(sender, number, bool(asks), body, id, file))
@@ -199,9 +264,11 @@ class Store:
         """The job with the number of its row."""
         if job.file:
             self.files.sync_body(job.file)
-        sql = "insert into jobs(sender, number, asks, body, file, crc) values(?, ?, ?, ?, ?, ?)"
-        row = (job.sender, job.number, job.asks, None if job.file else job.body, job.file, checksum(job.body))
-        return changed(job, id=self.db.execute(sql, row).lastrowid)
+        self.jobs += 1
+        about = (self.jobs, job.sender, job.number, int(job.asks), job.file, checksum(job.body))
+        sql = "insert into jobs(id, sender, number, asks, file, crc, row_crc, body) values(?, ?, ?, ?, ?, ?, ?, ?)"
+        self.db.execute(sql, (*about, row_checksum(*about), None if job.file else job.body))
+        return changed(job, id=self.jobs)
 
     def drop_job(self, id: int) -> None:
         self.db.execute("delete from jobs where id = ?", (id,))
@@ -229,15 +296,20 @@ class Store:
         Raises:
             StoreDamaged: one of them is not what was saved.
         """
-        found = self.db.execute("select id, body, crc from told order by id").fetchall()
-        for id, body, crc in found:
+        found = self.db.execute("select id, body, crc, row_crc from told order by id").fetchall()
+        for id, body, crc, row_crc in found:
+            check_row(f"event {id}", row_crc, id, crc)
             check_saved(f"event {id}", body, crc)
-        return [(id, body) for id, body, _ in found]
+        return [(id, body) for id, body, _, _ in found]
 
     def save_told(self, body: Buffer) -> int:
-        id = self.db.execute("insert into told(body, crc) values(?, ?)", (body, checksum(body))).lastrowid
-        assert id is not None
-        return id
+        """Save an event; returns its number, which grows and is never used twice."""
+        self.events += 1
+        crc = checksum(body)
+        self.put_value("events", self.events)
+        sql = "insert into told(id, body, crc, row_crc) values(?, ?, ?, ?)"
+        self.db.execute(sql, (self.events, body, crc, row_checksum(self.events, crc)))
+        return self.events
 
     def drop_told(self, ids: Sequence[int]) -> None:
         self.db.executemany("delete from told where id = ?", [(id,) for id in ids])

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.atomic import LOCK, make_private_directory, write_text
+from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
 from edge_sdk.contract.run import ID, Run
 from edge_sdk.delivery.store import Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
@@ -82,6 +82,7 @@ class NodeDirectory:
         self.directory, self.durability = directory, durability
         make_private_directory(directory)
         self.lock = lock_file(directory / LOCK)
+        sweep_aside(directory)
 
     def current_run(self) -> Run | None:
         """The run that this node worked in last; None: it never was in one.

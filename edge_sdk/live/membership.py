@@ -17,7 +17,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import DiskError, Store, StoreDamaged
+from edge_sdk.delivery.store import DiskError, Store, StoreDamaged, finding_damage
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.announcer import Announcer, Standing
 from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run, is_same_training
@@ -39,6 +39,7 @@ class Membership:
     Attributes:
         directory: the node's directory, while the loop runs.
         session: None outside a run.
+        given: the run that this node was started with; None: its parent brings one.
         presence: peers that are here; begun anew with each session, since all of them come again.
         refusal: why the node cannot take part in the run that it was offered, or empty.
         refused: encoding of that run, so that it is not tried each time that it is offered.
@@ -63,6 +64,7 @@ class Membership:
         self.name, self.children, self.assemble, self.make_session = name, children, assemble, make_session
         self.announcer, self.counters, self.log = announcer, counters, log
         self.session: Session | None = None
+        self.given: Run | None = None
         self.presence = Presence(children)
         self.refusal, self.refused = "", b""
         self.next_run: Run | None = None
@@ -80,7 +82,6 @@ class Membership:
 
     @property
     def is_broken(self) -> bool:
-        """The disk has failed, and the run is not open again yet."""
         """A commit has failed: what is in memory is not what is on the disk, and must not be written there."""
         return self.reopen_at < inf
 
@@ -91,15 +92,19 @@ class Membership:
     # -- taking a run up
 
     def begin_run(self, given: Run | None) -> None:
-        """Take up the run that this node is given, or else the one that it worked in last.
+        """Take up the run that this node is given, or else the one that it worked in last; later, if the disk fails.
 
         Raises:
             UsageError: the given one cannot be used here.
         """
-        if given is not None:
-            self.open_session(given, self.assemble(given))
-        elif (run := self.current_run()) is not None:
-            self.take_up(run)
+        self.given = given
+        try:
+            if given is not None:
+                self.open_session(given, self.assemble(given))
+            elif (run := self.current_run()) is not None:
+                self.take_up(run)
+        except (DiskError, OSError) as e:
+            self.disk_failed(e)
 
     def current_run(self) -> Run | None:
         """The run that this node worked in last; None where there is none, or none that can be read."""
@@ -153,9 +158,12 @@ class Membership:
             self.take_up(run)
         elif self.next_run is not None and self.session is not None:
             self.session.calls.stopping = True  # the call in progress is for nothing
-        if self.is_broken and now >= self.reopen_at and self.session is not None:
+        if self.is_broken and now >= self.reopen_at:
             self.reopen_at = inf
-            self.reopen_session()
+            if self.session is not None:
+                self.reopen_session()
+            else:
+                self.begin_run(self.given)
 
     def take_up(self, run: Run) -> None:
         """Begin or resume a run; one that cannot be used leaves the node idle, and the parent hears why."""
@@ -212,13 +220,14 @@ class Membership:
     def open_saved_session(self, run: Run, assembly: Assembly) -> None:
         store = self.directory.open_store(run)
         try:
-            store.check_pages()
-            saved = store.load_counters()
-            if not self.counters.get("commits"):
-                self.counters.restore(saved)
-            self.session = self.make_session(run, assembly, store)
+            with finding_damage(store.path):
+                store.check_pages()
+                saved = store.load_counters()
+                if not self.counters.get("commits"):
+                    self.counters.restore(saved)
+                self.session = self.make_session(run, assembly, store)
         except BaseException:
-            store.close()
+            store.drop()
             raise
         self.refusal, self.refused, self.announced = "", b"", self.session.ready
         self.presence = Presence(self.children)
@@ -272,7 +281,7 @@ class Membership:
         assert self.session is not None
         session, self.session = self.session, None
         session.calls.stop(GRACE)
-        session.store.close()
+        session.store.drop()
         try:
             self.open_session(session.run, session.assembly)
         except (UsageError, DiskError, OSError) as e:
@@ -292,15 +301,15 @@ class Membership:
             return
         if broken:
             session.calls.stop(GRACE)
-            return session.store.close()
+            return session.store.drop()
         try:
             session.close(GRACE)
         except (DiskError, OSError) as e:
             self.log.error("%s: the last changes are not saved: %s", self.name, e)
-            session.store.close()
+            session.store.drop()
 
     def drop_session(self) -> None:
         """Close the store and save nothing more, as a kill would."""
         if self.session is not None:
-            self.session.store.close()
+            self.session.store.drop()
             self.session = None

@@ -154,6 +154,11 @@ class Runtime:
         return self.membership.presence
 
     @property
+    def holds_directory(self) -> bool:
+        """The loop has been begun, so that no other process works in this node's directory."""
+        return hasattr(self.membership, "directory")
+
+    @property
     def current(self) -> Run | None:
         return self.membership.run
 

@@ -173,7 +173,8 @@ def serve_hospital(path: Path, once: bool) -> None:
         hospital.train_on(patients_of(file.data.samples))
 
     def note() -> None:
-        write_json(file.directory / "ledger.json", list_hospital(hospital, file))
+        if hospital.runtime.holds_directory:  # and no other process, whose ledger this would be
+            write_json(file.directory / "ledger.json", list_hospital(hospital, file))
 
     serve([hospital], once, note, [file.wire.metrics_port], file.last_words)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.atomic import replace_file, sync_to_disk, write_bytes, write_text
+from edge_sdk.atomic import replace_file, sweep_aside, sync_to_disk, write_bytes, write_text
+from edge_sdk.live.directory import NodeDirectory
 
 
 def test_a_reader_finds_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -44,3 +45,15 @@ def test_a_body_is_on_the_disk_before_a_row_names_it(tmp_path: Path) -> None:
     write_bytes(tmp_path / "7.out", memoryview(b"body"))
     sync_to_disk(tmp_path / "7.out", tmp_path)
     assert (tmp_path / "7.out").read_bytes() == b"body"
+
+
+def test_what_a_killed_writer_has_left_is_swept_away(tmp_path: Path) -> None:
+    """Each kill while a model is written once left a copy of it for ever."""
+    for name in ("model.npz.0123abcd.new", "my.new", "model.npz.new", "model.npz.0123abcd.newer", "0123abcd.new"):
+        (tmp_path / name).write_bytes(b"half")
+    with pytest.raises(RuntimeError), replace_file(tmp_path / "model.npz"):
+        sweep_aside(tmp_path)
+        raise RuntimeError
+    NodeDirectory(tmp_path, "normal").close()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"my.new", "model.npz.new", "model.npz.0123abcd.newer", "0123abcd.new", "lock"}

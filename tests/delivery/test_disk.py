@@ -167,6 +167,24 @@ def test_a_run_that_comes_while_the_disk_is_full_is_taken_up_later(
         eventually(lambda: net.rounds == 3)
 
 
+@pytest.mark.usefixtures("soon")
+def test_nodes_that_are_started_on_a_full_disk_begin_when_there_is_room(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart while the disk is full once ended the aggregator, and any node that could not open its store."""
+    net = Net(tmp_path, quick.url)
+    with playing(net.aggregator("a"), net.device("a", "agg")):
+        eventually(lambda: net.rounds >= 2)
+    for owner, step in ((NodeDirectory, "open_store"), (NodeDirectory, "make_store")):
+        disk, reached = Full(monkeypatch, owner, step), net.rounds
+        disk.full.set()
+        nodes = net.aggregator("a"), net.device("a", "agg")
+        with playing(*nodes):
+            eventually(lambda nodes=nodes: all(node.counters["disk_failed"] >= 2 for node in nodes))  # type: ignore[misc]
+            disk.full.clear()
+            eventually(lambda reached=reached: net.rounds >= reached + 2)  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE, errno.EIO])
 def test_an_event_that_the_application_cannot_save_is_told_again(
     tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch, code: int

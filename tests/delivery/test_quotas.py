@@ -41,7 +41,7 @@ def first_chunk(seq: int, size: int = len(BODY), lo: int = 1, src: str = "a", ep
 
 @pytest.fixture
 def transfers(tmp_path: Path) -> IncomingTransfers:
-    return IncomingTransfers(Files(tmp_path / "bodies", sync=False))
+    return IncomingTransfers(Files(tmp_path / "bodies"))
 
 
 def files_of(transfers: IncomingTransfers) -> list[str]:

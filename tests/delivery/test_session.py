@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_sdk.contract import node as nodes
 from edge_sdk.contract.run import Run
+from edge_sdk.delivery.calls import Calls
 from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.engine import Outcome, Task
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import STAY_OPEN, Session
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.store import Job, Store
 from edge_sdk.wire.frames import Message
 from tests.delivery import roles
 
@@ -105,3 +108,24 @@ def test_so_does_the_end(session: Session, tmp_path: Path) -> None:
     session.close(1.0)
     again = opened(tmp_path)
     assert again.node.record.below.owed.keys() == {"b", "c"} and again.take_message(answer("a")) == "duplicate"
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_a_call_that_was_given_up_is_made_again_unless_there_is_a_newer_question(tmp_path: Path, newer: bool) -> None:
+    """A role hears that the node stops before its session does. Its question was once dropped then, and never answered;
+    the run waited for ever."""
+    assembly = roles.assembly(roles.DEVICE, RUN)
+    store, log = Store(tmp_path / "count.db"), logging.getLogger("test")
+    calls = Calls("a", "root", assembly, store, Counters(), None, log)
+    with store.transaction():
+        calls.add_job(Job("root", 1, True, b"asked"), lasting=True)
+        if newer:
+            calls.add_job(Job("root", 2, True, b"asked"), lasting=True)
+    node = nodes.new("a", assembly.role, assembly.env, "root", assembly.policy, NOW)
+    task = Task("arrive", node, NOW, calls.jobs[0])
+    calls.busy = 1
+    with store.transaction():
+        assert calls.end_call(Outcome(task, cancelled=True)) == newer
+    assert [job.number for job in store.load_jobs()] == ([2] if newer else [1])
+    assert [job.number for job in calls.jobs] == ([2] if newer else [1])
+    store.close()

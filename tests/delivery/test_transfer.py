@@ -42,7 +42,7 @@ def offer() -> Offer:
 
 
 def test_chunks_in_any_order_and_twice_are_the_body(tmp_path: Path) -> None:
-    files = Files(tmp_path / "bodies", sync=False)
+    files = Files(tmp_path / "bodies")
     receiver = IncomingTransfers(files)
     order = [*range(COUNT), *range(COUNT)]
     random.Random(1).shuffle(order)
@@ -56,7 +56,7 @@ def test_chunks_in_any_order_and_twice_are_the_body(tmp_path: Path) -> None:
 
 
 def test_a_receiver_that_died_knows_what_it_has(tmp_path: Path) -> None:
-    files = Files(tmp_path / "bodies", sync=False)
+    files = Files(tmp_path / "bodies")
     first = IncomingTransfers(files)
     for i in (0, 3, 10):
         first.take_piece(chunk_of(i))
@@ -72,7 +72,7 @@ def test_a_receiver_that_died_knows_what_it_has(tmp_path: Path) -> None:
 
 def test_an_offer_alone_completes_a_body_whose_chunks_are_all_there(tmp_path: Path) -> None:
     """The receiver was killed between the last chunk and the commit."""
-    files = Files(tmp_path / "bodies", sync=False)
+    files = Files(tmp_path / "bodies")
     part = files.open_partial("a.5.1", len(BODY), CHUNK)
     for i in range(COUNT):
         piece = chunk_of(i)
@@ -82,7 +82,7 @@ def test_an_offer_alone_completes_a_body_whose_chunks_are_all_there(tmp_path: Pa
 
 
 def test_a_wrong_chunk_is_refused_and_a_wrong_whole_is_thrown_away(tmp_path: Path) -> None:
-    files = Files(tmp_path / "bodies", sync=False)
+    files = Files(tmp_path / "bodies")
     receiver = IncomingTransfers(files)
     f = chunk_of(0)
     wrong = Chunk(*[getattr(f, n) for n in list(f.__dataclass_fields__)[:-1]], body=b"x" * CHUNK)

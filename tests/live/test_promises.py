@@ -10,7 +10,7 @@ DOCUMENT = HERE.parent / "docs" / "wire.md"
 
 
 def test_every_promise_has_its_tests() -> None:
-    rooms = ("wire", "delivery", "live", "methods", "nodes")
+    rooms = ("wire", "delivery", "live", "methods", "nodes", "aggregator")
     files = [file for room in rooms for file in HERE.glob(f"{room}/**/test_*.py")]
     there = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.M)}
     rows = re.findall(r"^\| P(\d+) \| .* \| (.+) \|$", DOCUMENT.read_text(), re.M)

@@ -1,11 +1,12 @@
-"""The kill matrix: every tier dies at every step of the protocol, and the broker while a tier is at that step.
+"""The matrix of faults: every tier dies at every step of the protocol, the broker while a tier is at that step, and
+the machine of every tier fails in every way of axes.py.
 
-On each broker, with either durability.
+On each broker, with either durability; the machine's faults on mosquitto alone, as no broker makes a difference there.
 
-    python -m tests.wire.matrix [--rounds 1] [--seed 7]
+    python -m tests.wire.matrix [--rounds 1] [--seed 7] [--only kills|machine]
 
-Prints a table with a count per cell: how often a node died there and the run went on with everything counted once. A
-dot: that tier has no such step.
+Prints a table with a count per cell: how often a node died or failed there and the run went on with everything counted
+once. A dot: that tier has no such step, or the fault is not tried there.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ import random
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from edge_sdk.delivery.failpoints import POINTS
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from tests.delivery.fleet import Fleet, eventually
+from tests.faults.machine import missing
+from tests.wire import axes
 
 TREE = {"agg": ["h"], "h": ["a", "b"]}
 VICTIMS = {"aggregator": "agg", "hospital": "h", "device": "a"}
@@ -83,20 +88,59 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1, help="how often each cell is visited")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--only", choices=("kills", "machine"))
     args = parser.parse_args()
-    dice, columns = random.Random(args.seed), {}
+    dice = random.Random(args.seed)
+    if args.only != "machine":
+        print_kills(play_kills(dice, args.rounds))
+    if args.only != "kills":
+        print_faults(play_faults(dice, args.rounds))
+
+
+def play_kills(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
+    """Kill on each broker, with either durability; returns a column of the table for each."""
+    columns = {}
     for kind in (Mosquitto, EmbeddedBroker):
         for durability in ("normal", "full"):
-            wanted = cells() * args.rounds
+            wanted = cells() * rounds
             dice.shuffle(wanted)
-            broker = kind()
-            broker.start()
-            broker.wanted = broker.port
-            with tempfile.TemporaryDirectory() as base:
+            with lasting(kind()) as broker, tempfile.TemporaryDirectory() as base:
                 label = f"{'mosquitto' if kind is Mosquitto else 'amqtt'} {durability}"
                 columns[label] = play(Path(base), broker, wanted, dice, durability=durability)
-            broker.__exit__(None, None, None)
             print(f"{label}: {columns[label].total()} kills", file=sys.stderr, flush=True)
+    return columns
+
+
+def play_faults(dice: random.Random, rounds: int) -> dict[str, Counter[axes.Cell]]:
+    """Let machines fail, with either durability; returns a column of the table for each."""
+    columns = {}
+    if why := missing():
+        print(f"no machine can be made to fail: {why}", file=sys.stderr)
+        return columns
+    for durability in ("normal", "full"):
+        wanted = axes.cells() * rounds
+        dice.shuffle(wanted)
+        with lasting(Mosquitto()) as broker, tempfile.TemporaryDirectory() as base:
+            columns[f"mosquitto {durability}"] = found = axes.play(Path(base), broker, wanted, dice, durability)
+        print(f"mosquitto {durability}: {found.total()} faults of a machine", file=sys.stderr, flush=True)
+    return columns
+
+
+@contextmanager
+def lasting(broker: LocalBroker) -> Iterator[LocalBroker]:
+    """A broker that keeps its port when it is killed and started, in a `with`."""
+    with broker:
+        broker.wanted = broker.port
+        yield broker
+
+
+def print_faults(columns: dict[str, Counter[axes.Cell]]) -> None:
+    print(f"{'':38}" + "".join(f"{label:>18}" for label in columns))
+    for axis, tier in axes.cells():
+        print(f"{tier}: {axis}".ljust(38) + "".join(f"{found[axis, tier] or '.':>18}" for found in columns.values()))
+
+
+def print_kills(columns: dict[str, Counter[Cell]]) -> None:
     print(f"{'':38}" + "".join(f"{label:>18}" for label in columns))
     for victim in (*VICTIMS, "broker"):
         for tier in VICTIMS if victim == "broker" else [victim]:

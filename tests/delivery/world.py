@@ -1,0 +1,281 @@
+"""Four nodes of the counting run without a network: whoever uses this plays broker, disk and time against them.
+
+Everything between MQTT and the role is the real thing, the store on the disk too. What a broker does (deliver, lose,
+repeat, overtake, drop a connection) and what happens to a process and its disk are functions, called one at a time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.contract.run import Run
+from edge_sdk.delivery import log_check
+from edge_sdk.delivery.database import DiskError, Transaction
+from edge_sdk.live.directory import NodeDirectory
+from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.wire import topics
+from edge_sdk.wire.frames import SMALLEST_CHUNK
+from edge_sdk.wire.topics import ALL
+from tests.delivery import roles
+from tests.delivery.flips import flip_record
+from tests.delivery.play import ROLES
+
+TREE = {"agg": ("h",), "h": ("a", "b")}
+PARENTS = {child: parent for parent, children in TREE.items() for child in children}
+NAMES = ("agg", *PARENTS)
+TIERS = {"agg": "aggregator", "h": "hospital", "a": "device", "b": "device"}
+TIMED = [
+    m for n, m in sys.modules.items() if n.startswith(("edge_sdk.delivery.", "edge_sdk.live.")) and hasattr(m, "time")
+]
+RUN = Run(id="count", method="count", rounds=10**6)
+Payload = tuple[str, bytes]  # topic, bytes
+
+
+class Clock:
+    """Takes the place of the module `time` in the nodes' modules: they all see the same time, which can be put on."""
+
+    def __init__(self) -> None:
+        self.offset = 1.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.offset
+
+    def time(self) -> float:
+        return time.time() + self.offset
+
+    def sleep(self, seconds: float) -> None:
+        self.offset += seconds
+
+
+class Wire:
+    """What a node takes for its connection to a broker."""
+
+    def __init__(self, world: World, name: str):
+        self.world, self.name = world, name
+        self.up, self.ready, self.lost = True, True, ""
+        self.room, self.packet, self.chunk, self.is_light = 1000, 2**28, SMALLEST_CHUNK, True
+        self.stream = None
+
+    def publish(self, topic: str, payload: bytes, qos: int) -> None:
+        self.world.publish(topic, bytes(payload))
+
+    def close(self) -> None:
+        self.up = False
+
+
+@dataclass
+class Place:
+    """A node, and what the broker holds for it.
+
+    Attributes:
+        node: None while the process is dead.
+        queue: frames that it has not been given.
+        wills: what the broker says for it when its connection breaks.
+        starts: processes so far.
+    """
+
+    node: Runtime | None = None
+    queue: list[Payload] = field(default_factory=list)
+    wills: list[Payload] = field(default_factory=list)
+    connected: bool = False
+    starts: int = 0
+
+
+class World:
+    """Nodes, broker, disks and time.
+
+    Args:
+        base: directories of the nodes are made below.
+        size: floats of a message.
+
+    Attributes:
+        told: number -> what the aggregator's application heard.
+        clock: the nodes' own.
+        failing: nodes whose commits fail.
+        worked_once: no disk has been lost, and no commit.
+    """
+
+    def __init__(self, base: Path, size: int):
+        self.base, self.size, self.clock = base, size, Clock()
+        self.places = {name: Place() for name in NAMES}
+        self.told: dict[int, roles.Done] = {}
+        self.boots = 0
+        self.failing: set[str] = set()
+        self.worked_once = True
+        self.plain_commit, self.plain_boot = Transaction.commit, log_check.BOOT_ID
+        world = self
+
+        def commit(transaction: Transaction) -> None:
+            for name in world.failing:
+                node = world.places[name].node
+                if node is not None and node.session is not None and node.session.store.db is transaction.db:
+                    raise DiskError("database or disk is full")
+            world.plain_commit(transaction)
+
+        Transaction.commit = commit  # type: ignore[method-assign]
+        log_check.BOOT_ID = base / "boot"
+        for module in TIMED:
+            module.time = self.clock  # type: ignore[attr-defined]
+        self.reboot()
+
+    def close(self) -> None:
+        for name in NAMES:
+            self.kill(name)
+        Transaction.commit = self.plain_commit  # type: ignore[method-assign]
+        log_check.BOOT_ID = self.plain_boot
+        for module in TIMED:
+            module.time = time  # type: ignore[attr-defined]
+
+    # -- processes
+
+    def start(self, name: str) -> None:
+        place, tier = self.places[name], TIERS[name]
+        if place.node is not None:
+            return
+
+        def assemble(run: Run) -> Assembly:
+            sizes = dict.fromkeys(TREE.get(name, ()), 1)
+            return roles.assembly(ROLES[tier], run, size=self.size, sizes=sizes)
+
+        options: dict[str, Any] = {"run": RUN, "told": self.hear} if name == "agg" else {}
+        options |= {"parent": PARENTS.get(name), "children": TREE.get(name, ()), "assemble": assemble, "settle": 5.0}
+        node = Runtime(name, directory=self.base / name, broker="mqtt://127.0.0.1", worker=False, rto=1.0, **options)
+        node.membership.directory = NodeDirectory(self.base / name, "normal")
+        node.membership.begin_run(node.run_given)
+        place.node, place.starts = node, place.starts + 1
+        self.connect(name)
+
+    def kill(self, name: str) -> None:
+        place = self.places[name]
+        if place.node is None:
+            return
+        node, place.node = place.node, None
+        if place.connected:
+            self.break_connection(name)
+        node.membership.drop_session()
+        node.membership.directory.close()
+
+    def hear(self, number: int, done: roles.Done) -> None:
+        assert self.told.setdefault(number, done) == done, "an event has changed"
+        assert number == done.round and (done.devices, done.total) == (2, self.size * float(done.round)), done
+
+    # -- the broker
+
+    def connect(self, name: str) -> None:
+        place, node = self.places[name], self.places[name].node
+        if node is None or place.connected:
+            return
+        place.connected, place.queue, place.wills = True, [], []
+        for link in node.all_links:
+            will = node.make_will(link)
+            place.wills.append((will.topic, will.payload))
+            link.connection = Wire(self, name)  # type: ignore[assignment]
+            node.announcer.announce_over(link)
+
+    def break_connection(self, name: str) -> None:
+        """The broker notices, and says so for the node; the node notices at its next turn."""
+        place = self.places[name]
+        place.connected, place.queue = False, []
+        if place.node is not None:
+            for link in place.node.all_links:
+                link.connection = None
+                place.node.neighbours.handle_lost_link(link)
+        for topic, payload in place.wills:
+            self.publish(topic, payload)
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        parsed = topics.parse_topic(topic)
+        for name, place in self.places.items():
+            hears = parsed.parent == name if parsed.upward else parsed.parent == PARENTS.get(name)
+            if place.connected and hears and (parsed.upward or parsed.child in (name, ALL)):
+                place.queue.append((topic, payload))
+
+    # -- a node's turn
+
+    def turn(self, name: str, frames: int) -> None:
+        """Give a node so many frames, and let it work, save and publish."""
+        place, node = self.places[name], self.places[name].node
+        if node is None:
+            return
+        given, place.queue = place.queue[:frames], place.queue[frames:]
+        for topic, payload in given:
+            node.dispatcher.take_payload(topic, payload)
+        now = self.clock.monotonic()
+        node.membership.take_up_pending(now)
+        node.save_session(now)
+        node.publish_due(now)
+        assert not any(key.startswith("quarantined") for key in node.counters), dict(node.counters)
+
+    # -- disks
+
+    def reboot(self) -> None:
+        self.boots += 1
+        (self.base / "boot").write_text(f"boot {self.boots}")
+
+    def lose_disk(self, name: str) -> None:
+        self.kill(name)
+        shutil.rmtree(self.base / name, ignore_errors=True)
+        self.worked_once = False
+
+    def damage(self, name: str, place: int) -> None:
+        self.kill(name)
+        if flip_record(self.base / name / "count.db", place):
+            self.worked_once = False
+
+    def snapshot(self, name: str) -> None:
+        """Keep a copy of a node's disk as it is now, as a disk does that has synced nothing since."""
+        shutil.rmtree(self.base / "copies" / name, ignore_errors=True)
+        if (self.base / name).exists():
+            shutil.copytree(self.base / name, self.base / "copies" / name)
+
+    def cut_power(self, name: str) -> None:
+        """The disk has nothing of what came after the last snapshot."""
+        copy = self.base / "copies" / name
+        self.kill(name)
+        if copy.exists():
+            shutil.rmtree(self.base / name)
+            shutil.copytree(copy, self.base / name)
+            self.reboot()
+            self.worked_once = False
+
+    # -- the end
+
+    def heal(self) -> None:
+        """All faults are over."""
+        self.failing.clear()
+        self.clock.offset += 100
+        for name in NAMES:
+            self.start(name)
+            self.connect(name)
+
+    def go_on(self, rounds: int, turns: int = 300) -> None:
+        """All goes well: so many more rounds must end."""
+        self.heal()
+        wanted = max(self.told, default=0) + rounds
+        for turn in range(turns):
+            if max(self.told, default=0) >= wanted:
+                return
+            for name in NAMES:
+                self.turn(name, 1000)
+            if turn % 10 == 9:
+                self.clock.offset += 70
+        raise AssertionError(f"the run stands still at round {max(self.told, default=0)}: {self.describe()}")
+
+    def describe(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, place in self.places.items():
+            session = place.node.session if place.node else None
+            found[name] = (
+                None if session is None else (session.node.record.below.owed, session.node.record.state, session.here)
+            )
+        return found
+
+    def state(self, name: str) -> Any:
+        node = self.places[name].node
+        assert node is not None and node.session is not None
+        return node.session.node.record.state
