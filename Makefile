@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLOWER := .flower
 FOREIGN := .foreign
+FUZZ := .fuzz
+TARGET ?= frames
+MINUTES ?= 2
 SUPPLY := .supply
 SBOM := runs/sbom
 CPU_WHEELS ?= $(PIP_FIND_LINKS)
@@ -26,7 +29,7 @@ WRISTS += $(foreach pair,eta_l=0.05 decay=0.99 eta_g=10.0 personal_epochs=0,--se
 
 AARCH64 := .aarch64
 
-.PHONY: demo demo-wrists demo-generated test test-aarch64 lint bench bench-compile bench-wire lock licences sbom audit clean
+.PHONY: demo demo-wrists demo-generated test test-aarch64 lint fuzz bench bench-compile bench-wire lock licences sbom audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -56,6 +59,15 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models -p hardware
+
+# Guided by what its inputs reach, in an environment that has atheris: make fuzz TARGET=messages MINUTES=10
+fuzz: $(FUZZ)/.ready
+	$(FUZZ)/bin/python -m tests.fuzz $(TARGET) --minutes $(MINUTES)
+
+$(FUZZ)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(FUZZ)
+	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check --editable . atheris hypothesis pytest
+	touch $@
 
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py
@@ -116,4 +128,4 @@ $(SUPPLY)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(FOREIGN) $(AARCH64) $(SUPPLY) build *.egg-info
+	rm -rf $(VENV) $(FLOWER) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) build *.egg-info

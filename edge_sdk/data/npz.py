@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -15,6 +16,12 @@ from edge_sdk.errors import UsageError
 RATIO, SMALL = 20, 64 * 2**20
 """Arrays may take up RATIO times the file's bytes, or SMALL bytes if that is more. Measurements compress far less."""
 
+UNREADABLE: tuple[type[Exception], ...] = (
+    *(OSError, ValueError, KeyError, EOFError, MemoryError, OverflowError, SyntaxError, RecursionError),
+    *(NotImplementedError, struct.error, zipfile.BadZipFile, zlib.error),
+)
+"""What zipfile and numpy raise at a file that is not as it says."""
+
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     """All arrays of a file.
@@ -24,11 +31,13 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     """
     try:
         with path.open("rb") as opened:
-            check_size(opened.name, path.stat().st_size, zipfile.ZipFile(opened).infolist())
+            members = zipfile.ZipFile(opened).infolist()
+            check_size(opened.name, path.stat().st_size, members)
+            check_packing(opened.name, members)
             opened.seek(0)
             with np.load(opened, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise UsageError(f"{path}: no NPZ file that can be read: {error}") from error
 
 
@@ -36,3 +45,10 @@ def check_size(name: str, size: int, members: list[zipfile.ZipInfo]) -> None:
     unpacked, most = sum(member.file_size for member in members), max(SMALL, RATIO * size)
     if unpacked > most:
         raise UsageError(f"{name}: {size} bytes that unpack to {unpacked}, at most {most} are believed")
+
+
+def check_packing(name: str, members: list[zipfile.ZipInfo]) -> None:
+    """Refuses what numpy never writes: encryption, and compression other than deflate."""
+    for member in members:
+        if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise UsageError(f"{name}: {member.filename!r} is encrypted or packed in a way that NPZ files are not")

@@ -180,7 +180,11 @@ class AggregatorFile:
 
 
 def existing(path: Path, key: str) -> None:
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError as error:  # a folder on the way may not be entered
+        raise UsageError(f"{key} = {str(path)!r}: cannot be looked at: {error.strerror}") from error
+    if not found:
         raise UsageError(f"{key} = {str(path)!r}: there is no such file")
 
 

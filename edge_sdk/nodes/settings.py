@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -121,14 +122,22 @@ def convert(hint: Any, value: Any, address: str, base: Path, faults: list[str]) 
         return {k: v if item is Any else convert(item, v, f"{address}.{k}", base, faults) for k, v in value.items()}
     if hint is Any:
         return value
-    if hint is Path and isinstance(value, (str, Path)):
+    if hint is Path and isinstance(value, (str, Path)) and is_path(value):
         return base / value
     if hint is float and type(value) in (int, float):
         return float(value)
     if hint in (str, int, bool) and type(value) is hint:
         return value
-    faults.append(f"{address} = {value!r}: expected {said(hint)}")
+    faults.append(f"{address} = {value!r:.200}: expected {said(hint)}")
     return None
+
+
+def is_path(value: str | Path) -> bool:
+    """Says whether a file system can be asked for this: no NUL, and no name longer than 255 bytes."""
+    text = str(value)
+    return (
+        "\0" not in text and len(os.fsencode(text)) < 4096 and all(len(os.fsencode(n)) < 256 for n in text.split("/"))
+    )
 
 
 def nearest(options: list[Any], value: Any) -> Any:

@@ -61,3 +61,15 @@ def test_a_damaged_array_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(content)
     with pytest.raises(UsageError, match="Bad CRC-32"):
         read_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(("at", "value"), [(8, 99), (8, 14), (6, 1)], ids=["unknown", "lzma", "encrypted"])
+def test_a_packing_that_numpy_does_not_write_is_refused(tmp_path: Path, at: int, value: int) -> None:
+    """at: byte of an entry's head in the file; in the directory at the end it lies two bytes further on."""
+    np.savez(path := tmp_path / "a.npz", x=np.arange(5.0))
+    content = bytearray(path.read_bytes())
+    for start in (content.index(b"PK\3\4") + at, content.index(b"PK\1\2") + at + 2):
+        content[start] = value
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="encrypted or packed"):
+        read_npz(path)
