@@ -17,6 +17,7 @@ from math import inf
 from edge_sdk.wire.mqtt import Connection
 
 SHORT, HINT_EVERY = 30.0, 5  # seconds that a connection should last; so many short ones in a row are said
+SHORT_LIVED_MOST = 3  # failures that short ones in a row weigh as at most: 8 s with the default base
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,9 @@ class Link:
         connection.drop()
         self.bytes_before = self.bytes_moved
         self.connection, self.fresh = None, False
-        wait = self.backoff.draw(max(self.failures, self.short_lived - 1))  # two nodes of one name must not evict
-        # each other as fast as they can: neither would ever be heard to its end
+        # Two nodes of one name must not evict each other as fast as they can: neither would be heard to its end. But a
+        # bad link cuts connections short, too, and has to be used again soon.
+        wait = self.backoff.draw(max(self.failures, min(self.short_lived - 1, SHORT_LIVED_MOST)))
         self.failures += 1
         self.retry_at = now + wait
         self.log.warning("%s: %s: %s; next attempt in %.1f s", connection.name, connection.broker, why, wait)

@@ -7,6 +7,7 @@ there, so that dropout that is called as a function, stochastic depth, and dropo
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,7 +127,9 @@ def find_draws(net: nn.Module, examples: Sequence[torch.Tensor]) -> list[Draw]:
     """
     try:
         net = copy.deepcopy(net)
-        first, second = (record(net, [e[:batch] for e in examples]) for batch in PROBES)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what torch has to say of a module is said when that is exported
+            first, second = (record(net, [e[:batch] for e in examples]) for batch in PROBES)
     except CompileError:
         raise
     except Exception as error:

@@ -51,8 +51,11 @@ def read(words: Sequence[str]) -> None:
     """Raises AssertionError if the program would not take the command."""
     program, *arguments = words
     if program == "make":
-        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        assert set(arguments) <= set(targets), f"{' '.join(words)}: the Makefile has {targets}"
+        text = (ROOT / "Makefile").read_text()
+        targets = re.findall(r"^([\w-]+):", text, re.MULTILINE)
+        variables = [f"{name}=" for name in re.findall(r"^(\w+) \?=", text, re.MULTILINE)]
+        named = {a[: a.index("=") + 1] if "=" in a else a for a in arguments}
+        assert named <= {*targets, *variables}, f"{' '.join(words)}: the Makefile has {targets} and {variables}"
     elif program in ("auscult", "python"):
         check_method(options_of(program, arguments))
 
@@ -74,7 +77,8 @@ def start(program: str, arguments: list[str]) -> None:
     elif arguments[0] == "-m":
         sys.argv[:] = arguments[1:]
         with mock.patch.dict(sys.modules):
-            sys.modules.pop(arguments[1], None)  # another test may have imported it
+            for name in (arguments[1], f"{arguments[1]}.__main__"):
+                sys.modules.pop(name, None)  # another test may have imported it
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     elif "argparse" in (ROOT / arguments[0]).read_text():  # without a parser it would begin to work
         sys.argv[:] = arguments

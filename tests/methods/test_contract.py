@@ -136,7 +136,7 @@ def test_a_fault_is_seen(fault):
         check(method, settings_of(method))
 
 
-def accepting(r, child, number):
+def accepting(r, child, number, *_):
     owed = {c: n for c, n in r.owed.items() if c != child}
     return replace(r, owed=owed, heard=r.heard | {child}), None
 
