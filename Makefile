@@ -29,7 +29,7 @@ WRISTS += $(foreach pair,eta_l=0.05 decay=0.99 eta_g=10.0 personal_epochs=0,--se
 
 AARCH64 := .aarch64
 
-.PHONY: demo demo-wrists demo-generated test test-aarch64 lint fuzz bench bench-compile bench-wire lock licences sbom audit clean
+.PHONY: demo demo-wrists demo-generated test test-long test-aarch64 lint fuzz bench bench-compile bench-wire lock licences sbom audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -47,6 +47,10 @@ demo-generated: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+# What `make test` leaves out, to stay under ten minutes on two cores.
+test-long: $(READY)
+	$(BIN)/python -m pytest -m long
 
 # A device on an emulated Raspberry Pi (apt install qemu-user-static); the first time downloads some 60 MB.
 test-aarch64: $(READY) $(AARCH64)/.ready

@@ -271,6 +271,7 @@ def main() -> None:
     parser.add_argument("--flower", metavar="PYTHON", help="of an environment that has flwr")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    mp.set_start_method("fork")
     if not args.json:
         print(f"{'':8} {'loop':13} rounds/s  median ms   of raw  of Flower  wire/payload  cpu ms: parent, a child")
     with Mosquitto() if args.broker == "mosquitto" else EmbeddedBroker() as broker:
@@ -294,5 +295,4 @@ def print_rows(size: str, result: Mapping[str, Row]) -> None:
 
 
 if __name__ == "__main__":
-    mp.set_start_method("fork")
     main()

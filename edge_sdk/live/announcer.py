@@ -147,10 +147,13 @@ class Announcer:
             return False
         return hello.count >= max(1, self.answered)
 
-    def publish_goodbye(self, epoch: int) -> None:
-        """Say what the will would say: this node is gone."""
+    def publish_goodbye(self, standing: Standing) -> None:
+        """Say what the will would say, this node is gone, and why, if it could not take part.
+
+        A node that ends because it cannot take part may end before a birth that says so has left.
+        """
         for link in self.publisher.links:
             for topic in self.list_topics(link):
                 if link.up:
-                    gone = Birth(self.name, epoch, self.sessions[link], gone=True)
+                    gone = Birth(self.name, standing.epoch, self.sessions[link], refusal=standing.refusal, gone=True)
                     self.publisher.publish_frame(link, topic, gone, 0, self.parent or ALL)

@@ -19,6 +19,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import decode_run
 from edge_sdk.live.membership import Membership
+from edge_sdk.live.presence import REASON
+from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 from edge_sdk.wire.link import Link
 
@@ -45,7 +47,9 @@ class Neighbours:
         """A child has come, has changed or has gone: answer it, and send it what waits for it."""
         membership, presence, session = self.membership, self.membership.presence, self.membership.session
         if birth.gone:
-            if presence.note_death(birth):
+            if child := presence.note_death(birth):
+                if (refusal := clip(birth.refusal, REASON)) and refusal != child.refusal:
+                    self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, refusal)
                 self.log.info("%s: %s is gone", self.name, birth.src)
                 self.mark_unreachable(birth.src)
                 self.update_here()

@@ -92,13 +92,13 @@ class Presence:
         self.second[birth.src] = tuple(sorted(others))[:DISKS]
         return True
 
-    def note_death(self, birth: Birth) -> bool:
-        """Note a will or a goodbye; False if it is of an older connection than the child's latest."""
+    def note_death(self, birth: Birth) -> Child | None:
+        """Note a will or a goodbye; returns the child as it was, or None if this is of an older connection than its
+        latest."""
         child = self.children.get(birth.src)
         if child is None or child.session != birth.session:
-            return False
-        del self.children[birth.src]
-        return True
+            return None
+        return self.children.pop(birth.src)
 
     def note_hello(self, hello: Hello) -> bool:
         """Note the parent's hello; True if it is the first of the parent's present connection."""

@@ -313,7 +313,7 @@ class Runtime:
             self.session.incoming.acknowledge_now()
         self.announcer.births.clear()
         self.publish_due(time.monotonic())
-        self.announcer.publish_goodbye(self.membership.epoch)
+        self.announcer.publish_goodbye(self.membership.standing)
         close_links(self.all_links)
         self.membership.presence = Presence(self.children)
         self.counter_log.write(time.monotonic())

@@ -145,6 +145,7 @@ def is_a_round(model: SplitModel, data: Mapping[str, Vertical], before: Any, aft
     return False
 
 
+@pytest.mark.long
 def test_cut_links_a_dead_device_and_a_hospital_that_is_away(
     tmp_path: Path, broker: str, data: Mapping[str, Vertical]
 ) -> None:

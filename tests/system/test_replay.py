@@ -97,6 +97,7 @@ def test_two_runs_are_compared(result: tuple[dict[str, Any], Path]) -> None:
     assert "personalised" in auscult("compare", result[1]).stdout
 
 
+@pytest.mark.long
 def test_several_seeds_at_once_and_a_trace_that_is_too_short(traces: Path, tmp_path: Path) -> None:
     some = tmp_path / "some"
     some.mkdir()
@@ -161,6 +162,7 @@ def test_same_seed_same_result_over_another_broker(
         assert all(a[name].tobytes() == b[name].tobytes() for name in a.files)
 
 
+@pytest.mark.long
 def test_fedavg_on_another_layout_of_traces(tmp_path: Path) -> None:
     """Other window, two channels, another label column: a model is compiled for them."""
     rng, directory = np.random.default_rng(0), tmp_path / "traces"
@@ -199,6 +201,7 @@ def test_mistakes_are_told_before_anything_starts(traces: Path, tmp_path: Path, 
     assert not (tmp_path / "out" / "logs").exists()
 
 
+@pytest.mark.long
 def test_a_replay_that_was_killed_goes_on_to_the_same_model(traces: Path, tmp_path: Path) -> None:
     """kill -9 after the first round: nodes end with their parent, and --resume plays what is left."""
     fixed = [traces, "--hospitals", 2, "--rounds", 6, "--seed", 5, "--no-local-only"]

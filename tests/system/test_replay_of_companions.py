@@ -19,6 +19,8 @@ from models.bundle.compile import compile_module
 from models.ir.spec import Spec
 from models.zoo.dense import MLP
 
+pytestmark = pytest.mark.long
+
 SETTINGS = ("outputs.public_batch=16", "outputs.tau=2", "outputs.eta_l=0.005", "into=0.01", "shared.eta_l=0.05")
 SETTINGS += ("shared.eta_g=5.0", "shared.lam=0.0001")
 

@@ -26,6 +26,8 @@ from models.bundle.compile import compile_module
 from models.ir.spec import Spec
 from models.zoo.dense import MLP
 
+pytestmark = pytest.mark.long
+
 
 def auscult(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "edge_sdk.cli", *map(str, arguments)]

@@ -16,7 +16,10 @@ from edge_sdk.replay.traces.synth import write_traces
 from tests.system.test_three_terminals import ROUNDS, Terminals, written
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
-pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
+pytestmark = [
+    pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)"),
+    pytest.mark.long,
+]
 
 
 @pytest.fixture
