@@ -15,8 +15,6 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 NET = """
 from torch import nn
 
-pytestmark = pytest.mark.long
-
 
 def make():
     return nn.Sequential(nn.Linear(30, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 2))
