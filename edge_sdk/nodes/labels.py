@@ -22,3 +22,9 @@ def class_codes(names: Iterable[str], classes: tuple[str, ...], where: str) -> n
     if unknown:
         raise UsageError(f"{where}: label {unknown[0]!r} is no class of this run; there are: {', '.join(classes)}")
     return np.asarray([index[n] for n in names], np.int64)
+
+
+def listed(names: Iterable[str], classes: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    """Which labels (N,) are classes of a run."""
+    known = set(classes)
+    return np.asarray([name in known for name in names], np.bool_)
