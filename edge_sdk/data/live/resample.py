@@ -7,6 +7,7 @@ sensor's samples, so that what is faster than the new rate does not come back as
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import ceil
 
 import numpy as np
@@ -54,7 +55,7 @@ class Resampler:
         before = self.time[-1:] if len(self.time) else time[:1]
         breaks = np.flatnonzero(np.abs(np.diff(np.concatenate([before, time]))) > self.gap)
         bounds = [0, *(int(at) for at in breaks), len(time)]
-        for number, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for number, (start, end) in enumerate(pairwise(bounds)):
             if number:
                 self.time, self.values, self.next = self.time[:0], self.values[:0], None
             made = self.extend(time[start:end], values[start:end])

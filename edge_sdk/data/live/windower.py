@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +78,7 @@ class Windower:
         self.last = time[-1:].copy() if len(time) else self.last
         breaks = np.flatnonzero(find_gaps(np.concatenate([before, time]), self.gap))
         bounds = [0, *(int(at) for at in breaks), len(time)]
-        for number, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for number, (start, end) in enumerate(pairwise(bounds)):
             if number:
                 self.begin_recording()
             while start < end:

@@ -99,10 +99,11 @@ def list_starts(begin: int, end: int, window: int, stride: int) -> npt.NDArray[n
     return np.arange(begin, end - window + 1, stride, dtype=np.int64)
 
 
-def copy_windows(
-    values: npt.NDArray[np.float32], first: npt.NDArray[np.int64], window: int
-) -> npt.NDArray[np.float32]:
-    """Copies the windows that begin at samples `first` (N,), float32 (N, c, window). The view costs nothing; only the windows that are wanted are copied."""
+def copy_windows(values: npt.NDArray[np.float32], first: npt.NDArray[np.int64], window: int) -> npt.NDArray[np.float32]:
+    """Copies the windows that begin at samples `first` (N,), float32 (N, c, window).
+
+    The view costs nothing; only the windows that are wanted are copied.
+    """
     if not len(first):
         return np.empty((0, values.shape[1], window), np.float32)
     return np.ascontiguousarray(sliding_window_view(values, window, axis=0)[first])

@@ -38,7 +38,8 @@ def test_a_stream_is_cut_as_a_trace(window: int, stride: int, most: int) -> None
     found = push_in_blocks(Windower(3, RATE, window, stride), time, values, most=most)
     np.testing.assert_array_equal(found.x, wanted.x)
     np.testing.assert_allclose(found.ended - time[0], wanted.end, atol=1e-6)
-    np.testing.assert_array_equal(np.unique(found.recording, return_inverse=True)[1], np.unique(wanted.recording, return_inverse=True)[1])  # fmt: skip
+    numbers = (np.unique(cut.recording, return_inverse=True)[1] for cut in (found, wanted))
+    np.testing.assert_array_equal(*numbers)
 
 
 def test_memory_is_one_window_however_long_the_stream_is() -> None:
@@ -53,7 +54,7 @@ def test_a_recording_ends_after_a_while_and_where_the_clock_is_set(monkeypatch: 
     monkeypatch.setattr(windower, "LONGEST", 10.0)
     time, values = BEGAN + np.arange(960) / RATE, np.zeros((960, 3), np.float32)
     found = push_in_blocks(Windower(3, RATE, 64, 32), time, values)
-    assert [round((r / 1000 - BEGAN)) for r in np.unique(found.recording)] == [0, 10, 20]
+    assert [round(r / 1000 - BEGAN) for r in np.unique(found.recording)] == [0, 10, 20]
     assert all((found.recording == r).sum() == 9 for r in np.unique(found.recording))
     time[480:] -= 3600
     found = push_in_blocks(Windower(3, RATE, 64, 32), time, values)
