@@ -1,55 +1,40 @@
 """A device: its own samples, a model that it trains without torch, and a personal component that never leaves it.
 
-device = Device("watch-7", hospital="north", broker="mqtts://north.example", bundle="wrist.bundle", directory="state")
-device.train_on(Samples(x, labels), held_out=Samples(x_held, labels_held))
-device.start()                        # in the background; or device.run()
-device.predict(windows).labels        # with the personalised model, as soon as there is one
+with Device("watch-7", hospital="h", broker="mqtts://h.example", bundle="wrist.bundle", directory="state") as device:
+    device.observe(block, time=...)                 # again and again, as the sensor delivers
+    device.label("walk", began, ended)              # whenever somebody says so
+    for prediction in device.predictions(): ...     # with the personalised model, as soon as there is one
+
+An application that has its samples ready calls `train_on` in place of `observe` and `label`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.contract.method import NodeEnv
-from edge_sdk.contract.run import Run, checked_name
-from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.live.runtime import Assembly, Runtime
-from edge_sdk.methods.shared.evaluation import Finished, Scores
-from edge_sdk.methods.shared.reports import Diverged, Models
-from edge_sdk.model.model import Model
-from edge_sdk.nodes import kept_models
-from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_assembly, make_env, settings_of
 from edge_sdk.nodes.kernels import split
-from edge_sdk.nodes.kernels.family import Array, DeviceParts
-from edge_sdk.nodes.labels import class_codes, listed
+from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.participant import Participant
+from edge_sdk.nodes.prediction_stream import PredictionStream
 from edge_sdk.nodes.predictions import Predictions
-from edge_sdk.nodes.progress_log import ProgressLog
-from edge_sdk.nodes.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.wire.options import DEFAULTS, Wire
 
-
-@dataclass(frozen=True)
-class RunRefused:
-    """An event: this device cannot take part in the run that its hospital offers.
-
-    Attributes:
-        why: names the run, and what would have to be otherwise.
-    """
-
-    why: str
+RECORDING = Recording()
+"""The bundle's rate, and the default bounds."""
 
 
-class Device:
+class Device(Participant):
     """One wearable or board.
 
     Args:
@@ -61,6 +46,7 @@ class Device:
         public: file of the public inputs that the run names, if it names any; see `edge_sdk.data.public_inputs`.
         threads: number of threads of onnxruntime.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
+        recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
 
@@ -82,32 +68,12 @@ class Device:
         threads: int = 1,
         public: str | Path | None = None,
         wire: Wire = DEFAULTS,
+        recording: Recording = RECORDING,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
-        self.name, self.on_event = checked_name(name, "device name"), on_event
-        self.model: Model = split.load_model(bundle, threads)
-        self.train: Samples | None = None
-        self.held_out: Samples | None = None
-        self.validation: Samples | None = None
-        self.directory = Path(directory)
-        self.public = None if public is None else read_public(public)
-        self.current: Run | None = None
-        self.kept = kept_models.KeptModels()
-        self.working = load_working(self.directory, f"device {name}", self.model, threads)
-        self.log = log or logging.getLogger(f"auscult.{name}")
-        self.finished = threading.Event()
-        self.runtime = Runtime(
-            name,
-            parent=checked_name(hospital, "hospital"),
-            children=(),
-            directory=self.directory,
-            broker=broker,
-            assemble=self.assemble,
-            told=self.receive_event,
-            told_refusal=self.receive_refusal,
-            log=self.log,
-            **wire.options(broker),
+        super().__init__(
+            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, on_event, log
         )
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
@@ -128,6 +94,49 @@ class Device:
             if part is not None and (shape := part.x.shape[1:]) != wanted:
                 raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
         self.train, self.held_out, self.validation = samples, held_out, validation
+
+    # -- live samples
+
+    def observe(
+        self, samples: npt.ArrayLike, time: float | npt.ArrayLike | None = None, channel: str | None = None
+    ) -> None:
+        """Take samples of the sensor. Never waits: what the device cannot work off in a minute is lost, and said so.
+
+        Args:
+            samples: (c,) or (n, c), of all channels of the bundle's signal in their order; one channel's (n,) or a
+                number where `channel` is named. Rows that are not finite are left out.
+            time: seconds since 1970 of the first sample, or of each (n,); None: the last came now.
+
+        Raises:
+            UsageError: they do not fit the bundle's signal, or this is a fork of the process that made the device.
+        """
+        self.live.open().observe(samples, time, channel)
+
+    def label(self, activity: str, began: float, ended: float) -> int:
+        """Say what was done from `began` to `ended`, seconds since 1970. Later words correct earlier ones.
+
+        Returns:
+            How many windows have another label than before.
+        """
+        changed = self.live.open().label(activity, began, ended)
+        if changed and self.refusal:
+            self.runtime.reconsider()  # the run may have been refused for want of labels
+        return changed
+
+    def unlabel(self, began: float, ended: float) -> int:
+        """Take back what was said of this stretch of time. Returns how many windows lose their label."""
+        return self.live.open().label(None, began, ended)
+
+    def forget(self, began: float = -inf, ended: float = inf) -> int:
+        """Erase from memory and disk what was recorded from `began` to `ended`; without arguments, all of it.
+
+        Models that were trained on it stay. Returns how many windows there were.
+        """
+        return self.live.open().forget(began, ended)
+
+    def count_windows(self) -> Mapping[str, int]:
+        """Label -> how many windows are kept; "" stands for those without one."""
+        return self.live.open().count()
 
     # -- running
 
@@ -152,7 +161,7 @@ class Device:
 
     def claim(self) -> None:
         """Take the one right to run; `serve` gives it back. Whoever starts the device hears what is missing."""
-        if self.train is None:
+        if self.train is None and self.model.bundle.signal is None:
             raise UsageError(f"device {self.name}: call train_on(samples) before run() or start()")
         if not self.running.acquire(blocking=False):
             raise UsageError(f"device {self.name} is running already")
@@ -170,10 +179,23 @@ class Device:
             self.thread.join()
             self.thread = None
 
-    @property
-    def refusal(self) -> str:
-        """Why the device cannot take part in the run that it was offered last; "": it can."""
-        return self.runtime.refusal
+    def close(self) -> None:
+        """Stop, save what was observed, and end the streams of predictions. The device cannot be used after that."""
+        self.stop()
+        self.live.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
 
     # -- predicting
 
@@ -205,133 +227,12 @@ class Device:
         """
         return self.working.log_probabilities(x, which)
 
-    # -- taking part in a run
-
-    def assemble(self, run: Run) -> Assembly:
-        """This device's part in a run: role, env and codecs."""
-        check_bundle(run, self.model.bundle, "device")
-        assembly = make_assembly(run, "device", self.env(run))
-        self.current, self.kept = run, kept_models.load(self.kept_path(run))
-        if self.kept.models:
-            self.use_models(run)
-        if self.kept.finished:
-            self.finished.set()
-        else:
-            self.finished.clear()
-        for old in remove_old_runs(self.directory, run.id):
-            self.log.info("%s: the files of run %s are removed: it is long over", self.name, old)
-        return replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(assembly.role))
-
-    def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
-        """The env of this device: its samples behind functions of theta.
+    def predictions(self, which: str | None = None, smooth: int = 1, abstain: float = 0.0) -> PredictionStream:
+        """Predictions of live windows as they come, for `for` or `async for`, until the device is closed.
 
         Args:
-            cancellable: training stops between two steps when a newer question has come.
+            which, abstain: see `predict`.
+            smooth: decide by the mean probabilities of the last so many windows of a recording.
         """
-        given = family_of(run).for_device(self.parts(run, cancellable))
-        return make_env(run, self.model.layout, self.model.theta0, **given)
-
-    def parts(self, run: Run, cancellable: bool) -> DeviceParts:
-        """What the method's family of kernels makes this device's env of."""
-        assert self.train is not None  # run() has checked it
-        train = self.select_listed(self.train, run, "training")
-        if not len(train) and len(self.train):
-            raise UsageError(
-                f"device {self.name}: no training sample has a label of this run: {', '.join(run.classes)}"
-            )
-        return DeviceParts(
-            run=run,
-            settings=settings_of(run),
-            whose=f"device {self.name}",
-            model=self.model,
-            x=train.x,
-            y=self.codes(train, run),
-            held_out=self.coded(self.held_out, run, "held-out"),
-            validation=self.coded(self.validation, run, "validation"),
-            augment=augmentation_of(run),
-            public=self.public,
-            cancel=self.runtime.cancelled if cancellable else None,
-        )
-
-    def coded(self, samples: Samples | None, run: Run, part: str) -> tuple[Array, Array] | None:
-        if samples is None:
-            return None
-        samples = self.select_listed(samples, run, part)
-        return samples.x, self.codes(samples, run)
-
-    def select_listed(self, samples: Samples, run: Run, part: str) -> Samples:
-        """The samples whose label is a class of the run. Others are left out with a warning: the owner of a device may
-        label what nobody has foreseen, and the device is of use all the same."""
-        known = listed(samples.labels, run.classes)
-        if known.all():
-            return samples
-        strange = sorted({label for label, fits in zip(samples.labels, known, strict=True) if not fits})
-        said = f"{(~known).sum()} of {len(samples)} {part} samples are left out: run {run.id} has no class"
-        self.log.warning("%s: %s %s; it has %s", self.name, said, ", ".join(strange[:5]), ", ".join(run.classes))
-        return Samples(samples.x[known], tuple(label for label in samples.labels if label in run.classes))
-
-    def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
-        return class_codes(samples.labels, run.classes, f"device {self.name}")
-
-    # -- what the run tells
-
-    def receive_event(self, number: int, message: Any) -> None:
-        """Keep what the role tells the application, and pass it on.
-
-        The runtime calls this after its commit, and again if the process dies before it notes that it has. So a file
-        may be written twice with the same content, and no event is missed.
-        """
-        if isinstance(message, Scores):
-            self.kept = replace(self.kept, scores=message.sums)
-            self.log.info(
-                "%s: judged the models of round %d: %s", self.name, message.round, describe_scores(message.sums)
-            )
-        if isinstance(message, Diverged):
-            self.log.warning("%s: round %d: %s", self.name, message.round, message.what)
-        if isinstance(message, (Models, Finished)):
-            self.keep(message)
-        if self.on_event is not None:
-            self.on_event(message)
-        if isinstance(message, Finished):
-            self.log.info("%s: the run is over", self.name)
-            self.finished.set()
-
-    def receive_refusal(self, why: str) -> None:
-        """Tell the application that the run goes on without this device."""
-        self.finished.set()
-        if self.on_event is not None:
-            try:
-                self.on_event(RunRefused(why))
-            except Exception:  # the application's own affair, as with events
-                self.log.exception("%s: the application failed on a refused run", self.name)
-
-    def keep(self, message: Models | Finished) -> None:
-        """Save the run's models, and let new ones predict from now on."""
-        over = isinstance(message, Finished)
-        if isinstance(message, Models):
-            self.kept = replace(self.kept, models=message.models, ensemble=message.ensemble)
-        if self.current is None:
-            self.kept = replace(self.kept, finished=over)
-            return
-        self.kept = replace(self.kept, finished=over, classes=self.current.classes, bundle=self.model.sha256)
-        kept_models.save(self.kept_path(self.current), self.kept)
-        if isinstance(message, Models):
-            self.use_models(self.current)
-
-    def use_models(self, run: Run) -> None:
-        """Predict by the run's models from now on, and after a restart."""
-        working = WorkingModel(f"device {self.name}", self.model, run.classes, self.kept, run.id)
-        if self.kept.classes:  # else a file of before, whose models are known to predict only while the run is
-            note_working(self.directory, working)
-        self.working = working
-
-    def kept_path(self, run: Run) -> Path:
-        return self.directory / f"{run.id}.npz"
-
-
-def describe_scores(sums: Mapping[str, float]) -> str:
-    """A device's own scores for people, e.g. "global 3 of 9 right, personal 7 of 9 right"."""
-    right = {name.removesuffix("_correct"): count for name, count in sums.items() if name.endswith("_correct")}
-    return (
-        ", ".join(f"{name} {count:.0f} of {sums['samples']:.0f} right" for name, count in right.items()) or "no samples"
-    )
+        signal = self.live.open().signal
+        return self.live.add_stream(PredictionStream(lambda: self.working, signal, which, smooth, abstain))

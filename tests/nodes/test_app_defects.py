@@ -90,7 +90,7 @@ def test_samples_with_a_label_that_the_run_does_not_list_are_left_out(
     with caplog.at_level(logging.WARNING):
         env = device.env(make_run(device))
     assert env.samples == 30 and env.score(device.model.theta0)["samples"] == 20
-    assert "10 of 40 training samples" in caplog.text and "juggling" in caplog.text
+    assert "d1: training: 10 of 40 samples" in caplog.text and "juggling" in caplog.text
     device.train_on(samples(("juggling",)))
     with pytest.raises(UsageError, match="no training sample has a label of this run"):
         device.env(make_run(device))

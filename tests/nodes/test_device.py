@@ -11,7 +11,9 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.reports import Models
+from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.device import Device
+from tests.model.bundle_files import repacked
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 X = np.random.default_rng(0).normal(size=(40, 3, 64)).astype(np.float32)
@@ -64,7 +66,11 @@ def test_a_model_that_is_not_there_is_told(device: Device) -> None:
     assert [*device.predict(X).labels] == [*device.predict(X, "companion").labels] == [NAMES[i] for i in own]
 
 
-def test_starting_without_samples_is_told_to_who_starts_it(device: Device) -> None:
+def test_starting_without_samples_is_told_to_who_starts_it(tmp_path: Path) -> None:
+    """But for a bundle that says what signal it takes: there, samples may be observed later."""
+    table = tmp_path / "table.bundle"
+    table.write_bytes(repacked(read_bundle(WRIST), {"signal": None}))
+    device = Device("d1", hospital="h", broker="mqtt://127.0.0.1:1", bundle=table, directory=tmp_path / "state")
     with pytest.raises(UsageError, match="call train_on"):
         device.start()
     with pytest.raises(UsageError, match="call train_on"):

@@ -12,7 +12,23 @@ import aggregator
 import edge_sdk
 
 NAMES = {
-    *("AuscultError", "Adam", "Device", "Hospital", "METHODS", "Model", "Patients", "PeerError", "Run", "SGD"),
+    *(
+        "AuscultError",
+        "Adam",
+        "Device",
+        "Hospital",
+        "METHODS",
+        "Model",
+        "Patients",
+        "PeerError",
+        "Prediction",
+        "Predictions",
+        "Recording",
+        "RunRefused",
+        "StoreLimits",
+        "Run",
+        "SGD",
+    ),
     *("Samples", "SplitModel", "UsageError", "Wire"),
 }
 

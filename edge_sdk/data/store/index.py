@@ -47,6 +47,7 @@ class SampleIndex:
             if found != "ok":
                 raise StoreFault(str(found))
             self.db.executescript(TABLES)
+            self.seen = self.run("PRAGMA data_version").fetchone()[0]
         except sqlite3.DatabaseError as error:
             self.db.close()
             raise StoreFault(str(error)) from error
@@ -122,6 +123,11 @@ class SampleIndex:
     def highest_ranked(self, label: str, count: int) -> list[int]:
         text = "SELECT id FROM windows WHERE label = ? ORDER BY rank DESC LIMIT ?"
         return [row[0] for row in self.run(text, (label, count))]
+
+    def changed_by_others(self) -> bool:
+        """Has another connection (another process, as a rule) changed the database since this was last asked?"""
+        before, self.seen = self.seen, self.run("PRAGMA data_version").fetchone()[0]
+        return bool(before != self.seen)
 
     def shorten_log(self) -> None:
         """Let nothing of what was deleted stay in the log beside the database. Not within a transaction."""

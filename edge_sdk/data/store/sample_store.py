@@ -140,6 +140,8 @@ class SampleStore:
         with self.lock:
             try:
                 with self.index:
+                    if self.index.changed_by_others():
+                        self.load()
                     yield
             except BaseException:
                 self.load()
