@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import logging
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.ensemble import log_probabilities, pooled, smoothed
+from edge_sdk.algebra.ensemble import log_probabilities, pooled, probabilities, smoothed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file, write_text
 from edge_sdk.contract.run import ID
@@ -27,6 +28,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.reports import COMPANION
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.model import Model
+from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models
 from edge_sdk.nodes.kept_models import KeptModels
@@ -51,6 +53,7 @@ class WorkingModel:
         classes: names of the outputs that mean something.
         kept: the run's models; none in it: the bundle's initial one predicts.
         run: id of the run; "": none.
+        predictors: name of a model -> its outputs, made when they are first wanted.
     """
 
     whose: str
@@ -58,36 +61,56 @@ class WorkingModel:
     classes: tuple[str, ...]
     kept: KeptModels
     run: str = ""
+    predictors: dict[str, Output] = field(default_factory=dict, compare=False, repr=False)
 
     def predict(
         self, x: npt.NDArray[np.float32], which: str | None, smooth: int = 1, abstain: float = 0.0
     ) -> Predictions:
         """Predicts as `Device.predict` describes it."""
         name, _ = self.find_model(which)
-        scores = self.log_probabilities(x, which)
-        p = smoothed(scores, smooth) if smooth != 1 else np.exp(log_probabilities(scores))
+        if smooth == 1 and self.kept.ensemble is None and not isinstance(self.model, SplitModel):
+            p = probabilities(self.outputs(name, x))
+        else:
+            p = smoothed(self.log_probabilities(x, which), smooth)
         return Predictions(p, self.classes, name, self.run, abstain)
 
     def log_probabilities(self, x: npt.NDArray[np.float32], which: str | None) -> npt.NDArray[np.floating]:
         """Log-probabilities as `Device.log_probabilities` describes them."""
         if isinstance(self.model, SplitModel):
             raise UsageError(f"{self.whose}: {self.model.name} is a split model, which no device runs alone")
-        name, theta = self.find_model(which)
+        name, _ = self.find_model(which)
         found = self.kept.ensemble if name in ENSEMBLE else None
         classes = () if found is None else found.classes
-        own = log_probabilities(self.outputs(theta, x), classes)
+        own = log_probabilities(self.outputs(name, x), classes)
         if found is None or name == "local" or found.weight == 0:
             return own
-        return pooled(own, log_probabilities(self.outputs(self.kept.models["local"], x), classes), found.weight)
+        return pooled(own, log_probabilities(self.outputs("local", x), classes), found.weight)
 
-    def outputs(self, theta: Vector, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The model's outputs that have a name, (N, classes); one window may come without its first axis."""
-        x = x[None] if x.ndim == len(self.model.input_shape) else x
-        return self.model.predict(theta, x)[:, : len(self.classes)]
+    def outputs(self, name: str, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Outputs, of those that have a name, (N, classes); one window may come without its first axis.
+
+        Args:
+            name: of the model, as `find_model` gives it.
+        """
+        output = self.predictors.get(name) or self.make_predictor(name)
+        return output(x[None] if x.ndim == self.rank else x)[:, : len(self.classes)]
+
+    def make_predictor(self, name: str) -> Output:
+        theta = self.model.theta0 if name == INITIAL else self.kept.models[name]
+        return self.predictors.setdefault(name, make_predictor(self.model, theta))
+
+    @cached_property
+    def rank(self) -> int:
+        """Number of axes of one window."""
+        return len(self.model.input_shape)
 
     def find_model(self, which: str | None) -> tuple[str, Vector]:
         """Name and theta (n,) of one of the models; `which` as for `Device.predict`."""
         models = self.kept.models
+        if which is None:  # as a rule, and often
+            for name in PREFERRED:
+                if name in models:
+                    return name, models[name]
         known = ("personal", "global", INITIAL, *models)
         if which is not None and which not in known:
             raise UsageError(f"which = {which!r}: expected one of {', '.join(dict.fromkeys(known))}")

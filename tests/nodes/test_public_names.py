@@ -12,24 +12,9 @@ import aggregator
 import edge_sdk
 
 NAMES = {
-    *(
-        "AuscultError",
-        "Adam",
-        "Device",
-        "Hospital",
-        "METHODS",
-        "Model",
-        "Patients",
-        "PeerError",
-        "Prediction",
-        "Predictions",
-        "Recording",
-        "RunRefused",
-        "StoreLimits",
-        "Run",
-        "SGD",
-    ),
-    *("Samples", "SplitModel", "UsageError", "Wire"),
+    *("AuscultError", "Adam", "Device", "Hospital", "METHODS", "Model", "Patients", "PeerError", "Run", "SGD"),
+    *("Prediction", "Predictions", "Recording", "RunRefused", "Samples", "SplitModel", "StoreLimits", "UsageError"),
+    "Wire",
 }
 
 
