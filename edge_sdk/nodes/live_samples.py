@@ -41,16 +41,20 @@ class Recording:
     Attributes:
         sensor_hz: rate of what `observe` is given; None: the bundle's.
         limits: of the store.
+        least: labelled windows to train on, without which the device takes part in no run.
         key: 32 bytes, or a file of them, under which windows are encrypted on the disk; None: they are not.
     """
 
     sensor_hz: float | None = None
     limits: StoreLimits = field(default_factory=StoreLimits)
     key: Key = None
+    least: int = 60
 
     def __post_init__(self) -> None:
         if self.sensor_hz is not None and not 0 < self.sensor_hz <= 1e6:
             raise UsageError(f"recording: sensor_hz = {self.sensor_hz}, expected samples per second, above 0")
+        if self.least < 1:
+            raise UsageError(f"recording: least = {self.least}, expected a number of windows, 1 or more")
 
 
 class LiveSamples:

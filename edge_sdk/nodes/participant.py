@@ -130,8 +130,8 @@ class Participant:
         """What the method's family of kernels makes this device's env of."""
         given, held_out = self.choose_samples(run)
         train = self.select_listed(given, run, "training")
-        if not len(train) and (len(given) or self.train is None):
-            why = describe_want(len(given), len(held_out or ()))
+        if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.how.least):
+            why = describe_want(len(train), len(given), len(held_out or ()), self.live.how.least)
             raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
         return DeviceParts(
             run=run,
@@ -233,12 +233,13 @@ class Participant:
         return self.directory / f"{run.id}.npz"
 
 
-def describe_want(given: int, held_out: int) -> str:
-    """The reason why a device has nothing to learn from, of so many samples for that and so many held out."""
-    if given:
+def describe_want(listed: int, given: int, held_out: int, least: int) -> str:
+    """The reason why a device has too little to learn from: of the samples given for that so many have a label of the
+    run, others are held out."""
+    if given and not listed:
         return "no training sample has a label of this run"
-    if held_out:
-        return f"all {held_out} labelled windows lie in recordings that are held out; label more recordings"
+    if given or held_out:
+        return f"{listed} labelled windows to train on, and {held_out} held out; {least} are needed: label more"
     return "nothing is labelled yet"
 
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 WRIST = ROOT / "models" / "shipped" / "wrist.bundle"
 BEGAN, RATE = 1_700_000_000.0, 32.0
 NAMES = ("walk", "sit")
-RECORDING = Recording(limits=StoreLimits(megabytes=4, days=1e5, held_out=0.0))
+RECORDING = Recording(limits=StoreLimits(megabytes=4, days=1e5, held_out=0.0), least=1)
 
 
 def make_device(directory: Path, **more: object) -> Device:
@@ -257,7 +257,7 @@ def test_recordings_are_held_out_and_it_is_said_where_that_leaves_none(tmp_path:
     observe_in_pieces(device, 10)
     device.label("walk", BEGAN, BEGAN + 10)
     device.live.open().store.index.run("UPDATE windows SET held = 1")
-    with pytest.raises(UsageError, match="all 9 labelled windows lie in recordings that are held out"):
+    with pytest.raises(UsageError, match="0 labelled windows to train on, and 9 held out; 60 are needed"):
         device.env(make_run(device))
     device.close()
 

@@ -80,11 +80,13 @@ def freeze(store: SampleStore, directory: Path, run: str, normalise: Normalise) 
     path = directory / f"{run}.npy"
     if store.cipher.name != "plain":
         return copy_windows_out(store, None, normalise)
-    if not path.with_suffix(".npz").exists():
-        drop_frozen(directory, "")
-        made = copy_windows_out(store, path, normalise)
+    if path.with_suffix(".npz").exists():
+        return load_frozen(path)
+    drop_frozen(directory, "")
+    made = copy_windows_out(store, path, normalise)
+    if made.trained:  # else the run cannot begin, and is to have what is there when it can
         save_note(path, made)
-    return load_frozen(path)
+    return made
 
 
 def copy_windows_out(store: SampleStore, path: Path | None, normalise: Normalise) -> FrozenSamples:
