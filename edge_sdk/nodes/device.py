@@ -134,6 +134,10 @@ class Device(Participant):
         """
         return self.live.open().forget(began, ended)
 
+    def flush(self) -> None:
+        """Wait until all that was observed is saved: for applications that read from a file, faster than a sensor."""
+        self.live.open().flush()
+
     def count_windows(self) -> Mapping[str, int]:
         """Label -> how many windows are kept; "" stands for those without one."""
         return self.live.open().count()

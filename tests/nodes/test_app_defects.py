@@ -133,3 +133,9 @@ def test_a_line_says_that_a_device_works(tmp_path: Path, caplog: pytest.LogCaptu
     assert [record.getMessage() for record in caplog.records] == [
         f"d1: run r, round 7: FedavgModel worked on in 0.0 s, {count} questions so far" for count in (1, 11, 21)
     ]
+
+
+@pytest.mark.parametrize(("url", "cap"), [("mqtt://127.0.0.1", 10), ("mqtt://localhost", 10), ("mqtts://far", 300)])
+def test_a_broker_on_this_machine_is_tried_again_within_seconds(tmp_path: Path, url: str, cap: float) -> None:
+    device = Device("d1", hospital="h", broker=url, bundle=WRIST, directory=tmp_path)
+    assert [link.backoff.cap for link in device.runtime.all_links] == [cap]

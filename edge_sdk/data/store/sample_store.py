@@ -153,7 +153,9 @@ class SampleStore:
         """Save windows; those of a time of which something was said already have a label at once.
 
         Args:
-            now: seconds since 1970, by which old windows are deleted; None: the last window's end.
+            now: seconds since 1970. Windows are too old by this, or by the new windows' times if these are earlier: a
+                recording that is played back must not be deleted as soon as it is saved, nor all there is by one
+                window of a clock that was wrong. None: by the new windows' times.
         """
         for first in range(0, len(windows), BATCH):
             self.add_some(windows, range(first, min(first + BATCH, len(windows))), now)
@@ -166,7 +168,8 @@ class SampleStore:
             self.index.add(rows)
             for row in rows:
                 self.counts[row[6]] = self.counts.get(row[6], 0) + 1
-            self.make_room(float(windows.ended[-1]) if now is None else now)
+            newest = float(windows.ended[list(which)].max())
+            self.make_room(newest if now is None else min(newest, now))
 
     def make_row(self, windows: LiveWindows, at: int) -> tuple[int, float, float, int, int, int, str | None, bytes]:
         """The row of one new window."""

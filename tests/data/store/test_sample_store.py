@@ -91,8 +91,11 @@ def test_windows_without_a_label_go_when_they_are_the_oldest(store: SampleStore)
 def test_windows_of_long_ago_go(store: SampleStore) -> None:
     store.add(make_windows(range(100)))
     store.label("walk", BEGAN, BEGAN + 100)
-    store.add(make_windows(range(100, 101)), now=BEGAN + 365 * 86400 + 50)
-    assert min(numbers_in(store)) == 50 and store.count() == {"walk": 50, "": 1}
+    store.add(make_windows(range(1), began=BEGAN + 80 * 365 * 86400), now=BEGAN + 200)  # by a clock that is wrong
+    store.add(make_windows(range(100, 101)), now=BEGAN + 80 * 365 * 86400)  # a recording that is played back
+    assert len(numbers_in(store)) == 100
+    store.add(make_windows(range(1), began=BEGAN + 365 * 86400 + 50), now=BEGAN + 80 * 365 * 86400)
+    assert min(numbers_in(store)) == 50 and store.count() == {"walk": 50, "": 3}
 
 
 def test_a_recording_is_held_out_for_ever(tmp_path: Path) -> None:
