@@ -28,6 +28,7 @@ from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes, select_listed
 from edge_sdk.nodes.live_device import LiveDevice
 from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.own_training import TrainingCode, fields_of
 from edge_sdk.nodes.progress_log import ProgressLog
 from edge_sdk.nodes.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.wire.options import Wire
@@ -66,10 +67,11 @@ class Participant:
         public: str | Path | None,
         wire: Wire,
         recording: Recording,
+        trainer: TrainingCode | None,
         on_event: Callable[[Any], None] | None,
         log: logging.Logger | None,
     ):
-        self.name, self.on_event = checked_name(name, "device name"), on_event
+        self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
         self.train: Samples | None = None
         self.held_out: Samples | None = None
@@ -123,7 +125,10 @@ class Participant:
         Args:
             cancellable: training stops between two steps when a newer question has come.
         """
-        given = family_of(run).for_device(self.parts(run, cancellable))
+        if self.trainer is not None:
+            given = fields_of(run, self.trainer, self.model.layout, f"device {self.name}")
+        else:
+            given = family_of(run).for_device(self.parts(run, cancellable))
         return make_env(run, self.model.layout, self.model.theta0, **given)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
