@@ -17,7 +17,7 @@ from edge_sdk.errors import UsageError
 
 Rows = npt.NDArray[np.intp]
 Features = npt.NDArray[np.float32]
-NO_FEATURES: Features = np.zeros(0, np.float32)
+NO_FEATURES: Features = np.zeros((0, 0), np.float32)
 NO_ROWS: Rows = np.zeros(0, np.intp)
 
 
