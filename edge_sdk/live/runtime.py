@@ -61,6 +61,7 @@ class Runtime:
         run: the training job; only the root has it from the start.
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
+        told_refusal: called with the reason, where this node cannot take part in the run that it is offered.
         sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
@@ -89,6 +90,7 @@ class Runtime:
         run: Run | None = None,
         assemble: Callable[[Run], Assembly],
         told: Callable[[int, Any], None] = lambda number, message: None,
+        told_refusal: Callable[[str], None] = lambda why: None,
         sizes: Mapping[str, int] | None = None,
         wait_for: int | None = None,
         worker: bool = True,
@@ -130,7 +132,7 @@ class Runtime:
         self.all_links = self.publisher.links
         self.announcer = Announcer(self.publisher)
         self.membership = Membership(
-            name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log
+            name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal
         )
         self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits.wait_for, self.log)
         self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
@@ -200,6 +202,12 @@ class Runtime:
         """Go on in the root's run as it is described now: how long is waited may differ, and nothing else. What
         `assemble` says of it for this node counts too. May be called from any thread."""
         self.run_given = self.membership.changed_run = run
+        self.due = 0.0
+        self.waiter.wake()
+
+    def reconsider(self) -> None:
+        """Try the run again that was refused: what stood against it may be gone. May be called from any thread."""
+        self.membership.reconsider = True
         self.due = 0.0
         self.waiter.wake()
 

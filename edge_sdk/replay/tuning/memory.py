@@ -27,11 +27,11 @@ from edge_sdk.methods.shared.reports import sums_on_validation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.assembly import augmentation_of, family_of, make_assembly, make_env, method_of, settings_of
-from edge_sdk.nodes.device import PREFERRED
 from edge_sdk.nodes.device_service import compute_accuracies
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
 from edge_sdk.nodes.kernels.split import load_model, split_model
 from edge_sdk.nodes.labels import class_codes
+from edge_sdk.nodes.working_model import PREFERRED
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.node_files import NodeFiles, prepare_files
