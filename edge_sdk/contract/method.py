@@ -25,7 +25,7 @@ from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.search import SearchSpace
-from edge_sdk.contract.traffic import Traffic
+from edge_sdk.contract.traffic import VectorTraffic
 
 UP = "up"  # the parent
 DOWN = "down"  # every child that is here
@@ -165,7 +165,7 @@ def any_rule(settings: Any, tier: str, rule: str) -> str:
     return ""
 
 
-def no_sums(settings: Any) -> Traffic | str:
+def no_sums(settings: Any) -> VectorTraffic | str:
     return "what its devices send is not added up"
 
 
@@ -223,7 +223,7 @@ class Method:
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
-    traffic: Callable[[Any], Traffic | str] = no_sums
+    traffic: Callable[[Any], VectorTraffic | str] = no_sums
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)

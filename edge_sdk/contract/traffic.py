@@ -32,7 +32,7 @@ def first_model(env: Any) -> Vector:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
+class VectorTraffic:
     """The vectors of a method's messages.
 
     Attributes:

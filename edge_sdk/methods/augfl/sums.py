@@ -19,7 +19,7 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.traffic import Traffic
+from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.methods.augfl.messages import AugflModel, Sums, Upload
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Sum
@@ -70,11 +70,11 @@ def add_vectors(parts: Mapping[str, Sum], like: Vector) -> tuple[Vector, float]:
     return total.total, total.weight
 
 
-def traffic(settings: Any) -> Traffic:
+def traffic(settings: Any) -> VectorTraffic:
     """Vectors as integers. Hospitals open them: they keep each device's latest."""
     down: dict[type, tuple[str, ...]] = {AugflModel: ("model",)}
     up: dict[type, tuple[str, ...]] = {Upload: ("theta", "u", "y"), Sums: ("u", "y")}
-    return Traffic(down=down, up=up, anchor=near_model, adds=False)
+    return VectorTraffic(down=down, up=up, anchor=near_model, adds=False)
 
 
 def near_model(env: Any, who: str, upload: Any, path: str, theta: Vector) -> Vector | None:

@@ -41,7 +41,7 @@ from typing import Any
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Method, Role, unchanged
 from edge_sdk.contract.round import Policy
-from edge_sdk.contract.traffic import Traffic
+from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedbcd.aggregator import aggregator_close, aggregator_receive, aggregator_start, show
 from edge_sdk.methods.fedbcd.device import (
@@ -109,13 +109,13 @@ def plain_sums(s: Settings, tier: str, rule: str) -> str:
     return f"cloud_steps = {s.cloud_steps} mixes models and sums in turns" if s.cloud_steps > 1 else ""
 
 
-def traffic(s: Settings) -> Traffic | str:
+def traffic(s: Settings) -> VectorTraffic | str:
     """Vectors as integers. Hospitals open them: they keep each device's latest."""
     if s.cloud != SYNC:
         return f"with cloud = {s.cloud!r} each hospital has a model of its own, and no reference is common to all"
     up: dict[type, tuple[str, ...]] = {Sum: ("total",), Ready: ("sums.total",)}
     down: dict[type, tuple[str, ...]] = {Mixed: ("model",), FedbcdModel: ("model",)}
-    return Traffic(down=down, up=up, anchor=near_model, mend=feasible, adds=False, moves=False)
+    return VectorTraffic(down=down, up=up, anchor=near_model, mend=feasible, adds=False, moves=False)
 
 
 def near_model(env: Any, who: str, upload: Any, path: str, z: Vector) -> Vector:

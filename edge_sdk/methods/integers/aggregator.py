@@ -14,7 +14,7 @@ from edge_sdk.methods.integers.messages import Behind, Integers
 from edge_sdk.methods.integers.reference import move
 from edge_sdk.methods.integers.rounded import upward
 from edge_sdk.methods.integers.states import IntegersState, first_state, state_around
-from edge_sdk.methods.integers.uploads import Plan, Scale, check_upload, is_plain, open_upload
+from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, check_upload, is_plain, open_upload
 
 FIRST = rounding.MOST
 """Bits of the first round's uploads, of whose size nothing is known: each is rounded to a scale of its own."""
@@ -22,7 +22,7 @@ SLOWLY = 0.8
 """A spread that has become smaller is followed by that factor in each round."""
 
 
-def around(inner: Role, plan: Plan) -> Role:
+def around(inner: Role, plan: IntegersPlan) -> Role:
     kind = state_around(inner.state)
 
     def start(env: NodeEnv) -> Step:
@@ -68,7 +68,7 @@ def around(inner: Role, plan: Plan) -> Role:
     return Role(start, receive, close, kind)
 
 
-def scale_of(env: NodeEnv, plan: Plan, s: IntegersState) -> Scale:
+def scale_of(env: NodeEnv, plan: IntegersPlan, s: IntegersState) -> Scale:
     """Scale of a round's uploads."""
     bits = plan.settings.bits
     if plan.opens:

@@ -10,7 +10,7 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Send
-from edge_sdk.contract.traffic import Traffic
+from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.labels import joined, parted, put_vectors, take_label, take_vectors
 from edge_sdk.methods.integers.messages import Changes
@@ -18,7 +18,7 @@ from edge_sdk.methods.integers.reference import Reference, written
 from edge_sdk.methods.integers.uploads import Scale
 
 
-def read_question(env: NodeEnv, traffic: Traffic, model: Vector, m: Changes) -> Any:
+def read_question(env: NodeEnv, traffic: VectorTraffic, model: Vector, m: Changes) -> Any:
     """The method's own question.
 
     Raises:
@@ -30,7 +30,7 @@ def read_question(env: NodeEnv, traffic: Traffic, model: Vector, m: Changes) -> 
     return put_vectors(env.layout, m.label, parted(paths, model))
 
 
-def model_in(env: NodeEnv, traffic: Traffic, sends: Sequence[Send]) -> Vector | None:
+def model_in(env: NodeEnv, traffic: VectorTraffic, sends: Sequence[Send]) -> Vector | None:
     """The vectors that questions show, one behind the other; None: there is no such question.
 
     All questions of one call show the same: a node has one model for all of its children.
@@ -48,11 +48,11 @@ def model_in(env: NodeEnv, traffic: Traffic, sends: Sequence[Send]) -> Vector | 
     return found
 
 
-def is_shown(traffic: Traffic, send: Send) -> bool:
+def is_shown(traffic: VectorTraffic, send: Send) -> bool:
     return send.to not in (UP, OUT, ME) and type(send.message) in traffic.down
 
 
-def addressed(env: NodeEnv, traffic: Traffic, r: Reference, scale: Scale, sends: Sequence[Send]) -> list[Send]:
+def addressed(env: NodeEnv, traffic: VectorTraffic, r: Reference, scale: Scale, sends: Sequence[Send]) -> list[Send]:
     """The sends, with questions written for each child as the difference to what it holds."""
     found = list[Send]()
     for send in sends:
@@ -63,7 +63,7 @@ def addressed(env: NodeEnv, traffic: Traffic, r: Reference, scale: Scale, sends:
     return found
 
 
-def for_each(env: NodeEnv, traffic: Traffic, r: Reference, scale: Scale, send: Send) -> list[Send]:
+def for_each(env: NodeEnv, traffic: VectorTraffic, r: Reference, scale: Scale, send: Send) -> list[Send]:
     """One send for all children that hold the same version; to nobody, where there is nobody."""
     to = env.here if send.to == DOWN else (send.to,) if isinstance(send.to, str) else send.to
     groups: dict[int, list[str]] = {}

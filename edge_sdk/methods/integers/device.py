@@ -12,10 +12,10 @@ from edge_sdk.methods.integers.asking import read_question
 from edge_sdk.methods.integers.messages import Behind, Changes
 from edge_sdk.methods.integers.reference import read
 from edge_sdk.methods.integers.states import IntegersState, first_state, state_around
-from edge_sdk.methods.integers.uploads import Plan, Scale, is_plain, write_upload
+from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, is_plain, write_upload
 
 
-def around(inner: Role, plan: Plan) -> Role:
+def around(inner: Role, plan: IntegersPlan) -> Role:
     kind = state_around(inner.state)
 
     def start(env: NodeEnv) -> Step:
@@ -43,7 +43,7 @@ def around(inner: Role, plan: Plan) -> Role:
     return Role(start, receive, close, kind)
 
 
-def answered(env: NodeEnv, plan: Plan, s: IntegersState, scale: Scale, sends: Sequence[Send]) -> Step:
+def answered(env: NodeEnv, plan: IntegersPlan, s: IntegersState, scale: Scale, sends: Sequence[Send]) -> Step:
     """The state and the sends, with uploads as integers."""
     found, left = list[Send](), s.left
     for send in sends:

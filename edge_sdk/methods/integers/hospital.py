@@ -17,10 +17,10 @@ from edge_sdk.methods.integers.labels import take_label
 from edge_sdk.methods.integers.messages import Behind, Changes, Integers
 from edge_sdk.methods.integers.reference import read
 from edge_sdk.methods.integers.states import IntegersState, Pending, first_state, state_around
-from edge_sdk.methods.integers.uploads import Plan, Scale, check_upload, is_plain, open_upload, without_numbers
+from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, check_upload, is_plain, open_upload, without_numbers
 
 
-def around(inner: Role, plan: Plan) -> Role:
+def around(inner: Role, plan: IntegersPlan) -> Role:
     kind = state_around(inner.state)
 
     def start(env: NodeEnv) -> Step:
@@ -112,7 +112,7 @@ def added(pending: Pending | None, sender: str, m: Integers) -> Pending:
     return Pending(m.there, terms, max(pending.spread, m.spread), pending.total + m.steps())
 
 
-def summed(env: NodeEnv, plan: Plan, scale: Scale, pending: Pending, send: Send) -> Send:
+def summed(env: NodeEnv, plan: IntegersPlan, scale: Scale, pending: Pending, send: Send) -> Send:
     """What the method sends up, with the sum of the integers in it."""
     if send.to != UP or is_plain(env, plan.traffic, send.message):
         return send

@@ -53,8 +53,8 @@ def take_label(message: Any, paths: Paths) -> Any:
         if f.name not in paths:
             value, below = getattr(message, f.name), paths_below(paths, f.name)
             found[f.name] = take_label(value, below) if below and value is not None else value
-    made: Any = label_type(type(message), paths)
-    return made(**found)
+    cls: Any = type(message)
+    return label_type(cls, paths)(**found)
 
 
 def take_vectors(layout: Layout, message: Any, paths: Paths) -> dict[str, Vector]:

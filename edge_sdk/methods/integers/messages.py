@@ -85,8 +85,8 @@ class Integers:
         return int(getattr(self.label, "count", 1))
 
     def measure(self) -> Measure | None:
-        """As of the method's own upload, of the difference that the integers say (rotation changes no length), or of
-        what its sender says that it would have been without clipping."""
+        """Length and weight of the method's own upload, of the difference that the integers say (rotation changes no
+        length), or of what its sender says that it would have been without clipping."""
         upload = self.as_upload()
         found = upload.measure() if isinstance(upload, Measurable) else None
         if found is None:

@@ -31,7 +31,7 @@ from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.messages import Behind, Changes, Integers
 from edge_sdk.methods.integers.settings import Uploads, traffic_of
 from edge_sdk.methods.integers.states import IntegersState
-from edge_sdk.methods.integers.uploads import Plan
+from edge_sdk.methods.integers.uploads import IntegersPlan
 
 
 def rounded(method: Method, method_settings: Any, settings: Uploads, opens: bool = False) -> Method:
@@ -44,7 +44,7 @@ def rounded(method: Method, method_settings: Any, settings: Uploads, opens: bool
         UsageError: its vectors cannot travel as integers.
     """
     traffic = traffic_of(method, method_settings)
-    plan = Plan(settings, traffic, opens or not traffic.adds)
+    plan = IntegersPlan(settings, traffic, opens or not traffic.adds)
     labels = [label_type(cls, paths) for table in (traffic.down, traffic.up) for cls, paths in table.items()]
     show, models, over = method.show, method.models, method.rounds_over
 

@@ -6,8 +6,8 @@ The aggregator's model w_t is a vector of floats. R_0 is known to all, and
 
 which needs a few bits for each number and follows w_t: what rounding has left out is in the next difference. A node
 that has missed questions is sent the last changes, as long as these are smaller than the whole reference. A checksum
-goes with each question; who comes to another sum, or holds another version than its parent believes (a new disk, a backup),
-says `Behind` and is sent the whole reference with the next question. It takes no part in this one.
+goes with each question; who comes to another sum, or holds another version than its parent believes (a new disk, a
+backup), says `Behind` and is sent the whole reference with the next question. It takes no part in this one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def move(env: NodeEnv, settings: Uploads, r: Reference, model: Vector) -> Refere
 
 
 def kept(changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """As many of the last changes as are smaller than the whole reference."""
+    """The last changes, as many as are together smaller than the whole reference."""
     found, bits = NOTHING, 0
     for change in reversed(changes):
         bits += change.bits

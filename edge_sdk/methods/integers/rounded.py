@@ -16,7 +16,7 @@ UPWARD, DOWNWARD = 0x5550, 0x444F  # purposes of randomness, beyond those of any
 
 @dataclass(frozen=True)
 class Rounding:
-    """How one vector is rounded.
+    """The way in which one vector is rounded.
 
     Attributes:
         seed: of the run; version: of the question; purpose: UPWARD or DOWNWARD. The rotation follows from the three, so

@@ -7,13 +7,13 @@ from typing import Any
 
 from edge_sdk.algebra.rounding import FEWEST, MOST
 from edge_sdk.contract.method import Method
-from edge_sdk.contract.traffic import Traffic
+from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uploads:
-    """How the vectors of a run travel.
+    """Settings of a run whose vectors travel as integers.
 
     Attributes:
         bits: of each number of an upload, 2 to 16.
@@ -40,7 +40,7 @@ class Uploads:
         return self.down_bits or self.bits
 
 
-def traffic_of(method: Method, method_settings: Any) -> Traffic:
+def traffic_of(method: Method, method_settings: Any) -> VectorTraffic:
     """The vectors of a method that travel as integers.
 
     Raises:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import ANY, Tensor, Values
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.contract.traffic import Traffic
+from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.methods.integers.reference import Reference
 from edge_sdk.methods.integers.uploads import Scale
 
@@ -71,7 +71,7 @@ def state_around(inner: Any) -> type[IntegersState]:
     return make_dataclass("IntegersState", [("inner", inner)], bases=(IntegersState,), frozen=True)
 
 
-def first_state(kind: type[IntegersState], env: NodeEnv, traffic: Traffic, inner: Any) -> IntegersState:
+def first_state(kind: type[IntegersState], env: NodeEnv, traffic: VectorTraffic, inner: Any) -> IntegersState:
     first = traffic.first(env)
     nothing = first[:0].copy()
     return kind(inner, Reference(first), nothing, shown=nothing)

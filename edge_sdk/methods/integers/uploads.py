@@ -10,7 +10,7 @@ import numpy as np
 from edge_sdk.algebra import rounding
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.contract.traffic import Traffic
+from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.labels import joined, parted, put_vectors, take_label, take_vectors
 from edge_sdk.methods.integers.messages import Integers
@@ -20,7 +20,7 @@ from edge_sdk.methods.shared.gather import has_diverged
 
 
 @dataclass(frozen=True)
-class Plan:
+class IntegersPlan:
     """What does not change in a run.
 
     Attributes:
@@ -30,7 +30,7 @@ class Plan:
     """
 
     settings: Uploads
-    traffic: Traffic
+    traffic: VectorTraffic
     opens: bool
 
 
@@ -47,7 +47,9 @@ class Scale:
     half: float
 
 
-def anchor_of(env: NodeEnv, traffic: Traffic, who: str, label: Any, there: tuple[str, ...], reference: Vector) -> Any:
+def anchor_of(
+    env: NodeEnv, traffic: VectorTraffic, who: str, label: Any, there: tuple[str, ...], reference: Vector
+) -> Any:
     """What lies near the vectors of an upload, one behind the other, and 0.0 for those that nothing lies near."""
     found = {path: traffic.anchor(env, who, label, path, reference) for path in there}
     sizes = [v.size for v in found.values() if v is not None]
@@ -56,14 +58,14 @@ def anchor_of(env: NodeEnv, traffic: Traffic, who: str, label: Any, there: tuple
     return joined({path: np.zeros(sizes[0]) if v is None else v for path, v in found.items()})
 
 
-def is_plain(env: NodeEnv, traffic: Traffic, message: Any) -> bool:
+def is_plain(env: NodeEnv, traffic: VectorTraffic, message: Any) -> bool:
     """True for a message that has no vector to be rounded, and travels as it is."""
     paths = traffic.up.get(type(message))
     return paths is None or not take_vectors(env.layout, message, paths)
 
 
 def write_upload(
-    env: NodeEnv, plan: Plan, reference: Vector, version: int, scale: Scale, message: Any, left: Vector
+    env: NodeEnv, plan: IntegersPlan, reference: Vector, version: int, scale: Scale, message: Any, left: Vector
 ) -> tuple[Any, Vector]:
     """An upload as integers, and what rounding has left of it for the next one.
 
@@ -84,7 +86,7 @@ def write_upload(
     return upload, rounded.left if plan.settings.feedback else left
 
 
-def check_upload(env: NodeEnv, plan: Plan, scale: Scale, sender: str, m: Integers) -> None:
+def check_upload(env: NodeEnv, plan: IntegersPlan, scale: Scale, sender: str, m: Integers) -> None:
     """Raises PeerError for integers of another kind than was asked for."""
     if scale.half and (m.bits, m.half) != (scale.bits, scale.half):
         raise PeerError(
@@ -98,7 +100,7 @@ def check_upload(env: NodeEnv, plan: Plan, scale: Scale, sender: str, m: Integer
 
 
 def open_upload(
-    env: NodeEnv, plan: Plan, reference: Vector, version: int, sender: str, m: Integers, like: Vector
+    env: NodeEnv, plan: IntegersPlan, reference: Vector, version: int, sender: str, m: Integers, like: Vector
 ) -> Any:
     """The method's own message, with vectors in the float type of `like`.
 

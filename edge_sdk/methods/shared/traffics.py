@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edge_sdk.contract.traffic import Traffic, first_model
+from edge_sdk.contract.traffic import VectorTraffic, first_model
 from edge_sdk.methods.shared.gather import Sum
 
 
-def summed(question: type, *paths: str, upload: type = Sum, **more: Any) -> Callable[[Any], Traffic]:
-    """Vectors of `Sum`s, or of such uploads, beside the model at these paths of a question; `more`: of `Traffic`."""
+def summed(question: type, *paths: str, upload: type = Sum, **more: Any) -> Callable[[Any], VectorTraffic]:
+    """Vectors of `Sum`s, or of such uploads, beside the model at these paths of a question; `more`: of `VectorTraffic`."""
     given = {"first": first_model, **more}
-    traffic = Traffic(down={question: paths}, up={upload: ("total",)}, **given)
+    traffic = VectorTraffic(down={question: paths}, up={upload: ("total",)}, **given)
     return lambda settings: traffic
 
 
