@@ -76,7 +76,7 @@ def put_vectors(layout: Layout, label: Any, vectors: Mapping[str, Vector]) -> An
         PeerError: the message refuses what is in it.
     """
     cls = type(label).origin
-    hints, values = get_type_hints(cls), {f.name: getattr(label, f.name) for f in fields(label)}
+    hints, values = get_type_hints(cls, include_extras=True), {f.name: getattr(label, f.name) for f in fields(label)}
     for f in fields(cls):
         if below := {path[len(f.name) + 1 :]: v for path, v in vectors.items() if path.startswith(f"{f.name}.")}:
             if values[f.name] is None:
@@ -84,8 +84,16 @@ def put_vectors(layout: Layout, label: Any, vectors: Mapping[str, Vector]) -> An
             values[f.name] = put_vectors(layout, values[f.name], below)
         elif f.name not in values:
             vector = vectors.get(f.name)
+            check_size(layout, f"{cls.__name__}.{f.name}", hints[f.name], vector)
             values[f.name] = lowrank.dense(layout, vector) if hints[f.name] is Packed and vector is not None else vector
     return checked(cls(**values), layout)
+
+
+def check_size(layout: Layout, where: str, hint: Any, vector: Vector | None) -> None:
+    """Raises PeerError for a vector of another size than the model's in a field of that size."""
+    sizes = [part.dims for one in (hint, *get_args(hint)) for part in getattr(one, "__metadata__", ())]
+    if vector is not None and layout.size and ("n",) in sizes and vector.shape != (layout.size,):
+        raise PeerError(f"{where} has {vector.size} numbers, the model has {layout.size}")
 
 
 def checked(message: Any, layout: Layout) -> Any:

@@ -65,7 +65,9 @@ class Integers:
             raise ValueError(f"{self.packed.size} bytes for {self.size} integers of {self.width} bits")
         if (self.steps() > 2 * rounding.largest(self.bits) * self.terms).any():
             raise ValueError(f"an integer that no {self.terms} summands of {self.bits} bits add up to")
-        put_vectors(layout, self.label, dict.fromkeys(self.there, np.zeros(1)))  # for its own check of what is in it
+        put_vectors(
+            Layout(()), self.label, dict.fromkeys(self.there, np.zeros(1))
+        )  # for its own check of what is in it
 
     @property
     def width(self) -> int:
@@ -133,7 +135,7 @@ class Changes:
 
     Attributes:
         label: the method's question without its vectors.
-        base: version of the reference that the receiver must hold; -1: none, `whole` is all of it.
+        base: oldest version of the reference that the receiver may hold; -1: it may hold any, `whole` is all of it.
         version: of the reference with which the question is read.
         whole: the reference; empty where changes are enough.
         changes: from base to version.
@@ -155,7 +157,7 @@ class Changes:
         versions = tuple(change.version for change in self.changes)
         if self.base < 0 and not versions:
             return
-        if self.base < 0 or versions != tuple(range(self.base + 1, self.version + 1)):
+        if not 0 <= self.base <= self.version or versions != tuple(range(self.base + 1, self.version + 1)):
             raise ValueError(f"changes to {versions} lead not from version {self.base} to {self.version}")
 
 

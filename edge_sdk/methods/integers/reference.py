@@ -99,13 +99,13 @@ def read(env: NodeEnv, settings: Uploads, r: Reference, m: Changes) -> Reference
         if m.whole.shape != r.model.shape:
             raise PeerError(f"a reference of {m.whole.size} numbers, expected {r.model.size}")
         found = Reference(m.whole, m.version, NOTHING, r.held)
-    elif m.base != r.version:
+    elif not m.base <= r.version <= m.version:
         return None
     else:
         found = r
-        for change in m.changes:
+        for change in m.changes[r.version - m.base :]:  # the others are here: an answer was late, or lost
             found = applied(env, settings, found, change)
-        found = replace(found, recent=kept((*r.recent, *m.changes)))
+        found = replace(found, recent=kept((*r.recent, *m.changes[r.version - m.base :])))
     return found if checksum(found.model) == m.sum else None
 
 

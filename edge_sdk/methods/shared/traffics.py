@@ -10,7 +10,10 @@ from edge_sdk.methods.shared.gather import Sum
 
 
 def summed(question: type, *paths: str, upload: type = Sum, **more: Any) -> Callable[[Any], VectorTraffic]:
-    """Vectors of `Sum`s, or of such uploads, beside the model at these paths of a question; `more`: of `VectorTraffic`."""
+    """Vectors of `Sum`s, or of such uploads, beside the model at these paths of a question.
+
+    `more`: other fields of `VectorTraffic`.
+    """
     given = {"first": first_model, **more}
     traffic = VectorTraffic(down={question: paths}, up={upload: ("total",)}, **given)
     return lambda settings: traffic
