@@ -10,8 +10,8 @@ The watches are those of benchmarks/baselines.py (14 wrists, two labelled second
 volunteers with two classes or more and 10 % of their labels, MNIST 20 devices with three digits and 60 images each. A
 method's step has three trials with floats, on validation samples; all its rows then have that step. Nothing is chosen
 for integers. Accuracy is of test samples, of a device's own model where the method has one, else of the global model,
-mean over devices. Bytes are of encoded messages, both hops and both directions, beside those of FedAvg with floats in as
-many rounds on the same data; the last evaluation, which shows the model as floats, is no part of them.
+mean over devices. Bytes are of encoded messages, both hops and both directions, beside those of FedAvg with floats in
+as many rounds on the same data; the last evaluation, which shows the model as floats, is no part of them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def network(name: str, shape: str, classes: int) -> Model:
 
 
 def images(path: Path) -> list[Holder]:
-    """Devices with a few digits each; a quarter of the images on top for validation, and test images of these digits."""
+    """Devices with a few digits each, a quarter more of the images for validation, and test images of these digits."""
     table = datasets.load(f"mnist:{path}")
     train, test = datasets.hold_out(table)
     found, count = [], IMAGES + IMAGES // 4
@@ -139,7 +139,8 @@ def row(name: str, channel: str, seeds: Sequence[Any], floats: Sequence[Any], un
     shares = [mean([s["hops"][hop] for s in seeds]) / unit[hop] for hop in HOPS]
     return [
         name, channel, mean_sd([mean(s["test"].values()) for s in seeds], factor=100), against,
-        *(f"{share:.3f}" for share in shares), f"**{together(seeds, unit):.3f}**", f"{mean([s['rank'] for s in seeds]):.0f}",
+        *(f"{share:.3f}" for share in shares), f"**{together(seeds, unit):.3f}**",
+        f"{mean([s['rank'] for s in seeds]):.0f}",
     ]  # fmt: skip
 
 
@@ -159,7 +160,7 @@ WIDE, HIGH, EDGE = 640, 400, 56
 
 
 def plot(points: Mapping[str, Sequence[tuple[str, float, float]]]) -> str:
-    """SVG: share of FedAvg's bytes (logarithmic) across, accuracy up; a line for each method, a dot for each channel."""
+    """SVG: share of FedAvg's bytes (logarithmic) across, accuracy up; a line for each method."""
     shares = [share for line in points.values() for _, share, _ in line]
     found = [accuracy for line in points.values() for _, _, accuracy in line]
     low, high = min(found) - 1, max(found) + 1
@@ -210,7 +211,10 @@ def cost(size: int = 100_000, devices: int = 10, bits: int = 4) -> str:
     total = one.steps * np.uint32(devices)
     summed = rounding.pack(total, width)
     rows = [
-        ("device: reads a change of the model", lambda: read_vector(how, rounding.unpack(packed, size, bits), 1.0, 1, x)),
+        (
+            "device: reads a change of the model",
+            lambda: read_vector(how, rounding.unpack(packed, size, bits), 1.0, 1, x),
+        ),
         (
             "device: rounds an upload, keeps what is left",
             lambda: rounding.pack(round_vector(how, x, 1.0, env.random(1, UPWARD)).steps, bits),
@@ -239,6 +243,7 @@ def main() -> None:
     words.add_argument("--seeds", type=int, default=3)
     words.add_argument("--rounds", type=int, default=40)
     words.add_argument("--only", nargs="+", choices=list(JOBS), default=list(JOBS), metavar="METHOD")
+    words.add_argument("--channels", nargs="+", choices=list(CHANNELS), default=list(CHANNELS), metavar="BITS")
     words.add_argument("--plainer", action="store_true", help="FedAvg also without rotation, and without feedback")
     words.add_argument("--json", type=Path, help="results are kept there, and not computed again")
     words.add_argument("--plot", type=Path, help="an SVG file to be written")
@@ -266,7 +271,8 @@ def main() -> None:
     rows, points = [], dict[str, list[tuple[str, float, float]]]()
     for name in options.only:
         floats = seeds_of(name, FLOATS, None)
-        channels = {**CHANNELS, **(PLAINER if options.plainer and name == "FedAvg" else {})}
+        chosen = {channel: CHANNELS[channel] for channel in CHANNELS if channel in (FLOATS, *options.channels)}
+        channels = {**chosen, **(PLAINER if options.plainer and name == "FedAvg" else {})}
         for channel, uploads in channels.items():
             seeds = seeds_of(name, channel, uploads)
             rows.append(row(name, channel, seeds, floats, unit))

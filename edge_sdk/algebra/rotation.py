@@ -4,9 +4,9 @@ After it every coordinate of a block is about as large as every other, whatever 
 suits all of them. Source: A. Suresh et al., "Distributed Mean Estimation with Limited Communication", ICML 2017.
 
 Blocks have up to BLOCK numbers, a power of two. What is left over at the end is not padded: a second pass transforms
-the last block of the vector, which overlaps the first pass. Both passes are orthonormal, so lengths stay and the
-inverse is the same passes in reverse order. All of it is additions and multiplications of single numbers in a fixed
-order, and so the same to the bit on every machine; a matrix product would not be.
+the last block of the vector, which overlaps the first pass, after signs of its own. Both passes are orthonormal, so
+lengths stay and the inverse is the same passes in reverse order. All of it is additions and multiplications of single
+numbers in a fixed order, and so the same to the bit on every machine; a matrix product would not be.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def rotate(x: Vector, signs: Signs) -> Vector:
     whole = y.size - y.size % block
     transform(y[:whole], block)
     if whole < y.size:
-        transform(y[-block:], block)
+        last = y[-block:]
+        np.negative(last, out=last, where=signs[:block])
+        transform(last, block)
     return y
 
 
@@ -43,7 +45,9 @@ def rotate_back(y: Vector, signs: Signs) -> Vector:
     block = block_size(x.size)
     whole = x.size - x.size % block
     if whole < x.size:
-        transform(x[-block:], block)
+        last = x[-block:]
+        transform(last, block)
+        np.negative(last, out=last, where=signs[:block])
     transform(x[:whole], block)
     return np.where(signs, -x, x)
 

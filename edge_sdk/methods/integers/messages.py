@@ -160,6 +160,11 @@ class Changes:
         if not 0 <= self.base <= self.version or versions != tuple(range(self.base + 1, self.version + 1)):
             raise ValueError(f"changes to {versions} lead not from version {self.base} to {self.version}")
 
+    @property
+    def round(self) -> int:
+        """The method's round."""
+        return int(getattr(self.label, "round", self.version))
+
 
 @dataclass(frozen=True)
 class Behind:

@@ -31,7 +31,7 @@ def rotation(n, version, purpose):
         mine = [i * blocks + j for i in range(block)]
         first[np.ix_(mine, mine)] = hadamard(block)
     if blocks * block < n:
-        last[n - block :, n - block :] = hadamard(block)
+        last[n - block :, n - block :] = hadamard(block) @ signs[:block, :block]
     return last @ first @ signs
 
 

@@ -140,7 +140,7 @@ def test_who_overclaims_counts_with_what_is_registered():
     samples = envs["d1"].samples
     envs["h0"] = replace(envs["h0"], limits=Limits(samples={"d1": samples // 2}))
     method = evaluated(METHOD)
-    net, transcript = play(method, SETTINGS, 4, faults=CALM, envs=envs, policies=PATIENT)
+    _, transcript = play(method, SETTINGS, 4, faults=CALM, envs=envs, policies=PATIENT)
     sums = [m for a, _, m in crossed(transcript, Integers) if a == "h0"]
     expected = sum(envs[d].samples for d in TREE["h0"]) - samples + samples // 2
     assert {m.label.weight for m in sums} == {float(expected)}
