@@ -25,6 +25,7 @@ from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.search import SearchSpace
+from edge_sdk.contract.traffic import VectorTraffic
 
 UP = "up"  # the parent
 DOWN = "down"  # every child that is here
@@ -168,6 +169,10 @@ def any_rule(settings: Any, tier: str, rule: str) -> str:
     return ""
 
 
+def no_sums(settings: Any) -> VectorTraffic | str:
+    return "what its devices send is not added up"
+
+
 @dataclass(frozen=True)
 class Method:
     """A published method on this runtime.
@@ -202,6 +207,7 @@ class Method:
             not all classes; None: as "personal" says.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
+        traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
     """
 
     name: str
@@ -223,6 +229,7 @@ class Method:
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
+    traffic: Callable[[Any], VectorTraffic | str] = no_sums
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)
