@@ -35,7 +35,6 @@ TIERS = {"agg": "aggregator", "h": "hospital", "a": "device", "b": "device"}
 TIMED = [
     m for n, m in sys.modules.items() if n.startswith(("edge_sdk.delivery.", "edge_sdk.live.")) and hasattr(m, "time")
 ]
-STEP = 0.003  # seconds that a turn takes
 RUN = Run(id="count", method="count", rounds=10**6)
 Payload = tuple[str, bytes]  # topic, bytes
 
@@ -122,12 +121,13 @@ class World:
     Attributes:
         told: number -> what the aggregator's application heard.
         clock: the nodes' own.
+        step: seconds that a turn takes.
         failing: nodes whose commits fail.
         worked_once: no disk has been lost, and no commit.
     """
 
     def __init__(self, base: Path, size: int):
-        self.base, self.size, self.clock = base, size, Clock()
+        self.base, self.size, self.clock, self.step = base, size, Clock(), 0.003
         self.places = {name: Place() for name in NAMES}
         self.told: dict[int, roles.Done] = {}
         self.boots = 0
@@ -240,7 +240,7 @@ class World:
         place, node = self.places[name], self.places[name].node
         if node is None:
             return
-        self.clock.offset += STEP
+        self.clock.offset += self.step
         given, place.queue = place.queue[:frames], place.queue[frames:]
         for topic, payload in given:
             node.dispatcher.take_payload(topic, payload)
@@ -249,6 +249,8 @@ class World:
         node.save_session(now)
         node.publish_due(now)
         assert not any(key.startswith("quarantined") for key in node.counters), dict(node.counters)
+        if node.session is not None:
+            self.witness.check_owed(name, node.session.incoming.acks)
         self.check_state(name)
 
     def check_state(self, name: str) -> None:
