@@ -1,8 +1,9 @@
-"""What a method is: three roles, each three pure functions over plain data.
+"""What a method is: three roles, each three pure functions over plain data, and a fourth where somebody keeps count.
 
     start(env)                           -> state, sends     the node comes up for the first time
     receive(env, state, sender, message) -> state, sends     one message that counts (see round.py)
     close(env, state)                    -> state, sends     enough have answered, or the time is up
+    refuse(env, state, sender, why)      -> state, sends     a child's message that could not be read or counted
 
 `env` is what the node is given and never changes in a run; `state` is what it remembers, and is what is saved. Both are
 frozen dataclasses; a role never changes an argument in place. `sender` is UP, ME or a child's name. There is no clock,
@@ -63,12 +64,16 @@ Step = tuple[Any, Sequence[Send]]
 
 @dataclass(frozen=True)
 class Role:
-    """The three functions of one tier, and the type of its state (what a store must be able to write)."""
+    """The functions of one tier, and the type of its state (what a store must be able to write).
+
+    `refuse` is left out by roles that do not care; it may send to OUT only.
+    """
 
     start: Callable[[Any], Step]
     receive: Callable[[Any, Any, str, Any], Step]
     close: Callable[[Any, Any], Step]
     state: Any
+    refuse: Callable[[Any, Any, str, str], Step] | None = None
 
 
 @dataclass(frozen=True)
