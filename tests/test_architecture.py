@@ -56,6 +56,7 @@ METHODS_STDLIB = {
     "zlib",
     "itertools",
     "functools",
+    "bisect",
     "re",
     "enum",
     "statistics",

@@ -194,6 +194,8 @@ class Method:
         search: between which values `auscult tune` looks for settings.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
+        adds_up: its hospitals add their devices' `Sum`s up in a `gather.Tally`, and look at no vector in any other way;
+            so parts of the sum may be made elsewhere (edge_sdk/simulate).
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
     """
@@ -217,6 +219,7 @@ class Method:
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
+    adds_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)

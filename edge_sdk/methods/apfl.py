@@ -166,4 +166,5 @@ APFL = Method(
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

@@ -129,4 +129,5 @@ DITTO = Method(
     models=models,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

@@ -263,4 +263,5 @@ FEDAVG = Method(
     models=models,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

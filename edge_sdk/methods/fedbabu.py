@@ -129,4 +129,5 @@ FEDBABU = Method(
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

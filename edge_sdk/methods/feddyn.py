@@ -203,4 +203,5 @@ FEDDYN = Method(
     models=models,
     plain_sums=clipped_at_most,
     search=SEARCH,
+    adds_up=True,
 )

@@ -137,4 +137,5 @@ PERFEDAVG = Method(
     models=models,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

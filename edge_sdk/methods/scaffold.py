@@ -253,4 +253,5 @@ SCAFFOLD = Method(
     models=models,
     plain_sums=clipped_at_most,
     search=SEARCH,
+    adds_up=True,
 )

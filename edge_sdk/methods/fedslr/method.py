@@ -57,4 +57,5 @@ FEDSLR = Method(
     plain_sums=clipped_at_most,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import nan
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -139,12 +140,11 @@ def is_vote(message: Any) -> bool:
 
 
 def judge_length(env: NodeEnv, guard: Guard, found: Measure) -> str:
-    known = of_kind(guard.lengths, found.kind)
-    if len(known) >= ENOUGH:
-        usual, of = float(np.median(known)), "the median of its siblings"
-    else:
+    known, usual = usual_of(guard.lengths, found.kind)
+    of = "the median of its siblings"
+    if known < ENOUGH:
         first = found.first or FIRST_LONGER * max(1.0, norm(env.theta0))
-        usual, of = max([first, *known]), "what is known so far"
+        usual, of = max([first, *of_kind(guard.lengths, found.kind)]), "what is known so far"
     limit = found.longer * max(usual, found.least)
     return (
         ""
@@ -158,11 +158,31 @@ def of_kind(measures: Mapping[str, float], kind: str) -> list[float]:
     return [value for key, value in measures.items() if key.rpartition("/")[0] == kind]
 
 
+Measures = Mapping[str, float]
+RECENT: dict[tuple[int, str], tuple[Measures, int, float]] = {}
+"""What `usual_of` has found lately. A mapping that is held here keeps its id to itself."""
+REMEMBERED = 512
+
+
+def usual_of(measures: Measures, kind: str) -> tuple[int, float]:
+    """How many uploads of a kind there are among measures, and their median (nan of none).
+
+    Within a round all answers are compared with the same measures: their median is computed once, or a round of a
+    thousand devices would sort a thousand numbers a thousand times.
+    """
+    found = RECENT.get((id(measures), kind))
+    if found is None:
+        known = of_kind(measures, kind)
+        if len(RECENT) >= REMEMBERED:
+            RECENT.pop(next(iter(RECENT)), None)
+        found = RECENT[id(measures), kind] = (measures, len(known), float(np.median(known)) if known else nan)
+    return found[1:]
+
+
 def judge_weight(guard: Guard, found: Measure) -> str:
-    weight, known = found.weight, of_kind(guard.weights, found.kind)
-    if len(known) < ENOUGH:
+    weight, (known, usual) = found.weight, usual_of(guard.weights, found.kind)
+    if known < ENOUGH:
         return "" if weight <= FIRST_WEIGHT else f"its weight {weight:.3g} is over {FIRST_WEIGHT:.0f} per device"
-    usual = float(np.median(known))
     if weight <= HEAVIER * usual:
         return ""
     return f"its weight {weight:.3g} is over {HEAVIER:.0f} times the median of its siblings, {usual:.3g}"

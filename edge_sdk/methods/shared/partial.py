@@ -243,4 +243,4 @@ MESSAGES = (SharedPart, VectorSum, Nobody)
 def method(name: str, phase: Phase, settings: type[PartTraining], env: type[PartEnv]) -> Method:
     """A method whose devices keep their personal slots from round to round."""
     roles = device(phase), HOSPITAL, AGGREGATOR
-    return Method(name, *roles, MESSAGES, settings, env, show, models, search=TRAINING_SEARCH)
+    return Method(name, *roles, MESSAGES, settings, env, show, models, search=TRAINING_SEARCH, adds_up=True)
