@@ -24,7 +24,7 @@ from edge_sdk.simulate.exchange import Exchange, Outcome, RankOutcomes
 from edge_sdk.simulate.light import Light
 from edge_sdk.simulate.network import SimulatedNetwork, Told
 from edge_sdk.simulate.ranks import Ranks
-from edge_sdk.simulate.states import ClientStates
+from edge_sdk.simulate.states import ClientStates, Place
 from edge_sdk.simulate.tallies import closing_together
 from edge_sdk.simulate.traffic import Traffic
 from edge_sdk.wire.codec.codec import Codec
@@ -60,7 +60,7 @@ class Plan:
     def records(self, tier: str) -> Codec:
         """Codec of the record of a node of this tier. A diverged run is saved, too."""
         state = getattr(self.method, tier).state
-        roots = dict.fromkeys([nodes.Record, nodes.Envelope, state, *self.method.messages, Light, *TOLD])
+        roots = dict.fromkeys([nodes.Record, nodes.Envelope, state, *self.method.messages, *TOLD])
         return Codec(roots, layout=self.layout, dtype=self.dtype, finite=False, limit=BATCH)
 
     def messages(self) -> Codec:
@@ -69,8 +69,8 @@ class Plan:
         return Codec(roots, layout=self.layout, dtype=self.dtype, limit=BATCH)
 
 
-def make_network(plan: Plan, told: Told) -> SimulatedNetwork:
-    """The network of a run that has not begun.
+def make_network(plan: Plan, told: Told, places: Mapping[str, Place] | None = None) -> SimulatedNetwork:
+    """The network of a run that has not begun. `places`: of records of clients, where it is to go on.
 
     Raises:
         UsageError: the method's devices have a clock of their own, which is not simulated.
@@ -80,7 +80,7 @@ def make_network(plan: Plan, told: Told) -> SimulatedNetwork:
         raise UsageError(f"method {plan.method.name}: its devices work on clocks of their own, which no simulation has")
     messages, ranks = plan.messages(), plan.ranks
     clients = Clients(
-        plan.method.device, policy, plan.env_of, ClientStates(plan.directory), plan.records("device")
+        plan.method.device, policy, plan.env_of, ClientStates(plan.directory, places), plan.records("device")
     )
     exchange = Exchange(plan.method, ranks, messages)
     return SimulatedNetwork(make_nodes(plan), clients, plan.crowd, exchange, Traffic(messages), told)

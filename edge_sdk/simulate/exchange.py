@@ -8,7 +8,7 @@ processors round differently, so that one goes on from another model, that is an
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -65,14 +65,14 @@ class Exchange:
         owners: client -> the rank that has its state, of those that have one.
         wants_save: rank 0: a checkpoint is due; told to the others with the next batch.
         saves: all ranks: it has been agreed on.
-        workings: called with each client's name and what its work on this rank has come to.
+        workings: called with each client's name, its hospital's, and what its work on this rank has come to.
     """
 
     def __init__(self, method: Method, ranks: Ranks, codec: Codec, owners: Mapping[str, int] | None = None) -> None:
         self.method, self.ranks, self.codec = method, ranks, codec
         self.owners = dict(owners or {})
         self.wants_save, self.saves = False, False
-        self.workings: Any = lambda name, worked: None
+        self.workings: Callable[[str, str, Worked], None] = lambda name, hospital, worked: None
 
     def work(self, batch: Sequence[nodes.Envelope], clients: Clients, now: float) -> list[Outcome]:
         """The outcomes of all questions, in their order. All ranks must call it with the same batch."""
@@ -81,7 +81,7 @@ class Exchange:
         for at, (e, rank) in enumerate(zip(batch, mine, strict=True)):
             if rank == self.ranks.number:
                 worked = clients.work(e, now)
-                self.workings(e.to, worked)
+                self.workings(e.to, e.sender, worked)
                 found[at] = self.outcome(at, worked)
         outcomes = self.swap(batch, found) if self.ranks.count > 1 else found
         self.saves |= self.wants_save if self.ranks.count == 1 else False
