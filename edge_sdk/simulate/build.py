@@ -46,6 +46,7 @@ class Plan:
         ranks: the processes.
         directory: of the clients' records; of this rank alone.
         dtype: the run's float type.
+        root: name of the aggregator.
     """
 
     method: Method
@@ -56,6 +57,7 @@ class Plan:
     ranks: Ranks
     directory: Path
     dtype: npt.DTypeLike = np.float32
+    root: str = ROOT
 
     def records(self, tier: str) -> Codec:
         """Codec of the record of a node of this tier. A diverged run is saved, too."""
@@ -83,14 +85,14 @@ def make_network(plan: Plan, told: Told, places: Mapping[str, Place] | None = No
         plan.method.device, policy, plan.env_of, ClientStates(plan.directory, places), plan.records("device")
     )
     exchange = Exchange(plan.method, ranks, messages)
-    return SimulatedNetwork(make_nodes(plan), clients, plan.crowd, exchange, Traffic(messages), told)
+    return SimulatedNetwork(plan.root, make_nodes(plan), clients, plan.crowd, exchange, Traffic(messages), told)
 
 
 def make_nodes(plan: Plan) -> dict[str, nodes.Node]:
     """Aggregator and hospitals, as they are before the run."""
-    found = {ROOT: make_node(plan, ROOT, "aggregator", None, tuple(plan.crowd.tree))}
+    found = {plan.root: make_node(plan, plan.root, "aggregator", None, tuple(plan.crowd.tree))}
     for hospital, names in plan.crowd.tree.items():
-        node = make_node(plan, hospital, "hospital", ROOT, names)
+        node = make_node(plan, hospital, "hospital", plan.root, names)
         spread = plan.method.adds_up and plan.ranks.count > 1
         found[hospital] = changed(node, role=closing_together(node.role, plan.ranks)) if spread else node
     return found

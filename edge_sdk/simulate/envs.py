@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.contract.loopback import ROOT
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.data.augment import Augment
 from edge_sdk.model.bundle import read_bundle
@@ -16,6 +15,7 @@ from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_env, method_of, settings_of
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Family, HospitalParts
 from edge_sdk.nodes.kernels.split import load_model
+from edge_sdk.replay.node_files import CLOUD
 from edge_sdk.simulate.plan import Prepared
 
 Kernels = Callable[[type], Mapping[str, Any]]
@@ -43,7 +43,7 @@ class Envs:
         self.sizes = {h: len(names) for h, names in self.prepared.population.tree.items()}
 
     def __call__(self, name: str) -> NodeEnv:
-        if name == ROOT:
+        if name == CLOUD:
             return self.aggregator()
         return self.hospital(name) if name in self.sizes else self.client(name)
 

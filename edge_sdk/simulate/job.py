@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edge_sdk.atomic import write_text
-from edge_sdk.contract.loopback import ROOT
 from edge_sdk.methods.shared.reports import Complaint, Event
 from edge_sdk.nodes.assembly import make_assembly, method_of
+from edge_sdk.replay.node_files import CLOUD
 from edge_sdk.replay.resume import note_job, read_finished
 from edge_sdk.simulate.behaviour import Habits
 from edge_sdk.simulate.build import Plan, make_network
@@ -89,7 +89,7 @@ class Course:
         tree = self.prepared.population.tree
         judges = judges_of(self.job, sum(map(len, tree.values())))
         crowd = Crowd(tree, Habits(self.job.behaviour, seed), seed, judges, self.prepared.draws)
-        root = self.envs(ROOT)
+        root = self.envs(CLOUD)
         policies = {
             tier: make_assembly(run, tier, env).policy
             for tier, env in (("aggregator", root), ("hospital", self.envs(next(iter(tree)))), ("device", root))
@@ -97,7 +97,7 @@ class Course:
         self.method = method_of(run)
         self.plan = Plan(
             method=self.method, env_of=self.envs, policies=policies, layout=root.layout, crowd=crowd, ranks=self.ranks,
-            directory=self.job.replay.out / "clients",
+            directory=self.job.replay.out / "clients", root=CLOUD,
         )
         self.checkpoints = Checkpoints(self.job.replay.out, self.plan)
         saved = self.checkpoints.load() if self.job.replay.resume or self.ranks.number else None
@@ -129,7 +129,7 @@ class Course:
 
     def receive(self, name: str, message: Any, now: float) -> None:
         """Notes what the aggregator's role tells its application."""
-        if name != ROOT or not isinstance(message, Event):
+        if name != CLOUD or not isinstance(message, Event):
             return
         line: dict[str, Any] = {**message.to_metrics(), "time": time.time(), "clock": now}
         line["bytes_so_far"] = self.network.traffic.total
@@ -143,7 +143,7 @@ class Course:
 
     def count_sent(self) -> int | None:
         """The number of numbers in the newest model as it travels; None where none travels."""
-        root = self.network.nodes[ROOT]
+        root = self.network.nodes[CLOUD]
         if root.record.state is None:
             return None
         return count_numbers(self.method.show(root.env, root.record.state)) or None
@@ -176,7 +176,7 @@ class Course:
             ranks=self.ranks.count,
             bytes=dict(self.network.traffic.bytes),
         )
-        root = self.network.nodes[ROOT]
+        root = self.network.nodes[CLOUD]
         shown = self.method.show(root.env, root.record.state)
         theta = self.method.models(root.env, None, shown).get("global")
         if theta is not None and self.ranks.number == 0:

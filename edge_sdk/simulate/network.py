@@ -16,7 +16,6 @@ from math import inf
 from typing import Any
 
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.loopback import ROOT
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import AuscultError
 from edge_sdk.methods.shared.evaluation import Evaluate, Finished
@@ -50,6 +49,7 @@ class SimulatedNetwork:
     """All nodes of one run.
 
     Args:
+        root: name of the aggregator.
         inner: name -> node, of the aggregator and all hospitals.
         clients: those of this rank.
         crowd: who is there when.
@@ -60,6 +60,7 @@ class SimulatedNetwork:
 
     def __init__(
         self,
+        root: str,
         inner: Mapping[str, nodes.Node],
         clients: Clients,
         crowd: Crowd,
@@ -67,7 +68,7 @@ class SimulatedNetwork:
         traffic: Traffic,
         told: Told,
     ) -> None:
-        self.nodes, self.clients, self.crowd = dict(inner), clients, crowd
+        self.root, self.nodes, self.clients, self.crowd = root, dict(inner), clients, crowd
         self.exchange, self.traffic, self.told = exchange, traffic, told
         self.queue: list[Happening] = []
         self.waiting: list[nodes.Envelope] = []  # questions to clients, asked at `now`
@@ -121,11 +122,11 @@ class SimulatedNetwork:
     @property
     def round(self) -> int:
         """Questions that the aggregator has asked so far: changes with each, and never goes back."""
-        return int(getattr(self.nodes[ROOT].record.state, "round", 0))
+        return int(getattr(self.nodes[self.root].record.state, "round", 0))
 
     def waits_for_clients(self, mail: nodes.Envelope) -> bool:
         """Puts off a question to a hospital in which nobody is there, until somebody may be."""
-        if mail.to not in self.crowd.tree or mail.sender != ROOT or isinstance(mail.message, (Evaluate, Finished)):
+        if mail.to not in self.crowd.tree or mail.sender != self.root or isinstance(mail.message, (Evaluate, Finished)):
             return False
         after = self.crowd.habits.next_change(self.now)
         if after == inf or self.crowd.present(mail.to, self.now, self.round):
@@ -161,7 +162,7 @@ class SimulatedNetwork:
             self.push(new.deadline, name=name)
         for message in done.told:
             self.told(name, message, self.now)
-            self.finished |= name == ROOT and isinstance(message, Finished)
+            self.finished |= name == self.root and isinstance(message, Finished)
         for e in done.out + done.again:
             self.post(e)
 
@@ -169,7 +170,7 @@ class SimulatedNetwork:
         if e.to in self.nodes:
             self.push(self.now, e)
             if e.to != e.sender and not isinstance(e.message, (Evaluate, Finished)):
-                self.traffic.count_hospital(e.message, down=e.sender == ROOT)
+                self.traffic.count_hospital(e.message, down=e.sender == self.root)
         elif e.asks:  # a notice says that the run is over, which is known here
             self.waiting.append(e)
 

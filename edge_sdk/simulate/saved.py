@@ -20,7 +20,6 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import ANY, Tensor
 from edge_sdk.atomic import sync_to_disk, write_bytes, write_text
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.loopback import ROOT
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.simulate.build import BATCH, Plan
@@ -108,6 +107,9 @@ class Checkpoints:
     def path(self, number: int) -> Path:
         return self.directory / f"checkpoint-{number}-{self.ranks.number}.bin"
 
+    def tier_of(self, name: str) -> str:
+        return "aggregator" if name == self.plan.root else "hospital"
+
     # Writing ------------------------------------------------------------------------------------------------------
     def save(self, network: SimulatedNetwork, lines: int, extra: Any = None) -> None:
         """Writes a checkpoint. All ranks must call it at the same place of the run, with no client waiting."""
@@ -145,7 +147,7 @@ class Checkpoints:
         )
 
     def encode(self, node: nodes.Node) -> bytes:
-        return self.codecs[tier_of(node.name)].encode(node.record)
+        return self.codecs[self.tier_of(node.name)].encode(node.record)
 
     def write_happening(self, what: Happening) -> SavedHappening:
         mail = b""
@@ -182,7 +184,7 @@ class Checkpoints:
         network.now, network.ticket, network.worked = saved.now, saved.ticket, saved.worked
         network.traffic.bytes = dict(saved.bytes)
         for name, data in saved.records.items():
-            record = self.codecs[tier_of(name)].decode(data.tobytes(), nodes.Record)
+            record = self.codecs[self.tier_of(name)].decode(data.tobytes(), nodes.Record)
             network.nodes[name] = changed(network.nodes[name], record=record)
         network.queue = [self.read_happening(h) for h in saved.happenings]
         network.exchange.owners = dict(zip(names_in(saved.owners), saved.owning.tolist(), strict=True))
@@ -198,10 +200,6 @@ def places_of(saved: SavedRun) -> dict[str, Place]:
     """Where the records of clients are."""
     rows = saved.places.reshape(-1, 3).tolist()
     return {name: Place(*row) for name, row in zip(names_in(saved.clients), rows, strict=True)}
-
-
-def tier_of(name: str) -> str:
-    return "aggregator" if name == ROOT else "hospital"
 
 
 def octets(data: bytes) -> npt.NDArray[np.uint8]:
