@@ -100,7 +100,7 @@ class Course:
             directory=self.job.replay.out / "clients", root=CLOUD,
         )
         self.checkpoints = Checkpoints(self.job.replay.out, self.plan)
-        saved = self.checkpoints.load() if self.job.replay.resume or self.ranks.number else None
+        saved = self.checkpoints.load(self.job.replay.resume)
         if saved is None:
             shutil.rmtree(self.plan.directory, ignore_errors=True)
             self.network = make_network(self.plan, self.receive)

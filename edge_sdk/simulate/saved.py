@@ -156,14 +156,17 @@ class Checkpoints:
         return SavedHappening(what.time, what.ticket, what.name, octets(mail))
 
     # Reading ------------------------------------------------------------------------------------------------------
-    def load(self) -> SavedRun | None:
-        """The latest checkpoint; None: there is none yet.
+    def load(self, resume: bool) -> SavedRun | None:
+        """The latest checkpoint; None: there is none yet, or none is to be gone on from. All ranks must call it.
+
+        Args:
+            resume: rank 0 knows, for all.
 
         Raises:
             UsageError: it is of another version, or of another number of ranks. AuscultError: it is damaged.
         """
         latest = self.directory / LATEST
-        text = latest.read_bytes() if self.ranks.number == 0 and latest.is_file() else b""
+        text = latest.read_bytes() if resume and self.ranks.number == 0 and latest.is_file() else b""
         if not (text := self.ranks.gather(text)[0]):
             return None
         noted = json.loads(text)
