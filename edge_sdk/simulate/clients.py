@@ -54,6 +54,7 @@ class Clients:
         self.role, self.policy, self.env_of = role, policy, env_of
         self.states, self.records = states, records
         self.envs: OrderedDict[str, NodeEnv] = OrderedDict()
+        self.begins_with_arrays: bool | None = None
 
     def env(self, name: str) -> NodeEnv:
         """What a client is given; made anew when it was not needed for a while."""
@@ -91,11 +92,20 @@ class Clients:
 
     def save(self, node: nodes.Node) -> bool:
         """Keeps what a client has to remember; False: it is as on its first day."""
-        if not holds_arrays(node.record.state) and node.record.state == self.role.start(node.env)[0]:
+        if self.is_fresh(node):
             self.states.forget(node.name)
             return False
         self.states.write(node.name, self.records.encode(changed(node.record, last={})))
         return True
+
+
+    def is_fresh(self, node: nodes.Node) -> bool:
+        """True if a client's state is that of its first day. One that begins with arrays is taken to change them."""
+        if self.begins_with_arrays is None:
+            self.begins_with_arrays = holds_arrays(self.role.start(node.env)[0])
+        if self.begins_with_arrays or holds_arrays(getattr(node.record.state, "inner", None)):
+            return False
+        return bool(node.record.state == self.role.start(node.env)[0])
 
 
 def holds_arrays(value: Any) -> bool:

@@ -207,8 +207,12 @@ def split(x: npt.NDArray[np.floating]) -> tuple[npt.NDArray[np.int64], npt.NDArr
 
 
 def split_number(x: float) -> Exact:
-    high, low = split(np.array([x]))
-    return int(high[0]), int(low[0])
+    """A number as `split` has it."""
+    if not abs(x) <= LARGEST:
+        high, low = split(np.array([x], np.float64))
+        return int(high[0]), int(low[0])
+    whole = round(x * 2.0**HIGH)
+    return whole, round((x - whole * 2.0**-HIGH) * 2.0**LOW)
 
 
 def plus(a: Exact, b: Exact) -> Exact:

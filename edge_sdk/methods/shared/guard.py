@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import nan
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -68,6 +69,24 @@ class Measurable(Protocol):
 
     def measure(self) -> Measure | None:
         """What is compared; None: there is nothing in it that is added."""
+
+
+@cache
+def is_measurable(kind: type) -> bool:
+    """True for a type of uploads that are added to others. To ask each message costs more than the answer is worth."""
+    return issubclass(kind, Measurable)
+
+
+LATEST: tuple[Any, Measure | None] = (None, None)
+"""The message that was measured last, and its measure: an answer passes several checks, one right after the other."""
+
+
+def measure_of(message: Any) -> Measure | None:
+    """What is compared of a message; None: there is nothing in it that is added."""
+    global LATEST
+    if LATEST[0] is not message:
+        LATEST = (message, message.measure() if is_measurable(type(message)) else None)
+    return LATEST[1]
 
 
 def norm(x: Vector) -> float:
@@ -124,7 +143,7 @@ def judge_answer(env: NodeEnv, guard: Guard, sender: str, message: Any) -> tuple
     """The guard after a child's answer, and why the answer is refused; "" if it is not."""
     if is_vote(message):
         return judge_vote(guard, sender, env.sizes.get(sender, 1))
-    found = message.measure() if isinstance(message, Measurable) else None
+    found = measure_of(message)
     if found is None:
         return guard, ""
     why = judge_length(env, guard, found) or judge_weight(guard, found)
