@@ -16,6 +16,8 @@ Shape = tuple[int | str, ...]
 
 def check_floats(name: str, value: Array, shape: Shape) -> Floats:
     """`value` as contiguous float32 of this shape ("B": any length)."""
+    if type(value) is np.ndarray and value.dtype == np.float32 and value.shape == shape and value.flags.c_contiguous:
+        return value  # as in every step of a training
     value = np.asarray(value)
     if not np.issubdtype(value.dtype, np.floating) or not fits_shape(value.shape, shape):
         raise UsageError(f"{name}: expected float {format_shape(shape)}, got {value.dtype} {value.shape}")

@@ -7,16 +7,19 @@ many ranks there are, and after a restart.
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, inf, isfinite
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.settings import from_mapping
 
 HOUR = 3600.0
 PATIENCE = 24 * 366
@@ -38,7 +41,7 @@ class Behaviour:
         slower: times that these take.
         up, down: bytes per second of a client's link; 0: no time is needed.
         drop: probability that an answer never comes.
-        online: probability that a client is there in an hour: one number, or 24 for the hours of a day.
+        online: probability that a client is there in an hour: (p,), or 24 of them for the hours of a day.
         arrive: seconds over which clients join, evenly; 0: all are there from the start.
         trace: CSV file with the columns device, from, until (seconds): when devices were there. Each client is one of
             its devices, drawn; it repeats after its last second. "": there is none.
@@ -52,7 +55,7 @@ class Behaviour:
     up: float = 0.0
     down: float = 0.0
     drop: float = 0.0
-    online: tuple[float, ...] | float = 1.0
+    online: tuple[float, ...] = (1.0,)
     arrive: float = 0.0
     trace: str = ""
 
@@ -65,21 +68,24 @@ class Behaviour:
         for name, least in (("slow", 0.0), ("drop", 0.0)):
             if not least <= getattr(self, name) <= 1:
                 raise UsageError(f"behave: {name} = {getattr(self, name)}: a share between 0 and 1")
-        if len(self.hours) not in (1, 24) or not all(0 <= p <= 1 for p in self.hours) or not any(self.hours):
+        if len(self.online) not in (1, 24) or not all(0 <= p <= 1 for p in self.online) or not any(self.online):
             raise UsageError(f"behave: online = {self.online}: a probability above 0, or 24 of them")
 
     @property
-    def hours(self) -> tuple[float, ...]:
-        """Probabilities of being there, by hour."""
-        return self.online if isinstance(self.online, tuple) else (self.online,)
-
-    @property
     def always_there(self) -> bool:
-        return all(p == 1 for p in self.hours) and not self.arrive and not self.trace
+        return all(p == 1 for p in self.online) and not self.arrive and not self.trace
 
-    @property
-    def takes_time(self) -> bool:
-        return bool(self.work or self.up or self.down)
+
+def behaviour_of(table: Mapping[str, Any], where: str) -> Behaviour:
+    """The behaviour that a table of values describes; `online` may be one number.
+
+    Raises:
+        UsageError: an unknown key, or a value that cannot be.
+    """
+    online = table.get("online")
+    listed = {**table, "online": [online]} if isinstance(online, (int, float)) else table
+    found: Behaviour = from_mapping(Behaviour, listed, where)
+    return found
 
 
 def identify(name: str) -> int:
@@ -114,7 +120,7 @@ class Habits:
     def here(self, ids: Ids, now: float) -> npt.NDArray[np.bool_]:
         """True for the clients (k,) that are there at a time."""
         hour = int(now // HOUR)
-        there = uniform(self.seed, ids, PRESENT, hour) < self.how.hours[hour % len(self.how.hours)]
+        there = uniform(self.seed, ids, PRESENT, hour) < self.how.online[hour % len(self.how.online)]
         if self.how.arrive:
             there &= uniform(self.seed, ids, ARRIVES) * self.how.arrive <= now
         if self.spans:

@@ -101,9 +101,9 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
     """The simulation that a command line asks for."""
     from math import inf
 
-    from edge_sdk.nodes.settings import assigned, from_mapping
+    from edge_sdk.nodes.settings import assigned
     from edge_sdk.replay.plan import Replay
-    from edge_sdk.simulate.behaviour import Behaviour
+    from edge_sdk.simulate.behaviour import behaviour_of
     from edge_sdk.simulate.plan import TARGETS, Simulation, default_hospitals
 
     completed = complete_settings(options, options.method)
@@ -123,7 +123,7 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
         cohort=options.cohort,
         judges=options.judges,
         shift=options.shift,
-        behaviour=from_mapping(Behaviour, assigned(options.behave), "--behave"),
+        behaviour=behaviour_of(assigned(options.behave), "--behave"),
         deadline=inf if options.deadline is None else options.deadline,
         quorum=options.quorum,
         targets=TARGETS if options.target is None else tuple(float(text) for text in options.target.split(",")),

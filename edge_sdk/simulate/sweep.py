@@ -8,8 +8,8 @@ from itertools import product
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.settings import assigned, from_mapping
-from edge_sdk.simulate.behaviour import Behaviour
+from edge_sdk.nodes.settings import assigned
+from edge_sdk.simulate.behaviour import Behaviour, behaviour_of
 from edge_sdk.simulate.plan import Simulation
 
 OWN = ("deadline", "quorum", "cohort", "shift")
@@ -54,7 +54,7 @@ def with_value(job: Simulation, key: str, assignment: Mapping[str, Any]) -> Simu
     name, value = next(iter(assignment.items()))
     if key.startswith(BEHAVE):
         old = {f: getattr(job.behaviour, f) for f in Behaviour.__dataclass_fields__}
-        return replace(job, behaviour=from_mapping(Behaviour, {**old, name: value}, "--sweep behave"))
+        return replace(job, behaviour=behaviour_of({**old, name: value}, "--sweep behave"))
     if key == "seed":
         return replace(job, replay=replace(job.replay, seed=int(value)))
     if key in OWN:
