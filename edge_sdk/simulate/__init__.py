@@ -1,2 +1,4 @@
-"""Whole runs of up to a million clients on one workstation or several: the roles of a replay on a virtual clock, without
-broker, processes of single devices, codec or disk in between."""
+"""Simulations: whole runs of up to a million clients on one workstation or several.
+
+The roles are those of a replay, on a virtual clock, without broker, a process for each device, or codec in between.
+"""

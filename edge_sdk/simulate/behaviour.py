@@ -1,4 +1,4 @@
-"""How clients behave on the virtual clock: when they are there, how long they take, and which answers never come.
+"""Behaviour of clients on the virtual clock: when they are there, how long they take, and which answers never come.
 
 Everything that is drawn is a function of the seed, the client's name, and the hour or question: it is the same however
 many ranks there are, and after a restart.
@@ -105,7 +105,7 @@ def uniform(seed: int, ids: Ids, purpose: int, number: int = 0) -> npt.NDArray[n
     return ((x >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
-class Habits:
+class ClientHabits:
     """A behaviour with a seed: asked about clients, it answers.
 
     Raises:

@@ -20,7 +20,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.nodes.assembly import TOLD
 from edge_sdk.simulate.clients import Clients
 from edge_sdk.simulate.crowd import Crowd
-from edge_sdk.simulate.exchange import Exchange, Outcome, RankOutcomes
+from edge_sdk.simulate.exchange import ClientOutcome, Exchange, RankOutcomes
 from edge_sdk.simulate.light import Light
 from edge_sdk.simulate.network import SimulatedNetwork, Told
 from edge_sdk.simulate.ranks import Ranks
@@ -34,7 +34,7 @@ BATCH = 2**40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class NetworkPlan:
     """What a network is made of.
 
     Attributes:
@@ -67,11 +67,11 @@ class Plan:
 
     def messages(self) -> Codec:
         """Codec of what crosses a wire, and of what ranks exchange."""
-        roots = dict.fromkeys([*self.method.messages, Light, Outcome, RankOutcomes])
+        roots = dict.fromkeys([*self.method.messages, Light, ClientOutcome, RankOutcomes])
         return Codec(roots, layout=self.layout, dtype=self.dtype, limit=BATCH)
 
 
-def make_network(plan: Plan, told: Told, places: Mapping[str, Place] | None = None) -> SimulatedNetwork:
+def make_network(plan: NetworkPlan, told: Told, places: Mapping[str, Place] | None = None) -> SimulatedNetwork:
     """The network of a run that has not begun. `places`: of records of clients, where it is to go on.
 
     Raises:
@@ -88,7 +88,7 @@ def make_network(plan: Plan, told: Told, places: Mapping[str, Place] | None = No
     return SimulatedNetwork(plan.root, make_nodes(plan), clients, plan.crowd, exchange, Traffic(messages), told)
 
 
-def make_nodes(plan: Plan) -> dict[str, nodes.Node]:
+def make_nodes(plan: NetworkPlan) -> dict[str, nodes.Node]:
     """Aggregator and hospitals, as they are before the run."""
     found = {plan.root: make_node(plan, plan.root, "aggregator", None, tuple(plan.crowd.tree))}
     for hospital, names in plan.crowd.tree.items():
@@ -98,7 +98,7 @@ def make_nodes(plan: Plan) -> dict[str, nodes.Node]:
     return found
 
 
-def make_node(plan: Plan, name: str, tier: str, parent: str | None, children: Sequence[str]) -> nodes.Node:
+def make_node(plan: NetworkPlan, name: str, tier: str, parent: str | None, children: Sequence[str]) -> nodes.Node:
     role: Any = getattr(plan.method, tier)
     env = replace(plan.env_of(name), me="")  # filled in at each call, without comparing all names of clients
     return nodes.new(name, role, env, parent, plan.policies.get(tier, Policy()), 0.0, children)

@@ -98,7 +98,6 @@ class Clients:
         self.states.write(node.name, self.records.encode(changed(node.record, last={})))
         return True
 
-
     def is_fresh(self, node: nodes.Node) -> bool:
         """True if a client's state is that of its first day. One that begins with arrays is taken to change them."""
         if self.begins_with_arrays is None:

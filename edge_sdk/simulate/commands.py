@@ -64,7 +64,7 @@ def do_simulate(options: argparse.Namespace) -> None:
 
     ranks = find_ranks()
     show = sys.stderr if options.json else sys.stdout
-    printer = RoundPrinter(show if ranks.number == 0 else None)
+    printer = ClockPrinter(show if ranks.number == 0 else None)
     job = read_job(options, ranks.number)
     runs = sweep_runs(job, read_sweep(options.sweep))
     found = []
@@ -76,7 +76,7 @@ def do_simulate(options: argparse.Namespace) -> None:
         print_results(found, options.json)
 
 
-def play_one(job: Simulation, ranks: Any, kernels: Any, printer: RoundPrinter) -> dict[str, Any]:
+def play_one(job: Simulation, ranks: Any, kernels: Any, printer: ClockPrinter) -> dict[str, Any]:
     """Plays one simulation, and writes its result."""
     from edge_sdk.nodes.ledgers import write_json
     from edge_sdk.replay.reports import page
@@ -131,8 +131,8 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
     )
 
 
-class RoundPrinter:
-    """Prints a line for each line of the aggregator's metrics that has scores. `file`: None on ranks that are silent."""
+class ClockPrinter:
+    """Prints a line for each line of the aggregator's metrics that has scores. `file`: None: silently."""
 
     def __init__(self, file: TextIO | None) -> None:
         self.file = file

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
-from edge_sdk.simulate.behaviour import Habits, Ids, identify
+from edge_sdk.simulate.behaviour import ClientHabits, Ids, identify
 
 COHORT, JUDGES = 32, 33
 """Purposes of random streams."""
@@ -26,7 +26,7 @@ class Crowd:
     """
 
     def __init__(
-        self, tree: Mapping[str, Sequence[str]], habits: Habits, seed: int, judges: int = 0, cohort: int = 0
+        self, tree: Mapping[str, Sequence[str]], habits: ClientHabits, seed: int, judges: int = 0, cohort: int = 0
     ) -> None:
         self.tree = {hospital: tuple(names) for hospital, names in tree.items()}
         self.habits, self.seed, self.cohort = habits, seed, cohort

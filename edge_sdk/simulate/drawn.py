@@ -64,8 +64,8 @@ def make_pools(spec: str, seed: int, how: Dealing, splits: bool) -> Pools:
     validation = train[:0]
     if how.validation > 0 and not splits:
         train, validation = hold_out_of(table, train, how.validation / (1 - how.held_out), seed)
-    parts = (by_class(table.y, rows) for rows in (train, test, validation))
-    return Pools(table, name_inputs(table, splits), *parts, public)
+    learned, judged, chosen = (by_class(table.y, rows) for rows in (train, test, validation))
+    return Pools(table, name_inputs(table, splits), learned, judged, chosen, public)
 
 
 def by_class(y: Labels, rows: Rows) -> dict[int, Rows]:
@@ -143,11 +143,11 @@ class DrawnClients:
     def part(self, client: str, x: Floats, rows: Rows, shape: Shape) -> Part:
         found = x[rows]
         if self.shift:
-            random, axes = np.random.default_rng([self.seed, SHIFT, number_of(client)]), x.shape[1:2]
-            scale, offset = (self.shift * random.standard_normal((1, *axes)) for _ in range(2))
-            more = (1,) * (found.ndim - 2)
-            found = found * np.exp(scale).reshape(*scale.shape, *more) + offset.reshape(*offset.shape, *more)
-        return found.astype(np.float32, copy=False).reshape(len(rows), *shape), self.pools.table.y[rows]
+            random = np.random.default_rng([self.seed, SHIFT, number_of(client)])
+            axes = (1, *x.shape[1:2], *(1,) * (x.ndim - 2))  # one of each feature or channel
+            scale, offset = (self.shift * random.standard_normal(axes) for _ in range(2))
+            found = (found * np.exp(scale) + offset).astype(np.float32)
+        return found.reshape(len(rows), *shape), self.pools.table.y[rows]
 
     def patients(self, hospital: str) -> Patients | None:
         if "x.hospital" not in self.pools.held:

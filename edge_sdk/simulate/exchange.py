@@ -24,7 +24,7 @@ from edge_sdk.wire.codec.codec import Codec
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClientOutcome:
     """What a question to a client has come to, as all ranks know it.
 
     Attributes:
@@ -48,7 +48,7 @@ class RankOutcomes:
         save: rank 0: a checkpoint is due.
     """
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ClientOutcome, ...]
     asked: int
     save: bool = False
 
@@ -74,7 +74,7 @@ class Exchange:
         self.wants_save, self.saves = False, False
         self.workings: Callable[[str, str, Worked], None] = lambda name, hospital, worked: None
 
-    def work(self, batch: Sequence[nodes.Envelope], clients: Clients, now: float) -> list[Outcome]:
+    def work(self, batch: Sequence[nodes.Envelope], clients: Clients, now: float) -> list[ClientOutcome]:
         """The outcomes of all questions, in their order. All ranks must call it with the same batch."""
         mine = self.divide(batch)
         found = {}
@@ -110,24 +110,25 @@ class Exchange:
         else:
             self.owners.pop(name, None)
 
-    def outcome(self, at: int, worked: Worked) -> Outcome:
-        return Outcome(at, worked.kept, worked.answers)
+    def outcome(self, at: int, worked: Worked) -> ClientOutcome:
+        return ClientOutcome(at, worked.kept, worked.answers)
 
-    def swap(self, batch: Sequence[nodes.Envelope], mine: Mapping[int, Outcome]) -> dict[int, Outcome]:
+    def swap(self, batch: Sequence[nodes.Envelope], mine: Mapping[int, ClientOutcome]) -> dict[int, ClientOutcome]:
         """The outcomes of all ranks. The own ones keep their vectors."""
         light = [
-            Outcome(o.at, o.kept, tuple(lightened(self.method, m) for m in o.answers)) for _, o in sorted(mine.items())
+            ClientOutcome(o.at, o.kept, tuple(lightened(self.method, m) for m in o.answers))
+            for _, o in sorted(mine.items())
         ]
         own = RankOutcomes(tuple(light), checksum([e.message for e in batch]), self.wants_save)
         every = [self.codec.decode(data, RankOutcomes) for data in self.ranks.gather(self.codec.encode(own))]
         for rank, other in enumerate(every):
             if other.asked != own.asked:
                 raise AuscultError(
-                    f"rank {rank} asks its clients something else than rank {self.ranks.number}: their processors round "
-                    "differently, so they cannot play one run together"
+                    f"rank {rank} asks its clients something else than rank {self.ranks.number}: their processors "
+                    "round differently, so they cannot play one run together"
                 )
         self.saves |= every[0].save
-        found = {o.at: Outcome(o.at, o.kept, tuple(map(stand_in, o.answers))) for p in every for o in p.outcomes}
+        found = {o.at: ClientOutcome(o.at, o.kept, tuple(map(stand_in, o.answers))) for p in every for o in p.outcomes}
         return {**found, **mine}
 
 
@@ -138,7 +139,7 @@ def checksum(messages: Sequence[Any]) -> int:
         for array in arrays_of(message):
             if id(array) not in seen:
                 seen.add(id(array))
-                found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1), found)
+                found = zlib.crc32(np.ascontiguousarray(array).tobytes(), found)
     return found
 
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from edge_sdk.atomic import write_text
@@ -14,8 +15,8 @@ from edge_sdk.methods.shared.reports import Complaint, Event
 from edge_sdk.nodes.assembly import make_assembly, method_of
 from edge_sdk.replay.node_files import CLOUD
 from edge_sdk.replay.resume import note_job, read_finished
-from edge_sdk.simulate.behaviour import Habits
-from edge_sdk.simulate.build import Plan, make_network
+from edge_sdk.simulate.behaviour import ClientHabits
+from edge_sdk.simulate.build import NetworkPlan, make_network
 from edge_sdk.simulate.crowd import Crowd
 from edge_sdk.simulate.envs import Envs, Kernels
 from edge_sdk.simulate.judged import Judges
@@ -88,16 +89,22 @@ class Course:
         self.judges = Judges(self.envs)
         tree = self.prepared.population.tree
         judges = judges_of(self.job, sum(map(len, tree.values())))
-        crowd = Crowd(tree, Habits(self.job.behaviour, seed), seed, judges, self.prepared.draws)
+        crowd = Crowd(tree, ClientHabits(self.job.behaviour, seed), seed, judges, self.prepared.draws)
         root = self.envs(CLOUD)
         policies = {
             tier: make_assembly(run, tier, env).policy
             for tier, env in (("aggregator", root), ("hospital", self.envs(next(iter(tree)))), ("device", root))
         }
         self.method = method_of(run)
-        self.plan = Plan(
-            method=self.method, env_of=self.envs, policies=policies, layout=root.layout, crowd=crowd, ranks=self.ranks,
-            directory=self.job.replay.out / "clients", root=CLOUD,
+        self.plan = NetworkPlan(
+            method=self.method,
+            env_of=self.envs,
+            policies=policies,
+            layout=root.layout,
+            crowd=crowd,
+            ranks=self.ranks,
+            directory=self.job.replay.out / "clients",
+            root=CLOUD,
         )
         self.checkpoints = Checkpoints(self.job.replay.out, self.plan)
         saved = self.checkpoints.load(self.job.replay.resume)

@@ -82,7 +82,9 @@ def lightened(method: Method, message: Any) -> Any:
     if not method.adds_up or type(message) not in KINDS:
         return message
     found = message.measure()
-    return Light(type(message).__name__, len(message.total), message.weight, message.count, found.length, message.scores)
+    return Light(
+        type(message).__name__, len(message.total), message.weight, message.count, found.length, message.scores
+    )
 
 
 def stand_in(message: Any) -> Any:

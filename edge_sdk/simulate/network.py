@@ -21,7 +21,7 @@ from edge_sdk.errors import AuscultError
 from edge_sdk.methods.shared.evaluation import Evaluate, Finished
 from edge_sdk.simulate.clients import Clients
 from edge_sdk.simulate.crowd import Crowd
-from edge_sdk.simulate.exchange import Exchange, Outcome
+from edge_sdk.simulate.exchange import ClientOutcome, Exchange
 from edge_sdk.simulate.traffic import Traffic
 
 Told = Callable[[str, Any, float], None]
@@ -141,7 +141,7 @@ class SimulatedNetwork:
         for e, outcome in zip(batch, self.exchange.work(batch, self.clients, self.now), strict=True):
             self.take_outcome(e, outcome)
 
-    def take_outcome(self, e: nodes.Envelope, outcome: Outcome) -> None:
+    def take_outcome(self, e: nodes.Envelope, outcome: ClientOutcome) -> None:
         for message in outcome.answers:
             answer = nodes.Envelope(e.to, e.sender, e.number, message)
             if isinstance(e.message, Evaluate):  # an evaluation is the observer's: it takes no time and no bytes

@@ -73,7 +73,9 @@ class Simulation:
         if not all(0 < target <= 1 for target in self.targets):
             raise UsageError(f"--target {', '.join(map(str, self.targets))}: shares between 0 and 1")
         if self.behaviour.drop and self.deadline == inf:
-            raise UsageError("behave: drop, without a deadline: a round would wait for ever for answers that never come")
+            raise UsageError(
+                "behave: drop, without a deadline: a round would wait for ever for answers that never come"
+            )
         if self.replay.private is not None:
             raise UsageError("--private: a simulation has none; replay the run")
 
@@ -183,7 +185,7 @@ def default_hospitals(clients: int) -> int:
 
 
 def judges_of(job: Simulation, devices: int) -> int:
-    """How many clients judge models; 0: all."""
+    """Number of clients that judge models; 0: all."""
     wanted = (LARGE if job.clients > LARGE else 0) if job.judges is None else job.judges
     return 0 if wanted >= devices else wanted
 

@@ -14,7 +14,8 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
 from edge_sdk.methods.shared.reports import mean_accuracies
-from edge_sdk.replay.result import describe_origin, find_areas, mean, mean_accuracies as mean_over_devices, natural
+from edge_sdk.replay.result import describe_origin, find_areas, mean, natural
+from edge_sdk.replay.result import mean_accuracies as mean_over_devices
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.simulate.plan import Prepared, Simulation, describe
 from edge_sdk.simulate.traffic import HOPS
@@ -91,9 +92,7 @@ NOT_MEASURED = {"peak_memory_mb": 0.0, "cpu_seconds": 0.0, "seconds": 0.0, "byte
 """Of a single client nothing of this is known."""
 
 
-def describe_simulation(
-    job: Simulation, prepared: Prepared, lines: Sequence[Line], spent: Spent
-) -> dict[str, Any]:
+def describe_simulation(job: Simulation, prepared: Prepared, lines: Sequence[Line], spent: Spent) -> dict[str, Any]:
     """What a replay's result has not: sizes, the virtual clock, when accuracies were reached."""
     rate = spent.answers / spent.playing if spent.playing else 0.0
     return {

@@ -22,7 +22,7 @@ from edge_sdk.atomic import sync_to_disk, write_bytes, write_text
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.simulate.build import BATCH, Plan
+from edge_sdk.simulate.build import BATCH, NetworkPlan
 from edge_sdk.simulate.light import Light, as_light, stand_in
 from edge_sdk.simulate.network import Happening, SimulatedNetwork
 from edge_sdk.simulate.states import Place
@@ -97,7 +97,7 @@ class Checkpoints:
         plan: what the network is made of.
     """
 
-    def __init__(self, directory: Path, plan: Plan) -> None:
+    def __init__(self, directory: Path, plan: NetworkPlan) -> None:
         self.directory, self.plan, self.ranks = directory, plan, plan.ranks
         self.codecs = {tier: plan.records(tier) for tier in ("aggregator", "hospital")}
         roots = dict.fromkeys([nodes.Envelope, *plan.method.messages, Light])
@@ -171,7 +171,9 @@ class Checkpoints:
             return None
         noted = json.loads(text)
         if noted["ranks"] != self.ranks.count:
-            raise UsageError(f"{self.directory}: was begun with {noted['ranks']} ranks, and there are {self.ranks.count}")
+            raise UsageError(
+                f"{self.directory}: was begun with {noted['ranks']} ranks, and there are {self.ranks.count}"
+            )
         self.number = int(noted["number"])
         content = self.path(self.number).read_bytes()
         data, crc = content[:-4], int.from_bytes(content[-4:], "little")

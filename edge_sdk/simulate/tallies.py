@@ -1,7 +1,7 @@
 """Exact sums that are spread over ranks: adding them up before a hospital's round is closed, and spreading them again.
 
 A tally adds integers, so a sum over clients is the same on however many ranks, and in whatever order, it is made. The
-rule between two closes: the sum over ranks of their tallies is the hospital's tally. So after a close, whatever tally is
+rule between two closes: the sum over ranks of their tallies is the hospital's tally. So after a close, a tally that is
 still in the state stays with rank 0 alone.
 """
 

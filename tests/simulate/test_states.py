@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_any_order_of_writes_checkpoints_and_kills(tmp_path):
             states, now = ClientStates(tmp_path, places, segment=SEGMENT), dict(saved)
         assert {name: states.read(name) for name in states.places} == now
         taken = sorted((p.segment, p.offset, p.offset + p.room) for p in states.places.values() if p.room)
-        assert all(a[0] < b[0] or a[2] <= b[1] for a, b in zip(taken, taken[1:], strict=False))
+        assert all(a[0] < b[0] or a[2] <= b[1] for a, b in pairwise(taken))
     assert len(list(tmp_path.iterdir())) < 12, "places of before are used again"
     states.close()
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.simulate.behaviour import Behaviour, Habits
-from edge_sdk.simulate.build import Plan, make_network
+from edge_sdk.simulate.behaviour import Behaviour, ClientHabits
+from edge_sdk.simulate.build import NetworkPlan, make_network
 from edge_sdk.simulate.crowd import Crowd
 from edge_sdk.simulate.ranks import OneRank
 from tests.methods.contract import fingerprint
@@ -69,8 +69,8 @@ def on_all(ranks, play):
 def network_of(method, settings, rounds, rank, directory, told=lambda *_: None, behaviour=None, **more):
     """A network over the small problems of tests/methods."""
     envs = envs_of(method, settings, rounds, np.float32)
-    habits = Habits(behaviour or Behaviour(), SEED)
-    plan = Plan(
+    habits = ClientHabits(behaviour or Behaviour(), SEED)
+    plan = NetworkPlan(
         method=method,
         env_of=envs.__getitem__,
         policies=more.pop("policies", PATIENT),
@@ -86,7 +86,13 @@ def outcome_of(method, settings, rounds, rank, directory, **more):
     """(last state of the aggregator, what it told, each client's state) of a run, as fingerprints."""
     told = []
     network = network_of(
-        evaluated(method, every=3), settings, rounds, rank, directory, told=lambda who, m, at: told.append((who, m)), **more
+        evaluated(method, every=3),
+        settings,
+        rounds,
+        rank,
+        directory,
+        told=lambda who, m, at: told.append((who, m)),
+        **more,
     )
     network.start()
     while network.step():

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from math import nan
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -71,10 +70,16 @@ class Measurable(Protocol):
         """What is compared; None: there is nothing in it that is added."""
 
 
-@cache
-def is_measurable(kind: type) -> bool:
-    """True for a type of uploads that are added to others. To ask each message costs more than the answer is worth."""
-    return issubclass(kind, Measurable)
+MEASURABLE: dict[type, bool] = {}
+"""Types of messages, and whether they are `Measurable`: to ask each message costs more than to measure it."""
+
+
+def is_measurable(message: Any) -> bool:
+    """True for an upload that is added to others."""
+    kind = type(message)
+    if kind not in MEASURABLE:
+        MEASURABLE[kind] = isinstance(message, Measurable)
+    return MEASURABLE[kind]
 
 
 LATEST: tuple[Any, Measure | None] = (None, None)
@@ -85,7 +90,7 @@ def measure_of(message: Any) -> Measure | None:
     """What is compared of a message; None: there is nothing in it that is added."""
     global LATEST
     if LATEST[0] is not message:
-        LATEST = (message, message.measure() if is_measurable(type(message)) else None)
+        LATEST = (message, message.measure() if is_measurable(message) else None)
     return LATEST[1]
 
 
@@ -184,7 +189,7 @@ REMEMBERED = 512
 
 
 def usual_of(measures: Measures, kind: str) -> tuple[int, float]:
-    """How many uploads of a kind there are among measures, and their median (nan of none).
+    """Number of uploads of a kind among measures, and their median (nan of none).
 
     Within a round all answers are compared with the same measures: their median is computed once, or a round of a
     thousand devices would sort a thousand numbers a thousand times.

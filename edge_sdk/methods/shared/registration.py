@@ -9,7 +9,6 @@ In a run whose devices weigh the same ("uniform"), the weight of a device is 1.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from math import inf
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -27,10 +26,16 @@ class Weighted(Protocol):
         """The upload with another weight, and in proportion what is weighted with it."""
 
 
-@cache
-def is_weighted(kind: type) -> bool:
-    """True for a type of uploads whose weight is a claim."""
-    return issubclass(kind, Weighted)
+WEIGHTED: dict[type, bool] = {}
+"""Types of messages, and whether they are `Weighted`: to ask each message costs more than all that follows."""
+
+
+def is_weighted(message: Any) -> bool:
+    """True for an upload whose weight is a claim."""
+    kind = type(message)
+    if kind not in WEIGHTED:
+        WEIGHTED[kind] = isinstance(message, Weighted)
+    return WEIGHTED[kind]
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def note_claim(env: NodeEnv, guard: Guard, child: str, message: Any) -> Guard:
 
 def claim_of(env: NodeEnv, message: Any) -> float | None:
     """The weight that an upload claims; None: there is none, or it follows from no samples."""
-    if getattr(env.settings, "weighting", "") not in (SAMPLES, UNIFORM) or not is_weighted(type(message)):
+    if getattr(env.settings, "weighting", "") not in (SAMPLES, UNIFORM) or not is_weighted(message):
         return None
     found = measure_of(message)
     return None if found is None else found.weight * getattr(message, "count", 1)

@@ -29,7 +29,9 @@ def section(result: Result) -> str:
     told = result.get("simulation")
     if told is None:
         return ""
-    lead = f"{told['clients']} clients, {told['answers']} answers, {told['answers_per_second']:.0f} of them a second on "
+    lead = (
+        f"{told['clients']} clients, {told['answers']} answers, {told['answers_per_second']:.0f} of them a second on "
+    )
     lead += f"{told['ranks']} processes; the virtual clock stood at {told['clock'] / HOUR:.2f} h in the end."
     head = ["reached", "model", "round", "clock, h", "MB"]
     rows = sections.table(head, [reached_row(found) for found in told["reached"]]) if told["reached"] else ""
@@ -62,7 +64,11 @@ def comparison_lines(runs: list[Mapping[str, Any]]) -> list[str]:
     if not keys:
         return []
     wide = max(16, *(len(run["name"]) for run in runs))
-    lines = ["", "reached after hours of the virtual clock / MB", f"{'':24}" + "".join(f" {r['name']:>{wide}}" for r in runs)]
+    lines = [
+        "",
+        "reached after hours of the virtual clock / MB",
+        f"{'':24}" + "".join(f" {r['name']:>{wide}}" for r in runs),
+    ]
     for model, target in sorted(keys):
         cells = (cell(run["reached"], model, target) for run in runs)
         lines.append(f"{format_percent(target):>8} {model:15}" + "".join(f" {text:>{wide}}" for text in cells))

@@ -106,7 +106,9 @@ def simulation_lines(result: Result) -> list[str]:
     """What a simulation has taken, and the virtual clock at its end."""
     told = result["simulation"]
     lines = [f"process  peak memory {told['peak_memory_mb']:.0f} MB, {told['ranks']} of them"]
-    lines.append(f"clients  {told['answers']} answers, {told['answers_per_second']:.0f} a second; {told['records']} records")
+    lines.append(
+        f"clients  {told['answers']} answers, {told['answers_per_second']:.0f} a second; {told['records']} records"
+    )
     return [*lines, f"clock    {told['clock'] / 3600:.2f} h, simulated in {result['seconds']:.0f} s"]
 
 
