@@ -210,6 +210,8 @@ class Method:
         search: between which values `auscult tune` looks for settings.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
+        adds_up: its hospitals add their devices' `Sum`s up in a `gather.Tally`, and look at no vector in any other way;
+            so parts of the sum may be made elsewhere (edge_sdk/simulate).
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
@@ -234,7 +236,11 @@ class Method:
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
+<<<<<<< HEAD
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
+=======
+    adds_up: bool = False
+>>>>>>> work-simulate
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)

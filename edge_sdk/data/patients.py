@@ -65,8 +65,11 @@ def check_names(x: Features, devices: tuple[str, ...]) -> None:
 
 def rows_of(devices: tuple[str, ...]) -> dict[str, Rows]:
     """Groups rows by device, in their order."""
-    names = np.array(devices, str)
-    return {device: np.flatnonzero(names == device) for device in dict.fromkeys(devices)}
+    known = {device: number for number, device in enumerate(dict.fromkeys(devices))}
+    whose = np.array([known[device] for device in devices], np.intp)
+    order = np.argsort(whose, kind="stable")
+    ends = np.searchsorted(whose[order], np.arange(len(known)), side="right")
+    return dict(zip(known, np.split(order, ends[:-1]), strict=True)) if known else {}
 
 
 # In a file ------------------------------------------------------------------------------------------------------

@@ -265,4 +265,5 @@ FEDAVG = Method(
     traffic=summed(FedavgModel, "model"),
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )
