@@ -13,6 +13,7 @@ from dataclasses import replace
 from logging import Logger
 from math import inf
 
+from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly
@@ -45,6 +46,7 @@ class Membership:
         refusal: why the node cannot take part in the run that it was offered, or empty.
         refused: encoding of that run, so that it is not tried each time that it is offered.
         changed_run: the root's run as its application describes it now.
+        changed_limits: what the settings file says of the children now.
         next_run: a run of the parent's that waits until the call in progress has ended.
         announced: parent and children have been told that the role has been started.
         reconsider: what stood against the refused run may be gone: it is to be tried again. Set by any thread.
@@ -73,6 +75,7 @@ class Membership:
         self.refusal, self.refused = "", b""
         self.next_run: Run | None = None
         self.changed_run: Run | None = None
+        self.changed_limits: Limits | None = None
         self.announced = False
         self.reopen_at = inf
 
@@ -161,6 +164,10 @@ class Membership:
             self.reconsider = False
             if self.session is None and self.refused:
                 self.next_run = decode_run(self.refused)
+        if self.changed_limits is not None and self.session is not None:
+            env = replace(self.session.assembly.env, limits=self.changed_limits)
+            self.session.assembly, self.changed_limits = replace(self.session.assembly, env=env), None
+            self.log.info("%s: limits of children are as the settings file has them now", self.name)
         if self.next_run is not None and (self.session is None or not self.session.calls.busy):
             run, self.next_run = self.next_run, None
             self.take_up(run)

@@ -17,6 +17,8 @@ FLOAT32 = np.dtype(np.float32)
 
 def check_floats(name: str, value: Array, shape: Shape) -> Floats:
     """`value` as contiguous float32 of this shape ("B": any length)."""
+    if type(value) is np.ndarray and value.dtype == np.float32 and value.shape == shape and value.flags.c_contiguous:
+        return value  # as in every step of a training
     value = np.asarray(value)
     if value.dtype is FLOAT32 and value.flags.c_contiguous and fits_shape(value.shape, shape):
         return value
