@@ -47,13 +47,13 @@ def fields_of(run: Run, code: TrainingCode, layout: Layout, whose: str) -> dict[
     if run.settle or run.augment or "fit" not in vars(method.env).get("__annotations__", {}):
         what = "settling" if run.settle else "augmentation" if run.augment else f"method {run.method}"
         raise UsageError(
-            f"{whose} has training code of its own, and {what} asks for gradients; such code goes with fedavg"
+            f"{whose} has its own training code, and {what} asks for gradients; such code goes with fedavg"
         )
     for name in OWN_STEPS:
         if getattr(settings, name):
-            raise UsageError(f"{whose} has training code of its own, which knows nothing of {name}; leave that at 0")
+            raise UsageError(f"{whose} has its own training code, which knows nothing of {name}; leave that at 0")
     if settings.local_penalty != "none":
-        raise UsageError(f"{whose} has training code of its own, which knows nothing of local_penalty")
+        raise UsageError(f"{whose} has its own training code, which knows nothing of local_penalty")
     return {"fit": make_fit(code, layout, whose), "score": make_score(code, layout)}
 
 
