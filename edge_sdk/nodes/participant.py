@@ -136,6 +136,7 @@ class Participant:
         given, held_out = self.choose_samples(run)
         train = self.select_listed(given, run, "training")
         if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.how.least):
+            self.live.end_run()  # the run is to have what is labelled when it can begin, not what is now
             why = describe_want(len(train), len(given), len(held_out or ()), self.live.how.least)
             raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
         return DeviceParts(
