@@ -14,6 +14,7 @@ from logging import Logger
 from math import inf
 
 from edge_sdk.contract.run import Run
+from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.session import Session
@@ -46,6 +47,7 @@ class Membership:
         changed_run: the root's run as its application describes it now.
         next_run: a run of the parent's that waits until the call in progress has ended.
         announced: parent and children have been told that the role has been started.
+        unwilling: why this node wants no training now; None: it does.
         reopen_at: when to look at the disk again, by time.monotonic(); inf: it has not failed.
     """
 
@@ -70,6 +72,7 @@ class Membership:
         self.next_run: Run | None = None
         self.changed_run: Run | None = None
         self.announced = False
+        self.unwilling: Reason | None = None
         self.reopen_at = inf
 
     @property
@@ -87,7 +90,8 @@ class Membership:
 
     @property
     def standing(self) -> Standing:
-        return Standing(self.epoch, self.run, self.session is not None and self.session.ready, self.refusal)
+        ready = self.session is not None and self.session.ready
+        return Standing(self.epoch, self.run, ready, self.refusal, self.unwilling)
 
     # -- taking a run up
 

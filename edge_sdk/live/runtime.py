@@ -21,6 +21,7 @@ from typing import Any
 from edge_sdk.contract.method import RESERVED_NAMES
 from edge_sdk.contract.node import Node
 from edge_sdk.contract.run import Run, checked_name
+from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly as Assembly
 from edge_sdk.delivery.habits import Habits
@@ -74,6 +75,7 @@ class Runtime:
         largest_chunk: bytes that travel together at most; a larger body goes in chunks.
         tls: certificates, for a broker at mqtts:// or wss://.
         upstream_tls: certificates for the parent's broker, where that has another authority.
+        unwilling: why this node wants no training now, or None; asked every `look` seconds, and when `wake` is called.
         log: logger of this node.
     """
 
@@ -102,6 +104,8 @@ class Runtime:
         largest_chunk: int = LARGEST,
         tls: Tls | None = None,
         upstream_tls: Tls | None = None,
+        unwilling: Callable[[], Reason | None] = lambda: None,
+        look: float = inf,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children)
@@ -118,6 +122,7 @@ class Runtime:
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
         self.waiting_log = WaitingLog(name, self.log)
         self.keepalive, self.largest_chunk = keepalive, largest_chunk
+        self.unwilling, self.look, self.look_at = unwilling, look, 0.0
         self.stopping = False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.waiter = Waiter()
@@ -203,6 +208,11 @@ class Runtime:
         self.due = 0.0
         self.waiter.wake()
 
+    def wake(self) -> None:
+        """Let the loop ask `unwilling` now."""
+        self.look_at = 0.0
+        self.waiter.wake()
+
     def cancelled(self) -> bool:
         """A call of the role should give up (`errors.Cancelled`): a newer question waits, or the node stops."""
         session = self.session
@@ -240,6 +250,7 @@ class Runtime:
         if not (woken or any(news)) and now < self.due:
             return  # an acknowledgement of the broker, or nothing
         self.due = 0.0
+        self.note_willingness(now)
         self.membership.take_up_pending(now)
         self.save_session(now)
         self.publish_due(now)
@@ -263,7 +274,7 @@ class Runtime:
             wait = min(wait, link.get_timer() - now, inf if link.connection is None else self.keepalive / 4)
             if link.connection is not None and not link.up:
                 wait = min(wait, 1.0)
-        return min(wait, self.announcer.get_timer(now), self.membership.reopen_at - now)
+        return min(wait, self.announcer.get_timer(now), self.membership.reopen_at - now, self.look_at - now)
 
     def serve_link(self, link: Link, now: float) -> bool:
         """Read from and write to a connection; True if something has come or changed that needs more than that."""
@@ -284,6 +295,15 @@ class Runtime:
         if link.has_come_up():
             self.announcer.announce_over(link)
         return news or full or link.connection is not connection or bool(self.announcer.births)
+
+    def note_willingness(self, now: float) -> None:
+        """Tell the parent when this node wants no training any more, wants it again, or has another reason."""
+        if now < self.look_at:
+            return
+        self.look_at, before, reason = now + self.look, self.membership.unwilling, self.unwilling()
+        self.membership.unwilling = reason
+        if (before and before.kind) != (reason and reason.kind):
+            self.announcer.announce()
 
     def save_session(self, now: float) -> None:
         session = self.session

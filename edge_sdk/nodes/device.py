@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,11 @@ from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models
 from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_assembly, make_env, settings_of
+from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes
+from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 ENSEMBLE = ("personal", "local")
@@ -56,6 +59,7 @@ class Device:
         threads: number of threads of onnxruntime.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
         on_event: called with what the run tells this device (scores, models, the end), on the network's thread.
+        budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
 
     Raises:
         UsageError: a name, the bundle or the broker's URL cannot be used.
@@ -73,6 +77,7 @@ class Device:
         public: str | Path | None = None,
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
+        budget: TrainingBudget | None = None,
         log: logging.Logger | None = None,
     ):
         self.name, self.on_event = checked_name(name, "device name"), on_event
@@ -95,10 +100,40 @@ class Device:
             assemble=self.assemble,
             told=self.receive_event,
             log=self.log,
+            unwilling=lambda: None if self.pace is None else self.pace.unwilling(),
+            look=inf if budget is None else IDLE_LOOK,
             **wire.options(broker),
         )
+        self.pace = None if budget is None else self.make_pace(budget, threads)
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
+
+    def make_pace(self, budget: TrainingBudget, threads: int) -> TrainingPace:
+        """What holds this device's training to a budget."""
+        runtime = self.runtime
+        return TrainingPace(
+            budget,
+            self.name,
+            self.directory,
+            threads=threads,
+            cancelled=runtime.cancelled,
+            wake=runtime.wake,
+            log=self.log,
+        )
+
+    def why(self) -> str:
+        """Why this device does not train now, e.g. "battery 18 % < 30 %"; "" if nothing is in the way."""
+        return "" if self.pace is None else self.pace.why()
+
+    def allow_training(self, allowed: bool) -> None:
+        """Say as its application whether it may train, beside what its budget says.
+
+        Raises:
+            UsageError: it has no budget.
+        """
+        if self.pace is None:
+            raise UsageError(f"device {self.name} has no budget: give it one, Device(..., budget=TrainingBudget())")
+        self.pace.allow(allowed)
 
     def train_on(self, samples: Samples, held_out: Samples | None = None, validation: Samples | None = None) -> None:
         """Set the samples to learn from and, apart from them, those to judge the models by.
@@ -218,7 +253,10 @@ class Device:
         self.kept = kept_models.load(self.kept_path(run))
         if self.kept.finished:
             self.finished.set()
-        return make_assembly(run, "device", self.env(run))
+        assembly = make_assembly(run, "device", self.env(run))
+        if self.pace is None or self.train is None:
+            return assembly
+        return self.pace.keep_calls(assembly, digest_samples(run.id, self.train.x, self.codes(self.train, run)))
 
     def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
         """The env of this device: its samples behind functions of theta.
@@ -243,7 +281,7 @@ class Device:
             validation=self.coded(self.validation, run),
             augment=augmentation_of(run),
             public=self.public,
-            cancel=self.runtime.cancelled if cancellable else None,
+            cancel=(self.pace or self.runtime.cancelled) if cancellable else None,
         )
 
     def coded(self, samples: Samples | None, run: Run) -> tuple[Array, Array] | None:
@@ -271,6 +309,8 @@ class Device:
             self.on_event(message)
         if isinstance(message, Finished):
             self.log.info("%s: the run is over", self.name)
+            if self.pace is not None:
+                self.pace.progress.forget()
             self.finished.set()
 
     def keep(self, message: Models | Finished) -> None:
