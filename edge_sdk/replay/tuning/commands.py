@@ -87,9 +87,9 @@ def read_search(options: argparse.Namespace, method: str | None, several: bool) 
 def replay_command(options: argparse.Namespace, file: Path) -> str:
     """The command that replays the settings on the same data: the given one, without what only tuning knows.
 
-    Settings, settling, augmentation and rounds are in the file.
+    Settings, settling, augmentation, robust sums and rounds are in the file.
     """
-    left_out, rest = ("--method", "--budget", "-o", "--output", "--set", "--settings", "--augment", "--rounds"), []
+    left_out, rest = ("--method", "--budget", "-o", "--output", "--set", "--settings", "--augment", "--robust", "--rounds"), []
     words = iter(options.given[options.given.index("tune") + 1 :])
     for word in words:
         name, sign, _ = word.partition("=")
