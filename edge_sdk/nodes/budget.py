@@ -72,6 +72,13 @@ class TrainingBudget:
                 raise UsageError(f'hours: {span!r}: expected a span of the day such as "22:00-06:30"')
 
 
+@dataclass(frozen=True, kw_only=True)
+class BudgetFile:
+    """A file with a [budget] table and nothing else, for a replay of days."""
+
+    budget: TrainingBudget
+
+
 @dataclass(frozen=True)
 class Conditions:
     """What the rules are about, now. None: nothing tells.
