@@ -57,9 +57,8 @@ def main() -> None:
         }
     for name, result in found.items():
         rounds = sum(row["kind"] == "round" for row in result["rounds"])
-        print(
-            f"\n{name}: {rounds} rounds in {result['days']:.1f} days, {result['wall_seconds']:.0f} s; {result['accuracy']}"
-        )
+        took = f"{rounds} rounds in {result['days']:.1f} days, {result['wall_seconds']:.0f} s"
+        print(f"\n{name}: {took}; {result['accuracy']}")
         print(days_lines(result))
     print(json.dumps({name: result["boards"]["rows"] for name, result in found.items()}))
 

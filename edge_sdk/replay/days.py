@@ -15,7 +15,6 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract.node import Node
 from edge_sdk.contract.run import Run
 from edge_sdk.data.availability import find_availability
-from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.reports import Progress, Report, mean_accuracies
 from edge_sdk.nodes.assembly import family_of, make_assembly, make_env
@@ -119,7 +118,7 @@ def make_fleet(
     """The fleet; rows of its history, which it fills; and the board of each device."""
     job, names = what.job, cohort.devices
     boards = {d: job.boards[i % len(job.boards)] if job.boards else None for i, d in enumerate(names)}
-    made: dict[str, Assembly] = {}
+    made: dict[str, Any] = {}  # assemblies
     step = what.step_seconds
     devices: dict[str, VirtualDevice] = {}
     for hospital, members in cohort.tree.items():
@@ -145,7 +144,7 @@ def make_fleet(
     return fleet, history, boards
 
 
-def make_node(name: str, assembly: Assembly, parent: str | None) -> Node:
+def make_node(name: str, assembly: Any, parent: str | None) -> Node:
     return nodes.new(name, assembly.role, assembly.env, parent, assembly.policy, 0.0)
 
 
@@ -175,7 +174,7 @@ def virtual_device(what: Days, device: Device, board: Emulation | None, seconds:
     return VirtualDevice(device.name, where, what.budget, lambda: steps[0], seconds / share, watts)
 
 
-def measure_step(assembly: Assembly, run: Run) -> float:
+def measure_step(assembly: Any, run: Run) -> float:
     """Seconds of a training step on this machine: the median of a few."""
     env, batch = assembly.env, int(run.settings.get("batch", 20)) or None
     assert env.grad_fn is not None  # of a plain method
