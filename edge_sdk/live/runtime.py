@@ -122,7 +122,7 @@ class Runtime:
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
         self.waiting_log = WaitingLog(name, self.log)
         self.keepalive, self.largest_chunk = keepalive, largest_chunk
-        self.unwilling, self.look, self.look_at = unwilling, look, 0.0
+        self.unwilling, self.look, self.look_at, self.turned = unwilling, look, 0.0, inf
         self.stopping = False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.waiter = Waiter()
@@ -245,7 +245,7 @@ class Runtime:
     def take_turn(self, patience: float) -> None:
         """Wait for something to do, and do it."""
         woken = self.wait(patience)
-        now = time.monotonic()
+        now = self.turned = time.monotonic()
         news = [self.serve_link(link, now) for link in self.all_links]
         if not (woken or any(news)) and now < self.due:
             return  # an acknowledgement of the broker, or nothing

@@ -23,6 +23,7 @@ from edge_sdk.nodes.prometheus import Endpoint
 from edge_sdk.nodes.service_files import DeviceFile, HospitalFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.nodes.side_work import SideWork
+from edge_sdk.nodes.watchdog import Watchdog, notify
 from edge_sdk.wire.topics import ALL
 from hardware.probe import peak_memory_mb
 
@@ -92,6 +93,7 @@ def serve_all(
     stopping = threading.Event()
 
     def stop(*_: Any) -> None:
+        notify("STOPPING=1")
         stopping.set()
         for service in services:
             service.stop()
@@ -107,12 +109,14 @@ def serve_all(
             failures.append(error)
             stop()
 
+    watchdog = Watchdog([service.runtime for service in services])
     threads = [threading.Thread(target=run, args=(s,), daemon=True) for s in services]
     for thread in threads:
         thread.start()
     for thread in threads:
         while thread.is_alive():  # a join without time-out would keep signals from being handled
             thread.join(0.5)
+            watchdog()
             meanwhile()
             if is_orphaned():
                 stop()
