@@ -24,7 +24,7 @@ from hardware.boards.emulation import parse_boards
 
 BOARDS = "raspberry-pi-zero-2w=0.02,raspberry-pi-3b-plus=0.03,raspberry-pi-4,raspberry-pi-5"
 BUDGET = TrainingBudget(
-    charging=True, min_battery=0.3, max_celsius=50.0, hours=("21:00-08:00",), calm=600.0, joules=20.0
+    charging=True, min_battery=0.3, max_celsius=50.0, hours=("21:00-08:00",), calm=600.0, joules=7.0
 )
 
 

@@ -69,7 +69,7 @@ install_programs() {
     call "$python" -m venv --without-pip "$root$home.new"
     call "$root$home.new/bin/python3" "$pip/pip" install --quiet --no-index --find-links "$here/wheels" \
         --disable-pip-version-check "$wheel"
-    call "$root$home.new/bin/python3" -c 'import edge_sdk.cli' || fail "the installed programs do not start"
+    call "$root$home.new/bin/python3" -I -c "import edge_sdk.cli" || fail "the installed programs do not start"
     [ -z "$root" ] || point_into_image
     rm -rf "$root$home.old"
     [ ! -d "$root$home" ] || mv "$root$home" "$root$home.old"
