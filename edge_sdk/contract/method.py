@@ -31,6 +31,10 @@ DOWN = "down"  # every child that is here
 ME = "me"  # this node, after its other messages have left: work to do while the children work
 OUT = "out"  # the application on this node: results and scores
 
+Scorer = Callable[[Vector], Mapping[str, float]]
+"""theta -> sums over some samples."""
+Forward = Callable[[Any, Any, str, bool], Any]
+
 RESERVED_NAMES = frozenset({UP, DOWN, ME, OUT, "all"})
 
 
@@ -142,9 +146,9 @@ class NodeEnv:
     settings: Any = None
     grad_fn: Callable[[Vector, Any], tuple[float, Vector]] | None = None
     samples: int = 0
-    score: Callable[[Vector], Mapping[str, float]] | None = None
-    judge: Callable[[Vector], Mapping[str, float]] | None = None
-    test: Callable[[Vector], Mapping[str, float]] | None = None
+    score: Scorer | None = None
+    judge: Scorer | None = None
+    test: Scorer | None = None
     augmented: Callable[[Vector, Any, np.random.Generator], tuple[float, Vector]] | None = None
     validation: Labelled | None = None
     held_out: Labelled | None = None
@@ -214,8 +218,10 @@ class Method:
             parts at different nodes), "outputs" (devices of any architecture, which compare outputs) or "companions"
             (a whole model, beside devices of other architectures); see edge_sdk/nodes/kernels.
         warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
-        forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
-        scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
+        forward: (env, shown model, device, whether it is judged on test samples too) -> what a hospital shows to that
+            device, where it adds something of its own.
+        scorer: (env, shown model) -> the scores of a device that needs more than theta for them, in place of env.score
+            and env.test.
         alone: (env, told) -> theta (n,) that a device reaches by itself in as many rounds, where that is not local SGD;
             calls told(rounds that are done).
         private_warnings: as `warnings`, with the curvature of the aggregator's private regulariser behind; None: it
@@ -243,8 +249,8 @@ class Method:
     policies: Callable[[Any, Mapping[str, int], float, float, int], Mapping[str, Policy]] = barriers
     warnings: Callable[[Any, Mapping[str, int]], Sequence[str]] = no_warnings
     kernels: str = "plain"
-    forward: Callable[[Any, Any, str], Any] | None = None
-    scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
+    forward: Forward | None = None
+    scorer: Callable[[Any, Any], tuple[Scorer | None, Scorer | None]] | None = None
     rounds_over: Callable[[Any], int] | None = None
     predicts: Callable[[Any, Any], Ensemble | None] | None = None
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None

@@ -89,7 +89,8 @@ def replay_command(options: argparse.Namespace, file: Path) -> str:
 
     Settings, settling, augmentation, robust sums and rounds are in the file.
     """
-    left_out, rest = ("--method", "--budget", "-o", "--output", "--set", "--settings", "--augment", "--robust", "--rounds"), []
+    left_out = ("--method", "--budget", "-o", "--output", "--set", "--settings", "--augment", "--robust", "--rounds")
+    rest = list[str]()
     words = iter(options.given[options.given.index("tune") + 1 :])
     for word in words:
         name, sign, _ = word.partition("=")
