@@ -1,8 +1,9 @@
-"""What a method is: three roles, each three pure functions over plain data.
+"""What a method is: three roles, each three pure functions over plain data, and a fourth where somebody keeps count.
 
     start(env)                           -> state, sends     the node comes up for the first time
     receive(env, state, sender, message) -> state, sends     one message that counts (see round.py)
     close(env, state)                    -> state, sends     enough have answered, or the time is up
+    refuse(env, state, sender, why)      -> state, sends     a child's message that could not be read or counted
 
 `env` is what the node is given and never changes in a run; `state` is what it remembers, and is what is saved. Both are
 frozen dataclasses; a role never changes an argument in place. `sender` is UP, ME or a child's name. There is no clock,
@@ -25,6 +26,7 @@ from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.search import SearchSpace
+from edge_sdk.contract.traffic import VectorTraffic
 
 UP = "up"  # the parent
 DOWN = "down"  # every child that is here
@@ -62,12 +64,16 @@ Step = tuple[Any, Sequence[Send]]
 
 @dataclass(frozen=True)
 class Role:
-    """The three functions of one tier, and the type of its state (what a store must be able to write)."""
+    """The functions of one tier, and the type of its state (what a store must be able to write).
+
+    `refuse` is left out by roles that do not care; it may send to OUT only.
+    """
 
     start: Callable[[Any], Step]
     receive: Callable[[Any, Any, str, Any], Step]
     close: Callable[[Any, Any], Step]
     state: Any
+    refuse: Callable[[Any, Any, str, str], Step] | None = None
 
 
 @dataclass(frozen=True)
@@ -201,6 +207,10 @@ def any_rule(settings: Any, tier: str, rule: str) -> str:
     return ""
 
 
+def no_sums(settings: Any) -> VectorTraffic | str:
+    return "what its devices send is not added up"
+
+
 @dataclass(frozen=True)
 class Method:
     """A published method on this runtime.
@@ -233,8 +243,11 @@ class Method:
         search: between which values `auscult tune` looks for settings.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
+        adds_up: its hospitals add their devices' `Sum`s up in a `gather.Tally`, and look at no vector in any other way;
+            so parts of the sum may be made elsewhere (edge_sdk/simulate).
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
+        traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
     """
 
     name: str
@@ -256,6 +269,8 @@ class Method:
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
+    traffic: Callable[[Any], VectorTraffic | str] = no_sums
+    adds_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)

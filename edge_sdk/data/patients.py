@@ -17,7 +17,7 @@ from edge_sdk.errors import UsageError
 
 Rows = npt.NDArray[np.intp]
 Features = npt.NDArray[np.float32]
-NO_FEATURES: Features = np.zeros(0, np.float32)
+NO_FEATURES: Features = np.zeros((0, 0), np.float32)
 NO_ROWS: Rows = np.zeros(0, np.intp)
 
 
@@ -65,8 +65,11 @@ def check_names(x: Features, devices: tuple[str, ...]) -> None:
 
 def rows_of(devices: tuple[str, ...]) -> dict[str, Rows]:
     """Groups rows by device, in their order."""
-    names = np.array(devices, str)
-    return {device: np.flatnonzero(names == device) for device in dict.fromkeys(devices)}
+    known = {device: number for number, device in enumerate(dict.fromkeys(devices))}
+    whose = np.array([known[device] for device in devices], np.intp)
+    order = np.argsort(whose, kind="stable")
+    ends = np.searchsorted(whose[order], np.arange(len(known)), side="right")
+    return dict(zip(known, np.split(order, ends[:-1]), strict=True)) if known else {}
 
 
 # In a file ------------------------------------------------------------------------------------------------------

@@ -33,10 +33,10 @@ class RoundLog:
             self.say_deadline(after)
 
     def note_unwilling(self, after: Round, unwilling: Mapping[str, Reason]) -> None:
-        """Say who was not asked in a new question, because it wants no training now."""
+        """Say who was not asked in a new round of this node, because it wants no training now."""
         for child in sorted(unwilling.keys() - after.owed.keys()):
             self.counters.count(f"unwilling.{child}")
-            self.log.info("%s: %s is not in question %d: %s", self.name, child, after.number, unwilling[child])
+            self.log.info("%s: %s is not in round %d: %s", self.name, child, after.closes + 1, unwilling[child])
 
     def note_late(self, before: Round, task: Task) -> None:
         """The deadline has ended a round."""
@@ -45,8 +45,8 @@ class RoundLog:
         for child in late:
             self.counters.count(f"late.{child}")
         if late:
-            who, seconds = ", ".join(late), rounds.patience(before)
-            self.log.warning("%s: question %d is over after %.0f s without %s", self.name, before.number, seconds, who)
+            number, seconds, who = rounds.count_questions(before), rounds.patience(before), ", ".join(late)
+            self.log.warning("%s: question %d is over after %.0f s without %s", self.name, number, seconds, who)
 
     def say_deadline(self, r: Round) -> None:
         deadline, usual = rounds.patience(r), usual_time(r.times, r.kind)

@@ -50,6 +50,7 @@ class WaitingLog:
 def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ...]]:
     """What is waited for, and the children that keep us waiting."""
     below = session.node.record.below
+    number = rounds.count_questions(below)
     if not session.settled:
         missing = presence.expected - set(presence.here)
         needed = min(session.habits.wait_for, len(presence.expected))
@@ -57,9 +58,9 @@ def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ..
     if session.calls.holds(session.node.record) and not (below.open and below.owed):
         return "waiting for a device that is willing to train", tuple(sorted(session.members.unwilling))
     if below.open and below.owed:
-        return f"waiting for answers to question {below.number}", tuple(sorted(below.owed))
+        return f"waiting for answers to question {number}", tuple(sorted(below.owed))
     if below.open and len(below.heard) < (needed := rounds.quorum(below)):
-        return f"question {below.number} has {len(below.heard)} of {needed} answers that it needs", ()
+        return f"question {number} has {len(below.heard)} of {needed} answers that it needs", ()
     return "", ()
 
 

@@ -16,6 +16,8 @@ and these defaults do not change, so a recommendation that changes with a versio
     rotation = 0.25
     [run.robust]
     rule = "median"
+    [run.uploads]
+    bits = 4
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ class SettingsTable:
     settle: dict[str, Any] = field(default_factory=dict)
     augment: dict[str, Any] = field(default_factory=dict)
     robust: dict[str, Any] = field(default_factory=dict)
+    uploads: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,7 @@ class Completed:
     settle: Mapping[str, Any]
     augment: Mapping[str, Any]
     robust: Mapping[str, Any]
+    uploads: Mapping[str, Any]
 
 
 def complete(source: str, stated: SettingsTable, base: Path = Path()) -> Completed:
@@ -90,6 +94,7 @@ def complete(source: str, stated: SettingsTable, base: Path = Path()) -> Complet
         settle=overlaid(from_file.settle, stated.settle),
         augment=overlaid(from_file.augment, stated.augment),
         robust=overlaid(from_file.robust, stated.robust),
+        uploads=overlaid(from_file.uploads, stated.uploads),
     )
 
 

@@ -13,6 +13,7 @@ from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
 from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.willingness import Willingness
 from edge_sdk.methods.shared import draw
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire.frames import Birth, pack_frame, unpack_frame
@@ -37,7 +38,9 @@ class Moody:
 
     def __init__(self, net: Net, name: str, reason: Reason | None = None) -> None:
         self.reason, self.rounds = reason, list[int]()
-        self.node: Runtime = net.device(name, "h", self.rounds.append, unwilling=lambda: self.reason, look=60.0)
+        self.node: Runtime = net.device(
+            name, "h", self.rounds.append, willingness=Willingness(lambda: self.reason, 60.0)
+        )
 
     def say(self, reason: Reason | None) -> None:
         self.reason = reason
@@ -55,7 +58,7 @@ def test_who_is_unwilling_is_not_asked_and_is_named(
         eventually(lambda: net.rounds >= 4)
         assert len(a.rounds) >= 4 and b.rounds == []
         assert "h: b is not willing to train now: battery 18 % < 30 %" in caplog.text
-        assert "h: b is not in question 1: battery 18 % < 30 %" in caplog.text
+        assert "h: b is not in round 1: battery 18 % < 30 %" in caplog.text
         b.say(None)
         eventually(lambda: len(b.rounds) >= 3)
         assert "h: b is willing to train" in caplog.text
@@ -108,7 +111,7 @@ def test_a_device_that_loses_its_will_in_a_round_answers_late_and_counts_once(
             mood[0] = LOW
             go_on.wait(30)
 
-    device = net.device("a", "h", work, unwilling=lambda: mood[0], look=0.05)
+    device = net.device("a", "h", work, willingness=Willingness(lambda: mood[0], 0.05))
     hospital = net.node("h", HOSPITAL, "agg", ("a",))
     with playing(net.aggregator("h"), hospital, device):
         eventually(lambda: "a" in (hospital.session.members.unwilling if hospital.session else {}))

@@ -59,6 +59,7 @@ from edge_sdk.methods.hsgd.plan import Planned
 from edge_sdk.methods.hsgd.settings import SEARCH, Env, Settings
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.methods.shared.plain import always_plain
+from edge_sdk.methods.shared.traffics import always_floats
 
 
 def forward(env: Env, m: HsgdModel, device: str, final: bool) -> HsgdModel:
@@ -86,6 +87,7 @@ HSGD = Method(
     warnings=hsgd_plan.warnings,
     forward=forward,
     scorer=scorer,
+    traffic=always_floats("an iteration's messages are what towers make of samples, and not sums"),
     plain_sums=always_plain("a device's outputs enter its hospital's steps before anything is added up", "hospital"),
     search=SEARCH,
 )

@@ -32,6 +32,10 @@ from edge_sdk.methods.shared.suspension import is_suspended, note_refusal, note_
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
 
 
+LONGEST = 500
+"""Characters of a reason that are kept: some of them were the peer's."""
+
+
 # Messages -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Evaluate:
@@ -154,14 +158,19 @@ def evaluated(method: Method, every: int = 0) -> Method:
     )
 
 
-def wrapped(inner: Role, receive: Any, close: Any) -> Role:
+def wrapped(inner: Role, receive: Any, close: Any, refuse: Any = None) -> Role:
     kind = watched(inner.state)
 
     def start(env: NodeEnv) -> Step:
         state, sends = inner.start(env)
         return kind(state), sends
 
-    return Role(start, receive, close, kind)
+    return Role(start, receive, close, kind, refuse)
+
+
+def unread(env: NodeEnv, s: Watched, sender: str, why: str) -> Step:
+    """The state after a child's message that could not be read, or that nobody may send: as good as a bad upload."""
+    return (s, []) if is_suspended(env, s.guard, sender) else refused(env, s, sender, why, [])
 
 
 def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
@@ -185,6 +194,7 @@ def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) ->
 
 def refused(env: NodeEnv, s: Watched, sender: str, why: str, told: list[Send]) -> Step:
     """The state without an answer that is not counted, and what is said of it."""
+    why = why[:LONGEST]
     guard, suspended = note_refusal(env, s.guard, sender, why)
     said = [Refused(sender, why), *suspended]
     return replace(s, guard=guard), [*told, *(Send(OUT, event) for event in said)]
@@ -265,7 +275,7 @@ def hospital(method: Method) -> Role:
         state, sends = closed(inner, env, s)
         return replace(s, inner=state), sends
 
-    return wrapped(inner, receive, close)
+    return wrapped(inner, receive, close, unread)
 
 
 def forwarded(method: Method, env: NodeEnv, m: Evaluate) -> list[Send]:
@@ -296,7 +306,7 @@ def aggregator(method: Method, every: int) -> Role:
         told = [send for send in sends if send.to == OUT]
         return s, [*told, Send(DOWN, Evaluate(round, final, method.show(env, state)), all=True)]
 
-    return wrapped(inner, receive, close)
+    return wrapped(inner, receive, close, unread)
 
 
 def resumed(env: NodeEnv, s: Watched, questions: list[Send], method: Method) -> Step:
