@@ -184,9 +184,9 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command line of `python -m models`."""
-    parser = argparse.ArgumentParser(prog="python -m models", description="Compile torch modules for devices.")
+def main(argv: list[str] | None = None, prog: str = "python -m models") -> int:
+    """The command line of `python -m models`, or of what `prog` says that the user has typed."""
+    parser = argparse.ArgumentParser(prog=prog, description="Compile torch modules for devices.")
     add_parsers(parser.add_subparsers(required=True, metavar="COMMAND"))
     args = parser.parse_args(argv)
     return int(args.do(args))

@@ -17,6 +17,7 @@ from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite
+from models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_reshaping, note_guards, settle_counts
 from models.frontend.decompose import spell_out
 from models.frontend.dropout import use_masks
 from models.frontend.outputs import pick
@@ -112,6 +113,7 @@ def export_forward(
     whole = Functional(net, names, len(inputs) - bool(draws), result)
     program = trace_module(whole, (tensors, *examples), bool(draws))
     sites = use_masks(program, draws) if draws else ()
+    cut_batches_by_reshaping(program)
     refuse_detached(program)
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
     model, written = write_onnx(spell_out(program), input_names, output)
@@ -132,26 +134,33 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
     Args:
         training: trace it in training mode, its norms in evaluation.
     """
-    batch = torch.export.Dim("B", min=2, max=65536)
+    batch = torch.export.Dim("B", min=2, max=LARGEST_BATCH)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
     try:
         set_training(net) if training else net.eval()
-        with silence_exporter(), shorten_recurrences():
+        with silence_exporter(), shorten_recurrences(), settle_counts(), note_guards(net.net) as layers:
             return torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
     except CompileError:
         raise
     except Exception as error:
-        raise explain(error) from error
+        raise explain(error, layers) from error
     finally:
         net.eval()
 
 
-def explain(error: Exception) -> CompileError:
-    """Torch's error as a CompileError that says what to do; torch's own first line is kept."""
+def explain(error: Exception, layers: Sequence[str] = ()) -> CompileError:
+    """Torch's error as a CompileError that says what to do; torch's own first line is kept.
+
+    Args:
+        layers: in which torch restricted the batch size.
+    """
     text = f"{type(error).__name__}: {error}"
     first = str(error).strip().split("\n")[0][:300]
     if any(t in text for t in SHAPE_ERRORS):
-        return BatchSpecialised(f"the module works for one batch size only ({first}); take sizes from x.shape[0]")
+        where = ", ".join(dict.fromkeys(path for path in layers if path)) or "the module"
+        return BatchSpecialised(
+            f"{where}: works for one batch size only ({first}); take sizes from x.shape[0], not len(x)"
+        )
     if any(t in text for t in CONTROL_ERRORS):
         return DataDependentControlFlow(f"a branch or a shape depends on values ({first}); use torch.where or masks")
     if "fake tensor in the exported program" in text:
