@@ -34,12 +34,13 @@ class Foreign:
     """One network of the battery.
 
     Attributes:
-        make: module.function that builds it. input: shape of one sample. given: its arguments.
+        make: module.function that builds it. given: its arguments.
+        input: shape of one sample; of several inputs, argument -> shape.
         spec: settings of the compilation beside dropout = "off".
     """
 
     make: str
-    input: tuple[int, ...] = IMAGE
+    input: tuple[int, ...] | dict[str, tuple[int, ...]] = IMAGE
     given: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
 
@@ -112,6 +113,12 @@ NETWORKS: dict[str, Foreign] = {
     "DeepSleepNet": sleep("DeepSleepNet"),
     "AttnSleep": Foreign("braindecode.models.AttnSleep", (1, 3000), SLEEP | {"n_chans": 1}),
     "bert_tiny": Foreign("foreign.bert", (16,), {}, {"below": 100}),
+    "bert_tiny, three inputs": Foreign(
+        "foreign.bert",
+        {"input_ids": (16,), "attention_mask": (16,), "token_type_ids": (16,)},
+        {},
+        {"below": {"input_ids": 100, "attention_mask": 2, "token_type_ids": 2}},
+    ),
     "unet1d": Foreign(
         "monai.networks.nets.BasicUNet",
         (1, 64, 64),
@@ -208,12 +215,16 @@ def time_torch(net: Any, entry: Foreign) -> float:
     """Milliseconds of torch's forward and backward pass, in the mode in which the bundle was compiled."""
     import torch
 
-    below = entry.spec.get("below")
-    x = torch.randint(0, below, (BATCH, *entry.input)) if below else torch.randn(BATCH, *entry.input)
+    from models.ir.spec import Spec
+
+    drawn = {
+        i.argument: torch.randint(0, i.below, (BATCH, *i.shape)) if i.below else torch.randn(BATCH, *i.shape)
+        for i in Spec("net", entry.input, below=entry.spec.get("below")).list_inputs()
+    }
     times = []
     for _ in range(STEPS):
         started = time.perf_counter()
-        z = net(x)
+        z = net(drawn[""]) if "" in drawn else net(**drawn)
         z = next(iter(z.values())) if isinstance(z, dict) else z
         torch.autograd.grad(z.square().mean(), list(net.parameters()), allow_unused=True)
         times.append(time.perf_counter() - started)
@@ -230,8 +241,9 @@ def run_device(path: str) -> dict[str, float]:
     model = Model(path)
     loaded = time.perf_counter() - started
     golden = model.bundle.golden()
-    x, y = (np.resize(golden[k], (BATCH, *golden[k].shape[1:])) for k in ("in.x", "in.y"))
-    gradient, times = model.grad_fn(x, y), []
+    given = {k[3:]: np.resize(v, (BATCH, *v.shape[1:])) for k, v in golden.items() if k.startswith("in.")}
+    x = {i["name"]: given[i["name"]] for i in model.bundle.manifest["inputs"]}
+    gradient, times = model.grad_fn(x, given["y"]), []
     for _ in range(STEPS):
         began = time.perf_counter()
         gradient(model.theta0)

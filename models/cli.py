@@ -44,7 +44,8 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--input",
         nargs="+",
         metavar="SHAPE",
-        help="shape of one sample without the batch, e.g. 3,64 (split models: TOWER=SHAPE ...)",
+        help="shape of one sample without the batch, e.g. 3,64 (several inputs: ARGUMENT=SHAPE ..., split models: "
+        "TOWER=SHAPE ...)",
     )
     p.add_argument("--classes", type=int, help="number of classes")
     p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
@@ -53,6 +54,13 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--dropout",
         choices=[d for d in DROPOUT if d],
         help="for modules with dropout or stochastic depth: keep it, with masks that devices draw, or leave it out",
+    )
+    p.add_argument("--lora", type=int, default=0, metavar="RANK", help="train low-rank adapters, and nothing else")
+    p.add_argument(
+        "--target", nargs="+", default=[], metavar="WORD", help="adapters for linear layers with it in their path"
+    )
+    p.add_argument(
+        "--also", nargs="+", default=[], metavar="LAYER", help="layers trained whole beside adapters (a new head)"
     )
     p.add_argument("--seed", type=int, default=0, help="seed of the initial parameters (default: 0)")
     p.add_argument("--groups", nargs="*", metavar="NAME=PREFIX,...", help="layer groups (default: top-level parts)")
@@ -65,7 +73,12 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="N",
         help="samples that a device puts through at once (default: what fits a cache)",
     )
-    p.add_argument("--below", type=int, help="the input holds integers from 0 to BELOW - 1 (embeddings)")
+    p.add_argument(
+        "--below",
+        nargs="+",
+        metavar="N",
+        help="the input holds integers from 0 to N - 1 (embeddings); of several inputs NAME=N ...",
+    )
     p.add_argument(
         "--blocked", action="store_true", help="also write graphs in onnxruntime's blocked layout (convolutions)"
     )
@@ -128,7 +141,7 @@ def find_module_argument(args: argparse.Namespace) -> None:
     Raises:
         CompileError: there is none.
     """
-    for words in (args.input, args.groups, args.split):
+    for words in (args.input, args.below, args.groups, args.split, args.target, args.also):
         for word in words or []:
             if args.module is None and "=" not in word and (":" in word or word in ZOO or word in SPLIT_ZOO):
                 args.module = word
@@ -149,10 +162,12 @@ def is_split(args: argparse.Namespace) -> bool:
 
 def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     """The module and its settings."""
-    shape = read_numbers(args.input[0]) if args.input else None
+    shape, below = read_inputs(args)
     groups = read_pairs("--groups", args.groups) or None
     if args.module in ZOO:
         entry, name = ZOO[args.module], args.module
+        if isinstance(shape, dict):
+            raise CompileError(f"--input {' '.join(args.input)}: {name} has one input, e.g. --input 3,64")
         shape, classes = shape or entry.input, args.classes or entry.classes
         net = entry.build(shape, classes)
     else:
@@ -165,9 +180,31 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     if most is None and args.module in ZOO:
         most = ZOO[args.module].max_batch
     return net.eval(), Spec(
-        name, shape, classes, args.loss, args.below, norm, groups, features=args.features, blocked=args.blocked,
-        max_batch=most, dropout=args.dropout or "", output=args.result,
+        name, shape, classes, args.loss, below, norm, groups, features=args.features, blocked=args.blocked,
+        max_batch=most, dropout=args.dropout or "", output=args.result, lora=args.lora, target=args.target,
+        also=args.also,
     )  # fmt: skip
+
+
+def read_inputs(
+    args: argparse.Namespace,
+) -> tuple[tuple[int, ...] | dict[str, tuple[int, ...]] | None, int | dict[str, int] | None]:
+    """The shape of a sample and the bound of its integers, or for several inputs a dictionary of each."""
+    words, below = args.input or [], args.below or []
+    if any("=" in w for w in words):
+        named = {k: read_numbers(v) for k, v in read_pairs("--input", words).items()}
+        return named, {k: read_count("--below", v) for k, v in read_pairs("--below", below).items()}
+    if len(words) > 1 or len(below) > 1:
+        raise CompileError(f"--input {' '.join(words)}: several inputs have names, ARGUMENT=SHAPE ...")
+    bound = read_count("--below", below[0]) if below else None
+    return read_numbers(words[0]) if words else None, bound
+
+
+def read_count(option: str, text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or not int(text):
+        raise CompileError(f"{option} {text}: expected a number above 0")
+    return int(text)
 
 
 def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:

@@ -1,7 +1,8 @@
 """A bundle at work on stock onnxruntime (`onnx_session.py`).
 
-Parameters and gradients are flat float32 vectors. Graphs are loaded when they are first used, so a device that only
-predicts never builds the training session.
+Parameters and gradients are flat float32 vectors. Samples are one array; for a bundle with several inputs a dictionary
+with an array for each, or a tuple of them in the order of the manifest. Graphs are loaded when they are first used, so
+a device that only predicts never builds the training session.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.model.dropout import MASKS, step_masks
-from edge_sdk.model.inputs import Array, Floats, check_floats, check_integers, compute_losses
+from edge_sdk.model.inputs import (
+    Array,
+    Data,
+    Floats,
+    check_floats,
+    check_integers,
+    compute_losses,
+    join_inputs,
+    split_inputs,
+)
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
 
@@ -119,24 +129,25 @@ class Model:
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
-    def predict(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
+    def predict(self, theta: Vector, x: Data, buffers: Vector | None = None) -> Floats:
         """The module's output, float32 (B, *output_shape), for x (B, *input_shape)."""
         x, theta = self.samples(x), self.parameters(theta)
         none = np.zeros((0, *self.output_shape), np.float32)
-        parts = [self.run("predict", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
+        steps = self.batches(x, FORWARD_BATCH)
+        parts = [self.run("predict", {"theta": theta, **self.feed(b)}, buffers)[0] for b in steps]
         return np.concatenate([none, *parts])
 
-    def features(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
+    def features(self, theta: Vector, x: Data, buffers: Vector | None = None) -> Floats:
         """Output of the layer that the bundle names for features, float32 (B, ...), for x (B, *input_shape)."""
         x, theta = self.samples(x), self.parameters(theta)
         return np.concatenate(
-            [self.run("features", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
+            [self.run("features", {"theta": theta, **self.feed(b)}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
         )
 
     def loss_grad(
         self,
         theta: Vector,
-        x: Array,
+        x: Data,
         y: Array,
         weights: Array | None = None,
         *,
@@ -152,14 +163,15 @@ class Model:
             group: gradient of this layer group's parameters only, in layout order; the backward pass is shorter.
             random: draws what a bundle with dropout drops; None: nothing is dropped.
         """
-        x, y = self.samples(x), self.targets(y, len(x))
-        feeds = {"theta": self.parameters(theta), "x": x, "y": y, "weights": self.weights(weights, len(x))}
+        x = self.samples(x)
+        y = self.targets(y, len(x))
+        feeds = {"theta": self.parameters(theta), "y": y, "weights": self.weights(weights, len(x)), **self.feed(x)}
         feeds |= step_masks(self.drop_sites, len(x), random)
         loss, grad = self.run(f"loss_grad@{group}" if group else "loss_grad", feeds, buffers)[:2]
         return float(loss), grad
 
     def loss_grad_buffers(
-        self, theta: Vector, x: Array, y: Array, weights: Array | None = None, buffers: Vector | None = None
+        self, theta: Vector, x: Data, y: Array, weights: Array | None = None, buffers: Vector | None = None
     ) -> tuple[float, Floats, Floats]:
         """Loss and gradient as of `loss_grad`, and the running statistics after this batch, which the caller keeps.
 
@@ -167,25 +179,27 @@ class Model:
         """
         if self.bundle.manifest["norm"] != "batch":
             raise UsageError(f"{self.name}: its running statistics are frozen; compile with --norm batch to train them")
-        x, y = self.samples(x), self.targets(y, len(x))
-        feeds = {"theta": self.parameters(theta), "x": x, "y": y, "weights": self.weights(weights, len(x))}
+        x = self.samples(x)
+        y = self.targets(y, len(x))
+        feeds = {"theta": self.parameters(theta), "y": y, "weights": self.weights(weights, len(x)), **self.feed(x)}
         loss, grad, fresh = self.run("loss_grad", feeds, buffers)
         return float(loss), grad, fresh
 
-    def vjp(self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None) -> tuple[Floats, Floats]:
+    def vjp(self, theta: Vector, x: Data, cotangent: Array, buffers: Vector | None = None) -> tuple[Floats, Floats]:
         """The output for x, and the gradient (n,) of sum(output * cotangent)."""
         x = self.samples(x)
         pulled = check_floats("cotangent", cotangent, (len(x), *self.output_shape))
-        out, grad = self.run("vjp", {"theta": self.parameters(theta), "x": x, "cotangent": pulled}, buffers)[:2]
+        feeds = {"theta": self.parameters(theta), "cotangent": pulled, **self.feed(x)}
+        out, grad = self.run("vjp", feeds, buffers)[:2]
         return out, grad
 
     def features_vjp(
-        self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None
+        self, theta: Vector, x: Data, cotangent: Array, buffers: Vector | None = None
     ) -> tuple[Floats, Floats]:
         """The features for x, and the gradient (n,) of sum(features * cotangent)."""
         x, width = self.samples(x), self.features_shape
         pulled = check_floats("cotangent", cotangent, (len(x), *width))
-        feeds = {"theta": self.parameters(theta), "x": x, "cotangent": pulled}
+        feeds = {"theta": self.parameters(theta), "cotangent": pulled, **self.feed(x)}
         out, grad = self.run("features_vjp", feeds, buffers)[:2]
         return out, grad
 
@@ -203,7 +217,7 @@ class Model:
 
     # -- data bound to the model -----------------------------------------------------------------------------------
 
-    def grad_fn(self, x: Array, y: Array, cancel: Cancel | None = None) -> GradFn:
+    def grad_fn(self, x: Data, y: Array, cancel: Cancel | None = None) -> GradFn:
         """f(theta, indices or None for all, random=None) -> (mean loss, its gradient) over the chosen samples.
 
         `random` draws what a bundle with dropout drops, anew in each step; None: nothing is dropped. Samples are
@@ -213,10 +227,11 @@ class Model:
         Raises (f):
             Cancelled: `cancel()` was true.
         """
-        x, y = self.samples(x), self.targets(y, len(x))
+        rows = self.samples(x)
+        y = self.targets(y, len(rows))
 
         def gradient(theta: Vector, indices: Any = None, random: Random | None = None) -> tuple[float, Vector]:
-            chosen = np.arange(len(x)) if indices is None else np.asarray(indices)
+            chosen = np.arange(len(rows)) if indices is None else np.asarray(indices)
             if not len(chosen):
                 raise UsageError("a gradient over no samples: give at least one index")
             theta, loss = self.parameters(theta), 0.0
@@ -225,7 +240,7 @@ class Model:
                 if cancel is not None and cancel():
                     raise Cancelled("training was given up before a step")
                 weights = np.full(len(step), 1 / len(chosen), np.float32)
-                feeds = {"theta": theta, "x": x[step], "y": y[step], "weights": weights}
+                feeds = {"theta": theta, "y": y[step], "weights": weights, **self.feed(rows[step])}
                 feeds |= step_masks(self.drop_sites, len(step), random)
                 part, grad = self.run("loss_grad", feeds, None)[:2]
                 loss, total = loss + float(part), grad if total is None else np.add(total, grad, out=total)
@@ -234,18 +249,19 @@ class Model:
 
         return gradient
 
-    def score(self, x: Array, y: Array, cancel: Cancel | None = None) -> ScoreFn:
+    def score(self, x: Data, y: Array, cancel: Cancel | None = None) -> ScoreFn:
         """f(theta) -> {"loss": sum of losses, "correct": count, "samples": count}; no "correct" without classes."""
-        x, y = self.samples(x), self.targets(y, len(x))
+        rows = self.samples(x)
+        y = self.targets(y, len(rows))
 
         def sums(theta: Vector) -> Mapping[str, float]:
-            theta, out = self.parameters(theta), {"loss": 0.0, "samples": float(len(x))}
+            theta, out = self.parameters(theta), {"loss": 0.0, "samples": float(len(rows))}
             if self.classes:
                 out["correct"] = 0.0
-            for step in self.batches(np.arange(len(x)), FORWARD_BATCH):
+            for step in self.batches(np.arange(len(rows)), FORWARD_BATCH):
                 if cancel is not None and cancel():
                     raise Cancelled("evaluation was given up before a step")
-                z = self.run("predict", {"theta": theta, "x": x[step]}, None)[0]
+                z = self.run("predict", {"theta": theta, **self.feed(rows[step])}, None)[0]
                 out["loss"] += float(compute_losses(self.loss, z, y[step]).sum())
                 if self.classes:
                     out["correct"] += float((z.argmax(1) == y[step]).sum())
@@ -303,12 +319,13 @@ class Model:
     def parameters(self, theta: Vector) -> Floats:
         return check_floats("theta", theta, (self.layout.size,))
 
-    def samples(self, x: Array) -> Array:
-        declared = self.bundle.manifest["inputs"][0]
-        shape = ("B", *declared["shape"])
-        if declared["dtype"] == "float32":
-            return check_floats("x", x, shape)
-        return check_integers("x", x, shape, int(declared["below"]))
+    def samples(self, x: Data) -> Array:
+        """Checked samples as one array; of several inputs, one with a field for each (`inputs.join_inputs`)."""
+        return join_inputs(self.bundle.manifest["inputs"], x)
+
+    def feed(self, x: Array) -> dict[str, Array]:
+        """Checked samples as graphs take them: input -> array."""
+        return split_inputs(self.bundle.manifest["inputs"], x)
 
     def targets(self, y: Array, count: int) -> Array:
         if self.loss == "cross_entropy":
@@ -331,7 +348,7 @@ class Model:
                 self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
             )
         if MASKS in session.inputs and MASKS not in values:
-            values |= step_masks(self.drop_sites, len(values["x"]), None)
+            values |= step_masks(self.drop_sites, len(values[self.bundle.manifest["inputs"][0]["name"]]), None)
         missing = [n for n in session.inputs if n not in values]
         if missing:
             raise BundleError(f"graph {graph!r} wants {', '.join(missing)}, which is no input of this kind of graph")

@@ -64,17 +64,21 @@ class Forward:
 class Functional(nn.Module):
     """The module with its tensors as arguments; it is a registered child, so that paths of layers stay known.
 
-    It takes `count` inputs for the module; one more, the masks of dropout, is only put in its place later. Of several
-    results it returns the one named `output`.
+    It takes `count` inputs for the module, by place or as `arguments`; one more, the masks of dropout, is only put in
+    its place later. Of several results it returns the one named `output`.
     """
 
-    def __init__(self, net: nn.Module, names: Sequence[str], count: int, output: str) -> None:
+    def __init__(
+        self, net: nn.Module, names: Sequence[str], count: int, output: str, arguments: Sequence[str] = ()
+    ) -> None:
         super().__init__()
         self.net, self.names, self.count, self.output = net, list(names), count, output
+        self.arguments = list(arguments) if any(arguments) else []
 
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
-        state = dict(zip(self.names, tensors, strict=True))
-        return pick(torch.func.functional_call(self.net, state, inputs[: self.count]), self.output)
+        state, given = dict(zip(self.names, tensors, strict=True)), inputs[: self.count]
+        named = dict(zip(self.arguments, given, strict=True)) if self.arguments else {}
+        return pick(torch.func.functional_call(self.net, state, () if named else given, named), self.output)
 
 
 def export_forward(
@@ -85,6 +89,7 @@ def export_forward(
     output: str = "logits",
     dropout: str = "",
     result: str = "",
+    arguments: Sequence[str] = (),
 ) -> Forward:
     """Trace `net`.
 
@@ -94,12 +99,13 @@ def export_forward(
         dropout: "off" traces what the module does in evaluation, "keep" what it does in training, with masks as a
             further input if it drops values at random; "" is "off" for modules that drop nothing.
         result: which of several results counts, as of `pick`.
+        arguments: of the module that the inputs are given as; none: by place.
 
     Raises:
         CompileError: of the kind that says why it cannot be exported.
     """
     refuse_train_mode(net)
-    draws = [] if dropout == "off" else find_draws(net, examples)
+    draws = [] if dropout == "off" else find_draws(net, examples, arguments)
     if not dropout:
         refuse_draws(draws)
     elif draws:
@@ -110,7 +116,7 @@ def export_forward(
     tensors = [state[n].detach().clone() for n in names]
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
-    whole = Functional(net, names, len(inputs) - bool(draws), result)
+    whole = Functional(net, names, len(inputs) - bool(draws), result, arguments)
     program = trace_module(whole, (tensors, *examples), bool(draws))
     sites = use_masks(program, draws) if draws else ()
     cut_batches_by_reshaping(program)
