@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import re
@@ -14,6 +15,7 @@ from typing import Any
 import onnx
 import torch
 from torch import nn
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite
@@ -36,6 +38,7 @@ from models.rules.advice import ADVICE
 
 TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
 SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
+READ = ONNXRegistry.from_torchlib
 CONTROL_ERRORS = ("data-dependent", "GuardOnDataDependent", "DataDependent", "Dynamic control flow", "Could not guard")
 
 
@@ -214,7 +217,7 @@ def write_onnx(
 ) -> tuple[onnx.ModelProto, torch.export.ExportedProgram | None]:
     """The program as an ONNX model whose inputs and output have these names, and the program as it was written."""
     try:
-        with silence_exporter(), shorten_recurrences():
+        with silence_exporter(), shorten_recurrences(), keep_registry():
             made = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -256,6 +259,22 @@ def repeat_one_step(layer: Callable[..., Any]) -> Callable[..., Any]:
         return torch.cat([steps] * len(x), 0), last
 
     return short
+
+
+@functools.cache
+def read_registry(opset_version: int) -> ONNXRegistry:
+    """The exporter's table of ONNX functions, read once in a process: that takes longer than most exports."""
+    return READ(opset_version=opset_version)
+
+
+@contextlib.contextmanager
+def keep_registry() -> Iterator[None]:
+    """Let the exporter use the table that was read before; only functions of one's own would change it."""
+    try:
+        ONNXRegistry.from_torchlib = staticmethod(read_registry)  # type: ignore[method-assign]
+        yield
+    finally:
+        ONNXRegistry.from_torchlib = READ  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
