@@ -90,6 +90,13 @@ def check_integers(name: str, value: Array, shape: Shape, below: int) -> Array:
     return np.ascontiguousarray(value, np.int64)
 
 
+def check_weights(weights: Array | None, count: int) -> Floats:
+    """Weights of samples as float32 (count,); None: those of the mean."""
+    if weights is None:
+        return np.full(count, 1 / count, np.float32)
+    return check_floats("weights", weights, (count,))
+
+
 def fits_shape(have: tuple[int, ...], want: Shape) -> bool:
     return len(have) == len(want) and all(isinstance(w, str) or h == w for h, w in zip(have, want, strict=True))
 
