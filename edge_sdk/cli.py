@@ -74,6 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
     from edge_sdk.replay.tuning.commands import add_tune
+    from edge_sdk.simulate.commands import add_simulate
     from edge_sdk.tools.backup_command import add_backup
     from edge_sdk.tools.board import add_board
     from edge_sdk.tools.doctor_command import add_doctor
@@ -90,6 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_log_option(after, argparse.SUPPRESS)
     add_services(commands, [after])
     add_replay(commands, [after])
+    add_simulate(commands, [after])
     add_compare(commands, [after])
     add_tune(commands, [after])
     add_bundle(commands, [after])

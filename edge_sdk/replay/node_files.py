@@ -24,6 +24,8 @@ from edge_sdk.replay.toml_files import write_toml
 
 FOR_NEWCOMERS = 3600.0
 """Seconds for which hospitals wait for newcomers: until these have started, however busy the machine is."""
+CLOUD = "cloud"
+"""Name of the aggregator. Its draws depend on it, as those of every node on its name."""
 DEVICES_APART = 24
 """Up to so many devices have a process each; more of them share so many processes."""
 
@@ -103,7 +105,7 @@ def start_devices(nodes: NodeProcesses, files: Sequence[Path]) -> None:
 
 def aggregator_table(job: Replay, run: Run, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:
     """The aggregator's settings, but for how to reach the broker."""
-    table: dict[str, Any] = {"name": "cloud", "bundle": files.bundles[next(iter(cohort.tree))], "public": files.public}
+    table: dict[str, Any] = {"name": CLOUD, "bundle": files.bundles[next(iter(cohort.tree))], "public": files.public}
     table |= {"directory": "../aggregator", "hospitals": {h: len(d) for h, d in members_of(job, cohort).items()}}
     table["settings"] = STATED  # what is recommended is in `run` already
     table |= {"run": run_table(run), "deadline": NONE}
@@ -122,7 +124,7 @@ def run_table(run: Run) -> dict[str, Any]:
 
 def hospital_table(job: Replay, name: str, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:
     """A hospital's settings, but for how to reach the broker."""
-    table = {"name": name, "aggregator": "cloud", "bundle": files.bundles[name], "directory": f"../{name}"}
+    table = {"name": name, "aggregator": CLOUD, "bundle": files.bundles[name], "directory": f"../{name}"}
     table |= {"devices": cohort.tree[name], "data": files.tables.get(name), "companions": files.companions.get(name)}
     if job.newcomers:
         table |= {"wait_for": len(members_of(job, cohort)[name]), "last_words": FOR_NEWCOMERS}
