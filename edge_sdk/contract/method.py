@@ -236,11 +236,8 @@ class Method:
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
-<<<<<<< HEAD
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
-=======
     adds_up: bool = False
->>>>>>> work-simulate
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)
