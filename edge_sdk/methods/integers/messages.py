@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -63,7 +64,7 @@ class Integers:
             raise ValueError(f"a sum of {self.terms} uploads of {self.bits} bits, it has at most {WIDEST}")
         if self.packed.size != rounding.packed_size(self.size, self.width):
             raise ValueError(f"{self.packed.size} bytes for {self.size} integers of {self.width} bits")
-        if (self.steps() > 2 * rounding.largest(self.bits) * self.terms).any():
+        if (self.steps > 2 * rounding.largest(self.bits) * self.terms).any():
             raise ValueError(f"an integer that no {self.terms} summands of {self.bits} bits add up to")
         put_vectors(
             Layout(()), self.label, dict.fromkeys(self.there, np.zeros(1))
@@ -74,12 +75,14 @@ class Integers:
         """Bits of an integer."""
         return rounding.width(self.bits, self.terms)
 
+    @cached_property
     def steps(self) -> rounding.Steps:
+        """uint32 (size,), as they were written."""
         return rounding.unpack(self.packed, self.size, self.width)
 
     def numbers(self, like: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """What the integers stand for, rotated as they are; float (size,)."""
-        return rounding.to_numbers(self.steps(), self.half, self.bits, self.terms, like)
+        return rounding.to_numbers(self.steps, self.half, self.bits, self.terms, like)
 
     @property
     def count(self) -> int:
@@ -87,6 +90,10 @@ class Integers:
         return int(getattr(self.label, "count", 1))
 
     def measure(self) -> Measure | None:
+        return self.measured
+
+    @cached_property
+    def measured(self) -> Measure | None:
         """Length and weight of the method's own upload, of the difference that the integers say (rotation changes no
         length), or of what its sender says that it would have been without clipping."""
         upload = self.as_upload()
