@@ -124,13 +124,15 @@ class Change:
     Attributes:
         version: of the reference after it.
         bits, half: as of `Integers`.
-        packed: integers of what is added to the reference before.
+        packed: integers of what is added to the reference before or, with ranks, of the values of a `Packed` model.
+        ranks: of that model, which is the reference whatever it was before; empty: there is something added.
     """
 
     version: int
     bits: int
     half: float
     packed: Octets
+    ranks: tuple[int, ...] = ()
 
     def check(self, layout: Layout) -> None:
         check_range(self.bits, self.half)
@@ -142,10 +144,11 @@ class Changes:
 
     Attributes:
         label: the method's question without its vectors.
-        base: oldest version of the reference that the receiver may hold; -1: it may hold any, `whole` is all of it.
+        base: oldest version of the reference that the receiver may hold; -1: it may hold any, as `whole` is all of it,
+            or the first change has ranks.
         version: of the reference with which the question is read.
         whole: the reference; empty where changes are enough.
-        changes: from base to version.
+        changes: from base, or from the first one on, to version.
         sum: CRC-32 of the reference with which it is read.
         bits, half: of the integers of the answer; half 0: as each sender likes.
     """
@@ -164,7 +167,8 @@ class Changes:
         versions = tuple(change.version for change in self.changes)
         if self.base < 0 and not versions:
             return
-        if not 0 <= self.base <= self.version or versions != tuple(range(self.base + 1, self.version + 1)):
+        base = self.base if self.base >= 0 or not self.changes[0].ranks else versions[0] - 1
+        if not 0 <= base <= self.version or versions != tuple(range(base + 1, self.version + 1)):
             raise ValueError(f"changes to {versions} lead not from version {self.base} to {self.version}")
 
     @property

@@ -78,6 +78,24 @@ def method_adds(m):
     return type(m.label).__name__ == "SumLabel" or type(m.label).__name__ == "VectorSumLabel"
 
 
+def test_factors_travel_where_they_are_smaller():
+    """FedSLR at rank one: the plain channel again, fewer bytes than a difference, and whoever is new can read them."""
+    method, settings = around("fedslr", Uploads(bits=4, down_bits=16), participation=1.0, lam=3.0, eta_g=1.0)
+    net, transcript = play(method, settings, 6, faults=CALM)
+    channel = Channel(METHODS["fedslr"], envs_of(METHODS["fedslr"], settings, 6), 4, 16, method.traffic(settings))
+    expected = model_of(channel.run())
+    assert np.abs(model_of(aggregator(net).inner) - expected).max() < 1e-9 * max(1.0, np.abs(expected).max())
+    asked = [m for _, b, m in crossed(transcript, Changes) if b == "d1"]
+    factored = [m for m in asked if any(change.ranks for change in m.changes)]
+    assert len(factored) == channel.factored > 2
+    env, (device, _) = (
+        replace(envs_of(method, settings, 6)["d1"], me="d1"),
+        method.device.start(None or net.nodes["d1"].env),
+    )
+    device, _ = method.device.receive(env, device, UP, replace(factored[-1], base=-1))
+    assert device.reference.model.tobytes() == aggregator(net).reference.model.tobytes()
+
+
 # The contract ---------------------------------------------------------------------------------------------------
 LONG = [name for name in SUPPORTED if name not in ("fedslr", "fedbcd")]
 CHECKS = [check for check in contract.CHECKS if check is not contract.an_interrupted_round_is_dropped]
