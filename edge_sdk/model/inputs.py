@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,14 @@ def check_integers(name: str, value: Array, shape: Shape, below: int) -> Array:
         worst = value.min() if value.min() < 0 else value.max()
         raise UsageError(f"{name}: {worst} is out of range, expected 0 to {below - 1}")
     return np.ascontiguousarray(value, np.int64)
+
+
+@lru_cache(64)
+def even_weights(count: int) -> Floats:
+    """Weights (count,) of a mean; the same array each time, which nobody may change."""
+    weights = np.full(count, 1 / count, np.float32)
+    weights.flags.writeable = False
+    return weights
 
 
 def fits_shape(have: tuple[int, ...], want: Shape) -> bool:

@@ -18,7 +18,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.model.dropout import MASKS, step_masks
-from edge_sdk.model.inputs import Array, Floats, check_floats, check_integers, compute_losses
+from edge_sdk.model.inputs import Array, Floats, check_floats, check_integers, compute_losses, even_weights
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
 
@@ -118,7 +118,6 @@ class Model:
         return int(self.bundle.manifest["max_batch"])
 
     # -- one batch -----------------------------------------------------------------------------------------------
-
     def predict(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
         """The module's output, float32 (B, *output_shape), for x (B, *input_shape)."""
         x, theta = self.samples(x), self.parameters(theta)
@@ -206,25 +205,29 @@ class Model:
     def grad_fn(self, x: Array, y: Array, cancel: Cancel | None = None) -> GradFn:
         """f(theta, indices or None for all, random=None) -> (mean loss, its gradient) over the chosen samples.
 
-        `random` draws what a bundle with dropout drops, anew in each step; None: nothing is dropped. Samples are
-        checked once, here. More than `max_batch` of them go through in several steps, so memory stays bounded.
-        `cancel` is asked before every step.
+        `random` draws what a bundle with dropout drops, anew in each step (None: nothing). Samples are checked once,
+        here. More than `max_batch` of them go through in several steps. `cancel` is asked before every step.
 
         Raises (f):
             Cancelled: `cancel()` was true.
         """
         x, y = self.samples(x), self.targets(y, len(x))
+        most = 0 if self.drop_sites or len(self.buffers0) else self.max_batch
 
         def gradient(theta: Vector, indices: Any = None, random: Random | None = None) -> tuple[float, Vector]:
             chosen = np.arange(len(x)) if indices is None else np.asarray(indices)
             if not len(chosen):
                 raise UsageError("a gradient over no samples: give at least one index")
             theta, loss = self.parameters(theta), 0.0
+            if len(chosen) <= most and (cancel is None or not cancel()):  # as nearly always: no array but these
+                feeds = {"theta": theta, "x": x[chosen], "y": y[chosen], "weights": even_weights(len(chosen))}
+                part, grad = self.session("loss_grad").run(feeds)[:2]
+                return float(part), grad
             total: Floats | None = None
             for step in self.batches(chosen):
                 if cancel is not None and cancel():
                     raise Cancelled("training was given up before a step")
-                weights = np.full(len(step), 1 / len(chosen), np.float32)
+                weights = even_weights(len(chosen))[: len(step)]
                 feeds = {"theta": theta, "x": x[step], "y": y[step], "weights": weights}
                 feeds |= step_masks(self.drop_sites, len(step), random)
                 part, grad = self.run("loss_grad", feeds, None)[:2]
@@ -306,19 +309,16 @@ class Model:
     def samples(self, x: Array) -> Array:
         declared = self.bundle.manifest["inputs"][0]
         shape = ("B", *declared["shape"])
-        if declared["dtype"] == "float32":
-            return check_floats("x", x, shape)
-        return check_integers("x", x, shape, int(declared["below"]))
+        is_float = declared["dtype"] == "float32"
+        return check_floats("x", x, shape) if is_float else check_integers("x", x, shape, int(declared["below"]))
 
     def targets(self, y: Array, count: int) -> Array:
-        if self.loss == "cross_entropy":
-            return check_integers("y", y, (count,), self.classes)
-        return check_floats("y", y, (count, *self.output_shape))
+        labels = self.loss == "cross_entropy"
+        shape = (count,) if labels else (count, *self.output_shape)
+        return check_integers("y", y, shape, self.classes) if labels else check_floats("y", y, shape)
 
     def weights(self, weights: Array | None, count: int) -> Floats:
-        if weights is None:
-            return np.full(count, 1 / count, np.float32)
-        return check_floats("weights", weights, (count,))
+        return even_weights(count) if weights is None else check_floats("weights", weights, (count,))
 
     # -- running -------------------------------------------------------------------------------------------------
 
