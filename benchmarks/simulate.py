@@ -51,12 +51,12 @@ def main() -> None:
 def participants(args: argparse.Namespace) -> dict[str, list[str]]:
     """Name -> command, which prints an object with "rate" (clients per second) as its last line."""
     sizes = ["--clients", str(args.clients), "--cohort", str(args.cohort), "--rounds", str(args.rounds)]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks)]
-    found = {"auscult simulate": [*launch, __file__, *sizes]}
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks)]
+    found = {"auscult simulate": [sys.executable, *launch, __file__, *sizes]}
     if args.flower:
         found["Flower, Ray"] = [args.flower, str(HERE / "simulate_flower.py"), *sizes, "--ranks", str(args.ranks)]
     if args.pfl:
-        found["pfl-research"] = [args.pfl, str(HERE / "simulate_pfl.py"), *sizes]
+        found["pfl-research"] = [args.pfl, *launch, str(HERE / "simulate_pfl.py"), *sizes]
     return found
 
 
