@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from edge_sdk.errors import UsageError
+from edge_sdk.model.signal_spec import SignalSpec
 from models.bundle.compile import Compiled, compile_module
 from models.bundle.split import SplitNet, SplitSpec, compile_split
 from models.frontend.explain import explain_forward
@@ -72,7 +74,19 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     p.add_argument(
         "--split", nargs="+", metavar="PARTY=GROUP+...", help="split models: the towers (and head) that each party owns"
     )
+    add_signal_options(p)
     p.set_defaults(do=run_compile)
+
+
+def add_signal_options(p: argparse.ArgumentParser) -> None:
+    """Options that say what the outputs are called and what the input is a window of."""
+    p.add_argument("--class-names", metavar="NAME,...", help="names of the classes, in the order of the outputs")
+    p.add_argument("--rate", type=float, metavar="HZ", help="the input (channels,window) is a window of a signal")
+    p.add_argument("--channels", metavar="NAME,...", help="names of the signal's channels")
+    p.add_argument("--units", metavar="UNIT,...", help="their units, one for all or one each (default: none)")
+    p.add_argument("--stride", type=int, metavar="N", help="samples from window to window (default: half a window)")
+    p.add_argument("--mean", metavar="X,...", help="taken away from each channel; needs --scale")
+    p.add_argument("--scale", metavar="X,...", help="by which each channel is divided after that")
 
 
 def read_numbers(text: str) -> tuple[int, ...]:
@@ -89,6 +103,40 @@ def read_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
         if "=" not in text:
             raise CompileError(f"{option} {text}: expected NAME=VALUE")
     return dict(t.split("=", 1) for t in texts or [])
+
+
+def read_words(text: str | None) -> tuple[str, ...]:
+    """Words with commas between; none: no words."""
+    return tuple(word.strip() for word in text.split(",")) if text else ()
+
+
+def read_values(option: str, text: str | None) -> tuple[float, ...]:
+    """Numbers with commas between."""
+    try:
+        return tuple(float(word) for word in read_words(text))
+    except ValueError as error:
+        raise CompileError(f"{option} {text}: expected numbers with commas between") from error
+
+
+def read_signal_options(args: argparse.Namespace, shape: tuple[int, ...]) -> SignalSpec | None:
+    """What the arguments say of the signal; None: nothing.
+
+    Raises:
+        CompileError: something is missing or does not fit the input.
+    """
+    if args.rate is None:
+        if args.channels or args.units or args.stride or args.mean or args.scale:
+            raise CompileError("--rate is missing: a signal's samples per second, e.g. --rate 32")
+        return None
+    if len(shape) != 2 or not args.channels:
+        raise CompileError(f"--rate: needs --channels and an input of shape channels,window; the input is {shape}")
+    channels, units = read_words(args.channels), read_words(args.units) or ("",)
+    units = units * len(channels) if len(units) == 1 else units
+    mean, scale = read_values("--mean", args.mean), read_values("--scale", args.scale)
+    try:
+        return SignalSpec(channels, units, args.rate, shape[1], args.stride or max(1, shape[1] // 2), mean, scale)
+    except UsageError as error:
+        raise CompileError(str(error)) from error
 
 
 def run_compile(args: argparse.Namespace) -> int:
@@ -164,9 +212,12 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     most = args.max_batch
     if most is None and args.module in ZOO:
         most = ZOO[args.module].max_batch
+    names, signal = read_words(args.class_names), read_signal_options(args, shape)
+    if args.module in ZOO and (shape, classes) == (ZOO[args.module].input, ZOO[args.module].classes):
+        names, signal = names or ZOO[args.module].class_names, signal or ZOO[args.module].signal
     return net.eval(), Spec(
         name, shape, classes, args.loss, args.below, norm, groups, features=args.features, blocked=args.blocked,
-        max_batch=most, dropout=args.dropout or "", output=args.result,
+        max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names, signal=signal,
     )  # fmt: skip
 
 

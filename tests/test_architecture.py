@@ -16,13 +16,14 @@ DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
     "paho": {"edge_sdk.wire.mqtt"},
     "onnxruntime": {"edge_sdk.model.onnx_session"},
-    "sqlite3": {"edge_sdk.delivery.database", "edge_sdk.delivery.snapshot"},
+    "sqlite3": {"edge_sdk.delivery.database", "edge_sdk.delivery.snapshot", "edge_sdk.data.store.index"},
 }
 WORKSTATION = {
     "amqtt": "edge_sdk.replay.broker",
     "tomli_w": "edge_sdk.replay.toml_files",
     "optuna": "edge_sdk.replay.tuning.study",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
+    "cryptography": "edge_sdk.data.store.cipher",
 }
 """Packages beside the budget, and the one module that may import each of them, when it is asked for."""
 OF_SENSORS = {"paho": "hardware.sensors.mqtt_topics"}

@@ -35,8 +35,8 @@ class RoundLog:
         for child in late:
             self.counters.count(f"late.{child}")
         if late:
-            who, seconds = ", ".join(late), rounds.patience(before)
-            self.log.warning("%s: question %d is over after %.0f s without %s", self.name, before.number, seconds, who)
+            number, seconds, who = rounds.count_questions(before), rounds.patience(before), ", ".join(late)
+            self.log.warning("%s: question %d is over after %.0f s without %s", self.name, number, seconds, who)
 
     def say_deadline(self, r: Round) -> None:
         deadline, usual = rounds.patience(r), usual_time(r.times, r.kind)

@@ -18,6 +18,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.method import RESERVED_NAMES
 from edge_sdk.contract.node import Node
 from edge_sdk.contract.run import Run, checked_name
@@ -61,6 +62,7 @@ class Runtime:
         run: the training job; only the root has it from the start.
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
+        told_refusal: called with the reason, where this node cannot take part in the run that it is offered.
         sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
@@ -72,6 +74,7 @@ class Runtime:
         rto: seconds until a message is repeated for the first time.
         outbox_bytes: bytes of messages on the disk above which notices are given up (see delivery/habits.py).
         largest_chunk: bytes that travel together at most; a larger body goes in chunks.
+        figures: the node as it was last saved -> further gauges, by name.
         tls: certificates, for a broker at mqtts:// or wss://.
         upstream_tls: certificates for the parent's broker, where that has another authority.
         log: logger of this node.
@@ -89,6 +92,7 @@ class Runtime:
         run: Run | None = None,
         assemble: Callable[[Run], Assembly],
         told: Callable[[int, Any], None] = lambda number, message: None,
+        told_refusal: Callable[[str], None] = lambda why: None,
         sizes: Mapping[str, int] | None = None,
         wait_for: int | None = None,
         worker: bool = True,
@@ -100,6 +104,7 @@ class Runtime:
         rto: float = 2.0,
         outbox_bytes: float = OUTBOX,
         largest_chunk: int = LARGEST,
+        figures: Callable[[Node], dict[str, float]] = lambda node: {},
         tls: Tls | None = None,
         upstream_tls: Tls | None = None,
         log: logging.Logger | None = None,
@@ -111,7 +116,7 @@ class Runtime:
             raise UsageError(f"version = {version}, MQTT is spoken in 4 (3.1.1) and 5")
         self.name, self.parent, self.children = name, parent, tuple(children)
         self.directory, self.durability = Path(directory), durability
-        self.run_given, self.told = run, told
+        self.run_given, self.told, self.figures = run, told, figures
         self.habits = Habits(worker, len(children) if wait_for is None else wait_for, settle, rto, outbox_bytes)
         self.log = guard_log(log or logging.getLogger("auscult.node"))
         self.counters = Counters()
@@ -130,7 +135,7 @@ class Runtime:
         self.all_links = self.publisher.links
         self.announcer = Announcer(self.publisher)
         self.membership = Membership(
-            name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log
+            name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal
         )
         self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits.wait_for, self.log)
         self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
@@ -187,7 +192,9 @@ class Runtime:
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). May be called from any thread."""
         found = read_gauges(self.session, self.all_links, len(self.here))
-        return found | self.waiting_log.gauges(time.monotonic())
+        node = self.node
+        further = self.figures(node) if node is not None and node.record.started else {}
+        return found | self.waiting_log.gauges(time.monotonic()) | further
 
     # -- from any thread
 
@@ -200,6 +207,18 @@ class Runtime:
         """Go on in the root's run as it is described now: how long is waited may differ, and nothing else. What
         `assemble` says of it for this node counts too. May be called from any thread."""
         self.run_given = self.membership.changed_run = run
+        self.due = 0.0
+        self.waiter.wake()
+
+    def reconsider(self) -> None:
+        """Try the run again that was refused: what stood against it may be gone. May be called from any thread."""
+        self.membership.reconsider = True
+        self.due = 0.0
+        self.waiter.wake()
+
+    def change_limits(self, limits: Limits) -> None:
+        """Go on with other limits for the children; `assemble` has to say the same of later runs. From any thread."""
+        self.membership.changed_limits = limits
         self.due = 0.0
         self.waiter.wake()
 

@@ -50,14 +50,15 @@ class WaitingLog:
 def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ...]]:
     """What is waited for, and the children that keep us waiting."""
     below = session.node.record.below
+    number = rounds.count_questions(below)
     if not session.settled:
         missing = presence.expected - set(presence.here)
         needed = min(session.habits.wait_for, len(presence.expected))
         return f"waiting for children to come ({len(presence.here)} of {needed} are here)", tuple(sorted(missing))
     if below.open and below.owed:
-        return f"waiting for answers to question {below.number}", tuple(sorted(below.owed))
+        return f"waiting for answers to question {number}", tuple(sorted(below.owed))
     if below.open and len(below.heard) < (needed := rounds.quorum(below)):
-        return f"question {below.number} has {len(below.heard)} of {needed} answers that it needs", ()
+        return f"question {number} has {len(below.heard)} of {needed} answers that it needs", ()
     return "", ()
 
 

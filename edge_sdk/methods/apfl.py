@@ -163,6 +163,7 @@ APFL = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    traffic=fedavg.FEDAVG.traffic,
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,

@@ -194,6 +194,7 @@ FEDALA = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    traffic=fedavg.FEDAVG.traffic,
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,

@@ -126,6 +126,7 @@ FEDBABU = Method(
     env=Env,
     show=partial.show,
     models=models,
+    traffic=partial.TRAFFIC,
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,

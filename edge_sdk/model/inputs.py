@@ -13,6 +13,7 @@ from edge_sdk.errors import UsageError
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Shape = tuple[int | str, ...]
+FLOAT32 = np.dtype(np.float32)
 
 
 def check_floats(name: str, value: Array, shape: Shape) -> Floats:
@@ -20,6 +21,8 @@ def check_floats(name: str, value: Array, shape: Shape) -> Floats:
     if type(value) is np.ndarray and value.dtype == np.float32 and value.shape == shape and value.flags.c_contiguous:
         return value  # as in every step of a training
     value = np.asarray(value)
+    if value.dtype is FLOAT32 and value.flags.c_contiguous and fits_shape(value.shape, shape):
+        return value
     if not np.issubdtype(value.dtype, np.floating) or not fits_shape(value.shape, shape):
         raise UsageError(f"{name}: expected float {format_shape(shape)}, got {value.dtype} {value.shape}")
     return np.ascontiguousarray(value, np.float32)
@@ -45,7 +48,12 @@ def even_weights(count: int) -> Floats:
 
 
 def fits_shape(have: tuple[int, ...], want: Shape) -> bool:
-    return len(have) == len(want) and all(isinstance(w, str) or h == w for h, w in zip(have, want, strict=True))
+    if len(have) != len(want):
+        return False
+    for h, w in zip(have, want, strict=True):  # noqa: SIM110  # quicker than all(), and in each prediction
+        if h != w and not isinstance(w, str):
+            return False
+    return True
 
 
 def format_shape(shape: Shape) -> str:

@@ -326,14 +326,13 @@ class Model:
         """Run one graph on checked arrays; inputs that it does not have are left out."""
         session = self.session(graph)
         values = dict(feeds)
-        if len(self.buffers0):
+        if self.buffers0.size:
             values["buffers"] = (
                 self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
             )
         if MASKS in session.inputs and MASKS not in values:
             values |= step_masks(self.drop_sites, len(values["x"]), None)
-        missing = [n for n in session.inputs if n not in values]
-        if missing:
+        if missing := [n for n in session.inputs if n not in values]:
             raise BundleError(f"graph {graph!r} wants {', '.join(missing)}, which is no input of this kind of graph")
         return session.run({n: values[n] for n in session.inputs})
 

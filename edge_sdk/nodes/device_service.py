@@ -59,7 +59,7 @@ class DeviceService:
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         self.device.run(until)
-        if self.device.finished.is_set():
+        if self.device.finished.is_set() and not self.device.refusal:
             write_json(self.file.directory / "result.json", self.result())
 
     def stop(self) -> None:

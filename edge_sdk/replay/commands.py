@@ -30,8 +30,6 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
     again = "go on with the replay that was interrupted in --out; all else as it was begun"
     command.add_argument("--resume", action="store_true", help=again)
-    words = "a rule in place of plain sums: clip, trimmed-mean, median or geometric-median; or a setting of that"
-    command.add_argument("--robust", action="append", default=[], metavar="RULE", help=words)
     private = "TOML, what `auscult pretrain` has written: a pretrained model that the aggregator keeps to itself"
     command.add_argument("--private", type=Path, metavar="FILE", help=private)
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
@@ -102,7 +100,7 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
 def read_job(options: argparse.Namespace) -> Replay:
     """The replay that a command line asks for."""
     from edge_sdk.nodes.private_table import Private
-    from edge_sdk.nodes.settings import assigned, read_toml
+    from edge_sdk.nodes.settings import read_toml
     from edge_sdk.replay.plan import Replay
 
     completed = complete_settings(options, options.method)
@@ -113,7 +111,6 @@ def read_job(options: argparse.Namespace) -> Replay:
         insecure=options.insecure,
         evaluate_every=options.evaluate_every,
         local_only=not options.no_local_only,
-        robust=assigned(text if "=" in text else f"rule={text}" for text in options.robust),
         confusion=options.confusion,
         resume=options.resume,
         private=None if options.private is None else read_toml(options.private, Private),

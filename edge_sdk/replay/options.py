@@ -28,6 +28,12 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
     words = "change windows at random while devices train: rotation (rad), scale, noise, shift"
     command.add_argument("--augment", action="append", default=[], metavar="KEY=VALUE", help=words)
+    words = "a rule in place of plain sums: clip, trimmed-mean, median or geometric-median; or a setting of that"
+    command.add_argument("--robust", action="append", default=[], metavar="RULE", help=words)
+    words = "bits of each number of uploads and of models' changes, 2 to 16; without it numbers are floats of 32 bits"
+    command.add_argument("--bits", type=int, help=words)
+    words = "a setting of these integers: bits, down_bits, rotate or feedback"
+    command.add_argument("--uploads", action="append", default=[], metavar="KEY=VALUE", help=words)
     words = "devices that take no part in training and join when the run is over: names with commas between them"
     command.add_argument("--newcomers", metavar="NAMES", help=words)
     model = (
@@ -71,6 +77,8 @@ def complete_settings(options: argparse.Namespace, method: str | None) -> Comple
         settings=assigned(options.set),
         settle={} if options.settle is None else assigned(filter(None, options.settle)),
         augment=assigned(options.augment),
+        robust=assigned(text if "=" in text else f"rule={text}" for text in options.robust),
+        uploads=assigned(options.uploads) | ({} if options.bits is None else {"bits": options.bits}),
     )
     found = complete(options.settings, stated)
     settles = options.settle is not None or found.settle
@@ -91,6 +99,8 @@ def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[
         "settings": completed.settings,
         "settle": completed.settle,
         "augment": completed.augment,
+        "robust": completed.robust,
+        "uploads": completed.uploads,
         "newcomers": tuple(filter(None, (options.newcomers or "").split(","))),
         "command": shlex.join(["auscult", *options.given]),
     }

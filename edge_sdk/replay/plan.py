@@ -45,6 +45,7 @@ class Replay:
         settle: settings of the settling phase; empty: there is none.
         augment: how devices change windows while they train; empty: not at all.
         robust: rules in place of plain sums; empty: sums are plain.
+        uploads: how vectors travel as integers; empty: as floats.
         newcomers: devices that take no part in training, and join when the run is over.
         private: what the aggregator keeps to itself; its samples go to no device.
         confusion: the result has the confusion matrix of each device and model.
@@ -68,6 +69,7 @@ class Replay:
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)
     robust: Mapping[str, Any] = field(default_factory=dict)
+    uploads: Mapping[str, Any] = field(default_factory=dict)
     newcomers: tuple[str, ...] = ()
     private: Private | None = None
     confusion: bool = False
@@ -100,6 +102,7 @@ class Replay:
             settle=self.settle,
             augment=self.augment,
             robust=self.robust,
+            uploads=self.uploads,
         )
 
 

@@ -37,7 +37,8 @@ def describe_job(job: Replay, run: Run, bundles: tuple[Path, ...]) -> dict[str, 
         "local_only": job.local_only,
         "bundles": [read_bundle(path).sha256 for path in bundles],
     }
-    found |= {"robust": dict(run.robust)} if run.robust else {}  # absent in notes of before
+    later = {"robust": run.robust, "uploads": run.uploads}
+    found |= {key: dict(table) for key, table in later.items() if table}  # absent in notes of before
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from edge_sdk.model.signal_spec import SignalSpec
 from models.ir.errors import CompileError
 from models.ir.losses import LOSSES
 from models.ir.shapes import Shape, as_number, as_numbers
@@ -32,6 +33,8 @@ class Spec:
         dropout: what drops values at random in training is kept, with masks that devices draw ("keep"), or left out
             ("off"); "" refuses modules that have it.
         output: which of several results counts: a key, a field or a place; "": the only one.
+        class_names: names of the outputs, in their order; empty: the bundle does not say.
+        signal: what the input is a window of; None: the bundle does not say.
     """
 
     name: str
@@ -47,6 +50,8 @@ class Spec:
     max_batch: int | None = None
     dropout: str = ""
     output: str = ""
+    class_names: tuple[str, ...] = ()
+    signal: SignalSpec | None = None
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -59,6 +64,8 @@ class Spec:
             raise CompileError(f"max_batch = {self.max_batch}: at least 1")
         if not self.input or any(d < 1 for d in self.input):
             raise CompileError(f"input {self.input}: the shape of one sample, without the batch, e.g. 3,64")
+        if self.signal is not None and self.signal.shape != self.input:
+            raise CompileError(f"signal: windows of {self.signal.shape}, but the input is {self.input}")
 
 
 def set_classes(spec: Spec, output: Shape) -> Spec:
@@ -68,6 +75,8 @@ def set_classes(spec: Spec, output: Shape) -> Spec:
         return replace(spec, classes=0)
     if spec.classes and spec.classes != made:
         raise CompileError(f"classes = {spec.classes}, but the module returns {made or output[1:]} per sample")
+    if spec.class_names and len(spec.class_names) != made:
+        raise CompileError(f"class names: {len(spec.class_names)}, but the module returns {made} per sample")
     return replace(spec, classes=made)
 
 

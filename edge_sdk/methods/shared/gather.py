@@ -48,6 +48,9 @@ class Addend(Protocol):
     def contribution(self) -> Vector | None:
         """The vector (k,) that counts with the upload's weight; None: there is nothing in it that is added."""
 
+    def vote(self) -> float:
+        """The weight of the contribution among others, above 0."""
+
     def contributing(self, vector: npt.NDArray[np.floating]) -> Self:
         """Put another such vector into the upload; its weight, count and scores stay."""
 
@@ -91,6 +94,9 @@ class Sum:
     def contribution(self) -> Vector | None:
         """The mean contribution per unit of weight."""
         return (self.total / self.weight).astype(self.total.dtype)
+
+    def vote(self) -> float:
+        return self.weight
 
     def contributing(self, vector: npt.NDArray[np.floating]) -> Self:
         return replace(self, total=(self.weight * vector).astype(self.total.dtype))

@@ -35,12 +35,17 @@ class Suspended:
         return (
             f"{self.sender} is suspended: several uploads in a row were refused, the last because {self.reason}; it is "
             f"left out until somebody has looked at it and set limits.lift.{self.sender} = {self.times} in this node's "
-            "settings file"
+            "settings file, which it reads again at SIGHUP"
         )
 
 
 def is_suspended(env: NodeEnv, guard: Guard, child: str) -> bool:
     return guard.suspended.get(child, 0) > env.limits.lift.get(child, 0)
+
+
+def list_suspended(env: NodeEnv, guard: Guard) -> dict[str, int]:
+    """Child that is left out -> how often it has been suspended."""
+    return {child: times for child, times in sorted(guard.suspended.items()) if is_suspended(env, guard, child)}
 
 
 def without_suspended(env: NodeEnv, guard: Guard) -> NodeEnv:
