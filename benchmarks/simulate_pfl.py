@@ -8,13 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
-import warnings
-from pathlib import Path
-
-warnings.filterwarnings("ignore")
-sys.path.insert(0, str(Path(__file__).parent))
 
 import simulate_data as work
 import torch
