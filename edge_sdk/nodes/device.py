@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.live_samples import Recording
 from edge_sdk.nodes.own_training import TrainingCode
@@ -50,6 +51,7 @@ class Device(Participant):
         recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
         trainer: training code of the application in place of the bundle's gradients, see `edge_sdk.nodes.own_training`;
             None: there is none. The bundle still says what the parameters are, and predicts.
+        budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
 
@@ -74,11 +76,13 @@ class Device(Participant):
         recording: Recording = RECORDING,
         trainer: TrainingCode | None = None,
         on_event: Callable[[Any], None] | None = None,
+        budget: TrainingBudget | None = None,
         log: logging.Logger | None = None,
     ):
         super().__init__(
-            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log
-        )
+            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
+            budget,
+        )  # fmt: skip
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
 
@@ -98,6 +102,22 @@ class Device(Participant):
             if part is not None and (shape := part.x.shape[1:]) != wanted:
                 raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
         self.train, self.held_out, self.validation = samples, held_out, validation
+
+    # -- when it may train
+
+    def why(self) -> str:
+        """Why this device does not train now, e.g. "battery 18 % < 30 %"; "" if nothing is in the way."""
+        return "" if self.pace is None else self.pace.why()
+
+    def allow_training(self, allowed: bool) -> None:
+        """Say as its application whether it may train, beside what its budget says.
+
+        Raises:
+            UsageError: it has no budget.
+        """
+        if self.pace is None:
+            raise UsageError(f"device {self.name} has no budget: give it one, Device(..., budget=TrainingBudget())")
+        self.pace.allow(allowed)
 
     # -- live samples
 
