@@ -122,7 +122,6 @@ def run_of(file: AggregatorFile, base: Path) -> Run:
         seed=own.seed,
         classes=own.classes,
         evaluate_every=own.evaluate_every,
-        robust=own.robust,
         bundle=read_bundle(file.bundle).sha256,
         public="" if file.public is None else read_public(file.public).sha256,
         **completed,

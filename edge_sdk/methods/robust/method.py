@@ -49,7 +49,7 @@ def state_around(inner: Any) -> type[RobustState]:
 def robust(method: Method, settings: Robust) -> Method:
     """The method with robust sums at its hospitals, at its aggregator, or at both; see `settings.check_method`."""
     if settings.rule != NONE:
-        method = replace(method, hospital=around(method.hospital, settings.rule, settings))
+        method = replace(method, hospital=around(method.hospital, settings.rule, settings), adds_up=False)
     if settings.hospitals == NONE:
         return method
     show, over = method.show, method.rounds_over

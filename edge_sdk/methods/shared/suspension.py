@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.shared.guard import Guard, Measurable
+from edge_sdk.methods.shared.guard import Guard, measure_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ def list_suspended(env: NodeEnv, guard: Guard) -> dict[str, int]:
 
 def without_suspended(env: NodeEnv, guard: Guard) -> NodeEnv:
     """The env in which only those children are here that are not suspended."""
+    if not guard.suspended:
+        return env
     left = tuple(child for child in env.here if not is_suspended(env, guard, child))
     return env if len(left) == len(env.here) else replace(env, here=left)
 
@@ -67,6 +69,6 @@ def note_refusal(env: NodeEnv, guard: Guard, child: str, reason: str) -> tuple[G
 
 def note_upload(guard: Guard, child: str, message: Any) -> Guard:
     """The guard after an answer that was counted: if it is an upload, refusals before it are forgiven."""
-    if child not in guard.refusals or not isinstance(message, Measurable) or message.measure() is None:
+    if child not in guard.refusals or measure_of(message) is None:
         return guard
     return replace(guard, refusals={c: n for c, n in guard.refusals.items() if c != child})
