@@ -26,6 +26,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.own_training import TrainingCode
 from edge_sdk.nodes.participant import Participant
 from edge_sdk.nodes.prediction_stream import PredictionStream
 from edge_sdk.nodes.predictions import Predictions
@@ -48,6 +49,8 @@ class Device(Participant):
         threads: number of threads of onnxruntime.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
         recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
+        trainer: training code of the application in place of the bundle's gradients, see `edge_sdk.nodes.own_training`;
+            None: there is none. The bundle still says what the parameters are, and predicts.
         budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
@@ -71,13 +74,15 @@ class Device(Participant):
         public: str | Path | None = None,
         wire: Wire = DEFAULTS,
         recording: Recording = RECORDING,
+        trainer: TrainingCode | None = None,
         on_event: Callable[[Any], None] | None = None,
         budget: TrainingBudget | None = None,
         log: logging.Logger | None = None,
     ):
         super().__init__(
-            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, on_event, log, budget
-        )
+            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
+            budget,
+        )  # fmt: skip
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
 
@@ -184,7 +189,7 @@ class Device(Participant):
 
     def claim(self) -> None:
         """Take the one right to run; `serve` gives it back. Whoever starts the device hears what is missing."""
-        if self.train is None and self.model.bundle.signal is None:
+        if self.train is None and self.model.bundle.signal is None and self.trainer is None:
             raise UsageError(f"device {self.name}: call train_on(samples) before run() or start()")
         if not self.running.acquire(blocking=False):
             raise UsageError(f"device {self.name} is running already")
