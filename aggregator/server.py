@@ -39,6 +39,7 @@ from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make
 from edge_sdk.nodes.deadlines import deadline_above, deadline_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.private_table import Private
+from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -118,6 +119,7 @@ class Aggregator:
             assemble=self.assemble,
             told=self.receive_event,
             wait_for=wait_for,
+            figures=count_suspensions,
             log=self.log,
             **wire.options(broker),
         )
@@ -144,7 +146,9 @@ class Aggregator:
         drops the repetition.
         """
         if isinstance(message, Complaint):
+            kind = message.to_metrics()["kind"]
             self.metrics.add(number, {**message.to_metrics(), "time": time.time()})
+            self.runtime.counters.count(f"{kind}.{message.sender}")
             self.log.warning("%s: %s", self.name, message.to_sentence())
         elif isinstance(message, Event):
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.count_sent()}
@@ -175,6 +179,16 @@ class Aggregator:
         """
         self.deadline, self.quorum, self.job = deadline_above(deadline, deadline_of(run)), quorum, run
         self.runtime.change_waiting(run)
+
+    def change_limits(self, limits: Limits) -> None:
+        """Let other limits hold from now on, as after a restart.
+
+        Raises:
+            UsageError: they name a hospital that there is not.
+        """
+        limits.check_children(self.hospitals)
+        self.limits = limits
+        self.runtime.change_limits(limits)
 
     def count_sent(self) -> int | None:
         """The number of numbers in the newest model as it travels; None where none travels."""

@@ -32,7 +32,7 @@ def read_gauges(session: Session | None, links: Sequence[Link], children_here: i
         found["transfers_out"] = len(session.transfers_out.bodies)
         found["transfers_in"] = len(session.transfers_in.parts)
         below = session.node.record.below
-        found["round"] = below.number
+        found["round"] = rounds.count_questions(below)
         found["debts"] = len(below.owed)
         found["members"] = len(session.members.gone_at)
         if (deadline := rounds.patience(below)) < inf:

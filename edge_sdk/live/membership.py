@@ -13,7 +13,9 @@ from dataclasses import replace
 from logging import Logger
 from math import inf
 
+from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
+from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.session import Session
@@ -35,6 +37,7 @@ class Membership:
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         make_session: makes the session of a run.
         announcer: tells parent and children what has changed with this node.
+        told_refusal: called with each new reason why the node cannot take part.
 
     Attributes:
         directory: the node's directory, while the loop runs.
@@ -44,8 +47,11 @@ class Membership:
         refusal: why the node cannot take part in the run that it was offered, or empty.
         refused: encoding of that run, so that it is not tried each time that it is offered.
         changed_run: the root's run as its application describes it now.
+        changed_limits: what the settings file says of the children now.
         next_run: a run of the parent's that waits until the call in progress has ended.
         announced: parent and children have been told that the role has been started.
+        unwilling: why this node wants no training now; None: it does.
+        reconsider: what stood against the refused run may be gone: it is to be tried again. Set by any thread.
         reopen_at: when to look at the disk again, by time.monotonic(); inf: it has not failed.
     """
 
@@ -60,7 +66,9 @@ class Membership:
         announcer: Announcer,
         counters: Counters,
         log: Logger,
+        told_refusal: Callable[[str], None] = lambda why: None,
     ):
+        self.told_refusal, self.reconsider = told_refusal, False
         self.name, self.children, self.assemble, self.make_session = name, children, assemble, make_session
         self.announcer, self.counters, self.log = announcer, counters, log
         self.session: Session | None = None
@@ -69,7 +77,9 @@ class Membership:
         self.refusal, self.refused = "", b""
         self.next_run: Run | None = None
         self.changed_run: Run | None = None
+        self.changed_limits: Limits | None = None
         self.announced = False
+        self.unwilling: Reason | None = None
         self.reopen_at = inf
 
     @property
@@ -87,7 +97,8 @@ class Membership:
 
     @property
     def standing(self) -> Standing:
-        return Standing(self.epoch, self.run, self.session is not None and self.session.ready, self.refusal)
+        ready = self.session is not None and self.session.ready
+        return Standing(self.epoch, self.run, ready, self.refusal, self.unwilling)
 
     # -- taking a run up
 
@@ -153,6 +164,14 @@ class Membership:
         if self.changed_run is not None and self.session is not None and not self.is_broken:
             run, self.changed_run = self.changed_run, None
             self.change_waiting(self.session, run)
+        if self.reconsider:
+            self.reconsider = False
+            if self.session is None and self.refused:
+                self.next_run = decode_run(self.refused)
+        if self.changed_limits is not None and self.session is not None:
+            env = replace(self.session.assembly.env, limits=self.changed_limits)
+            self.session.assembly, self.changed_limits = replace(self.session.assembly, env=env), None
+            self.log.info("%s: limits of children are as the settings file has them now", self.name)
         if self.next_run is not None and (self.session is None or not self.session.calls.busy):
             run, self.next_run = self.next_run, None
             self.take_up(run)
@@ -173,6 +192,7 @@ class Membership:
         except UsageError as e:
             self.refusal = f"run {run.id}: {e}"
             self.log.error("%s: %s", self.name, self.refusal)
+            self.told_refusal(self.refusal)
         except (DiskError, OSError) as e:
             self.next_run = run
             self.disk_failed(e)
@@ -260,6 +280,7 @@ class Membership:
             return
         self.refusal = refusal
         self.log.error("%s: %s", self.name, refusal)
+        self.told_refusal(refusal)
         self.leave_run()
         self.announcer.announce()
 

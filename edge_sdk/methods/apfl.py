@@ -167,4 +167,5 @@ APFL = Method(
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

@@ -130,4 +130,5 @@ DITTO = Method(
     traffic=fedavg.FEDAVG.traffic,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

@@ -198,4 +198,5 @@ FEDALA = Method(
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

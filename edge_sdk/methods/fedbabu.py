@@ -130,4 +130,5 @@ FEDBABU = Method(
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

@@ -205,4 +205,5 @@ FEDDYN = Method(
     plain_sums=clipped_at_most,
     traffic=summed(CountedModel, "model", upload=VectorSum),
     search=SEARCH,
+    adds_up=True,
 )

@@ -138,4 +138,5 @@ PERFEDAVG = Method(
     traffic=fedavg.FEDAVG.traffic,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

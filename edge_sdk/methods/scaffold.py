@@ -267,4 +267,5 @@ SCAFFOLD = Method(
     plain_sums=clipped_at_most,
     traffic=summed(ModelAndControl, "model", "control", upload=VectorSum, anchor=near_model, first=first_reference),
     search=SEARCH,
+    adds_up=True,
 )

@@ -20,9 +20,12 @@ from edge_sdk.nodes.device_service import DeviceService
 from edge_sdk.nodes.hospital import Hospital
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.prometheus import Endpoint
+from edge_sdk.nodes.rereading import refuse_rereading, reread_hospital
 from edge_sdk.nodes.service_files import DeviceFile, HospitalFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.nodes.side_work import SideWork
+from edge_sdk.nodes.suspensions import SuspensionLog
+from edge_sdk.nodes.watchdog import Watchdog, notify
 from edge_sdk.wire.topics import ALL
 from hardware.probe import peak_memory_mb
 
@@ -92,6 +95,7 @@ def serve_all(
     stopping = threading.Event()
 
     def stop(*_: Any) -> None:
+        notify("STOPPING=1")
         stopping.set()
         for service in services:
             service.stop()
@@ -107,12 +111,14 @@ def serve_all(
             failures.append(error)
             stop()
 
+    watchdog = Watchdog([service.runtime for service in services])
     threads = [threading.Thread(target=run, args=(s,), daemon=True) for s in services]
     for thread in threads:
         thread.start()
     for thread in threads:
         while thread.is_alive():  # a join without time-out would keep signals from being handled
             thread.join(0.5)
+            watchdog()
             meanwhile()
             if is_orphaned():
                 stop()
@@ -150,7 +156,8 @@ class Ending:
 
 def serve_devices(paths: Sequence[Path], once: bool) -> None:
     files = [read_toml(path, DeviceFile) for path in paths]
-    serve([DeviceService(file) for file in files], once, ports=[file.wire.metrics_port for file in files])
+    ports = [file.wire.metrics_port for file in files]
+    serve([DeviceService(file) for file in files], once, ports=ports, reread=refuse_rereading)
 
 
 def serve_hospital(path: Path, once: bool) -> None:
@@ -172,11 +179,19 @@ def serve_hospital(path: Path, once: bool) -> None:
     if file.data is not None:
         hospital.train_on(patients_of(file.data.samples))
 
+    suspensions = SuspensionLog(file.name, hospital.log)
+
     def note() -> None:
         if hospital.runtime.holds_directory:  # and no other process, whose ledger this would be
-            write_json(file.directory / "ledger.json", list_hospital(hospital, file))
+            ledger = list_hospital(hospital, file)
+            write_json(file.directory / "ledger.json", ledger)
+            if hospital.runtime.node is not None:
+                suspensions.look(ledger["gauges"])
 
-    serve([hospital], once, note, [file.wire.metrics_port], file.last_words)
+    def reread() -> None:
+        reread_hospital(path, file, hospital)
+
+    serve([hospital], once, note, [file.wire.metrics_port], file.last_words, reread)
 
 
 def list_hospital(hospital: Hospital, file: HospitalFile) -> dict[str, Any]:

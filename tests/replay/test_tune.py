@@ -79,7 +79,6 @@ def test_methods_of_outputs_are_tuned_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"method": "hsgd"}, "its devices have no validation part"),
         ({"options": {"devices": 2, "validation": 0.0}}, "give --validation a share"),
     ],
 )

@@ -60,5 +60,5 @@ AUGFL = Method(
     search=SEARCH,
     rounds_over=lambda state: int(state.round),
     traffic=traffic,
-    plain_sums=always_plain("an upload is a copy and its dual in one, and the next dual follows from their plain sum"),
+    plain_sums=always_plain("a hospital leaves out of its sums what follows from the others", "aggregator"),
 )

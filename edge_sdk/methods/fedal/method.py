@@ -88,6 +88,8 @@ FEDAL = Method(
     alone=train_alone,
     rounds_over=lambda s: s.round,
     traffic=always_floats("devices compare outputs on public samples, and models are not what is added up"),
-    plain_sums=always_plain("devices compare outputs on public samples, and models are not what is added up"),
+    plain_sums=always_plain(
+        'devices compare outputs on public samples; the rule for these is its own: consensus = "median", target = "all"'
+    ),
     search=SEARCH,
 )

@@ -59,4 +59,5 @@ FEDSLR = Method(
     traffic=summed(FedslrModel, "model"),
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

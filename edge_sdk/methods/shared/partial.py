@@ -245,4 +245,15 @@ TRAFFIC = summed(SharedPart, "values", upload=VectorSum, first=lambda env: parts
 def method(name: str, phase: Phase, settings: type[PartTraining], env: type[PartEnv]) -> Method:
     """A method whose devices keep their personal slots from round to round."""
     roles = device(phase), HOSPITAL, AGGREGATOR
-    return Method(name, *roles, MESSAGES, settings, env, show, models, traffic=TRAFFIC, search=TRAINING_SEARCH)
+    return Method(
+        name,
+        *roles,
+        MESSAGES,
+        settings,
+        env,
+        show,
+        models,
+        traffic=TRAFFIC,
+        search=TRAINING_SEARCH,
+        adds_up=True,
+    )
