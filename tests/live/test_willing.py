@@ -81,11 +81,13 @@ def test_where_nobody_is_willing_the_run_waits(
     net = Net(tmp_path, quick.url)
     a = Moody(net, "a")
     with playing(net.aggregator("h")):
-        with playing(net.node("h", HOSPITAL, "agg", ("a",)), a.node):
+        hospital = net.node("h", HOSPITAL, "agg", ("a",))
+        with playing(hospital, a.node):
             eventually(lambda: net.rounds >= 2, 60)
             a.say(LOW)
             eventually(lambda: "waiting for a device that is willing to train" in caplog.text, 60)
             assert "a (not willing to train now: battery 18 % < 30 %)" in caplog.text
+            eventually(lambda: hospital.session is not None and bool(hospital.session.calls.jobs), 60)  # the next one
             rounds, quiet = net.rounds, threading.Event()
             quiet.wait(0.5)
             assert net.rounds == rounds, "a round of nobody"

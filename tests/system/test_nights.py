@@ -28,6 +28,7 @@ from tests.system.night_device import BUNDLE, CLASSES, make_device
 
 ROUNDS, STEPS = 2, 2 * 2 * 4  # rounds of two epochs of four mini-batches
 SETTINGS = {"batch": 6, "local_epochs": 2}
+Start = Callable[[int], subprocess.Popen[bytes]]
 
 
 class Cloud:
@@ -67,7 +68,7 @@ class Cloud:
 
 
 @pytest.fixture
-def start(tmp_path: Path, quick: LocalBroker) -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
+def start(tmp_path: Path, quick: LocalBroker) -> Iterator[Start]:
     """Starts the device's process, whose battery is empty after so many steps; ends what is left at the end."""
     made: list[subprocess.Popen[bytes]] = []
 
