@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from aggregator.run_files import LEDGER_FILE, RESULT_FILE, RUN_FILE
 from aggregator.server import Aggregator
 from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
@@ -44,9 +45,10 @@ def serve_aggregator(path: Path, once: bool) -> None:
 
     def note() -> None:
         if aggregator.runtime.holds_directory:  # and no other process, whose notes these would be
-            write_json(file.directory / "ledger.json", list_traffic(aggregator))
+            aggregator.keep_earlier_files()
+            write_json(file.directory / LEDGER_FILE, list_traffic(aggregator))
             if not noted:
-                write_text(file.directory / "run.toml", text_without_passwords(path))
+                write_text(file.directory / RUN_FILE, text_without_passwords(path))
                 noted.append(True)
 
     def reread() -> None:
@@ -54,7 +56,8 @@ def serve_aggregator(path: Path, once: bool) -> None:
 
     serve([aggregator], once=True, meanwhile=note, ports=[file.wire.metrics_port], reread=reread)
     if aggregator.finished.is_set():
-        write_result(file.directory / "result.json", aggregator, time.monotonic() - began)
+        aggregator.keep_earlier_files()
+        write_result(file.directory / RESULT_FILE, aggregator, time.monotonic() - began)
 
 
 def write_result(path: Path, aggregator: Aggregator, seconds: float) -> None:
@@ -81,7 +84,7 @@ def reread_waiting(path: Path, began: AggregatorFile, aggregator: Aggregator) ->
         allowed = "while a run goes on, deadline, quorum, run.deadline and run.quorum may be"
         raise UsageError(f"{path}: {', '.join(changed)} changed; {allowed}")
     aggregator.change_waiting(replace(aggregator.job, **describe_waiting(file)), file.deadline, file.quorum)
-    write_text(file.directory / "run.toml", text_without_passwords(path))
+    write_text(file.directory / RUN_FILE, text_without_passwords(path))
 
 
 def find_changes(before: Any, after: Any, prefix: str, *but: str) -> list[str]:

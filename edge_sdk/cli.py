@@ -148,6 +148,7 @@ def do_hospital(options: argparse.Namespace) -> None:
 
 
 def do_aggregator(options: argparse.Namespace) -> None:
+    logging.getLogger("auscult.serve").info("%s: torch is loading, which takes a few seconds", options.file)
     import_extra("aggregator.serve").serve_aggregator(options.file, options.once)
 
 

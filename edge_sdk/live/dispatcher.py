@@ -7,6 +7,7 @@ TLS the broker has made sure that the topic's name is the certificate's, so nobo
 
 from __future__ import annotations
 
+import time
 from logging import Logger
 
 from edge_sdk.delivery.counters import Counters
@@ -20,8 +21,16 @@ from edge_sdk.wire.frames import Acks, Birth, Chunk, ChunkReports, Frame, Hello,
 from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES
 
 
+class StrangerError(PeerError):
+    """A payload of somebody who is neither parent nor child of this node."""
+
+
 class Dispatcher:
-    """Dispatcher of one node."""
+    """Dispatcher of one node.
+
+    Attributes:
+        heard_at: parent or child -> when a payload of it came last, by time.time().
+    """
 
     def __init__(
         self,
@@ -34,6 +43,7 @@ class Dispatcher:
     ):
         self.name, self.parent, self.membership, self.neighbours = name, parent, membership, neighbours
         self.counters, self.log = counters, log
+        self.heard_at: dict[str, float] = {}
 
     def take_payload(self, topic: str, payload: bytes) -> None:
         """Take a payload that has arrived; never raises because of it."""
@@ -43,7 +53,10 @@ class Dispatcher:
             frame = self.check_frame(parsed, unpack_frame(payload))
             sender = parsed.sender
             self.counters.count_traffic("in", sender, len(payload))
+            self.heard_at[sender] = time.time()
             self.dispatch(frame, broadcast=parsed.child == ALL)
+        except StrangerError as e:
+            self.refuse("stranger", "?", str(e))  # names of strangers are no names of counters: they may be many
         except PeerError as e:
             self.refuse("malformed", sender, f"{topic}: {e}")
         except (DiskError, OSError) as e:
@@ -64,7 +77,9 @@ class Dispatcher:
         else:
             known = topic.parent == self.parent and topic.child in (self.name, ALL)
         if not known:
-            raise PeerError(f"{topic.sender} is a stranger")
+            raise StrangerError(
+                f"{topic.sender} is a stranger: the settings of {self.name} do not name it, so it takes no part"
+            )
         if frame.src != topic.sender:
             raise PeerError(f"the frame says that it is from {frame.src!r}")
         control = isinstance(frame, Birth) or (isinstance(frame, Hello) and not topic.upward)

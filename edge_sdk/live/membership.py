@@ -8,7 +8,7 @@ leaves; peers repeat what they do not see acknowledged.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from logging import Logger
 from math import inf
@@ -26,6 +26,7 @@ from edge_sdk.wire.frames import Hello
 
 GRACE = 5.0  # seconds that a call may take to notice that the node is stopping
 DISK = 1.0  # seconds to wait after a commit that failed
+NAMED = 5  # children that cannot take part whose names go up
 
 
 class Membership:
@@ -42,6 +43,7 @@ class Membership:
         given: the run that this node was started with; None: its parent brings one.
         presence: peers that are here; begun anew with each session, since all of them come again.
         refusal: why the node cannot take part in the run that it was offered, or empty.
+        refusal_below: why too few children can take part for this node's role to start, or empty.
         refused: encoding of that run, so that it is not tried each time that it is offered.
         changed_run: the root's run as its application describes it now.
         next_run: a run of the parent's that waits until the call in progress has ended.
@@ -66,7 +68,7 @@ class Membership:
         self.session: Session | None = None
         self.given: Run | None = None
         self.presence = Presence(children)
-        self.refusal, self.refused = "", b""
+        self.refusal, self.refusal_below, self.refused = "", "", b""
         self.next_run: Run | None = None
         self.changed_run: Run | None = None
         self.announced = False
@@ -87,7 +89,8 @@ class Membership:
 
     @property
     def standing(self) -> Standing:
-        return Standing(self.epoch, self.run, self.session is not None and self.session.ready, self.refusal)
+        ready = self.session is not None and self.session.ready
+        return Standing(self.epoch, self.run, ready, self.refusal or self.refusal_below)
 
     # -- taking a run up
 
@@ -230,7 +233,7 @@ class Membership:
             store.drop()
             raise
         self.refusal, self.refused, self.announced = "", b"", self.session.ready
-        self.presence = Presence(self.children)
+        self.presence, self.refusal_below = Presence(self.children), ""
         self.log.info("%s: run %s %s", self.name, run.id, "resumed" if self.session.restarted else "opened")
 
     # -- saving
@@ -262,6 +265,18 @@ class Membership:
         self.log.error("%s: %s", self.name, refusal)
         self.leave_run()
         self.announcer.announce()
+
+    def note_refusals(self, wait_for: int) -> None:
+        """Tell the parent if so many children cannot take part that the role will not start: it would wait in vain.
+
+        Args:
+            wait_for: children that must be here before the role starts.
+        """
+        refusals, said = self.presence.refusals, self.refusal_below
+        starts = self.session is None or self.session.settled or len(self.children) - len(refusals) >= wait_for
+        self.refusal_below = "" if starts or not refusals else describe_refusals(refusals, len(self.children))
+        if self.refusal_below != said:
+            self.announcer.announce()
 
     def disk_failed(self, why: Exception) -> None:
         """Stop until the disk is looked at again. What was not saved was not acknowledged, so it comes again.
@@ -313,3 +328,11 @@ class Membership:
         if self.session is not None:
             self.session.store.drop()
             self.session = None
+
+
+def describe_refusals(refusals: Mapping[str, str], children: int) -> str:
+    """Who cannot take part, and the reason of the first one, e.g. "2 of 2 children cannot take part: a (why), b"."""
+    names = sorted(refusals)
+    more = [*names[1:NAMED], *([f"{len(names) - NAMED} more"] if len(names) > NAMED else [])]
+    first = f"{names[0]} ({refusals[names[0]]})"
+    return f"{len(names)} of {children} children cannot take part: {', '.join([first, *more])}"

@@ -64,6 +64,8 @@ class Neighbours:
         child, before = presence.note_birth(birth, run)
         if child.refusal and (before is None or before.refusal != child.refusal):
             self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, child.refusal)
+        if child.ready and (before is None or not before.ready):
+            self.log.info("%s: %s has joined run %s", self.name, birth.src, run)
         nonce, devices = presence.nonce_for(birth.src), self.sizes.get(birth.src, 0)
         self.announcer.publish_hello(birth, membership.standing, nonce, here=child.ready, devices=devices)
         if session is not None and child.joined:
@@ -89,6 +91,7 @@ class Neighbours:
         presence = self.membership.presence
         if self.membership.session is not None:
             self.membership.session.members.note_presence(presence.here, presence.refusals)
+        self.membership.note_refusals(self.wait_for)
 
     def handle_parents_birth(self, birth: Birth) -> None:
         """The parent has come, or has gone."""

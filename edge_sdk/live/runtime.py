@@ -30,7 +30,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.live.dispatcher import Dispatcher
-from edge_sdk.live.gauges import CounterLog, read_gauges
+from edge_sdk.live.gauges import CounterLog, name_peers, read_gauges
 from edge_sdk.live.log_guard import guard_log
 from edge_sdk.live.membership import GRACE, Membership
 from edge_sdk.live.neighbours import Neighbours
@@ -115,6 +115,7 @@ class Runtime:
         self.habits = Habits(worker, len(children) if wait_for is None else wait_for, settle, rto, outbox_bytes)
         self.log = guard_log(log or logging.getLogger("auscult.node"))
         self.counters = Counters()
+        self.figures: dict[str, float] = {}  # gauges of the application, such as the loss
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
         self.waiting_log = WaitingLog(name, self.log)
         self.keepalive, self.largest_chunk = keepalive, largest_chunk
@@ -168,6 +169,11 @@ class Runtime:
         return self.membership.refusal
 
     @property
+    def heard_at(self) -> Mapping[str, float]:
+        """Parent or child -> when it was heard last, by time.time()."""
+        return self.dispatcher.heard_at
+
+    @property
     def here(self) -> tuple[str, ...]:
         """Names of the children that count now."""
         return self.presence.here
@@ -187,7 +193,7 @@ class Runtime:
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). May be called from any thread."""
         found = read_gauges(self.session, self.all_links, len(self.here))
-        return found | self.waiting_log.gauges(time.monotonic())
+        return found | self.waiting_log.gauges(time.monotonic()) | name_peers(self) | self.figures
 
     # -- from any thread
 

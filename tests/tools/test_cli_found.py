@@ -1,0 +1,34 @@
+"""What somebody at a terminal meets first: options anywhere, closed pipes, busy ports, files that are not there."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from edge_sdk.errors import UsageError
+from edge_sdk.nodes.prometheus import Endpoint
+from edge_sdk.wire.addresses import Tls
+
+
+def test_a_busy_metrics_port_is_named() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(UsageError, match=f"metrics_port = {port}: cannot be listened on"):
+            Endpoint(None, port)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", ["ca", "certificate", "key"])
+def test_a_missing_certificate_is_named_as_in_the_settings(tmp_path: Path, key: str) -> None:
+    with pytest.raises(UsageError) as found:
+        Tls(**{key: tmp_path / "nope.crt"}).context()
+    assert str(found.value) == f"{key} = '{tmp_path / 'nope.crt'}': there is no such file"
+
+
+def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("nothing")
+    with pytest.raises(UsageError, match=r"ca = '.*ca.crt': holds no certificates"):
+        Tls(ca=tmp_path / "ca.crt").context()
