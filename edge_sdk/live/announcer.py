@@ -150,10 +150,11 @@ class Announcer:
     def publish_goodbye(self, standing: Standing) -> None:
         """Say what the will would say, this node is gone, and why, if it could not take part.
 
-        A node that ends because it cannot take part may end before a birth that says so has left.
+        A node that ends because it cannot take part may end before a birth that says so has left. A will has count 0.
         """
         for link in self.publisher.links:
             for topic in self.list_topics(link):
                 if link.up:
-                    gone = Birth(self.name, standing.epoch, self.sessions[link], refusal=standing.refusal, gone=True)
+                    about = {"refusal": standing.refusal, "gone": True, "count": self.counts[link]}
+                    gone = Birth(self.name, standing.epoch, self.sessions[link], **about)
                     self.publisher.publish_frame(link, topic, gone, 0, self.parent or ALL)

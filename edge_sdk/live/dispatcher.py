@@ -104,6 +104,8 @@ class Dispatcher:
         elif isinstance(frame, ChunkReports):
             session.take_reports(frame.src, frame.reports)
         else:
+            if frame.src == self.parent:
+                self.membership.parent_at = time.monotonic()
             session.take_acks(frame.src, frame.acks)
             if not isinstance(frame, Acks):
                 self.take_in(session, frame, broadcast)

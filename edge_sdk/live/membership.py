@@ -26,6 +26,7 @@ from edge_sdk.wire.frames import Hello
 
 GRACE = 5.0  # seconds that a call may take to notice that the node is stopping
 DISK = 1.0  # seconds to wait after a commit that failed
+TURNS = 60.0  # seconds for which a parent that is silent keeps its child from a run that this one has left for its
 NAMED = 5  # children that cannot take part whose names go up
 
 
@@ -47,6 +48,8 @@ class Membership:
         refused: encoding of that run, so that it is not tried each time that it is offered.
         changed_run: the root's run as its application describes it now.
         next_run: a run of the parent's that waits until the call in progress has ended.
+        left: runs that it has left for another one since it was started.
+        parent_at: when the parent was last heard in the present run, by time.monotonic(); -inf: not since a goodbye.
         announced: parent and children have been told that the role has been started.
         reopen_at: when to look at the disk again, by time.monotonic(); inf: it has not failed.
     """
@@ -71,6 +74,8 @@ class Membership:
         self.refusal, self.refusal_below, self.refused = "", "", b""
         self.next_run: Run | None = None
         self.changed_run: Run | None = None
+        self.left: set[str] = set()
+        self.parent_at = -inf
         self.announced = False
         self.reopen_at = inf
 
@@ -130,7 +135,21 @@ class Membership:
                 raise PeerError(f"hello names run {hello.run!r} and brings {run.id!r}")
             if self.session is not None and is_same_training(run, self.session.run):
                 return self.change_waiting(self.session, run)
+            if self.session is not None and self.is_taken_by_turns(run, self.session):
+                return
             self.refused, self.next_run = body, run  # tried once; `open_session` forgets the refusal
+
+    def is_taken_by_turns(self, run: Run, session: Session) -> bool:
+        """Says so in the log if a run is offered that this node has just left for its present one: two parents have
+        one name. If it followed both, neither run would ever end, so it stays until the present one is silent."""
+        if run.id not in self.left or time.monotonic() > self.parent_at + TURNS:
+            return False
+        self.counters.count("two_parents")
+        self.log.warning(
+            "%s: run %s is offered again, which was left for run %s a moment ago: two nodes are called %s; stays in %s",
+            *(self.name, run.id, session.run.id, self.announcer.parent, session.run.id),
+        )
+        return True
 
     def change_waiting(self, session: Session, run: Run) -> None:
         """Go on in the present run, with what its description now says about waiting. Calls in progress go on too.
@@ -170,9 +189,12 @@ class Membership:
 
     def take_up(self, run: Run) -> None:
         """Begin or resume a run; one that cannot be used leaves the node idle, and the parent hears why."""
+        before = self.run
         self.leave_run()
         try:
             self.open_session(run, self.assemble_offered(run))
+            self.left = (self.left | ({before.id} if before else set())) - {run.id}
+            self.parent_at = time.monotonic()
         except UsageError as e:
             self.refusal = f"run {run.id}: {e}"
             self.log.error("%s: %s", self.name, self.refusal)

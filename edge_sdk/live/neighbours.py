@@ -11,8 +11,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from logging import Logger
+from math import inf
 
 from edge_sdk.delivery.session import Session
 from edge_sdk.errors import UsageError
@@ -101,6 +103,8 @@ class Neighbours:
             if presence.parent is not None and presence.parent.session == birth.session:
                 presence.forget_parent()
                 self.mark_unreachable(self.parent)
+                if birth.count:  # a goodbye and no will: another one of its name may come at once
+                    self.membership.parent_at = -inf
         else:
             self.announcer.announce_over(self.above)
 
@@ -124,6 +128,7 @@ class Neighbours:
         if hello.body and (session is None or hello.run != session.run.id or decode_run(hello.body) != session.run):
             membership.take_offer(hello)
         if session is not None and hello.run == session.run.id:
+            membership.parent_at = time.monotonic()
             self.meet_peer(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)
 
     def find_mismatch(self, hello: Hello) -> str:
