@@ -135,6 +135,17 @@ def test_a_band_lies_behind_its_curve() -> None:
     assert len(ys) == 4 and ys[0] < dots[0] < ys[3] and ys[1] < dots[1] < ys[2]
 
 
+def test_curves_have_their_spread_over_devices_behind_them() -> None:
+    """Two devices, right in a quarter and in three quarters of their samples, and a line of a run of before."""
+    sums = {"devices": 2.0, "samples": 8.0, "global_accuracy": 1.0, "global_accuracy_squared": 0.625}
+    before = {"devices": 2.0, "samples": 8.0, "global_accuracy": 1.0}
+    lines = [{"kind": "evaluation", "round": n, "sums": found} for n, found in ((0, before), (1, sums))]
+    result = {**RESULT, "curve": lines}
+    assert page.accuracy_curves(result)["global model"] == [(0, 0.5), (1, 0.5)]
+    assert page.accuracy_bands(result)["global model"] == [(0, 0.5, 0.5), (1, 0.25, 0.75)]
+    assert "<polygon" in page.curves(result)
+
+
 def test_a_model_has_one_colour_on_the_whole_page() -> None:
     colours = {"global model": "var(--c1)", "personalised": "var(--c2)"}
     one = charts.lines({"personalised": [(0, 0.5)]}, "x", "y", colours=colours)

@@ -1,6 +1,7 @@
 """What nodes tell their applications, and the scores in it. Scores are sums: a metric is a ratio of two.
 
 global_accuracy / devices      unweighted mean over devices of their own accuracies, as the papers report it
+global_accuracy_squared        sum of the squares of these, for their spread over devices
 global_correct / samples       accuracy over all held-out samples
 unseen_correct / unseen_samples   the same for a model that only some devices have (unseen_accuracy / unseen_devices);
                                so for "companion"
@@ -151,7 +152,8 @@ def judge(
         sums |= {f"{name}_{key}": gather.bounded(value) for key, value in found.items() if key != "samples"}
         sums |= {"samples": float(found["samples"]), "devices": 1.0} if name != COMPANION else {}
         if "correct" in found:
-            sums[f"{name}_accuracy"] = found["correct"] / found["samples"]
+            share = found["correct"] / found["samples"]
+            sums |= {f"{name}_accuracy": share, f"{name}_accuracy_squared": share * share}
         if name in (UNSEEN, COMPANION):
             sums |= {f"{name}_samples": float(found["samples"]), f"{name}_devices": 1.0}
     return sums
@@ -189,7 +191,18 @@ def ensemble_sums(
 
 def mean_accuracies(sums: Mapping[str, float]) -> dict[str, float]:
     """Unweighted means over the devices that have such a model: {"global": ..., "personal": ...}."""
-    totals = {n.removesuffix("_accuracy"): v for n, v in sums.items() if n.endswith("_accuracy")}
+    return device_means(sums, "_accuracy")
+
+
+def accuracy_spreads(sums: Mapping[str, float]) -> dict[str, float]:
+    """Standard deviations of these accuracies over the same devices."""
+    means, squares = mean_accuracies(sums), device_means(sums, "_accuracy_squared")
+    return {name: max(0.0, square - means[name] ** 2) ** 0.5 for name, square in squares.items() if name in means}
+
+
+def device_means(sums: Mapping[str, float], metric: str) -> dict[str, float]:
+    """Model -> its sums of a metric over the number of devices that have such a model."""
+    totals = {n.removesuffix(metric): v for n, v in sums.items() if n.endswith(metric)}
     having = {name: sums.get(f"{name}_devices", sums.get(f"{part_of(name)}devices", 0)) for name in totals}
     return {name: total / having[name] for name, total in totals.items() if having[name]}
 

@@ -18,7 +18,7 @@ MODELS = ("global", "personal", "unseen", "companion", "local")
 TEST = (
     "test_"  # before a score of the last evaluation that is on test samples, where the others are on validation samples
 )
-METRICS = ("correct", "accuracy", "loss", "samples", "devices")
+METRICS = ("correct", "accuracy", "accuracy_squared", "loss", "samples", "devices")
 STAGES = ("started", "trained", "settled")  # of FedAL, around which it measures what is forgotten
 
 SIGNED = {"loss", "value", *(f"{model}_loss" for model in MODELS)}
@@ -78,6 +78,8 @@ def most_of(name: str, scores: Mapping[str, float], count: float) -> float:
         return count
     if metric == "accuracy":
         return count if model in STAGES else scores.get(f"{model}_devices", scores.get("devices", 0.0))
+    if metric == "accuracy_squared":
+        return scores.get(f"{model}_accuracy", 0.0)
     if metric == "correct" or metric.startswith("auc:"):
         return scores.get(f"{model}_samples", scores.get("samples", 0.0))
     return LARGEST

@@ -8,7 +8,7 @@ from html import escape
 from math import isfinite, nan
 from typing import Any
 
-from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
+from edge_sdk.methods.shared.reports import accuracy_spreads, mean_accuracies, mean_loss
 from edge_sdk.replay.reports import charts, rows, sections
 from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
@@ -108,8 +108,8 @@ def tiles(result: Result) -> str:
 def curves(result: Result) -> str:
     """The charts of accuracy, loss and traffic, side by side."""
     charted = {
-        f"Accuracy on {part_of_rounds(result)} samples": charts.lines(
-            accuracy_curves(result), "round", "accuracy", percent=True, colours=COLOURS
+        f"Accuracy on {part_of_rounds(result)} samples, mean and standard deviation over devices": charts.lines(
+            accuracy_curves(result), "round", "accuracy", percent=True, colours=COLOURS, bands=accuracy_bands(result)
         ),
         "Training loss": charts.lines({"loss": per_round(result, mean_loss)}, "round", "loss"),
         "Parameters that travel down": charts.lines({"sent": per_round(result, sent)}, "round", "parameters"),
@@ -125,11 +125,28 @@ def part_of_rounds(result: Result) -> str:
 
 
 def accuracy_curves(result: Result) -> dict[str, list[tuple[float, float]]]:
-    """Accuracy of the models as each round found them. Where all devices were asked, their answers replace the scores
-    that came with uploads."""
-    found = {starting_round(line): mean_accuracies(line["sums"]) for line in result["curve"] if "sums" in line}
+    """Mean accuracy over devices of the models as each round found them. Where all devices were asked, their answers
+    replace the scores that came with uploads."""
+    return {name: [(r, mean) for r, mean, _ in points] for name, points in accuracy_points(result).items()}
+
+
+def accuracy_bands(result: Result) -> dict[str, list[tuple[float, float, float]]]:
+    """A standard deviation over devices to both sides of these, within 0 and 1."""
+    return {
+        name: [(r, max(0.0, mean - spread), min(1.0, mean + spread)) for r, mean, spread in points]
+        for name, points in accuracy_points(result).items()
+    }
+
+
+def accuracy_points(result: Result) -> dict[str, list[tuple[float, float, float]]]:
+    """Model -> (round, mean, standard deviation over devices; 0 in runs of before, which have none)."""
+    lines = {starting_round(line): line["sums"] for line in result["curve"] if "sums" in line}
+    found = {r: (mean_accuracies(sums), accuracy_spreads(sums)) for r, sums in sorted(lines.items())}
     names = {"global": "global model", "personal": "personalised"}
-    return {name: [(r, a[key]) for r, a in sorted(found.items()) if key in a] for key, name in names.items()}
+    return {
+        name: [(r, means[key], spreads.get(key, 0.0)) for r, (means, spreads) in found.items() if key in means]
+        for key, name in names.items()
+    }
 
 
 def starting_round(line: Mapping[str, Any]) -> int:

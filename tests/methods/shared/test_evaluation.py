@@ -15,6 +15,7 @@ from edge_sdk.methods.fedslr.settings import Settings
 from edge_sdk.methods.shared.evaluation import Evaluate, Finished, Models, Progress, Report, Scores, Watched, evaluated
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.guard import Refused
+from edge_sdk.methods.shared.reports import accuracy_spreads
 from tests.methods.problems import DEVICES, HASTY, PROBLEMS, TREE, devices_counted, envs_of, play, state, told
 
 SETTINGS = Settings(eta_g=0.5, lam=0.2, mu=0.1, batch=16, participation=0.5)
@@ -43,8 +44,9 @@ def test_the_sums_are_those_of_the_models():
     judged = {d: {k: PROBLEMS[d].score(t) for k, t in models_of(net, d, m).items()} for d in DEVICES}
     for kind in ("global", "personal"):
         assert report.sums[f"{kind}_correct"] == sum(j[kind]["correct"] for j in judged.values())
-        accuracy = sum(j[kind]["correct"] / j[kind]["samples"] for j in judged.values())
-        assert np.isclose(report.sums[f"{kind}_accuracy"], accuracy, rtol=1e-14)
+        shares = [j[kind]["correct"] / j[kind]["samples"] for j in judged.values()]
+        assert np.isclose(report.sums[f"{kind}_accuracy"], sum(shares), rtol=1e-14)
+        assert np.isclose(accuracy_spreads(report.sums)[kind], np.std(shares), rtol=1e-12)
         assert np.isclose(report.sums[f"{kind}_loss"], sum(j[kind]["loss"] for j in judged.values()), rtol=1e-14)
     assert report.sums["samples"] == sum(len(f.b) for f in PROBLEMS.values())
 
