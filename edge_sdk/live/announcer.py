@@ -155,6 +155,6 @@ class Announcer:
         for link in self.publisher.links:
             for topic in self.list_topics(link):
                 if link.up:
-                    about = {"refusal": standing.refusal, "gone": True, "count": self.counts[link]}
-                    gone = Birth(self.name, standing.epoch, self.sessions[link], **about)
+                    of, why, count = (standing.epoch, self.sessions[link]), standing.refusal, self.counts[link]
+                    gone = Birth(self.name, *of, refusal=why, gone=True, count=count)
                     self.publisher.publish_frame(link, topic, gone, 0, self.parent or ALL)

@@ -18,7 +18,7 @@ from edge_sdk.live.membership import Membership
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Acks, Birth, Chunk, ChunkReports, Frame, Hello, Message, Offer, unpack_frame
-from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES
+from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES, REPORTS
 
 
 class StrangerError(PeerError):
@@ -50,6 +50,8 @@ class Dispatcher:
         sender = "?"
         try:
             parsed = topics.parse_topic(topic)
+            if parsed.channel == REPORTS and parsed.upward:
+                return  # for a console
             frame = self.check_frame(parsed, unpack_frame(payload))
             sender = parsed.sender
             self.counters.count_traffic("in", sender, len(payload))

@@ -30,6 +30,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.live.dispatcher import Dispatcher
+from edge_sdk.live.fleet_report import NOTHING, FleetReporter
 from edge_sdk.live.gauges import CounterLog, name_peers, read_gauges
 from edge_sdk.live.log_guard import guard_log
 from edge_sdk.live.membership import GRACE, Membership
@@ -74,6 +75,7 @@ class Runtime:
         largest_chunk: bytes that travel together at most; a larger body goes in chunks.
         tls: certificates, for a broker at mqtts:// or wss://.
         upstream_tls: certificates for the parent's broker, where that has another authority.
+        reports: what it reports of its children to a console, see fleet_report.py.
         log: logger of this node.
     """
 
@@ -102,6 +104,7 @@ class Runtime:
         largest_chunk: int = LARGEST,
         tls: Tls | None = None,
         upstream_tls: Tls | None = None,
+        reports: str = NOTHING,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children)
@@ -117,7 +120,7 @@ class Runtime:
         self.counters = Counters()
         self.figures: dict[str, float] = {}  # gauges of the application, such as the loss
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
-        self.waiting_log = WaitingLog(name, self.log)
+        self.waiting_log, self.reporter = WaitingLog(name, self.log), FleetReporter(reports)
         self.keepalive, self.largest_chunk = keepalive, largest_chunk
         self.stopping = False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
@@ -250,6 +253,7 @@ class Runtime:
         self.save_session(now)
         self.publish_due(now)
         self.waiting_log.look(self.session, self.presence, now)
+        self.reporter.publish_due(self, now)
         if now >= self.counter_log.due:
             self.counter_log.write(now)
 
@@ -269,7 +273,7 @@ class Runtime:
             wait = min(wait, link.get_timer() - now, inf if link.connection is None else self.keepalive / 4)
             if link.connection is not None and not link.up:
                 wait = min(wait, 1.0)
-        return min(wait, self.announcer.get_timer(now), self.membership.reopen_at - now)
+        return min(wait, self.announcer.get_timer(now), self.membership.reopen_at - now, self.reporter.look_at - now)
 
     def serve_link(self, link: Link, now: float) -> bool:
         """Read from and write to a connection; True if something has come or changed that needs more than that."""

@@ -214,6 +214,8 @@ class Device:
     def assemble(self, run: Run) -> Assembly:
         """This device's part in a run: role, env and codecs."""
         check_bundle(run, self.model.bundle, "device")
+        if self.current is not None and self.current.id != run.id:
+            self.finished.clear()  # the run before was
         self.current = run
         self.kept = kept_models.load(self.kept_path(run))
         if self.kept.finished:

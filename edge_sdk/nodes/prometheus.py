@@ -18,7 +18,9 @@ class Measured(Protocol):
     """What is needed of a runtime."""
 
     name: str
-    counters: Counters
+
+    @property
+    def counters(self) -> Counters: ...
 
     def gauges(self) -> Mapping[str, float]: ...
 
