@@ -18,8 +18,8 @@ from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.presence import Child, Presence
 from edge_sdk.live.publisher import Publisher
-from edge_sdk.live.waiting_log import WaitingLog
-from edge_sdk.wire.topics import REPORTS, upward
+from edge_sdk.live.waiting_log import SHOWN, WaitingLog
+from edge_sdk.wire.topics import ALL, REPORTS, upward
 
 NOTHING, COUNTS, NAMES = "nothing", "counts", "names"
 LEVELS = (NOTHING, COUNTS, NAMES)
@@ -81,7 +81,7 @@ class FleetReporter:
         self.look_at = now + SOON + len(node.children) / 1000
         if above.connection is None or not above.up or above.connection.room <= 0:
             return
-        report = describe_children(node, self.level)
+        report = describe_children(node, self.level, now)
         content = json.dumps(report)
         if content == self.said and now < self.repeat_at:
             return
@@ -90,11 +90,12 @@ class FleetReporter:
         above.connection.publish(upward(node.parent, node.name, REPORTS), payload, 0)
 
 
-def describe_children(node: Reported, level: str) -> dict[str, Any]:
+def describe_children(node: Reported, level: str, now: float) -> dict[str, Any]:
     """A report of this moment.
 
     Args:
         level: COUNTS leaves out names, NAMES has a row for each child.
+        now: time.monotonic().
     """
     states = {name: find_state(node, name) for name in node.children[:MOST]}
     told = list(states.values())
@@ -103,7 +104,7 @@ def describe_children(node: Reported, level: str) -> dict[str, Any]:
         "node": node.name,
         "run": "" if node.current is None else node.current.id,
         "refusal": node.refusal,
-        "waiting": node.waiting_log.what,
+        "waiting": node.waiting_log.what if node.waiting_log.gauges(now)["waiting_seconds"] > SHOWN else "",
         "devices": len(node.children),
         "counts": {state: told.count(state) for state in STATES if state in told},
     }
@@ -135,6 +136,6 @@ def describe_child(node: Reported, name: str, state: str) -> dict[str, Any]:
         "refusal": "" if child is None else child.refusal,
         "heard": None if heard is None else round(heard) // 10 * 10,
         "bytes_in": counters.get(f"bytes_in.{name}", 0),
-        "bytes_out": counters.get(f"bytes_out.{name}", 0),
+        "bytes_out": counters.get(f"bytes_out.{name}", 0) + counters.get(f"bytes_out.{ALL}", 0),
         "late": counters.get(f"late.{name}", 0),
     }

@@ -8,7 +8,7 @@ leaves; peers repeat what they do not see acknowledged.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from logging import Logger
 from math import inf
@@ -21,13 +21,12 @@ from edge_sdk.delivery.store import DiskError, Store, StoreDamaged, finding_dama
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.announcer import Announcer, Standing
 from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run, is_same_training
-from edge_sdk.live.presence import Presence
+from edge_sdk.live.presence import Presence, describe_refusals
 from edge_sdk.wire.frames import Hello
 
 GRACE = 5.0  # seconds that a call may take to notice that the node is stopping
 DISK = 1.0  # seconds to wait after a commit that failed
 TURNS = 60.0  # seconds for which a parent that is silent keeps its child from a run that this one has left for its
-NAMED = 5  # children that cannot take part whose names go up
 
 
 class Membership:
@@ -145,10 +144,8 @@ class Membership:
         if run.id not in self.left or time.monotonic() > self.parent_at + TURNS:
             return False
         self.counters.count("two_parents")
-        self.log.warning(
-            "%s: run %s is offered again, which was left for run %s a moment ago: two nodes are called %s; stays in %s",
-            *(self.name, run.id, session.run.id, self.announcer.parent, session.run.id),
-        )
+        words = "%s: run %s is offered again, which was left a moment ago: two nodes are called %s; stays in %s"
+        self.log.warning(words, self.name, run.id, self.announcer.parent, session.run.id)
         return True
 
     def change_waiting(self, session: Session, run: Run) -> None:
@@ -350,11 +347,3 @@ class Membership:
         if self.session is not None:
             self.session.store.drop()
             self.session = None
-
-
-def describe_refusals(refusals: Mapping[str, str], children: int) -> str:
-    """Who cannot take part, and the reason of the first one, e.g. "2 of 2 children cannot take part: a (why), b"."""
-    names = sorted(refusals)
-    more = [*names[1:NAMED], *([f"{len(names) - NAMED} more"] if len(names) > NAMED else [])]
-    first = f"{names[0]} ({refusals[names[0]]})"
-    return f"{len(names)} of {children} children cannot take part: {', '.join([first, *more])}"
