@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -52,21 +50,13 @@ ROUTES = [
 
 def make_app(service: FleetService) -> Starlette:
     """The application of a service that has been started."""
-    news = live.News(service)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        news.ended = True
-
     hosts = (*LOCAL, service.file.address, *service.file.hosts)
     app = Starlette(
         routes=ROUTES,
         middleware=[Middleware(WebGuard, hosts=hosts)],
         exception_handlers={UsageError: show_misuse, HTTPException: show_http_error},
-        lifespan=lifespan,
     )
-    app.state.service, app.state.news = service, news
+    app.state.service, app.state.news = service, live.News(service)
     app.state.show = Templates(service).show
     return app
 

@@ -16,13 +16,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from aggregator.service import audit
 from aggregator.service.app import make_app
 from aggregator.service.database import database_in
 from aggregator.service.demo import DIRECTORY, Demo, queue_first_runs
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.live import ConsoleServer
 from aggregator.service.people import ROLES, People
 from aggregator.service.service import FleetService
 from edge_sdk.errors import UsageError
@@ -129,10 +128,7 @@ def listen(file: FleetFile) -> socket.socket:
 
 def run_web(service: FleetService, line: socket.socket, url: str) -> None:
     """Serve the console until SIGTERM, SIGINT, or the end of the process that started this one and wants that."""
-    config = uvicorn.Config(
-        make_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False
-    )
-    server = uvicorn.Server(config)
+    server = ConsoleServer(make_app(service))
     ended = threading.Event()
 
     def watch() -> None:

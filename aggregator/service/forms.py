@@ -98,7 +98,7 @@ def list_methods() -> list[tuple[str, str]]:
 
 SAID = {
     "fedslr": "sparse personal parts beside a low-rank shared model",
-    "fedslr_b": "the same, agreed on between hospitals without waiting for all",
+    "fedslr-b": "the same, agreed on between hospitals without waiting for all",
     "fedbcd": "block coordinate descent between hospitals",
     "fedbcd-i": "the same, with inexact steps",
     "augfl": "a private model of the aggregator helps",

@@ -7,8 +7,11 @@ that the server would not show without one.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
+import uvicorn
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
@@ -56,6 +59,20 @@ class News:
                     yield ": still here\n\n"
         finally:
             self.listeners -= 1
+
+
+class ConsoleServer(uvicorn.Server):
+    """A web server whose streams of events end when it does: it waits for all answers to be complete."""
+
+    def __init__(self, app: Starlette):
+        quiet = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+        quiet.timeout_graceful_shutdown = 5
+        super().__init__(quiet)
+        self.news: News = app.state.news
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.news.ended = True
+        await super().shutdown(sockets)
 
 
 @needs()

@@ -127,7 +127,8 @@ async def queue_run(request: Request) -> Response:
         id = str(form.get("id", "")).strip()
         made = add_run(service.database, wanted, service.file.classes, request.state.who.name, id, source)
     except UsageError as error:
-        fields = {key: str(value) for key, value in form.items()} | {"hospitals": ticked}
+        told = {key: str(value) for key, value in form.items()}
+        fields = to_fields(vars(Wanted())) | told | {"hospitals": ticked}
         return show_form(request, fields, source, str(error), 422)
     return RedirectResponse(f"/runs/{made}", 303)
 

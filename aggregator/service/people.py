@@ -57,7 +57,7 @@ class People:
     def __init__(self, database: Database):
         self.database, self.hasher = database, PasswordHasher()
         self.wrong: dict[str, list[float]] = {}
-        self.decoy = self.hasher.hash(secrets.token_urlsafe())
+        self.decoy = ""
 
     def list_all(self) -> list[Row]:
         return self.database.read(sql.select(people.c.name, people.c.role, people.c.created).order_by(people.c.name))
@@ -99,6 +99,7 @@ class People:
         if len(wrong) >= TRIES:
             raise SignInError("too many wrong passwords for this name; wait five minutes")
         found = self.database.read(sql.select(people).where(people.c.name == name))
+        self.decoy = self.decoy or self.hasher.hash(secrets.token_urlsafe())
         try:  # as long for a name that is not there, so that nobody learns which ones are
             self.hasher.verify(found[0]["password"] if found else self.decoy, password)
         except (VerificationError, InvalidHashError):

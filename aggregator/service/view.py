@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from aggregator.service.curves import tabulate
@@ -55,7 +55,13 @@ def describe_run(service: FleetService, row: Row, whole: bool = False) -> dict[s
 
 def describe_hospital(hospital: SeenHospital, devices: bool = True) -> dict[str, Any]:
     """A hospital as JSON has it."""
-    found = asdict(hospital) | {"silent": hospital.is_silent, "here": hospital.here, "why": why_hospital(hospital)}
+    found = {f.name: getattr(hospital, f.name) for f in fields(hospital)}
+    found |= {
+        "counts": dict(hospital.counts),
+        "silent": hospital.is_silent,
+        "here": hospital.here,
+        "why": why_hospital(hospital),
+    }
     found["devices"] = [describe_device(device) for device in hospital.devices] if devices else []
     return found
 
