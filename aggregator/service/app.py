@@ -19,7 +19,7 @@ from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
 from aggregator.service.runs import NoSuchRunError, NotPossibleError
 from aggregator.service.service import FleetService
-from aggregator.service.view import FILTERS, STATE_WORDS
+from aggregator.service.view import ACTIONS, FILTERS, STATE_WORDS
 from edge_sdk.errors import UsageError
 from edge_sdk.version import find_version
 
@@ -73,7 +73,12 @@ class Templates:
             lstrip_blocks=True,
         )
         self.environment.filters |= FILTERS
-        self.environment.globals |= {"words": STATE_WORDS, "csrf_field": CSRF_FIELD, "navigation": NAVIGATION}
+        self.environment.globals |= {
+            "words": STATE_WORDS,
+            "done": ACTIONS,
+            "csrf_field": CSRF_FIELD,
+            "navigation": NAVIGATION,
+        }
         self.environment.globals |= {"version": find_version(), "fleet_name": service.file.name}
         self.environment.globals |= {"is_open": service.is_open}
 

@@ -22,7 +22,7 @@ from aggregator.service.database import database_in
 from aggregator.service.demo import DIRECTORY, Demo, queue_first_runs
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.live import ConsoleServer
-from aggregator.service.people import ROLES, People
+from aggregator.service.people import ROLES, TOKEN, TOKEN_DAYS, People
 from aggregator.service.service import FleetService
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.serve import is_orphaned
@@ -55,9 +55,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--listen", help="address and port of the console (default: 127.0.0.1:8080)")
     command = add(commands, "people", change_people, "who may use the console")
-    command.add_argument("what", choices=["ls", "add", "remove"])
+    command.add_argument("what", choices=["ls", "add", "remove", "token"])
     command.add_argument("name", nargs="?")
     command.add_argument("--role", choices=ROLES, default=ROLES[0])
+    command.add_argument("--days", type=float, default=TOKEN_DAYS, help="until a token ends (default: %(default)g)")
     command.add_argument("--service", type=Path, required=True, metavar="FILE", help="settings of the service")
     command = add(commands, "audit", verify_audit, "check the chain of hashes of the audit log")
     command.add_argument("what", choices=["verify"])
@@ -162,6 +163,8 @@ def change_people(options: argparse.Namespace) -> None:
         raise UsageError(f"people {options.what}: whom? Name somebody")
     if options.what == "remove":
         return people.remove(options.name, who)
+    if options.what == "token":
+        return print(people.make_key(TOKEN, options.name, options.role, options.days * 86400, who))
     people.add(options.name, options.role, ask_password(), who)
 
 

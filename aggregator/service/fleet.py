@@ -31,6 +31,7 @@ log = logging.getLogger("auscult.service")
 SILENT = 3 * AGAIN
 """Seconds without a report after which a hospital counts as silent."""
 SAVE_EVERY = 2.0  # seconds
+MOST_STRANGERS = 100
 TEXT = 500  # characters of a text in a report
 ORDER = {REFUSES: 0, AWAY: 1, CONNECTED: 2, JOINING: 3, TRAINING: 4, HERE: 5}
 """States of devices, those that need somebody first."""
@@ -78,6 +79,7 @@ class SeenHospital:
         heard: when that was, Unix time.
         counts: state -> devices.
         devices: empty where it reports numbers only.
+        strangers: names of devices that call there, and that its settings do not name.
     """
 
     name: str
@@ -88,6 +90,7 @@ class SeenHospital:
     waiting: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[SeenDevice, ...] = ()
+    strangers: tuple[str, ...] = ()
 
     @property
     def is_silent(self) -> bool:
@@ -109,21 +112,29 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
         found = json.loads(payload)
         if not isinstance(found, dict) or found.get("version") != VERSION or found.get("node") != sender:
             raise PeerError(f"{sender}: a report of version {VERSION} of this node was expected")
-        plain = {key: check_text(found[key]) for key in ("run", "refusal", "waiting")}
+        plain: dict[str, Any] = {key: check_text(found[key]) for key in ("run", "refusal", "waiting")}
         counts = {state: check_count(found["counts"][state]) for state in STATES if state in found["counts"]}
         rows = found.get("children", [])
         if not isinstance(rows, list) or len(rows) > MOST:
             raise PeerError(f"{sender}: a list of at most {MOST} devices was expected")
         children = [check_child(row) for row in rows]
+        strangers = [check_name(name) for name in found.get("strangers", [])[:MOST_STRANGERS]]
+        plain |= {"strangers": strangers}
         return {"devices": check_count(found["devices"]), "counts": counts, "children": children, **plain}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PeerError(f"{sender}: its report cannot be read ({type(error).__name__}: {error})") from None
 
 
+def check_name(name: Any) -> str:
+    if not isinstance(name, str) or not ID.fullmatch(name):
+        raise ValueError(f"{name!r:.80} is no name")
+    return name
+
+
 def check_child(row: Mapping[str, Any]) -> dict[str, Any]:
-    name, state, heard = row["name"], row["state"], row["heard"]
-    if not isinstance(name, str) or not ID.fullmatch(name) or state not in STATES:
-        raise ValueError(f"name {name!r:.80}, state {state!r:.80}")
+    name, state, heard = check_name(row["name"]), row["state"], row["heard"]
+    if state not in STATES:
+        raise ValueError(f"{state!r:.80} is no state")
     counts = {key: check_count(row[key]) for key in ("bytes_in", "bytes_out", "late")}
     return {"name": name, "state": state, "refusal": check_text(row["refusal"]), **counts} | {
         "heard": None if heard is None else check_count(heard)
@@ -255,4 +266,5 @@ def to_hospital(name: str, heard: float, report: Mapping[str, Any]) -> SeenHospi
     """A hospital from a checked report."""
     devices = tuple(SeenDevice(hospital=name, **row) for row in report["children"])
     about = {key: report[key] for key in ("run", "refusal", "waiting", "counts")}
-    return SeenHospital(name, heard, report["devices"], devices=devices, **about)
+    strangers = tuple(report.get("strangers", ()))
+    return SeenHospital(name, heard, report["devices"], devices=devices, strangers=strangers, **about)

@@ -111,7 +111,8 @@ def add_run(
         row = {"id": id, "place": next_place(t), "state": QUEUED, "wish": "", "wanted": asdict(wanted)}
         row |= {"hospitals": {}, "cloned": cloned, "by": who, "why": "", "created": time.time()}
         t.execute(runs.insert().values(**row))
-        audit.note(t, who, "run.queue", id, **asdict(wanted), cloned=cloned)
+        told = {key: value for key, value in {**asdict(wanted), "cloned": cloned}.items() if value}
+        audit.note(t, who, "run.queue", id, **told)
     return id
 
 

@@ -15,6 +15,7 @@ from aggregator.service.service import FleetService
 from edge_sdk.live.fleet_report import AWAY, REFUSES
 
 RECENT = 6
+UNNAMED = "and is not in that hospital's settings: name it there, or find out whose it is"
 DAY = 86400.0
 
 
@@ -100,6 +101,7 @@ def list_needs(service: FleetService) -> list[Need]:
             continue
         refusing = [d for d in hospital.devices if d.state == REFUSES]
         found += [Need(f"Device {d.name} cannot take part", d.why, f"/fleet?q={d.name}") for d in refusing[:RECENT]]
+        found += [Need(f"{name} calls at {hospital.name}", UNNAMED, "/fleet") for name in hospital.strangers[:RECENT]]
         if away := hospital.counts.get(AWAY, 0):
             names = ", ".join([d.name for d in hospital.devices if d.state == AWAY][:RECENT])
             many = "1 device is" if away == 1 else f"{away} devices are"
@@ -144,6 +146,24 @@ STATE_WORDS = {
 
 NONE = "\N{EN DASH}"
 """What stands where there is no figure."""
+
+ACTIONS = {
+    "run.queue": "queued",
+    "run.start": "started",
+    "run.pause": "to be paused",
+    "run.resume": "to be resumed",
+    "run.stop": "to be stopped",
+    "run.first": "put first",
+    **{f"run.{state}": state for state in (PAUSED, STOPPED, FINISHED, FAILED)},
+    "model.bundle": "is in the registry",
+    "model.global": "left its model",
+    "model.promote": "is in use",
+    "people.add": "may use the console",
+    "people.remove": "may use the console no longer",
+    "session.make": "signed in",
+    "token.make": "has a new token",
+}
+"""Actions of the audit log in words, behind what they are of."""
 
 # Formats ----------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from logging import Logger
 
+from edge_sdk.contract.run import ID
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import DiskError
@@ -19,6 +20,9 @@ from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Acks, Birth, Chunk, ChunkReports, Frame, Hello, Message, Offer, unpack_frame
 from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES, REPORTS
+
+STRANGERS = 20
+"""Names of strangers that are kept."""
 
 
 class StrangerError(PeerError):
@@ -30,6 +34,7 @@ class Dispatcher:
 
     Attributes:
         heard_at: parent or child -> when a payload of it came last, by time.time().
+        strangers: the latest of those who call as children without being any -> when they did, by time.time().
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Dispatcher:
         self.name, self.parent, self.membership, self.neighbours = name, parent, membership, neighbours
         self.counters, self.log = counters, log
         self.heard_at: dict[str, float] = {}
+        self.strangers: dict[str, float] = {}
 
     def take_payload(self, topic: str, payload: bytes) -> None:
         """Take a payload that has arrived; never raises because of it."""
@@ -78,6 +84,8 @@ class Dispatcher:
             known = topic.parent == self.name and topic.child in self.membership.presence.expected
         else:
             known = topic.parent == self.parent and topic.child in (self.name, ALL)
+        if not known and topic.upward and topic.parent == self.name:
+            self.note_stranger(topic.child)
         if not known:
             raise StrangerError(
                 f"{topic.sender} is a stranger: the settings of {self.name} do not name it, so it takes no part"
@@ -88,6 +96,12 @@ class Dispatcher:
         if topic.channel != (BIRTHS if control else MESSAGES) or (isinstance(frame, Hello) and topic.upward):
             raise PeerError(f"a {type(frame).__name__} does not come here")
         return frame
+
+    def note_stranger(self, name: str) -> None:
+        """Note who calls, for a person who may have forgotten to name a device. As many as there may be, few are kept."""
+        if ID.fullmatch(name):
+            self.strangers = {n: at for n, at in self.strangers.items() if n != name} | {name: time.time()}
+            self.strangers = dict(list(self.strangers.items())[-STRANGERS:])
 
     def dispatch(self, frame: Frame, broadcast: bool) -> None:
         """Give a checked frame to whom it concerns. `broadcast`: it was for all children."""

@@ -27,6 +27,7 @@ LEVELS = (NOTHING, COUNTS, NAMES)
 VERSION = 1
 SOON, AGAIN = 1.0, 15.0  # seconds between two reports: after a change, and without one
 MOST = 20_000  # children of one report
+CALLED = 300.0  # seconds for which a stranger that has called is reported
 
 HERE, TRAINING, JOINING, CONNECTED, REFUSES, AWAY = "here", "training", "joining", "connected", "refuses", "away"
 STATES = (TRAINING, HERE, JOINING, CONNECTED, REFUSES, AWAY)
@@ -54,6 +55,8 @@ class Reported(Protocol):
     def refusal(self) -> str: ...
     @property
     def heard_at(self) -> Mapping[str, float]: ...
+    @property
+    def strangers(self) -> Mapping[str, float]: ...
 
 
 class FleetReporter:
@@ -109,6 +112,8 @@ def describe_children(node: Reported, level: str, now: float) -> dict[str, Any]:
         "counts": {state: told.count(state) for state in STATES if state in told},
     }
     if level == NAMES:
+        recent = time.time() - CALLED
+        report["strangers"] = sorted(name for name, at in node.strangers.items() if at > recent)
         report["children"] = [describe_child(node, name, state) for name, state in states.items()]
     return report
 

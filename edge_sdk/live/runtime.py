@@ -177,6 +177,11 @@ class Runtime:
         return self.dispatcher.heard_at
 
     @property
+    def strangers(self) -> Mapping[str, float]:
+        """Who calls as a child and is none -> when, by time.time()."""
+        return self.dispatcher.strangers
+
+    @property
     def here(self) -> tuple[str, ...]:
         """Names of the children that count now."""
         return self.presence.here

@@ -50,7 +50,7 @@ function listen() {
   const events = new EventSource("/events");
   const show = (live) => {
     document.body.classList.toggle("live", live);
-    if (said) said.textContent = live ? "live" : "not live";
+    if (said) { said.hidden = false; said.textContent = live ? "live" : "not live"; }
   };
   events.addEventListener("hello", () => { show(true); ask(); });
   events.addEventListener("change", ask);

@@ -28,7 +28,9 @@ def test_a_console_sees_who_is_here_and_why_not(tmp_path: Path, quick: LocalBrok
     hospital = net.hospital("h", "a", "b", "c", wait_for=1, reports="names")
     odd = net.node("b", None, "h", (), assemble=refuse)  # type: ignore[arg-type]
     service.monitor.start()
-    with playing(net.aggregator("h", size=3), hospital, net.device("a", "h"), odd):
+    stranger = net.device("watch-9", "h")
+    with playing(net.aggregator("h", size=3), hospital, net.device("a", "h"), odd, stranger):
+        eventually(lambda: [h.strangers for h in service.monitor.list_hospitals()] == [("watch-9",)], 60)
         eventually(lambda: service.monitor.sizes() == {"h": 3}, 60)
         eventually(lambda: states(service) == {"a": True, "b": "refuses", "c": "away"}, 60)
     [seen] = service.monitor.list_hospitals()
@@ -85,6 +87,8 @@ def test_a_silent_hospital_is_counted_on_no_longer(service: Any, monkeypatch: py
         {"children": [{**CHILD, "heard": "now"}]},
         {"children": [{**CHILD, "late": 2**64}]},
         {"children": [{}]},
+        {"strangers": ["<b>"]},
+        {"strangers": 3},
     ],
 )
 def test_what_is_no_report_is_dropped(service: Any, change: dict[str, Any]) -> None:
