@@ -88,6 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
     from edge_sdk.replay.tuning.commands import add_tune
     from edge_sdk.tools.backup_command import add_backup
     from edge_sdk.tools.board import add_board
+    from edge_sdk.tools.completion import add_completion
     from edge_sdk.tools.doctor_command import add_doctor
     from edge_sdk.tools.provision_command import add_provision
     from edge_sdk.tools.record import add_record
@@ -113,6 +114,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_backup(commands, [after])
     add_board(commands, [after])
     add_record(commands, [after])
+    add_completion(commands, [after], top)
     return top
 
 

@@ -141,6 +141,8 @@ def run_web(service: FleetService, line: socket.socket, url: str) -> None:
     log.info("the console is at %s", url)
     try:
         server.run(sockets=[line])
+    except KeyboardInterrupt:
+        pass  # uvicorn raises again the signal by which it was ended
     finally:
         ended.set()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows is the end in good order already

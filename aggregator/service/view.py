@@ -23,8 +23,7 @@ def describe_run(service: FleetService, row: Row, whole: bool = False) -> dict[s
     """A run as JSON has it. `whole`: with its rounds, complaints and the last lines of its log."""
     lines, wanted = service.supervisor.lines_of(row["id"]), row["wanted"]
     lines.read_on()
-    rate = lines.seconds_per_round() if row["state"] == RUNNING else None
-    left = max(0, wanted["rounds"] - lines.round)
+    rate, left = lines.seconds_per_round(), max(0, wanted["rounds"] - lines.round)
     found: dict[str, Any] = {
         "id": row["id"],
         "state": row["state"],
@@ -38,7 +37,7 @@ def describe_run(service: FleetService, row: Row, whole: bool = False) -> dict[s
         "loss": lines.latest_loss(),
         "accuracy": lines.latest_accuracies(),
         "seconds_per_round": rate,
-        "seconds_left": None if rate is None else rate * left,
+        "seconds_left": None if rate is None or row["state"] != RUNNING else rate * left,
         "created": row["created"],
         "started": row["started"],
         "ended": row["ended"],

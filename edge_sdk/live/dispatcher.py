@@ -98,7 +98,7 @@ class Dispatcher:
         return frame
 
     def note_stranger(self, name: str) -> None:
-        """Note who calls, for a person who may have forgotten to name a device. As many as there may be, few are kept."""
+        """Note who calls, for a person who may have forgotten to name a device. Few are kept, however many call."""
         if ID.fullmatch(name):
             self.strangers = {n: at for n, at in self.strangers.items() if n != name} | {name: time.time()}
             self.strangers = dict(list(self.strangers.items())[-STRANGERS:])
