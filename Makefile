@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLOWER := .flower
+FLOWER_RAY := .flower-ray
+PFL := .pfl
 FOREIGN := .foreign
 FUZZ := .fuzz
 TARGET ?= frames
@@ -29,7 +31,7 @@ WRISTS += $(foreach pair,eta_l=0.05 decay=0.99 eta_g=10.0 personal_epochs=0,--se
 
 AARCH64 := .aarch64
 
-.PHONY: demo demo-wrists demo-generated test test-long test-aarch64 lint fuzz bench bench-compile bench-wire lock licences sbom audit clean
+.PHONY: demo demo-wrists demo-generated test test-long test-aarch64 lint fuzz bench bench-compile bench-wire bench-simulate lock licences sbom audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -94,6 +96,20 @@ bench-wire: $(READY) $(FLOWER)/.ready
 	$(BIN)/python benchmarks/transfer.py
 	$(BIN)/python benchmarks/large.py
 
+# Simulated clients per second, beside Flower's simulation and pfl-research, which have environments of their own.
+bench-simulate: $(READY) $(FLOWER_RAY)/.ready $(PFL)/.ready
+	$(BIN)/python benchmarks/simulate.py --flower $(FLOWER_RAY)/bin/python --pfl $(PFL)/bin/python
+
+$(FLOWER_RAY)/.ready:
+	$(PYTHON) -m venv $(FLOWER_RAY)
+	$(FLOWER_RAY)/bin/pip install --quiet --disable-pip-version-check 'flwr[simulation]'
+	touch $@
+
+$(PFL)/.ready:
+	$(PYTHON) -m venv $(PFL)
+	$(PFL)/bin/pip install --quiet --disable-pip-version-check 'pfl[pytorch]'
+	touch $@
+
 $(FLOWER)/.ready:
 	$(PYTHON) -m venv $(FLOWER)
 	$(FLOWER)/bin/pip install --quiet --disable-pip-version-check flwr
@@ -132,4 +148,4 @@ $(SUPPLY)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) build *.egg-info
+	rm -rf $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) build *.egg-info

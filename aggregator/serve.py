@@ -22,9 +22,11 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.deadlines import parse_deadline
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.presets import SettingsTable, complete
+from edge_sdk.nodes.rereading import check_changes, find_changes
 from edge_sdk.nodes.serve import serve
 from edge_sdk.nodes.service_files import AggregatorFile
 from edge_sdk.nodes.settings import read_toml, text_without_passwords
+from edge_sdk.nodes.suspensions import SuspensionLog
 from hardware.probe import peak_memory_mb
 
 
@@ -43,16 +45,21 @@ def serve_aggregator(path: Path, once: bool) -> None:
     torch.set_num_threads(file.threads)
     began = time.monotonic()
 
+    suspensions = SuspensionLog(file.name, aggregator.log)
+
     def note() -> None:
         if aggregator.runtime.holds_directory:  # and no other process, whose notes these would be
             aggregator.keep_earlier_files()
-            write_json(file.directory / LEDGER_FILE, list_traffic(aggregator))
+            ledger = list_traffic(aggregator)
+            write_json(file.directory / LEDGER_FILE, ledger)
+            if aggregator.runtime.node is not None:
+                suspensions.look(ledger["gauges"])
             if not noted:
                 write_text(file.directory / RUN_FILE, text_without_passwords(path))
                 noted.append(True)
 
     def reread() -> None:
-        reread_waiting(path, file, aggregator)
+        reread_aggregator(path, file, aggregator)
 
     serve([aggregator], once=True, meanwhile=note, ports=[file.wire.metrics_port], reread=reread)
     if aggregator.finished.is_set():
@@ -72,25 +79,19 @@ def write_result(path: Path, aggregator: Aggregator, seconds: float) -> None:
     aggregator.log.info("%s: run %s is finished: result in %s", aggregator.name, aggregator.job.id, path)
 
 
-def reread_waiting(path: Path, began: AggregatorFile, aggregator: Aggregator) -> None:
-    """Take from the settings file what may be changed while a run goes on: how long is waited.
+def reread_aggregator(path: Path, began: AggregatorFile, aggregator: Aggregator) -> None:
+    """Take from the settings file what may be changed while a run goes on: how long is waited, and limits.
 
     Raises:
         UsageError: it cannot be read, or something else in it has been changed.
     """
     file = read_toml(path, AggregatorFile)
-    changed = find_changes(began, file, "", "run") + find_changes(began.run, file.run, "run.")
-    if changed:
-        allowed = "while a run goes on, deadline, quorum, run.deadline and run.quorum may be"
-        raise UsageError(f"{path}: {', '.join(changed)} changed; {allowed}")
+    changed = find_changes(began, file, ("deadline", "quorum", "limits", "run"))
+    changed += find_changes(began.run, file.run, ("deadline", "quorum"), "run.")
+    check_changes(path, changed, "deadline, quorum, run.deadline, run.quorum and limits")
+    aggregator.change_limits(file.limits)
     aggregator.change_waiting(replace(aggregator.job, **describe_waiting(file)), file.deadline, file.quorum)
     write_text(file.directory / RUN_FILE, text_without_passwords(path))
-
-
-def find_changes(before: Any, after: Any, prefix: str, *but: str) -> list[str]:
-    """Keys of two tables of settings that differ and that no running node can take up."""
-    names = [f.name for f in fields(before) if f.name not in ("deadline", "quorum", *but)]
-    return [prefix + name for name in names if getattr(before, name) != getattr(after, name)]
 
 
 def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
@@ -124,7 +125,6 @@ def run_of(file: AggregatorFile, base: Path) -> Run:
         seed=own.seed,
         classes=own.classes,
         evaluate_every=own.evaluate_every,
-        robust=own.robust,
         bundle=read_bundle(file.bundle).sha256,
         public="" if file.public is None else read_public(file.public).sha256,
         **completed,

@@ -30,6 +30,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.node import Node
 from edge_sdk.contract.patience import list_deadlines
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
@@ -41,6 +42,7 @@ from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make
 from edge_sdk.nodes.deadlines import deadline_above, deadline_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.private_table import Private
+from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -108,6 +110,7 @@ class Aggregator:
             self.log.warning("%s: %s", name, warning)
         self.metrics = Metrics(self.directory / "metrics.jsonl", run.id)
         self.finished, self.files_are_own = threading.Event(), False
+        self.latest: dict[str, float] = {}
         self.deadlines: dict[str, float] = {}
         self.runtime = Runtime(
             name,
@@ -120,6 +123,7 @@ class Aggregator:
             assemble=self.assemble,
             told=self.receive_event,
             wait_for=wait_for,
+            figures=self.count_figures,
             log=self.log,
             **wire.options(broker),
         )
@@ -147,13 +151,15 @@ class Aggregator:
         """
         self.keep_earlier_files()
         if isinstance(message, Complaint):
+            kind = message.to_metrics()["kind"]
             self.metrics.add(number, {**message.to_metrics(), "time": time.time()})
+            self.runtime.counters.count(f"{kind}.{message.sender}")
             self.log.warning("%s: %s", self.name, message.to_sentence())
         elif isinstance(message, Event):
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.count_sent()}
             self.metrics.add(number, {**message.to_metrics(), **more, "deadlines": self.read_deadlines()})
             self.log.info("%s: %s", self.name, message.to_sentence())
-            self.runtime.figures = {**self.runtime.figures, **describe_figures(message.to_metrics())}
+            self.latest |= describe_figures(message.to_metrics())
         if isinstance(message, (Report, Finished)):
             self.save_model()
         if self.on_event is not None:
@@ -167,6 +173,10 @@ class Aggregator:
         if not self.files_are_own:
             switch_files(self.directory, self.job.id)
             self.files_are_own = True
+
+    def count_figures(self, node: Node) -> dict[str, float]:
+        """Further gauges: suspensions, and what the latest line of metrics says."""
+        return count_suspensions(node) | self.latest
 
     def read_deadlines(self) -> dict[str, float]:
         """Kind of question -> the deadline that follows from the rounds so far, in seconds; "all" where it is set, and
@@ -185,6 +195,16 @@ class Aggregator:
         """
         self.deadline, self.quorum, self.job = deadline_above(deadline, deadline_of(run)), quorum, run
         self.runtime.change_waiting(run)
+
+    def change_limits(self, limits: Limits) -> None:
+        """Let other limits hold from now on, as after a restart.
+
+        Raises:
+            UsageError: they name a hospital that there is not.
+        """
+        limits.check_children(self.hospitals)
+        self.limits = limits
+        self.runtime.change_limits(limits)
 
     def count_sent(self) -> int | None:
         """The number of numbers in the newest model as it travels; None where none travels."""

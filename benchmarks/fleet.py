@@ -23,6 +23,8 @@ from edge_sdk.contract.method import Method
 from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import Augment
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.integers.method import rounded
+from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.model.model import Model
@@ -111,6 +113,7 @@ class Played:
         shared, own: device -> the global model, and its personal one where the method has such a model.
         curve: validation accuracy of the own model, or the global one, beside megabytes to and from all devices.
         gradients: per device. rank: of all matrices of the global model together.
+        hops: bytes of each hop and direction, see `protocol.Quiet`.
     """
 
     shared: dict[str, Any]
@@ -119,6 +122,7 @@ class Played:
     gradients: float
     megabytes: float
     rank: int
+    hops: Mapping[str, int]
 
     @property
     def best(self) -> dict[str, Any]:
@@ -126,11 +130,25 @@ class Played:
 
 
 def play(
-    fleet: Fleet, name: str, settings: Mapping[str, Any], rounds: int, seed: int, every: int = 0, **top: Any
+    fleet: Fleet,
+    name: str,
+    settings: Mapping[str, Any],
+    rounds: int,
+    seed: int,
+    every: int = 0,
+    uploads: Uploads | None = None,
+    **top: Any,
 ) -> Played:
-    """Trains one method. `every`: rounds between points of the curve; 0: one, at the end. `top`: of the aggregator."""
+    """Trains one method.
+
+    Args:
+        every: rounds between points of the curve; 0: one, at the end.
+        uploads: how its vectors travel as integers; None: as floats.
+        top: fields of the aggregator's env.
+    """
     method = METHODS[name]
     s = from_mapping(method.settings, settings, name)
+    method = method if uploads is None else rounded(method, s, uploads)
     envs, gradients = fleet.envs(method, s, rounds, seed), Gradients()
     envs[ROOT] = replace(envs[ROOT], **top)
     envs |= {d: gradients.through(envs[d]) for d in fleet.fields}
@@ -147,7 +165,7 @@ def play(
         return {d: m["global"] for d, m in found.items()}, own if len(own) == len(found) else {}
 
     def seen(state: Any, now: float) -> None:
-        round = getattr(state, "round", 0)
+        round = getattr(getattr(state, "inner", state), "round", 0)
         if every and round and round % every == 0 and (not curve or curve[-1].round < round):
             shared, own = models()
             curve.append(Point(round, net.bytes / 1e6, mean_accuracy(fleet, own or shared, "validation")))
@@ -158,7 +176,8 @@ def play(
     if not curve or curve[-1].round < rounds:
         curve.append(Point(rounds, net.bytes / 1e6, mean_accuracy(fleet, own or shared, "validation")))
     count = gradients.count / len(fleet.fields)
-    return Played(shared, own, curve, count, net.bytes / 1e6, rank_of(fleet, next(iter(shared.values()))))
+    rank = rank_of(fleet, next(iter(shared.values())))
+    return Played(shared, own, curve, count, net.bytes / 1e6, rank, dict(net.hops))
 
 
 def rank_of(fleet: Fleet, theta: Any) -> int:

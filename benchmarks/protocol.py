@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -86,9 +87,12 @@ class Gradients:
 
 
 class Quiet(Loopback):
-    """A network that keeps no record of messages but the bytes of those that cross between devices and hospitals.
+    """A network that keeps no record of messages but their bytes.
 
-    `seen` is called with the aggregator's state and the time after each of its steps.
+    Attributes:
+        seen: called with the aggregator's state and the time after each of its steps.
+        bytes: of the messages between devices and hospitals.
+        hops: "devices up", "devices down", "hospitals up" and "hospitals down" -> bytes there.
     """
 
     codec: Codec | None = None
@@ -96,11 +100,17 @@ class Quiet(Loopback):
     bytes = 0
     latest: tuple[Any, int] = (None, 0)
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.hops: Counter[str] = Counter()
+
     def commit(self, name: str, done: Any, now: float) -> None:
         super().commit(name, done, now)
         t = self.transcript
         if self.codec is not None:
-            self.bytes += sum(self.size(m) for a, b, m in t.crossed if ROOT not in (a, b))
+            for a, b, m in t.crossed:
+                self.hops[hop_of(self.nodes[a].parent == b, ROOT in (a, b))] += self.size(m)
+            self.bytes = self.hops["devices up"] + self.hops["devices down"]
         for record in (t.crossed, t.states, t.closed, t.asked, t.ran, t.times, t.answers):
             record.clear()
         if name == ROOT and self.seen is not None:
@@ -112,6 +122,10 @@ class Quiet(Loopback):
         if self.latest[0] is not message:
             self.latest = message, len(self.codec.encode(message))
         return self.latest[1]
+
+
+def hop_of(upward: bool, at_root: bool) -> str:
+    return f"{'hospitals' if at_root else 'devices'} {'up' if upward else 'down'}"
 
 
 @dataclass(frozen=True)

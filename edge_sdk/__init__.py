@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edge_sdk.contract.run import Run as Run
     from edge_sdk.data.patients import Patients as Patients
     from edge_sdk.data.samples import Samples as Samples
+    from edge_sdk.data.store.sample_store import StoreLimits as StoreLimits
     from edge_sdk.errors import AuscultError as AuscultError
     from edge_sdk.errors import PeerError as PeerError
     from edge_sdk.errors import UsageError as UsageError
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from edge_sdk.model.split_model import SplitModel as SplitModel
     from edge_sdk.nodes.device import Device as Device
     from edge_sdk.nodes.hospital import Hospital as Hospital
+    from edge_sdk.nodes.live_samples import Recording as Recording
+    from edge_sdk.nodes.participant import RunRefused as RunRefused
+    from edge_sdk.nodes.predictions import Prediction as Prediction
+    from edge_sdk.nodes.predictions import Predictions as Predictions
     from edge_sdk.wire.options import Wire as Wire
 
 HOMES = {
@@ -33,9 +38,14 @@ HOMES = {
     "Model": "model.model",
     "Patients": "data.patients",
     "PeerError": "errors",
+    "Prediction": "nodes.predictions",
+    "Predictions": "nodes.predictions",
+    "Recording": "nodes.live_samples",
     "Run": "contract.run",
+    "RunRefused": "nodes.participant",
     "SGD": "algebra.optim",
     "Samples": "data.samples",
+    "StoreLimits": "data.store.sample_store",
     "SplitModel": "model.split_model",
     "UsageError": "errors",
     "Wire": "wire.options",
@@ -51,9 +61,14 @@ __all__ = [
     "Model",
     "Patients",
     "PeerError",
+    "Prediction",
+    "Predictions",
+    "Recording",
     "Run",
+    "RunRefused",
     "Samples",
     "SplitModel",
+    "StoreLimits",
     "UsageError",
     "Wire",
 ]

@@ -86,6 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
     from edge_sdk.replay.tuning.commands import add_tune
+    from edge_sdk.simulate.commands import add_simulate
     from edge_sdk.tools.backup_command import add_backup
     from edge_sdk.tools.board import add_board
     from edge_sdk.tools.completion import add_completion
@@ -103,6 +104,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_log_option(after, argparse.SUPPRESS)
     add_services(commands, [after])
     add_replay(commands, [after])
+    add_simulate(commands, [after])
     add_compare(commands, [after])
     add_tune(commands, [after])
     add_bundle(commands, [after])
@@ -183,7 +185,7 @@ def add_bundle(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 
 def do_compile(options: argparse.Namespace) -> int:
     """Runs the compiler, which reads its own arguments, so that only it loads torch."""
-    return int(import_extra("models.cli").main(["compile", *options.rest]))
+    return int(import_extra("models.cli").main(["compile", *options.rest], "auscult bundle"))
 
 
 def add_pretrain(commands: Any) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from edge_sdk.errors import UsageError
+from edge_sdk.model.signal_spec import SignalSpec
 from models.bundle.compile import Compiled, compile_module
 from models.bundle.split import SplitNet, SplitSpec, compile_split
 from models.frontend.explain import explain_forward
@@ -21,6 +23,8 @@ from models.ir.spec import DROPOUT, NORMS, Spec
 from models.loading import build_module, name_error, read_arguments
 from models.zoo import ZOO
 from models.zoo.split import SPLIT_ZOO
+
+Shapes = tuple[int, ...] | dict[str, tuple[int, ...]]
 
 
 def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -44,7 +48,8 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--input",
         nargs="+",
         metavar="SHAPE",
-        help="shape of one sample without the batch, e.g. 3,64 (split models: TOWER=SHAPE ...)",
+        help="shape of one sample without the batch, e.g. 3,64 (several inputs: ARGUMENT=SHAPE ..., split models: "
+        "TOWER=SHAPE ...)",
     )
     p.add_argument("--classes", type=int, help="number of classes")
     p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
@@ -53,6 +58,13 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--dropout",
         choices=[d for d in DROPOUT if d],
         help="for modules with dropout or stochastic depth: keep it, with masks that devices draw, or leave it out",
+    )
+    p.add_argument("--lora", type=int, default=0, metavar="RANK", help="train low-rank adapters, and nothing else")
+    p.add_argument(
+        "--target", nargs="+", default=[], metavar="WORD", help="adapters for linear layers with it in their path"
+    )
+    p.add_argument(
+        "--also", nargs="+", default=[], metavar="LAYER", help="layers trained whole beside adapters (a new head)"
     )
     p.add_argument("--seed", type=int, default=0, help="seed of the initial parameters (default: 0)")
     p.add_argument("--groups", nargs="*", metavar="NAME=PREFIX,...", help="layer groups (default: top-level parts)")
@@ -65,14 +77,31 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="N",
         help="samples that a device puts through at once (default: what fits a cache)",
     )
-    p.add_argument("--below", type=int, help="the input holds integers from 0 to BELOW - 1 (embeddings)")
+    p.add_argument(
+        "--below",
+        nargs="+",
+        metavar="N",
+        help="the input holds integers from 0 to N - 1 (embeddings); of several inputs NAME=N ...",
+    )
     p.add_argument(
         "--blocked", action="store_true", help="also write graphs in onnxruntime's blocked layout (convolutions)"
     )
     p.add_argument(
         "--split", nargs="+", metavar="PARTY=GROUP+...", help="split models: the towers (and head) that each party owns"
     )
+    add_signal_options(p)
     p.set_defaults(do=run_compile)
+
+
+def add_signal_options(p: argparse.ArgumentParser) -> None:
+    """Options that say what the outputs are called and what the input is a window of."""
+    p.add_argument("--class-names", metavar="NAME,...", help="names of the classes, in the order of the outputs")
+    p.add_argument("--rate", type=float, metavar="HZ", help="the input (channels,window) is a window of a signal")
+    p.add_argument("--channels", metavar="NAME,...", help="names of the signal's channels")
+    p.add_argument("--units", metavar="UNIT,...", help="their units, one for all or one each (default: none)")
+    p.add_argument("--stride", type=int, metavar="N", help="samples from window to window (default: half a window)")
+    p.add_argument("--mean", metavar="X,...", help="taken away from each channel; needs --scale")
+    p.add_argument("--scale", metavar="X,...", help="by which each channel is divided after that")
 
 
 def read_numbers(text: str) -> tuple[int, ...]:
@@ -89,6 +118,40 @@ def read_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
         if "=" not in text:
             raise CompileError(f"{option} {text}: expected NAME=VALUE")
     return dict(t.split("=", 1) for t in texts or [])
+
+
+def read_words(text: str | None) -> tuple[str, ...]:
+    """Words with commas between; none: no words."""
+    return tuple(word.strip() for word in text.split(",")) if text else ()
+
+
+def read_values(option: str, text: str | None) -> tuple[float, ...]:
+    """Numbers with commas between."""
+    try:
+        return tuple(float(word) for word in read_words(text))
+    except ValueError as error:
+        raise CompileError(f"{option} {text}: expected numbers with commas between") from error
+
+
+def read_signal_options(args: argparse.Namespace, shape: Shapes) -> SignalSpec | None:
+    """What the arguments say of the signal; None: nothing.
+
+    Raises:
+        CompileError: something is missing or does not fit the input.
+    """
+    if args.rate is None:
+        if args.channels or args.units or args.stride or args.mean or args.scale:
+            raise CompileError("--rate is missing: a signal's samples per second, e.g. --rate 32")
+        return None
+    if isinstance(shape, dict) or len(shape) != 2 or not args.channels:
+        raise CompileError(f"--rate: needs --channels and an input of shape channels,window; the input is {shape}")
+    channels, units = read_words(args.channels), read_words(args.units) or ("",)
+    units = units * len(channels) if len(units) == 1 else units
+    mean, scale = read_values("--mean", args.mean), read_values("--scale", args.scale)
+    try:
+        return SignalSpec(channels, units, args.rate, shape[1], args.stride or max(1, shape[1] // 2), mean, scale)
+    except UsageError as error:
+        raise CompileError(str(error)) from error
 
 
 def run_compile(args: argparse.Namespace) -> int:
@@ -128,7 +191,7 @@ def find_module_argument(args: argparse.Namespace) -> None:
     Raises:
         CompileError: there is none.
     """
-    for words in (args.input, args.groups, args.split):
+    for words in (args.input, args.below, args.groups, args.split, args.target, args.also):
         for word in words or []:
             if args.module is None and "=" not in word and (":" in word or word in ZOO or word in SPLIT_ZOO):
                 args.module = word
@@ -149,10 +212,12 @@ def is_split(args: argparse.Namespace) -> bool:
 
 def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     """The module and its settings."""
-    shape = read_numbers(args.input[0]) if args.input else None
+    shape, below = read_inputs(args)
     groups = read_pairs("--groups", args.groups) or None
     if args.module in ZOO:
         entry, name = ZOO[args.module], args.module
+        if isinstance(shape, dict):
+            raise CompileError(f"--input {' '.join(args.input)}: {name} has one input, e.g. --input 3,64")
         shape, classes = shape or entry.input, args.classes or entry.classes
         net = entry.build(shape, classes)
     else:
@@ -164,10 +229,33 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     most = args.max_batch
     if most is None and args.module in ZOO:
         most = ZOO[args.module].max_batch
+    names, signal = read_words(args.class_names), read_signal_options(args, shape)
+    if args.module in ZOO and (shape, classes) == (ZOO[args.module].input, ZOO[args.module].classes):
+        names, signal = names or ZOO[args.module].class_names, signal or ZOO[args.module].signal
     return net.eval(), Spec(
-        name, shape, classes, args.loss, args.below, norm, groups, features=args.features, blocked=args.blocked,
-        max_batch=most, dropout=args.dropout or "", output=args.result,
+        name, shape, classes, args.loss, below, norm, groups, features=args.features, blocked=args.blocked,
+        max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names, signal=signal,
+        lora=args.lora, target=args.target, also=args.also,
     )  # fmt: skip
+
+
+def read_inputs(args: argparse.Namespace) -> tuple[Shapes | None, int | dict[str, int] | None]:
+    """The shape of a sample and the bound of its integers, or for several inputs a dictionary of each."""
+    words, below = args.input or [], args.below or []
+    if any("=" in w for w in words):
+        named = {k: read_numbers(v) for k, v in read_pairs("--input", words).items()}
+        return named, {k: read_count("--below", v) for k, v in read_pairs("--below", below).items()}
+    if len(words) > 1 or len(below) > 1:
+        raise CompileError(f"--input {' '.join(words)}: several inputs have names, ARGUMENT=SHAPE ...")
+    bound = read_count("--below", below[0]) if below else None
+    return read_numbers(words[0]) if words else None, bound
+
+
+def read_count(option: str, text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or not int(text):
+        raise CompileError(f"{option} {text}: expected a number above 0")
+    return int(text)
 
 
 def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
@@ -184,9 +272,9 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command line of `python -m models`."""
-    parser = argparse.ArgumentParser(prog="python -m models", description="Compile torch modules for devices.")
+def main(argv: list[str] | None = None, prog: str = "python -m models") -> int:
+    """The command line of `python -m models`, or of what `prog` says that the user has typed."""
+    parser = argparse.ArgumentParser(prog=prog, description="Compile torch modules for devices.")
     add_parsers(parser.add_subparsers(required=True, metavar="COMMAND"))
     args = parser.parse_args(argv)
     return int(args.do(args))

@@ -16,13 +16,14 @@ DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
     "paho": {"edge_sdk.wire.mqtt"},
     "onnxruntime": {"edge_sdk.model.onnx_session"},
-    "sqlite3": {"edge_sdk.delivery.database", "edge_sdk.delivery.snapshot"},
+    "sqlite3": {"edge_sdk.delivery.database", "edge_sdk.delivery.snapshot", "edge_sdk.data.store.index"},
 }
 WORKSTATION = {
     "amqtt": "edge_sdk.replay.broker",
     "tomli_w": "edge_sdk.replay.toml_files",
     "optuna": "edge_sdk.replay.tuning.study",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
+    "cryptography": "edge_sdk.data.store.cipher",
 }
 """Packages beside the budget, and the one module that may import each of them, when it is asked for."""
 OF_SENSORS = {"paho": "hardware.sensors.mqtt_topics"}
@@ -58,6 +59,7 @@ METHODS_STDLIB = {
     "zlib",
     "itertools",
     "functools",
+    "bisect",
     "re",
     "enum",
     "statistics",
@@ -200,7 +202,7 @@ def test_the_contract_is_sans_io() -> None:
 def test_a_node_loads_nothing_of_replay_or_tools(module: str) -> None:
     code = f"import edge_sdk.{module}, sys; print([m for m in sys.modules if m.startswith('edge_sdk.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert not {m for m in ast.literal_eval(done.stdout) if room_of(m) in ("replay", "tools")}
+    assert not {m for m in ast.literal_eval(done.stdout) if room_of(m) in ("replay", "simulate", "tools")}
 
 
 def test_importing_the_sdk_loads_no_torch_and_no_onnx() -> None:

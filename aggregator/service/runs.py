@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import sqlalchemy as sql
@@ -65,6 +65,7 @@ class Wanted:
     settle: dict[str, Any] = field(default_factory=dict)
     augment: dict[str, Any] = field(default_factory=dict)
     robust: dict[str, Any] = field(default_factory=dict)
+    uploads: dict[str, Any] = field(default_factory=dict)
 
     def check(self, classes: tuple[str, ...]) -> None:
         """Raises UsageError if no run can be made of it."""
@@ -86,12 +87,9 @@ class Wanted:
 
     def as_run(self, id: str, classes: tuple[str, ...]) -> Run:
         """The run with all its settings, before its bundle is known."""
-        stated = SettingsTable(
-            method=self.method, rounds=self.rounds, settings=self.settings, settle=self.settle, augment=self.augment
-        )
+        stated = SettingsTable(**{f.name: getattr(self, f.name) for f in fields(SettingsTable)})
         completed: dict[str, Any] = asdict(complete(self.preset, stated))
-        about: dict[str, Any] = {"seed": self.seed, "evaluate_every": self.evaluate_every, "robust": self.robust}
-        return Run(id=id, classes=classes, **about, **completed)
+        return Run(id=id, classes=classes, seed=self.seed, evaluate_every=self.evaluate_every, **completed)
 
 
 def add_run(

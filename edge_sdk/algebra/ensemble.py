@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import exp
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,19 @@ def log_probabilities(logits: Floats, classes: Sequence[int] = ()) -> Floats:
         z[:, ruled_out] = -np.inf
     z -= z.max(1, keepdims=True)
     return np.asarray(z - np.log(np.exp(z).sum(1, keepdims=True)))
+
+
+def probabilities(logits: Floats, classes: Sequence[int] = ()) -> Floats:
+    """softmax of (samples, classes) logits over the classes that are named (none: all); the others get 0."""
+    if len(classes):
+        return np.asarray(np.exp(log_probabilities(logits, classes)))
+    if len(logits) == 1:  # one window, many times a second: numpy's calls would cost more than the arithmetic
+        row = logits[0].tolist()
+        top = max(row)
+        weights = [exp(z - top) for z in row]
+        total = sum(weights)
+        return np.array([[weight / total for weight in weights]])
+    return np.asarray(np.exp(log_probabilities(logits)))
 
 
 def pooled(personal: Floats, local: Floats, weight: float) -> Floats:

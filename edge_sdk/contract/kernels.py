@@ -3,8 +3,8 @@
 Each family fills fields of these names, and a method's env declares those that it uses:
 
 plain        grad_fn, samples, score, judge, as in `NodeEnv`
-split        split on all nodes; device: samples, h2, grad_device, score_held_out, bias;
-             hospital: rows, h1, grad_hospital, h1_held_out, bias
+split        split on all nodes; device: samples, h2, grad_device, judged, score_part, bias;
+             hospital: rows, h1, grad_hospital, h1_judged, bias
 outputs      what plain has; device: private, labels, public, architecture
 companions   as plain for devices with the run's bundle, as outputs and `apart` for the others;
              hospital: companions; aggregator: counts, public

@@ -1,8 +1,9 @@
-"""What a method is: three roles, each three pure functions over plain data.
+"""What a method is: three roles, each three pure functions over plain data, and a fourth where somebody keeps count.
 
     start(env)                           -> state, sends     the node comes up for the first time
     receive(env, state, sender, message) -> state, sends     one message that counts (see round.py)
     close(env, state)                    -> state, sends     enough have answered, or the time is up
+    refuse(env, state, sender, why)      -> state, sends     a child's message that could not be read or counted
 
 `env` is what the node is given and never changes in a run; `state` is what it remembers, and is what is saved. Both are
 frozen dataclasses; a role never changes an argument in place. `sender` is UP, ME or a child's name. There is no clock,
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -25,11 +26,16 @@ from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.search import SearchSpace
+from edge_sdk.contract.traffic import VectorTraffic
 
 UP = "up"  # the parent
 DOWN = "down"  # every child that is here
 ME = "me"  # this node, after its other messages have left: work to do while the children work
 OUT = "out"  # the application on this node: results and scores
+
+Scorer = Callable[[Vector], Mapping[str, float]]
+"""theta -> sums over some samples."""
+Forward = Callable[[Any, Any, str, bool], Any]
 
 RESERVED_NAMES = frozenset({UP, DOWN, ME, OUT, "all"})
 
@@ -58,12 +64,16 @@ Step = tuple[Any, Sequence[Send]]
 
 @dataclass(frozen=True)
 class Role:
-    """The three functions of one tier, and the type of its state (what a store must be able to write)."""
+    """The functions of one tier, and the type of its state (what a store must be able to write).
+
+    `refuse` is left out by roles that do not care; it may send to OUT only.
+    """
 
     start: Callable[[Any], Step]
     receive: Callable[[Any, Any, str, Any], Step]
     close: Callable[[Any, Any], Step]
     state: Any
+    refuse: Callable[[Any, Any, str, str], Step] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,30 @@ class Labelled:
 
     labels: npt.NDArray[np.int64]
     logits: Callable[[Vector], npt.NDArray[np.floating]]
+
+
+class StepKeeper(Protocol):
+    """Keeper of the progress of a long call, so that the same call, made again, goes on where it was left.
+
+    A loop of training steps says which arrays it changes, and after each step how many there have been. Everything else
+    in a call is computed again, to the same bits.
+    """
+
+    def begin(self, arrays: Sequence[Vector], random: np.random.Generator | None) -> tuple[int, float]:
+        """A loop begins that changes these arrays and this generator in place; they are put to where they were left.
+
+        Returns:
+            Steps that are done, and the sum of their losses.
+        """
+        ...
+
+    def note(self, steps: int, losses: float) -> None:
+        """So many steps are done, with that sum of losses."""
+        ...
+
+    def end(self) -> None:
+        """The loop is over."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +138,8 @@ class NodeEnv:
         held_out: device: its test samples; None: this model has no classes, or the device no such samples.
         own_classes: device: codes of the classes that it has had labels of, in training or in validation.
         limits: what this node's settings allow its children.
+        unwilling: children that want no training now; filled in by the node at each call.
+        keeper: device: keeps the progress of its training; None: nobody does.
     """
 
     me: str = ""
@@ -116,14 +152,21 @@ class NodeEnv:
     settings: Any = None
     grad_fn: Callable[[Vector, Any], tuple[float, Vector]] | None = None
     samples: int = 0
-    score: Callable[[Vector], Mapping[str, float]] | None = None
-    judge: Callable[[Vector], Mapping[str, float]] | None = None
-    test: Callable[[Vector], Mapping[str, float]] | None = None
+    score: Scorer | None = None
+    judge: Scorer | None = None
+    test: Scorer | None = None
     augmented: Callable[[Vector, Any, np.random.Generator], tuple[float, Vector]] | None = None
     validation: Labelled | None = None
     held_out: Labelled | None = None
     own_classes: tuple[int, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    unwilling: tuple[str, ...] = ()
+    keeper: StepKeeper | None = None
+
+    @property
+    def willing(self) -> tuple[str, ...]:
+        """Children that are here and may be asked to train."""
+        return tuple(child for child in self.here if child not in self.unwilling)
 
     @property
     def devices(self) -> int:
@@ -164,6 +207,10 @@ def any_rule(settings: Any, tier: str, rule: str) -> str:
     return ""
 
 
+def no_sums(settings: Any) -> VectorTraffic | str:
+    return "what its devices send is not added up"
+
+
 @dataclass(frozen=True)
 class Method:
     """A published method on this runtime.
@@ -181,8 +228,10 @@ class Method:
             parts at different nodes), "outputs" (devices of any architecture, which compare outputs) or "companions"
             (a whole model, beside devices of other architectures); see edge_sdk/nodes/kernels.
         warnings: (settings, sizes) -> sentences about settings that run, but beyond what the paper covers.
-        forward: (env, shown model, device) -> what a hospital shows to that device, where it adds something of its own.
-        scorer: (env, shown model) -> the score of a device that needs more than theta for it; in place of env.score.
+        forward: (env, shown model, device, whether it is judged on test samples too) -> what a hospital shows to that
+            device, where it adds something of its own.
+        scorer: (env, shown model) -> the scores of a device that needs more than theta for them, in place of env.score
+            and env.test.
         alone: (env, told) -> theta (n,) that a device reaches by itself in as many rounds, where that is not local SGD;
             calls told(rounds that are done).
         private_warnings: as `warnings`, with the curvature of the aggregator's private regulariser behind; None: it
@@ -194,8 +243,11 @@ class Method:
         search: between which values `auscult tune` looks for settings.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
+        adds_up: its hospitals add their devices' `Sum`s up in a `gather.Tally`, and look at no vector in any other way;
+            so parts of the sum may be made elsewhere (edge_sdk/simulate).
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
+        traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
     """
 
     name: str
@@ -210,13 +262,15 @@ class Method:
     policies: Callable[[Any, Mapping[str, int], float, float, int], Mapping[str, Policy]] = barriers
     warnings: Callable[[Any, Mapping[str, int]], Sequence[str]] = no_warnings
     kernels: str = "plain"
-    forward: Callable[[Any, Any, str], Any] | None = None
-    scorer: Callable[[Any, Any], Callable[[Vector], Mapping[str, float]] | None] | None = None
+    forward: Forward | None = None
+    scorer: Callable[[Any, Any], tuple[Scorer | None, Scorer | None]] | None = None
     rounds_over: Callable[[Any], int] | None = None
     predicts: Callable[[Any, Any], Ensemble | None] | None = None
     alone: Callable[[Any, Callable[[int], None]], Vector] | None = None
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
+    traffic: Callable[[Any], VectorTraffic | str] = no_sums
+    adds_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)

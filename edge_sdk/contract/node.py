@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk.contract import round as rounds
+from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send
 from edge_sdk.contract.records import changed, record
 
@@ -121,10 +122,20 @@ def arrive(node: Node, e: Envelope, now: float) -> Effects:
     return done.then(tick(done.node, now)) if now >= rounds.next_look(done.node.record.below) else done
 
 
-def excused(node: Node, child: str, number: int, now: float) -> Effects:
-    """The answer of a child has come and is of no use. It will not come again, so it is not waited for any longer."""
-    below = rounds.excuse(node.record.below, child, number, now)
-    return Effects(node) if below is node.record.below else tick(with_record(node, below=below), now)
+def excused(node: Node, child: str, number: int, now: float, why: str = "") -> Effects:
+    """The answer of a child has come and is of no use. It will not come again, so it is not waited for any longer.
+
+    Args:
+        why: what is wrong with the message, for the role; "": there is none, the child does not take part.
+    """
+    done = Effects(node)
+    if why and node.role.refuse is not None:
+        state, sends = node.role.refuse(env_of(node), node.record.state, child, why)
+        done = post(with_record(node, state=state), sends, now)
+    below = rounds.excuse(done.node.record.below, child, number, now)
+    if below is done.node.record.below:
+        return done
+    return done.then(tick(with_record(done.node, below=below), now))
 
 
 def tick(node: Node, now: float) -> Effects:
@@ -196,6 +207,11 @@ def env_of(node: Node) -> NodeEnv:
     if node.env.me == node.name and node.env.here == node.here:
         return node.env
     return replace(node.env, me=node.name, here=node.here)
+
+
+def with_limits(node: Node, limits: Limits) -> Node:
+    """The node with what its settings file says of its children now."""
+    return node if node.env.limits is limits else changed(node, env=replace(node.env, limits=limits))
 
 
 def with_record(node: Node, **changes: Any) -> Node:

@@ -95,6 +95,16 @@ def begin(policy: Policy, now: float) -> Round:
     return Round(policy, deadline=now + policy.idle)
 
 
+LEAP = 2**32
+"""More questions than a node asks in its life. A node that begins anew, or goes on from a backup, numbers its questions
+from another multiple of this on, so that no answer to a question of its earlier life fits one of the present."""
+
+
+def count_questions(r: Round) -> int:
+    """Number of the latest question as people count them, in this life of the node."""
+    return r.number % LEAP
+
+
 def patience(r: Round) -> float:
     """Seconds from the latest question to the close of its round."""
     if not r.policy.measured:

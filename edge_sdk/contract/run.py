@@ -34,6 +34,7 @@ class Run:
         augment: how devices change their windows while they train, see `data.augment`; empty: not at all.
         classes: label names in the order of the model's outputs.
         robust: rules in place of plain sums, see `methods.robust`; empty: sums are plain.
+        uploads: how vectors travel as integers, see `methods.integers`; empty: as floats.
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         deadline: seconds after which a hospital goes on without the devices that have not answered; inf: it waits for
             all that it has asked.
@@ -57,6 +58,7 @@ class Run:
     measured: bool = False
     quorum: int = 0
     robust: Mapping[str, Any] = field(default_factory=dict)
+    uploads: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check types too: a run may come from a peer."""
@@ -75,7 +77,7 @@ class Run:
         if type(self.measured) is not bool:
             raise UsageError(f"measured = {short(self.measured)}, expected true or false")
         check_count("quorum", self.quorum, 0, "it counts devices: 0 or more")
-        for name in ("settings", "settle", "augment", "robust"):
+        for name in ("settings", "settle", "augment", "robust", "uploads"):
             check_table(name, getattr(self, name))
         check_classes(self.classes)
 

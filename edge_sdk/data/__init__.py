@@ -1,4 +1,4 @@
 """Data, which never leave their holder: samples, a hospital's patients, public inputs, traces they are read from.
 
-May import: errors only.
+May import: atomic, errors.
 """

@@ -149,7 +149,7 @@ def excuse_sender(assembly: Assembly, task: Task, why: str) -> Outcome:
     job = task.job
     if job is None or job.sender in (task.node.parent, task.node.name):
         return Outcome(task, broken=why)
-    done = nodes.excused(task.node, job.sender, job.number, task.now)
+    done = nodes.excused(task.node, job.sender, job.number, task.now, why)
     return changed(encode_outcome(assembly, task, done), broken=why)
 
 

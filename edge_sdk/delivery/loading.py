@@ -11,6 +11,7 @@ from edge_sdk.contract.node import Envelope, Node, Record
 from edge_sdk.contract.records import changed
 from edge_sdk.delivery.engine import Assembly, decode_saved
 from edge_sdk.delivery.outbox_table import OutboxRow
+from edge_sdk.delivery.renumbering import number_questions
 from edge_sdk.delivery.store import Store
 
 
@@ -26,7 +27,7 @@ def load_node(name: str, parent: str | None, assembly: Assembly, store: Store, s
     fresh = nodes.new(name, assembly.role, assembly.env, parent, assembly.policy, time.monotonic())
     saved = store.load_record()
     if saved is None:
-        return fresh
+        return number_questions(fresh, store.epoch)
     last = {to: Envelope(name, to, row.number, None, row.asks) for row in sent for to in row.receivers}
     read = decode_saved(assembly.records, saved, f"{store.path}: the record")
     record: Record = changed(read, last=last)

@@ -6,11 +6,9 @@ from logging import Logger
 
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.records import changed
+from edge_sdk.contract.round import LEAP
 from edge_sdk.delivery.engine import MessageCodec
 from edge_sdk.delivery.store import Store
-
-LEAP = 2**32
-"""More questions than a node asks in its life."""
 
 
 def go_on_from_backup(node: nodes.Node, store: Store, records: MessageCodec, log: Logger) -> nodes.Node:
@@ -26,6 +24,15 @@ def go_on_from_backup(node: nodes.Node, store: Store, records: MessageCodec, log
         return node
     log.warning("%s: %s was put back from a backup; what is open is asked again", node.name, store.path)
     return node
+
+
+def number_questions(node: nodes.Node, epoch: int) -> nodes.Node:
+    """The new node, whose questions begin at a number that depends on its disk (`epoch`).
+
+    A node that has lost its disk knows nothing of what it asked before. Somebody who plays an old answer of a child
+    again (the child's disk is the same) must not find a question of that number.
+    """
+    return nodes.with_record(node, below=changed(node.record.below, number=epoch % 2**30 * LEAP))
 
 
 def renumber_questions(node: nodes.Node) -> nodes.Node:

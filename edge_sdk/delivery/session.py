@@ -92,13 +92,13 @@ class Session:
         self.members = Members(self.store, self.children)
         self.restarted = self.node.record.started
         self.outgoing.recover_commits(self.node.record.below.owed)
-        self.saved = self.node.record
-        self.sent = self.outbox.seq
+        self.saved, self.sent = self.node.record, self.outbox.seq
         self.open_since = inf
         self.events = Events(self.name, self.store, self.assembly.records, self.tell, self.counters, self.log)
         self.tidy_at, self.count_at = inf, time.monotonic() + COUNTERS_DELAY
         wake = self.wake if self.habits.worker else None
-        self.calls = Calls(self.name, self.parent, self.assembly, self.store, self.counters, wake, self.log)
+        parts = (self.assembly, self.store, self.members, self.counters)
+        self.calls = Calls(self.name, self.parent, *parts, wake, self.log)
         for removed in sorted(self.node.record.below.owed.keys() - self.children - {self.name}):
             self.excuse_child(removed)
 
@@ -156,8 +156,7 @@ class Session:
     def forget_disk_of(self, name: str, restored: bool) -> None:
         """A peer has a new disk, or this node has (`restored`): ask again what is owed; what a parent asked is void.
 
-        The parent counts from 1 again: if its latest number here did not go back to 0, its new questions were refused.
-        """
+        The parent counts from 1 again: if its latest number here did not go back to 0, new questions were refused."""
         if not restored:
             self.counters.count(f"replaced.{name}")
             self.log.warning("%s: %s has lost its memory of this run", self.name, name)
@@ -186,7 +185,7 @@ class Session:
         anyway, the transaction stays open for the next ones, and one commit serves them all. Whatever is unsaved then
         is unacknowledged too, so a kill costs a repetition and no more.
         """
-        self.apply_policy()
+        self.apply_settings()
         self.settled = self.settled or self.may_settle(now)
         outcomes = self.calls.take_outcomes()
         work = not self.calls.worker and self.next_verb() is not None
@@ -273,14 +272,17 @@ class Session:
     def next_verb(self) -> Verb | None:
         return self.calls.next_verb(self.node.record) if self.settled else None
 
-    def apply_policy(self) -> None:
-        """Let the open round go by the policy as it is now, if that has been changed since it was opened."""
+    def apply_settings(self) -> None:
+        """Let the open round go by policy and limits as they are now, if they have been changed since it was opened."""
+        if self.calls.busy:
+            return
+        self.node = nodes.with_limits(self.node, self.assembly.env.limits)
         below, policy = self.node.record.below, self.assembly.policy
-        if below.policy is not policy and not self.calls.busy:
+        if below.policy is not policy:
             self.node = nodes.with_record(self.node, below=rounds.with_policy(below, policy, time.monotonic()))
 
     def next_task(self) -> Task | None:
-        self.apply_policy()
+        self.apply_settings()
         task = self.calls.next_task(self.node, self.counting) if self.settled else None
         if task is not None:
             self.node = task.node
@@ -314,9 +316,8 @@ class Session:
 
     def may_settle(self, now: float) -> bool:
         """Enough children are here, or this restarted node has waited for them long enough."""
-        return len(self.members.here) >= self.habits.wait_for or (
-            self.restarted and now >= self.opened + self.habits.settle
-        )
+        waited = self.restarted and now >= self.opened + self.habits.settle
+        return waited or len(self.members.here) >= self.habits.wait_for
 
     @property
     def ready(self) -> bool:
@@ -329,9 +330,8 @@ class Session:
             return 0.0
         settle = self.opened + self.habits.settle if self.restarted and not self.settled else inf
         count = self.count_at if self.counters.dirty else inf
-        end = min(
-            self.tidy_at, self.outbox.get_timer(), self.incoming.ack_at, settle, count, self.open_since + STAY_OPEN
-        )
+        own = min(self.tidy_at, settle, count, self.open_since + STAY_OPEN)
+        end = min(own, self.outbox.get_timer(), self.incoming.ack_at)
         tick = self.calls.until_tick(self.node.record) if self.settled else inf
         return min(end - now, self.outbox.next_expiry() - time.time(), tick, self.events.until_due())
 

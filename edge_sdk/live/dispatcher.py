@@ -121,7 +121,7 @@ class Dispatcher:
             session.take_reports(frame.src, frame.reports)
         else:
             if frame.src == self.parent:
-                self.membership.parent_at = time.monotonic()
+                self.membership.turns.heard()
             session.take_acks(frame.src, frame.acks)
             if not isinstance(frame, Acks):
                 self.take_in(session, frame, broadcast)

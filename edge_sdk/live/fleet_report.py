@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from math import inf
 from typing import Any, Protocol
 
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
+from edge_sdk.live.dispatcher import Dispatcher
 from edge_sdk.live.presence import Child, Presence
 from edge_sdk.live.publisher import Publisher
 from edge_sdk.live.waiting_log import SHOWN, WaitingLog
@@ -44,6 +44,7 @@ class Reported(Protocol):
     publisher: Publisher
     counters: Counters
     waiting_log: WaitingLog
+    dispatcher: Dispatcher
 
     @property
     def presence(self) -> Presence: ...
@@ -53,10 +54,6 @@ class Reported(Protocol):
     def current(self) -> Run | None: ...
     @property
     def refusal(self) -> str: ...
-    @property
-    def heard_at(self) -> Mapping[str, float]: ...
-    @property
-    def strangers(self) -> Mapping[str, float]: ...
 
 
 class FleetReporter:
@@ -113,7 +110,7 @@ def describe_children(node: Reported, level: str, now: float) -> dict[str, Any]:
     }
     if level == NAMES:
         recent = time.time() - CALLED
-        report["strangers"] = sorted(name for name, at in node.strangers.items() if at > recent)
+        report["strangers"] = sorted(name for name, at in node.dispatcher.strangers.items() if at > recent)
         report["children"] = [describe_child(node, name, state) for name, state in states.items()]
     return report
 
@@ -134,7 +131,7 @@ def find_state(node: Reported, name: str) -> str:
 def describe_child(node: Reported, name: str, state: str) -> dict[str, Any]:
     """The row of one child. `heard`: Unix time, to ten seconds, so that not every report is new for that alone."""
     child, counters = node.presence.children.get(name), node.counters
-    heard = node.heard_at.get(name)
+    heard = node.dispatcher.heard_at.get(name)
     return {
         "name": name,
         "state": state,

@@ -34,7 +34,7 @@ def read_gauges(session: Session | None, links: Sequence[Link], children_here: i
         found["transfers_out"] = len(session.transfers_out.bodies)
         found["transfers_in"] = len(session.transfers_in.parts)
         below = session.node.record.below
-        found["round"] = below.number
+        found["round"] = rounds.count_questions(below)
         found["debts"] = len(below.owed)
         found["members"] = len(session.members.gone_at)
         if (deadline := rounds.patience(below)) < inf:
@@ -49,17 +49,15 @@ class Peers(Protocol):
     def current(self) -> Run | None: ...
     @property
     def here(self) -> tuple[str, ...]: ...
-    @property
-    def heard_at(self) -> Mapping[str, float]: ...
 
     children: tuple[str, ...]
 
 
-def name_peers(node: Peers) -> dict[str, float]:
+def name_peers(node: Peers, heard_at: Mapping[str, float]) -> dict[str, float]:
     """Gauges with a name: the run, which children are here (1 or 0), and when each peer was heard last, Unix time."""
     here, run = frozenset(node.here), node.current
     found = {f"child_here.{name}": float(name in here) for name in node.children}
-    found |= {f"last_heard_timestamp_seconds.{name}": at for name, at in list(node.heard_at.items())}
+    found |= {f"last_heard_timestamp_seconds.{name}": at for name, at in list(heard_at.items())}
     return found if run is None else found | {f"in_run.{run.id}": 1.0}
 
 

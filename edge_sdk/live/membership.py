@@ -13,7 +13,9 @@ from dataclasses import replace
 from logging import Logger
 from math import inf
 
+from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
+from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.session import Session
@@ -21,12 +23,12 @@ from edge_sdk.delivery.store import DiskError, Store, StoreDamaged, finding_dama
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.announcer import Announcer, Standing
 from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run, is_same_training
-from edge_sdk.live.presence import Presence, describe_refusals
+from edge_sdk.live.presence import Presence
+from edge_sdk.live.turns import Turns
 from edge_sdk.wire.frames import Hello
 
 GRACE = 5.0  # seconds that a call may take to notice that the node is stopping
 DISK = 1.0  # seconds to wait after a commit that failed
-TURNS = 60.0  # seconds for which a parent that is silent keeps its child from a run that this one has left for its
 
 
 class Membership:
@@ -36,6 +38,7 @@ class Membership:
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         make_session: makes the session of a run.
         announcer: tells parent and children what has changed with this node.
+        told_refusal: called with each new reason why the node cannot take part.
 
     Attributes:
         directory: the node's directory, while the loop runs.
@@ -46,10 +49,12 @@ class Membership:
         refusal_below: why too few children can take part for this node's role to start, or empty.
         refused: encoding of that run, so that it is not tried each time that it is offered.
         changed_run: the root's run as its application describes it now.
+        changed_limits: what the settings file says of the children now.
         next_run: a run of the parent's that waits until the call in progress has ended.
-        left: runs that it has left for another one since it was started.
-        parent_at: when the parent was last heard in the present run, by time.monotonic(); -inf: not since a goodbye.
+        turns: notices two parents of one name.
         announced: parent and children have been told that the role has been started.
+        unwilling: why this node wants no training now; None: it does.
+        reconsider: what stood against the refused run may be gone: it is to be tried again. Set by any thread.
         reopen_at: when to look at the disk again, by time.monotonic(); inf: it has not failed.
     """
 
@@ -64,7 +69,9 @@ class Membership:
         announcer: Announcer,
         counters: Counters,
         log: Logger,
+        told_refusal: Callable[[str], None] = lambda why: None,
     ):
+        self.told_refusal, self.reconsider = told_refusal, False
         self.name, self.children, self.assemble, self.make_session = name, children, assemble, make_session
         self.announcer, self.counters, self.log = announcer, counters, log
         self.session: Session | None = None
@@ -73,9 +80,10 @@ class Membership:
         self.refusal, self.refusal_below, self.refused = "", "", b""
         self.next_run: Run | None = None
         self.changed_run: Run | None = None
-        self.left: set[str] = set()
-        self.parent_at = -inf
+        self.turns = Turns()
+        self.changed_limits: Limits | None = None
         self.announced = False
+        self.unwilling: Reason | None = None
         self.reopen_at = inf
 
     @property
@@ -94,7 +102,7 @@ class Membership:
     @property
     def standing(self) -> Standing:
         ready = self.session is not None and self.session.ready
-        return Standing(self.epoch, self.run, ready, self.refusal or self.refusal_below)
+        return Standing(self.epoch, self.run, ready, self.refusal or self.refusal_below, self.unwilling)
 
     # -- taking a run up
 
@@ -134,19 +142,12 @@ class Membership:
                 raise PeerError(f"hello names run {hello.run!r} and brings {run.id!r}")
             if self.session is not None and is_same_training(run, self.session.run):
                 return self.change_waiting(self.session, run)
-            if self.session is not None and self.is_taken_by_turns(run, self.session):
+            if self.session is not None and self.turns.are_taken(run.id):
+                self.counters.count("two_parents")
+                words = "%s: run %s is offered again, which was left a moment ago: two nodes are called %s; stays in %s"
+                self.log.warning(words, self.name, run.id, self.announcer.parent, self.session.run.id)
                 return
             self.refused, self.next_run = body, run  # tried once; `open_session` forgets the refusal
-
-    def is_taken_by_turns(self, run: Run, session: Session) -> bool:
-        """Says so in the log if a run is offered that this node has just left for its present one: two parents have
-        one name. If it followed both, neither run would ever end, so it stays until the present one is silent."""
-        if run.id not in self.left or time.monotonic() > self.parent_at + TURNS:
-            return False
-        self.counters.count("two_parents")
-        words = "%s: run %s is offered again, which was left a moment ago: two nodes are called %s; stays in %s"
-        self.log.warning(words, self.name, run.id, self.announcer.parent, session.run.id)
-        return True
 
     def change_waiting(self, session: Session, run: Run) -> None:
         """Go on in the present run, with what its description now says about waiting. Calls in progress go on too.
@@ -172,6 +173,14 @@ class Membership:
         if self.changed_run is not None and self.session is not None and not self.is_broken:
             run, self.changed_run = self.changed_run, None
             self.change_waiting(self.session, run)
+        if self.reconsider:
+            self.reconsider = False
+            if self.session is None and self.refused:
+                self.next_run = decode_run(self.refused)
+        if self.changed_limits is not None and self.session is not None:
+            env = replace(self.session.assembly.env, limits=self.changed_limits)
+            self.session.assembly, self.changed_limits = replace(self.session.assembly, env=env), None
+            self.log.info("%s: limits of children are as the settings file has them now", self.name)
         if self.next_run is not None and (self.session is None or not self.session.calls.busy):
             run, self.next_run = self.next_run, None
             self.take_up(run)
@@ -190,11 +199,11 @@ class Membership:
         self.leave_run()
         try:
             self.open_session(run, self.assemble_offered(run))
-            self.left = (self.left | ({before.id} if before else set())) - {run.id}
-            self.parent_at = time.monotonic()
+            self.turns.note_change("" if before is None else before.id, run.id)
         except UsageError as e:
             self.refusal = f"run {run.id}: {e}"
             self.log.error("%s: %s", self.name, self.refusal)
+            self.told_refusal(self.refusal)
         except (DiskError, OSError) as e:
             self.next_run = run
             self.disk_failed(e)
@@ -282,20 +291,9 @@ class Membership:
             return
         self.refusal = refusal
         self.log.error("%s: %s", self.name, refusal)
+        self.told_refusal(refusal)
         self.leave_run()
         self.announcer.announce()
-
-    def note_refusals(self, wait_for: int) -> None:
-        """Tell the parent if so many children cannot take part that the role will not start: it would wait in vain.
-
-        Args:
-            wait_for: children that must be here before the role starts.
-        """
-        refusals, said = self.presence.refusals, self.refusal_below
-        starts = self.session is None or self.session.settled or len(self.children) - len(refusals) >= wait_for
-        self.refusal_below = "" if starts or not refusals else describe_refusals(refusals, len(self.children))
-        if self.refusal_below != said:
-            self.announcer.announce()
 
     def disk_failed(self, why: Exception) -> None:
         """Stop until the disk is looked at again. What was not saved was not acknowledged, so it comes again.

@@ -11,17 +11,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from logging import Logger
-from math import inf
 
 from edge_sdk.delivery.session import Session
 from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import decode_run
 from edge_sdk.live.membership import Membership
-from edge_sdk.live.presence import REASON
+from edge_sdk.live.presence import REASON, Child, describe_refusals
 from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 from edge_sdk.wire.link import Link
@@ -68,6 +66,7 @@ class Neighbours:
             self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, child.refusal)
         if child.ready and (before is None or not before.ready):
             self.log.info("%s: %s has joined run %s", self.name, birth.src, run)
+        self.note_willingness(birth.src, child, before)
         nonce, devices = presence.nonce_for(birth.src), self.sizes.get(birth.src, 0)
         self.announcer.publish_hello(birth, membership.standing, nonce, here=child.ready, devices=devices)
         if session is not None and child.joined:
@@ -76,6 +75,14 @@ class Neighbours:
         elif before is not None and before.joined:
             self.mark_unreachable(birth.src)
         self.update_here()
+
+    def note_willingness(self, name: str, child: Child, before: Child | None) -> None:
+        """Log that a child wants no training any more, or wants it again."""
+        was = None if before is None else before.unwilling
+        if child.unwilling is None and was is not None:
+            self.log.info("%s: %s is willing to train", self.name, name)
+        elif child.unwilling is not None and (was is None or was.kind != child.unwilling.kind):
+            self.log.info("%s: %s is not willing to train now: %s", self.name, name, child.unwilling)
 
     def turn_away(self, birth: Birth, verdict: str) -> None:
         """A birth does not count. Unless it is an old one, its node is told what to do about it."""
@@ -92,8 +99,17 @@ class Neighbours:
         """Tell the session which children count now."""
         presence = self.membership.presence
         if self.membership.session is not None:
-            self.membership.session.members.note_presence(presence.here, presence.refusals)
-        self.membership.note_refusals(self.wait_for)
+            self.membership.session.members.note_presence(presence.here, presence.refusals, presence.willingness)
+        self.note_refusals()
+
+    def note_refusals(self) -> None:
+        """Tell the parent if so many children cannot take part that the role will not start: it would wait in vain."""
+        membership, refusals, children = self.membership, self.membership.presence.refusals, self.membership.children
+        session, said = membership.session, membership.refusal_below
+        starts = session is None or session.settled or len(children) - len(refusals) >= self.wait_for
+        membership.refusal_below = "" if starts or not refusals else describe_refusals(refusals, len(children))
+        if membership.refusal_below != said:
+            self.announcer.announce()
 
     def handle_parents_birth(self, birth: Birth) -> None:
         """The parent has come, or has gone."""
@@ -104,7 +120,7 @@ class Neighbours:
                 presence.forget_parent()
                 self.mark_unreachable(self.parent)
                 if birth.count:  # a goodbye and no will: another one of its name may come at once
-                    self.membership.parent_at = -inf
+                    self.membership.turns.end()
         else:
             self.announcer.announce_over(self.above)
 
@@ -128,7 +144,7 @@ class Neighbours:
         if hello.body and (session is None or hello.run != session.run.id or decode_run(hello.body) != session.run):
             membership.take_offer(hello)
         if session is not None and hello.run == session.run.id:
-            membership.parent_at = time.monotonic()
+            membership.turns.heard()
             self.meet_peer(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)
 
     def find_mismatch(self, hello: Hello) -> str:

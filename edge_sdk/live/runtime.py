@@ -18,9 +18,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.contract.method import RESERVED_NAMES
+from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.node import Node
-from edge_sdk.contract.run import Run, checked_name
+from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly as Assembly
 from edge_sdk.delivery.habits import Habits
@@ -35,9 +35,11 @@ from edge_sdk.live.gauges import CounterLog, name_peers, read_gauges
 from edge_sdk.live.log_guard import guard_log
 from edge_sdk.live.membership import GRACE, Membership
 from edge_sdk.live.neighbours import Neighbours
+from edge_sdk.live.node_names import check_names
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.publisher import Publisher
 from edge_sdk.live.waiting_log import WaitingLog
+from edge_sdk.live.willingness import Willingness
 from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
@@ -62,6 +64,7 @@ class Runtime:
         run: the training job; only the root has it from the start.
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
+        told_refusal: called with the reason, where this node cannot take part in the run that it is offered.
         sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
@@ -73,9 +76,11 @@ class Runtime:
         rto: seconds until a message is repeated for the first time.
         outbox_bytes: bytes of messages on the disk above which notices are given up (see delivery/habits.py).
         largest_chunk: bytes that travel together at most; a larger body goes in chunks.
+        figures: the node as it was last saved -> further gauges, by name.
         tls: certificates, for a broker at mqtts:// or wss://.
         upstream_tls: certificates for the parent's broker, where that has another authority.
         reports: what it reports of its children to a console, see fleet_report.py.
+        willingness: whether this node wants to train; None: always.
         log: logger of this node.
     """
 
@@ -91,6 +96,7 @@ class Runtime:
         run: Run | None = None,
         assemble: Callable[[Run], Assembly],
         told: Callable[[int, Any], None] = lambda number, message: None,
+        told_refusal: Callable[[str], None] = lambda why: None,
         sizes: Mapping[str, int] | None = None,
         wait_for: int | None = None,
         worker: bool = True,
@@ -102,9 +108,11 @@ class Runtime:
         rto: float = 2.0,
         outbox_bytes: float = OUTBOX,
         largest_chunk: int = LARGEST,
+        figures: Callable[[Node], dict[str, float]] = lambda node: {},
         tls: Tls | None = None,
         upstream_tls: Tls | None = None,
         reports: str = NOTHING,
+        willingness: Willingness | None = None,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children)
@@ -114,19 +122,18 @@ class Runtime:
             raise UsageError(f"version = {version}, MQTT is spoken in 4 (3.1.1) and 5")
         self.name, self.parent, self.children = name, parent, tuple(children)
         self.directory, self.durability = Path(directory), durability
-        self.run_given, self.told = run, told
+        self.run_given, self.told, self.figures = run, told, figures
         self.habits = Habits(worker, len(children) if wait_for is None else wait_for, settle, rto, outbox_bytes)
         self.log = guard_log(log or logging.getLogger("auscult.node"))
         self.counters = Counters()
-        self.figures: dict[str, float] = {}  # gauges of the application, such as the loss
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
         self.waiting_log, self.reporter = WaitingLog(name, self.log), FleetReporter(reports)
-        self.keepalive, self.largest_chunk = keepalive, largest_chunk
-        self.stopping = False
+        self.keepalive, self.largest_chunk, self.stopping = keepalive, largest_chunk, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
+        self.turned = inf  # when the loop last went round, by time.monotonic(); inf: it has not begun
+        self.willingness = willingness or Willingness()
         self.waiter = Waiter()
-        upstream = upstream or broker
-        contexts = make_tls_contexts(broker, upstream, tls, upstream_tls)
+        contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
         options = (contexts, keepalive, version, backoff or Backoff())
         maker = LinkMaker(name, *options, self.waiter.wake, self.make_will, self.log)
         self.below, self.above = maker.make_links(parent, self.children, broker, upstream)
@@ -134,7 +141,7 @@ class Runtime:
         self.all_links = self.publisher.links
         self.announcer = Announcer(self.publisher)
         self.membership = Membership(
-            name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log
+            name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal
         )
         self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits.wait_for, self.log)
         self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
@@ -172,16 +179,6 @@ class Runtime:
         return self.membership.refusal
 
     @property
-    def heard_at(self) -> Mapping[str, float]:
-        """Parent or child -> when it was heard last, by time.time()."""
-        return self.dispatcher.heard_at
-
-    @property
-    def strangers(self) -> Mapping[str, float]:
-        """Who calls as a child and is none -> when, by time.time()."""
-        return self.dispatcher.strangers
-
-    @property
     def here(self) -> tuple[str, ...]:
         """Names of the children that count now."""
         return self.presence.here
@@ -201,7 +198,9 @@ class Runtime:
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). May be called from any thread."""
         found = read_gauges(self.session, self.all_links, len(self.here))
-        return found | self.waiting_log.gauges(time.monotonic()) | name_peers(self) | self.figures
+        if (node := self.node) is not None and node.record.started:
+            found |= self.figures(node)
+        return found | self.waiting_log.gauges(time.monotonic()) | name_peers(self, self.dispatcher.heard_at)
 
     # -- from any thread
 
@@ -210,12 +209,26 @@ class Runtime:
         self.stopping = True
         self.waiter.wake()
 
+    def wake(self) -> None:
+        """Let the loop look at everything now. May be called from any thread."""
+        self.due = self.willingness.at = 0.0
+        self.waiter.wake()
+
     def change_waiting(self, run: Run) -> None:
         """Go on in the root's run as it is described now: how long is waited may differ, and nothing else. What
         `assemble` says of it for this node counts too. May be called from any thread."""
         self.run_given = self.membership.changed_run = run
-        self.due = 0.0
-        self.waiter.wake()
+        self.wake()
+
+    def reconsider(self) -> None:
+        """Try the run again that was refused: what stood against it may be gone. May be called from any thread."""
+        self.membership.reconsider = True
+        self.wake()
+
+    def change_limits(self, limits: Limits) -> None:
+        """Go on with other limits for the children; `assemble` has to say the same of later runs. From any thread."""
+        self.membership.changed_limits = limits
+        self.wake()
 
     def cancelled(self) -> bool:
         """A call of the role should give up (`errors.Cancelled`): a newer question waits, or the node stops."""
@@ -249,11 +262,12 @@ class Runtime:
     def take_turn(self, patience: float) -> None:
         """Wait for something to do, and do it."""
         woken = self.wait(patience)
-        now = time.monotonic()
+        now = self.turned = time.monotonic()
         news = [self.serve_link(link, now) for link in self.all_links]
         if not (woken or any(news)) and now < self.due:
             return  # an acknowledgement of the broker, or nothing
         self.due = 0.0
+        self.willingness.look(self.membership, self.announcer, now)
         self.membership.take_up_pending(now)
         self.save_session(now)
         self.publish_due(now)
@@ -278,7 +292,8 @@ class Runtime:
             wait = min(wait, link.get_timer() - now, inf if link.connection is None else self.keepalive / 4)
             if link.connection is not None and not link.up:
                 wait = min(wait, 1.0)
-        return min(wait, self.announcer.get_timer(now), self.membership.reopen_at - now, self.reporter.look_at - now)
+        at = min(self.membership.reopen_at, self.willingness.at, self.reporter.look_at)
+        return min(wait, self.announcer.get_timer(now), at - now)
 
     def serve_link(self, link: Link, now: float) -> bool:
         """Read from and write to a connection; True if something has come or changed that needs more than that."""
@@ -333,12 +348,3 @@ class Runtime:
         self.membership.presence = Presence(self.children)
         self.counter_log.write(time.monotonic())
         self.membership.leave_run()
-
-
-def check_names(name: str, parent: str | None, children: Sequence[str]) -> None:
-    for each in (name, *([parent] if parent is not None else []), *children):
-        checked_name(each, "name")
-        if each in RESERVED_NAMES:
-            raise UsageError(f"name = {each!r} has a meaning of its own; choose another")
-    if len({name, parent, *children}) < 2 + len(children):
-        raise UsageError(f"{name}, its parent and its children must have different names")

@@ -163,7 +163,9 @@ APFL = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    traffic=fedavg.FEDAVG.traffic,
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

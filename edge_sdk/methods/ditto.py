@@ -127,6 +127,8 @@ DITTO = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    traffic=fedavg.FEDAVG.traffic,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

@@ -194,7 +194,9 @@ FEDALA = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    traffic=fedavg.FEDAVG.traffic,
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

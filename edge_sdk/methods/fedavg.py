@@ -43,6 +43,7 @@ from edge_sdk.methods.shared.local import (
 )
 from edge_sdk.methods.shared.reports import progress, training_scores
 from edge_sdk.methods.shared.server import PENALTIES, ServerTerms, Svt, penalty, server_step
+from edge_sdk.methods.shared.traffics import summed
 
 TRAINING, FINE_TUNING = 1, 2  # purposes of randomness
 
@@ -261,6 +262,8 @@ FEDAVG = Method(
     env=Env,
     show=show,
     models=models,
+    traffic=summed(FedavgModel, "model"),
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

@@ -126,7 +126,9 @@ FEDBABU = Method(
     env=Env,
     show=partial.show,
     models=models,
+    traffic=partial.TRAFFIC,
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

@@ -39,6 +39,7 @@ from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, above_zero,
 from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
 from edge_sdk.methods.shared.plain import clipped_at_most
 from edge_sdk.methods.shared.reports import training_scores
+from edge_sdk.methods.shared.traffics import summed
 from edge_sdk.methods.shared.uploads import VectorSum
 
 TRAINING = 1  # purpose of randomness
@@ -202,5 +203,7 @@ FEDDYN = Method(
     show=show,
     models=models,
     plain_sums=clipped_at_most,
+    traffic=summed(CountedModel, "model", upload=VectorSum),
     search=SEARCH,
+    adds_up=True,
 )

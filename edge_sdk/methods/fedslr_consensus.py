@@ -42,6 +42,7 @@ from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Isolated, Mixe
 from edge_sdk.methods.shared.local import one_of, zero_or_more
 from edge_sdk.methods.shared.plain import clipped_at_most
 from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
+from edge_sdk.methods.shared.traffics import always_floats
 
 SYNC, FIRST_B, RIGOROUS = "sync", "first-b", "rigorous"
 
@@ -201,6 +202,7 @@ FEDSLR_B = Method(
     models=FEDSLR.models,
     policies=policies,
     warnings=warnings,
+    traffic=always_floats("each hospital has a model of its own, and no reference is common to all"),
     plain_sums=plain_sums,
     recommended=fedslr_settings.RECOMMENDED,
     search=SEARCH,

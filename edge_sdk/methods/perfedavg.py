@@ -135,6 +135,8 @@ PERFEDAVG = Method(
     env=Env,
     show=fedavg.show,
     models=models,
+    traffic=fedavg.FEDAVG.traffic,
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

@@ -56,6 +56,7 @@ from edge_sdk.methods.shared.local import (
 from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
 from edge_sdk.methods.shared.plain import clipped_at_most
 from edge_sdk.methods.shared.reports import training_scores
+from edge_sdk.methods.shared.traffics import summed
 from edge_sdk.methods.shared.uploads import VectorSum
 
 TRAINING = 1  # purpose of randomness
@@ -232,6 +233,18 @@ def step(env: Env, s: AggregatorState) -> AggregatorState:
     return AggregatorState(x, c, s.round + 1, s.ledger.closed(s.round))
 
 
+# As integers ----------------------------------------------------------------------------------------------------
+def first_reference(env: NodeEnv) -> Vector:
+    """c = 0 and the first x, one behind the other, by name."""
+    return np.concatenate([np.zeros_like(env.theta0), env.theta0])
+
+
+def near_model(env: NodeEnv, who: str, upload: VectorSum, path: str, reference: Vector) -> Vector:
+    """What lies near an upload: x for y_i, nothing for the change of c_i. `reference`: c, then x, by name."""
+    x = np.split(reference, 2)[1]
+    return upload.weight * np.concatenate([x, np.zeros_like(x)])
+
+
 # For evaluation -------------------------------------------------------------------------------------------------
 def show(env: Env, s: AggregatorState) -> ModelAndControl:
     return ModelAndControl(s.round, 0, {}, s.ledger.era, s.model, s.control)
@@ -252,5 +265,7 @@ SCAFFOLD = Method(
     show=show,
     models=models,
     plain_sums=clipped_at_most,
+    traffic=summed(ModelAndControl, "model", "control", upload=VectorSum, anchor=near_model, first=first_reference),
     search=SEARCH,
+    adds_up=True,
 )

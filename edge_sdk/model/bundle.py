@@ -16,7 +16,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from edge_sdk.algebra.vectors import Layout, Slot
 from edge_sdk.errors import UsageError
 from edge_sdk.model import onnx_scan
 from edge_sdk.model.dropout import DropSite, count_columns, read_sites
+from edge_sdk.model.signal_spec import SignalSpec, read_class_names, read_signal
 
 MAGIC = b"AUSCULT\0"
 VERSION = 1
@@ -63,6 +64,7 @@ class Bundle:
         parts: name -> bytes.
         layout: where each parameter lies in theta. buffers: likewise for running statistics (size 0: there are none).
         sha256: identity: over the manifest and all parts but the report.
+        path: file that it was read from; None: none.
     """
 
     manifest: Json
@@ -70,6 +72,7 @@ class Bundle:
     layout: Layout
     buffers: Layout
     sha256: str
+    path: Path | None = None
 
     @property
     def theta0(self) -> npt.NDArray[np.float32]:
@@ -83,6 +86,18 @@ class Bundle:
     def drop_sites(self) -> tuple[DropSite, ...]:
         """Places of the network that drop values at random in training."""
         return read_sites(self.manifest.get("dropout", []))
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the outputs where no run has told others; empty: the bundle does not say."""
+        names = self.manifest.get("class_names")
+        return () if names is None else read_class_names(names, self.manifest["classes"])
+
+    @property
+    def signal(self) -> SignalSpec | None:
+        """What the input is a window of; None: of no signal, or the bundle does not say."""
+        entry = self.manifest.get("signal")
+        return None if entry is None else read_signal(entry, self.manifest["inputs"])
 
     @property
     def report(self) -> Json:
@@ -108,7 +123,7 @@ def read_bundle(path: str | Path) -> Bundle:
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
     try:
-        return parse(data)
+        return replace(parse(data), path=path)
     except BundleError as error:
         raise BundleError(f"{path}: {error}") from error.__cause__
 
@@ -205,6 +220,10 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
     if not manifest["parameters"] or not manifest["max_batch"]:
         raise BundleError("parameters and max_batch start at 1")
     check_inputs(manifest.get("inputs"))
+    if manifest.get("class_names") is not None:
+        read_class_names(manifest["class_names"], manifest["classes"])
+    if manifest.get("signal") is not None:
+        read_signal(manifest["signal"], manifest["inputs"])
     if count_columns(read_sites(manifest.get("dropout", []))) > MAX_FILE:
         raise BundleError(f"dropout has masks of more than {MAX_FILE:,} entries per sample")
     if manifest.get("loss") not in LOSSES:

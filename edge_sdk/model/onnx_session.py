@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -40,9 +39,10 @@ class OnnxSession:
             raise BundleError(f"onnxruntime {ort.__version__} refuses graph {graph!r}: {first_line(error)}") from error
         self.inputs: list[str] = [i.name for i in self._session.get_inputs()]
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Any]:
+    def run(self, feeds: dict[str, Array]) -> list[Any]:
         try:
-            return list(self._session.run(None, dict(feeds)))
+            found: list[Any] = self._session.run(None, feeds)
+            return found
         except Exception as error:  # likewise
             raise BundleError(f"onnxruntime failed in graph {self.graph!r}: {first_line(error)}") from error
 

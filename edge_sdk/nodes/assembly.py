@@ -14,8 +14,10 @@ from edge_sdk.data.augment import Augment
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.integers.method import rounded
+from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.robust.method import robust
-from edge_sdk.methods.robust.settings import Robust, check_method
+from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation import evaluated
@@ -35,16 +37,21 @@ TOLD = (Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclai
 
 
 def method_of(run: Run) -> Method:
-    """The method that a run names, with robust sums and settling, if the run has those, and evaluation around it.
+    """The method that a run names, with robust sums, integers and settling, if the run has those, and evaluation
+    around it.
 
     Raises:
-        UsageError: there is no such method, it cannot settle, or a setting of that is wrong.
+        UsageError: there is no such method, it cannot settle or its vectors cannot travel as integers, or a setting of
+            that is wrong.
     """
     if run.method not in METHODS:
         raise UsageError(f"method = {run.method!r}, there are: {', '.join(sorted(METHODS))}")
     method = METHODS[run.method]
     if run.robust:
         method = robust(method, robust_of(run))
+    if run.uploads:
+        uploads = from_mapping(Uploads, run.uploads, "run.uploads")
+        method = rounded(method, own_settings(run), uploads, opens=robust_of(run).rule != NONE)
     if run.settle:
         method = settled(method, from_mapping(Settling, run.settle, "run.settle"))
     return evaluated(method, every=run.evaluate_every)
@@ -74,10 +81,14 @@ def settings_of(run: Run) -> Any:
         UsageError: an unknown key, a value outside its range, or a method whose sums must be plain in a run that wants
             robust ones.
     """
-    method = method_of(run)
-    settings: Any = from_mapping(method.settings, run.settings, f"settings of {run.method}")
+    method, settings = method_of(run), own_settings(run)
     check_method(method, settings, robust_of(run))
     return settings
+
+
+def own_settings(run: Run) -> Any:
+    """The method's hyper-parameters, by themselves. Raises UsageError for one that is wrong."""
+    return from_mapping(METHODS[run.method].settings, run.settings, f"settings of {run.method}")
 
 
 def family_of(run: Run) -> Family:

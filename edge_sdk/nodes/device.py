@@ -1,49 +1,41 @@
 """A device: its own samples, a model that it trains without torch, and a personal component that never leaves it.
 
-device = Device("watch-7", hospital="north", broker="mqtts://north.example", bundle="wrist.bundle", directory="state")
-device.train_on(Samples(x, labels), held_out=Samples(x_held, labels_held))
-device.start()                        # in the background; or device.run()
-device.predict(window)                # with the personalised model, as soon as there is one
+with Device("watch-7", hospital="h", broker="mqtts://h.example", bundle="wrist.bundle", directory="state") as device:
+    device.observe(block, time=...)                 # again and again, as the sensor delivers
+    device.label("walk", began, ended)              # whenever somebody says so
+    for prediction in device.predictions(): ...     # with the personalised model, as soon as there is one
+
+An application that has its samples ready calls `train_on` in place of `observe` and `label`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.ensemble import log_probabilities, pooled, smoothed
-from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import NodeEnv
-from edge_sdk.contract.run import Run, checked_name
-from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.live.runtime import Assembly, Runtime
-from edge_sdk.methods.shared.evaluation import Finished, Scores
-from edge_sdk.methods.shared.reports import COMPANION, Diverged, Models
-from edge_sdk.model.model import Model
-from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes import kept_models
-from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_assembly, make_env, settings_of
+from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
-from edge_sdk.nodes.kernels.family import Array, DeviceParts
-from edge_sdk.nodes.labels import class_codes
+from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.participant import Participant
+from edge_sdk.nodes.prediction_stream import PredictionStream
+from edge_sdk.nodes.predictions import Predictions
 from edge_sdk.wire.options import DEFAULTS, Wire
 
-ENSEMBLE = ("personal", "local")
-"""Models that predict as a run which settles has chosen."""
-PREFERRED = ("personal", COMPANION, "global")
-"""Models by which a device predicts, if it may choose: the one that has seen most of its own samples first."""
+RECORDING = Recording()
+"""The bundle's rate, and the default bounds."""
 
 
-class Device:
+class Device(Participant):
     """One wearable or board.
 
     Args:
@@ -55,7 +47,13 @@ class Device:
         public: file of the public inputs that the run names, if it names any; see `edge_sdk.data.public_inputs`.
         threads: number of threads of onnxruntime.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
-        on_event: called with what the run tells this device (scores, models, the end), on the network's thread.
+        recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
+        budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
+        on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
+            thread.
+
+    Attributes:
+        finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
 
     Raises:
         UsageError: a name, the bundle or the broker's URL cannot be used.
@@ -72,30 +70,13 @@ class Device:
         threads: int = 1,
         public: str | Path | None = None,
         wire: Wire = DEFAULTS,
+        recording: Recording = RECORDING,
         on_event: Callable[[Any], None] | None = None,
+        budget: TrainingBudget | None = None,
         log: logging.Logger | None = None,
     ):
-        self.name, self.on_event = checked_name(name, "device name"), on_event
-        self.model: Model = split.load_model(bundle, threads)
-        self.train: Samples | None = None
-        self.held_out: Samples | None = None
-        self.validation: Samples | None = None
-        self.directory = Path(directory)
-        self.public = None if public is None else read_public(public)
-        self.current: Run | None = None
-        self.kept = kept_models.KeptModels()
-        self.log = log or logging.getLogger(f"auscult.{name}")
-        self.finished = threading.Event()
-        self.runtime = Runtime(
-            name,
-            parent=checked_name(hospital, "hospital"),
-            children=(),
-            directory=self.directory,
-            broker=broker,
-            assemble=self.assemble,
-            told=self.receive_event,
-            log=self.log,
-            **wire.options(broker),
+        super().__init__(
+            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, on_event, log, budget
         )
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
@@ -116,6 +97,71 @@ class Device:
             if part is not None and (shape := part.x.shape[1:]) != wanted:
                 raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
         self.train, self.held_out, self.validation = samples, held_out, validation
+
+    # -- when it may train
+
+    def why(self) -> str:
+        """Why this device does not train now, e.g. "battery 18 % < 30 %"; "" if nothing is in the way."""
+        return "" if self.pace is None else self.pace.why()
+
+    def allow_training(self, allowed: bool) -> None:
+        """Say as its application whether it may train, beside what its budget says.
+
+        Raises:
+            UsageError: it has no budget.
+        """
+        if self.pace is None:
+            raise UsageError(f"device {self.name} has no budget: give it one, Device(..., budget=TrainingBudget())")
+        self.pace.allow(allowed)
+
+    # -- live samples
+
+    def observe(
+        self, samples: npt.ArrayLike, time: float | npt.ArrayLike | None = None, channel: str | None = None
+    ) -> None:
+        """Take samples of the sensor. Never waits: what the device cannot work off in a minute is lost, and said so.
+
+        Args:
+            samples: (c,) or (n, c), of all channels of the bundle's signal in their order; one channel's (n,) or a
+                number where `channel` is named. Rows that are not finite are left out.
+            time: seconds since 1970 of the first sample, or of each (n,); None: the last came now.
+
+        Raises:
+            UsageError: they do not fit the bundle's signal, or this is a fork of the process that made the device.
+        """
+        self.live.open().observe(samples, time, channel)
+
+    def label(self, activity: str, began: float, ended: float) -> int:
+        """Say what was done from `began` to `ended`, seconds since 1970. Later words correct earlier ones.
+
+        Returns:
+            How many windows have another label than before.
+        """
+        changed = self.live.open().label(activity, began, ended)
+        if changed and self.refusal:
+            self.runtime.reconsider()  # the run may have been refused for want of labels
+        return changed
+
+    def unlabel(self, began: float, ended: float) -> int:
+        """Take back what was said of this stretch of time. Returns how many windows lose their label."""
+        return self.live.open().label(None, began, ended)
+
+    def forget(self, began: float = -inf, ended: float = inf) -> int:
+        """Erase from memory and disk what was recorded from `began` to `ended`; without arguments, all of it.
+
+        Models that were trained on it stay. Returns how many windows there were.
+        """
+        return self.live.open().forget(began, ended)
+
+    def flush(self) -> None:
+        """Wait until all that was observed is saved: for applications that read from a file, faster than a sensor."""
+        self.live.open().flush()
+
+    def count_windows(self) -> Mapping[str, int]:
+        """Label -> how many windows are kept; "" stands for those without one."""
+        return self.live.open().count()
+
+    # -- running
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Take part until `stop`, or until `until()` says so.
@@ -138,7 +184,7 @@ class Device:
 
     def claim(self) -> None:
         """Take the one right to run; `serve` gives it back. Whoever starts the device hears what is missing."""
-        if self.train is None:
+        if self.train is None and self.model.bundle.signal is None:
             raise UsageError(f"device {self.name}: call train_on(samples) before run() or start()")
         if not self.running.acquire(blocking=False):
             raise UsageError(f"device {self.name} is running already")
@@ -156,27 +202,45 @@ class Device:
             self.thread.join()
             self.thread = None
 
+    def close(self) -> None:
+        """Stop, save what was observed, and end the streams of predictions. The device cannot be used after that."""
+        self.stop()
+        self.live.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    # -- predicting
+
     def predict(
-        self, x: npt.NDArray[np.float32], which: str | None = None, smooth: int = 1
-    ) -> list[str] | npt.NDArray[np.int64]:
-        """Classes of inputs, from the bundle's initial model until a run has ended here.
+        self, x: npt.NDArray[np.float32], which: str | None = None, smooth: int = 1, abstain: float = 0.0
+    ) -> Predictions:
+        """Predicts the classes of windows, by the latest models that a run has made here, or the bundle's initial one.
+
+        Works at any time, from any thread, without network, and goes on with the models of the last run while a new one
+        is under way. Outputs for which the run has no name are left out: nothing has taught them.
 
         Args:
-            x: float32 (N, ...), of the bundle's input shape.
-            which: "personal", "global", or another model of the run; None: the first of PREFERRED that it has made.
+            x: float32 (N, ...), of the bundle's input shape, or one window without the first axis.
+            which: "personal", "global", "initial" or another model of the run; None: the one that has seen most of the
+                device's own samples.
             smooth: for windows of one recording, in time order: decide by the mean over the last so many.
-
-        Returns:
-            The run's names of the classes or, where no run has told them, indices (N,) of the bundle's outputs. Outputs
-            for which the run has no name are left out: nothing has taught them.
+            abstain: a window whose best class has a smaller probability than this gets no label.
 
         Raises:
             UsageError: there is no such model, or the bundle is one that no device runs alone.
         """
-        codes = smoothed(self.log_probabilities(x, which), smooth).argmax(1)
-        if self.current is None:
-            return np.asarray(codes, np.int64)
-        return [self.current.classes[code] for code in codes]
+        return self.working.predict(x, which, smooth, abstain)
 
     def log_probabilities(self, x: npt.NDArray[np.float32], which: str | None = None) -> npt.NDArray[np.floating]:
         """Log-probabilities of the classes, (N, classes), by the same models and with the same errors as `predict`.
@@ -184,112 +248,14 @@ class Device:
         After a run that settles, the personal model is what the fleet has chosen: it may take in the local model, and
         classes that this device has never had a label of get -inf.
         """
-        if isinstance(self.model, SplitModel):
-            raise UsageError(f"device {self.name}: {self.model.name} is a split model, which no device runs alone")
-        name, theta = self.find_model(which)
-        found = self.kept.ensemble if name in ENSEMBLE else None
-        classes = () if found is None else found.classes
-        own = log_probabilities(self.outputs(theta, x), classes)
-        if found is None or name == "local" or found.weight == 0:
-            return own
-        return pooled(own, log_probabilities(self.outputs(self.kept.models["local"], x), classes), found.weight)
+        return self.working.log_probabilities(x, which)
 
-    def outputs(self, theta: Vector, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The model's outputs for which the run has a name, (N, classes)."""
-        found = self.model.predict(theta, x)
-        return found if self.current is None else found[:, : len(self.current.classes)]
-
-    def find_model(self, which: str | None) -> tuple[str, Vector]:
-        """Name and theta (n,) of one of the models; `which` as for `predict`; "" for the bundle's initial one."""
-        models, known = self.kept.models, ("personal", "global", *self.kept.models)
-        if which is not None and which not in known:
-            raise UsageError(f"which = {which!r}: expected one of {', '.join(dict.fromkeys(known))}")
-        if not models or self.current is None:
-            return "", self.model.theta0
-        name = which or next(name for name in PREFERRED if name in models)
-        if name not in models:
-            raise UsageError(f"which = {name!r}: run {self.current.id} has made only {', '.join(sorted(models))}")
-        return name, models[name]
-
-    def assemble(self, run: Run) -> Assembly:
-        """This device's part in a run: role, env and codecs."""
-        check_bundle(run, self.model.bundle, "device")
-        if self.current is not None and self.current.id != run.id:
-            self.finished.clear()  # the run before was
-        self.current = run
-        self.kept = kept_models.load(self.kept_path(run))
-        if self.kept.finished:
-            self.finished.set()
-        return make_assembly(run, "device", self.env(run))
-
-    def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
-        """The env of this device: its samples behind functions of theta.
+    def predictions(self, which: str | None = None, smooth: int = 1, abstain: float = 0.0) -> PredictionStream:
+        """Predictions of live windows as they come, for `for` or `async for`, until the device is closed.
 
         Args:
-            cancellable: training stops between two steps when a newer question has come.
+            which, abstain: see `predict`.
+            smooth: decide by the mean probabilities of the last so many windows of a recording.
         """
-        given = family_of(run).for_device(self.parts(run, cancellable))
-        return make_env(run, self.model.layout, self.model.theta0, **given)
-
-    def parts(self, run: Run, cancellable: bool) -> DeviceParts:
-        """What the method's family of kernels makes this device's env of."""
-        assert self.train is not None  # run() has checked it
-        return DeviceParts(
-            run=run,
-            settings=settings_of(run),
-            whose=f"device {self.name}",
-            model=self.model,
-            x=self.train.x,
-            y=self.codes(self.train, run),
-            held_out=self.coded(self.held_out, run),
-            validation=self.coded(self.validation, run),
-            augment=augmentation_of(run),
-            public=self.public,
-            cancel=self.runtime.cancelled if cancellable else None,
-        )
-
-    def coded(self, samples: Samples | None, run: Run) -> tuple[Array, Array] | None:
-        return None if samples is None else (samples.x, self.codes(samples, run))
-
-    def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
-        return class_codes(samples.labels, run.classes, f"device {self.name}")
-
-    def receive_event(self, number: int, message: Any) -> None:
-        """Keep what the role tells the application, and pass it on.
-
-        The runtime calls this after its commit, and again if the process dies before it notes that it has. So a file
-        may be written twice with the same content, and no event is missed.
-        """
-        if isinstance(message, Scores):
-            self.kept = replace(self.kept, scores=message.sums)
-            self.log.info(
-                "%s: judged the models of round %d: %s", self.name, message.round, describe_scores(message.sums)
-            )
-        if isinstance(message, Diverged):
-            self.log.warning("%s: round %d: %s", self.name, message.round, message.what)
-        if isinstance(message, (Models, Finished)):
-            self.keep(message)
-        if self.on_event is not None:
-            self.on_event(message)
-        if isinstance(message, Finished):
-            self.log.info("%s: the run is over", self.name)
-            self.finished.set()
-
-    def keep(self, message: Models | Finished) -> None:
-        over = isinstance(message, Finished)
-        if isinstance(message, Models):
-            self.kept = replace(self.kept, models=message.models, ensemble=message.ensemble)
-        self.kept = replace(self.kept, finished=over)
-        if self.current is not None:
-            kept_models.save(self.kept_path(self.current), self.kept)
-
-    def kept_path(self, run: Run) -> Path:
-        return self.directory / f"{run.id}.npz"
-
-
-def describe_scores(sums: Mapping[str, float]) -> str:
-    """A device's own scores for people, e.g. "global 3 of 9 right, personal 7 of 9 right"."""
-    right = {name.removesuffix("_correct"): count for name, count in sums.items() if name.endswith("_correct")}
-    return (
-        ", ".join(f"{name} {count:.0f} of {sums['samples']:.0f} right" for name, count in right.items()) or "no samples"
-    )
+        signal = self.live.open().signal
+        return self.live.add_stream(PredictionStream(lambda: self.working, signal, which, smooth, abstain))

@@ -48,6 +48,7 @@ class DeviceService:
             directory=self.file.directory,
             threads=self.file.threads,
             public=self.file.public,
+            budget=self.file.budget,
             wire=self.file.wire,
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation)
@@ -59,7 +60,7 @@ class DeviceService:
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         self.device.run(until)
-        if self.device.finished.is_set():
+        if self.device.finished.is_set() and not self.device.refusal:
             write_json(self.file.directory / "result.json", self.result())
 
     def stop(self) -> None:

@@ -24,6 +24,7 @@ from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
+from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -88,6 +89,7 @@ class Hospital:
             told=self.receive_event,
             wait_for=wait_for,
             worker=self.model is not None,  # it computes
+            figures=count_suspensions,
             log=self.log,
             reports=reports,
             upstream_tls=(upstream_wire or wire).tls,
@@ -111,6 +113,16 @@ class Hospital:
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Serve until `stop`, or until `until()` says so."""
         self.runtime.run(until)
+
+    def change_limits(self, limits: Limits) -> None:
+        """Let other limits hold from now on, as after a restart. May be called from any thread.
+
+        Raises:
+            UsageError: they name a device that there is not.
+        """
+        limits.check_children(self.devices)
+        self.limits = limits
+        self.runtime.change_limits(limits)
 
     def stop(self) -> None:
         self.runtime.stop()

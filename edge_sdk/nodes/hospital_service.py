@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.data.patients import patients_of
-from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.nodes.hospital import Hospital
 from edge_sdk.nodes.ledgers import count_bytes, list_counters
+from edge_sdk.nodes.rereading import check_changes, find_changes
 from edge_sdk.nodes.service_files import HospitalFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.wire.topics import ALL
@@ -25,7 +25,7 @@ from hardware.probe import peak_memory_mb
 
 log = logging.getLogger("auscult.serve")
 CHANGEABLE = ("devices", "companions", "wait_for", "limits", "reports")
-"""Settings that a running hospital takes up between two runs."""
+"""Settings that a running hospital takes up: limits at once, all others between two runs."""
 
 
 class HospitalService:
@@ -83,14 +83,16 @@ class HospitalService:
             UsageError: it cannot be read, or something else in it has been changed.
         """
         file = read_toml(self.path, HospitalFile)
-        names = [f.name for f in fields(file) if getattr(file, f.name) != getattr(self.file, f.name)]
-        if fixed := [name for name in names if name not in CHANGEABLE]:
-            allowed = f"while it runs, {', '.join(CHANGEABLE)} may be"
-            raise UsageError(f"{self.path}: {', '.join(fixed)} changed; {allowed}")
+        check_changes(self.path, find_changes(self.file, file, CHANGEABLE), ", ".join(CHANGEABLE))
+        names = find_changes(self.file, file, ())
+        if "limits" in names:
+            self.hospital.change_limits(file.limits)
+            self.file = replace(self.file, limits=file.limits)
+            names.remove("limits")
         if names:
             self.changed = file
             log.info("%s: %s changed; it counts as soon as no run is under way", file.name, ", ".join(names))
-            self.runtime.waiter.wake()
+            self.runtime.wake()
 
     def ledger(self) -> dict[str, Any]:
         """What has crossed this hospital's lines so far."""

@@ -60,7 +60,7 @@ def judge_kept_models(device: Device, run: Run) -> dict[str, dict[str, Matrix]]:
     parts = {"test": device.held_out, "validation": device.validation}
     found: dict[str, dict[str, Matrix]] = {}
     for part, samples in parts.items():
-        if samples is not None and len(samples):
+        if samples is not None and len(samples := device.select_listed(samples, run, part)):
             judge = Judge(samples, run, f"device {device.name}")
             codes = {name: device.log_probabilities(judge.x, name).argmax(1) for name in device.kept.models}
             found[part] = {name: judge.matrix(guessed) for name, guessed in codes.items()}
@@ -77,8 +77,9 @@ def judge_alone(device: Device, run: Run, told: Told) -> list[dict[str, Any]]:
     """
     assert device.train is not None and device.held_out is not None and device.validation is not None
     env, whose = replace(device.env(run, cancellable=False), me=device.name), f"device {device.name}"
-    validation, test = Judge(device.validation, run, whose), Judge(device.held_out, run, whose)
-    own = np.unique(np.concatenate([class_codes(device.train.labels, run.classes, whose), validation.y]))
+    train, *rest = (device.select_listed(p, run, "own") for p in (device.train, device.validation, device.held_out))
+    validation, test = (Judge(part, run, whose) for part in rest)
+    own = np.unique(np.concatenate([class_codes(train.labels, run.classes, whose), validation.y]))
     return [
         trial
         for number, optimiser in enumerate(OPTIMISERS)

@@ -31,18 +31,30 @@ class KeptModels:
         scores: sums over the own held-out samples, as `reports.judge` names them.
         finished: the run is over.
         ensemble: how the personal model predicts; None: alone, and any class.
+        classes: names of the run's classes; empty in files of before they were kept.
+        bundle: sha256 of the bundle that the models are for.
     """
 
     models: Mapping[str, Vector] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     finished: bool = False
     ensemble: Ensemble | None = None
+    classes: tuple[str, ...] = ()
+    bundle: str = ""
 
 
 def save(path: Path, kept: KeptModels) -> None:
     """Replace the file in one piece: a reader finds the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = json.dumps({"scores": dict(kept.scores), "finished": kept.finished, **ensemble_note(kept.ensemble)})
+    told = json.dumps(
+        {
+            "scores": dict(kept.scores),
+            "finished": kept.finished,
+            **ensemble_note(kept.ensemble),
+            "classes": kept.classes,
+            "bundle": kept.bundle,
+        }
+    )
     with replace_file(path) as file:
         arrays: dict[str, Any] = {**kept.models, SCORES: np.frombuffer(told.encode(), np.uint8)}
         np.savez(file, **arrays)
@@ -70,7 +82,8 @@ def read(path: Path) -> KeptModels:
         models = {name: arrays[name] for name in arrays.files if name != SCORES}
     note = told.get("ensemble")
     ensemble = None if note is None else Ensemble(note["weight"], tuple(note["classes"]))
-    return KeptModels(models, told["scores"], told["finished"], ensemble)
+    classes, bundle = tuple(told.get("classes", ())), told.get("bundle", "")
+    return KeptModels(models, told["scores"], told["finished"], ensemble, classes, bundle)
 
 
 def ensemble_note(ensemble: Ensemble | None) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from logging import Logger
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.contract.run import Run
+from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 
 
@@ -22,3 +25,19 @@ def class_codes(names: Iterable[str], classes: tuple[str, ...], where: str) -> n
     if unknown:
         raise UsageError(f"{where}: label {unknown[0]!r} is no class of this run; there are: {', '.join(classes)}")
     return np.asarray([index[n] for n in names], np.int64)
+
+
+def select_listed(samples: Samples, run: Run, what: str, log: Logger) -> Samples:
+    """The samples whose label is a class of the run. Others are left out with a warning: the owner of a device may
+    label what nobody has foreseen, and the device is of use all the same.
+
+    Args:
+        what: the samples in the warning, e.g. "watch-7: training".
+    """
+    known = np.asarray([label in run.classes for label in samples.labels], np.bool_)
+    if known.all():
+        return samples
+    strange = sorted({label for label in samples.labels if label not in run.classes})
+    said = f"{(~known).sum()} of {len(samples)} samples are left out, as run {run.id} has no class"
+    log.warning("%s: %s %s; it has %s", what, said, ", ".join(strange[:5]), ", ".join(run.classes))
+    return Samples(samples.x[known], tuple(label for label in samples.labels if label in run.classes))

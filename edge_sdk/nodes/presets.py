@@ -14,6 +14,10 @@ and these defaults do not change, so a recommendation that changes with a versio
     optimiser = "adam"
     [run.augment]
     rotation = 0.25
+    [run.robust]
+    rule = "median"
+    [run.uploads]
+    bits = 4
 """
 
 from __future__ import annotations
@@ -43,6 +47,8 @@ class SettingsTable:
     settings: dict[str, Any] = field(default_factory=dict)
     settle: dict[str, Any] = field(default_factory=dict)
     augment: dict[str, Any] = field(default_factory=dict)
+    robust: dict[str, Any] = field(default_factory=dict)
+    uploads: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +67,8 @@ class Completed:
     settings: Mapping[str, Any]
     settle: Mapping[str, Any]
     augment: Mapping[str, Any]
+    robust: Mapping[str, Any]
+    uploads: Mapping[str, Any]
 
 
 def complete(source: str, stated: SettingsTable, base: Path = Path()) -> Completed:
@@ -85,6 +93,8 @@ def complete(source: str, stated: SettingsTable, base: Path = Path()) -> Complet
         settings=overlaid(preset_of(method, source), own),
         settle=overlaid(from_file.settle, stated.settle),
         augment=overlaid(from_file.augment, stated.augment),
+        robust=overlaid(from_file.robust, stated.robust),
+        uploads=overlaid(from_file.uploads, stated.uploads),
     )
 
 

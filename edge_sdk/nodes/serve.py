@@ -20,9 +20,12 @@ from edge_sdk.nodes.device_service import DeviceService
 from edge_sdk.nodes.hospital_service import HospitalService
 from edge_sdk.nodes.ledgers import write_json
 from edge_sdk.nodes.prometheus import Endpoint
+from edge_sdk.nodes.rereading import refuse_rereading
 from edge_sdk.nodes.service_files import DeviceFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.nodes.side_work import SideWork
+from edge_sdk.nodes.suspensions import SuspensionLog
+from edge_sdk.nodes.watchdog import Watchdog, notify
 
 log = logging.getLogger("auscult.serve")
 LINGER, LAST_WORDS = 0.7, 60.0  # seconds
@@ -106,6 +109,7 @@ def serve_all(
     stopping = threading.Event()
 
     def stop(*_: Any) -> None:
+        notify("STOPPING=1")
         stopping.set()
         for service in services:
             service.stop()
@@ -121,12 +125,14 @@ def serve_all(
             failures.append(error)
             stop()
 
+    watchdog = Watchdog([service.runtime for service in services])
     threads = [threading.Thread(target=run, args=(s,), daemon=True) for s in services]
     for thread in threads:
         thread.start()
     for thread in threads:
         while thread.is_alive():  # a join without time-out would keep signals from being handled
             thread.join(0.5)
+            watchdog()
             meanwhile()
             if is_orphaned():
                 stop()
@@ -164,15 +170,21 @@ class Ending:
 
 def serve_devices(paths: Sequence[Path], once: bool) -> None:
     files = [read_toml(path, DeviceFile) for path in paths]
-    serve([DeviceService(file) for file in files], once, ports=[file.wire.metrics_port for file in files])
+    ports = [file.wire.metrics_port for file in files]
+    serve([DeviceService(file) for file in files], once, ports=ports, reread=refuse_rereading)
 
 
 def serve_hospital(path: Path, once: bool) -> None:
     service = HospitalService(path)
 
+    suspensions = SuspensionLog(service.file.name, service.hospital.log)
+
     def note() -> None:
         if service.runtime.holds_directory:  # and no other process, whose ledger this would be
-            write_json(service.file.directory / "ledger.json", service.ledger())
+            ledger = service.ledger()
+            write_json(service.file.directory / "ledger.json", ledger)
+            if service.runtime.node is not None:
+                suspensions.look(ledger["gauges"])
 
     ports = [service.file.wire.metrics_port]
     serve([service], once, note, ports, service.file.last_words, reread=service.reread)

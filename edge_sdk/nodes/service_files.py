@@ -11,6 +11,7 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import LEVELS, NOTHING
+from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
@@ -24,6 +25,7 @@ class DeviceFile:
     Attributes:
         local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
         public: file of public inputs, for a method that compares outputs; the run names it by its content.
+        budget: when it may train; None: whenever its hospital asks.
     """
 
     name: str
@@ -35,6 +37,7 @@ class DeviceFile:
     threads: int = 1
     local_only: bool = False
     public: Path | None = None
+    budget: TrainingBudget | None = None
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -127,6 +130,7 @@ class RunTable:
     settle: dict[str, Any] = field(default_factory=dict)
     augment: dict[str, Any] = field(default_factory=dict)
     robust: dict[str, Any] = field(default_factory=dict)
+    uploads: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parse_deadline(self.deadline, "deadline")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.reports.simulated import comparison_lines
 from edge_sdk.replay.reports.tables import METRICS, TITLES, difference_columns, spread_columns
 from edge_sdk.replay.scores import FLEET, LOCAL, MAJORITY, members
 from edge_sdk.replay.seeds import device_means, paired, summarise_seeds
@@ -70,6 +71,7 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
                 "method": s["method"],
                 "seeds": s["seeds"],
                 "bytes": s["bytes"],
+                "reached": reached_of(run),
                 "models": s["statistics"].get(group, {}).get("models", {}),
                 "against_local": s["statistics"].get(group, {}).get("against_local", {}),
             }
@@ -77,6 +79,12 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
         ],
         "differences": {run.name: run_differences(run, runs[0], group) for run in runs[1:]},
     }
+
+
+def reached_of(run: FinishedRun) -> list[Mapping[str, Any]] | None:
+    """When a simulation has reached which accuracies; None: it is a replay, or has several seeds."""
+    told = run.results[0].get("simulation") if len(run.results) == 1 else None
+    return None if told is None else list(told["reached"])
 
 
 def run_differences(run: FinishedRun, first: FinishedRun, group: str) -> dict[str, Any]:
@@ -104,7 +112,7 @@ def comparison_table(found: Mapping[str, Any]) -> str:
             head = f"{run['name']:{wide}}  {run['method']:14} {len(run['seeds']):>5}  {TITLES.get(model, model):26}"
             difference = difference_columns(run["against_local"].get(model))
             lines.append(f"{head} {spread_columns(metrics, 14)} {total:>8.1f}   {difference}".rstrip())
-    return "\n".join([*lines, *difference_lines(found)])
+    return "\n".join([*lines, *difference_lines(found), *comparison_lines(found["runs"])])
 
 
 def difference_lines(found: Mapping[str, Any]) -> list[str]:

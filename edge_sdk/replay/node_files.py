@@ -18,12 +18,15 @@ from edge_sdk.nodes.presets import STATED
 from edge_sdk.nodes.private_table import private_table
 from edge_sdk.nodes.service_files import RunTable
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
+from edge_sdk.replay.emulated import EmulatedFleet
 from edge_sdk.replay.plan import Replay, is_split, members_of
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.toml_files import write_toml
 
 FOR_NEWCOMERS = 3600.0
 """Seconds for which hospitals wait for newcomers: until these have started, however busy the machine is."""
+CLOUD = "cloud"
+"""Name of the aggregator. Its draws depend on it, as those of every node on its name."""
 DEVICES_APART = 24
 """Up to so many devices have a process each; more of them share so many processes."""
 
@@ -68,7 +71,9 @@ def prepare_files(job: Replay, run: Run, cohort: Cohort, bundles: tuple[Path, ..
     return NodeFiles(own, others if family_of(run).companions else {}, tables, public)
 
 
-def start_nodes(job: Replay, run: Run, cohort: Cohort, files: NodeFiles, url: str, nodes: NodeProcesses) -> None:
+def start_nodes(
+    job: Replay, run: Run, cohort: Cohort, files: NodeFiles, url: str, nodes: NodeProcesses, fleet: EmulatedFleet
+) -> None:
     """Writes everybody's settings file into DIR/config, then starts the processes of all but newcomers, from the top
     down."""
     config, common = job.out / "config", {"broker": url, "wire": {"insecure": job.insecure}}
@@ -78,24 +83,26 @@ def start_nodes(job: Replay, run: Run, cohort: Cohort, files: NodeFiles, url: st
         file = write_toml(config / f"{name}.toml", hospital_table(job, name, cohort, files) | common)
         nodes.start(name, ["hospital", "--once", file])
     written = {
-        name: write_toml(config / f"{name}.toml", device_table(job, name, hospital, files) | common)
+        name: write_toml(config / f"{name}.toml", device_table(job, name, hospital, files) | common | fleet.table(name))
         for hospital, devices in cohort.tree.items()
         for name in devices
     }
-    start_devices(nodes, [file for name, file in written.items() if name not in job.newcomers])
+    start_devices(nodes, [file for name, file in written.items() if name not in job.newcomers], fleet)
 
 
-def start_newcomers(job: Replay, nodes: NodeProcesses) -> None:
+def start_newcomers(job: Replay, nodes: NodeProcesses, fleet: EmulatedFleet) -> None:
     """Starts the devices that join when the run is over. Their hospitals keep the last words for them for a while."""
     for name in job.newcomers:
         nodes.start(f"device-{name}", ["device", "--once", job.out / "config" / f"{name}.toml"])
+        fleet.confine(nodes, name)
 
 
-def start_devices(nodes: NodeProcesses, files: Sequence[Path]) -> None:
+def start_devices(nodes: NodeProcesses, files: Sequence[Path], fleet: EmulatedFleet) -> None:
     """Starts the devices of these settings files, in one process each or several in one."""
-    if len(files) <= DEVICES_APART:
+    if len(files) <= DEVICES_APART or fleet.boards:
         for file in files:
             nodes.start(f"device-{file.stem}", ["device", "--once", file])
+            fleet.confine(nodes, file.stem)
         return
     for i in range(DEVICES_APART):
         nodes.start(f"devices-{i + 1}", ["device", "--once", *files[i::DEVICES_APART]])
@@ -103,7 +110,7 @@ def start_devices(nodes: NodeProcesses, files: Sequence[Path]) -> None:
 
 def aggregator_table(job: Replay, run: Run, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:
     """The aggregator's settings, but for how to reach the broker."""
-    table: dict[str, Any] = {"name": "cloud", "bundle": files.bundles[next(iter(cohort.tree))], "public": files.public}
+    table: dict[str, Any] = {"name": CLOUD, "bundle": files.bundles[next(iter(cohort.tree))], "public": files.public}
     table |= {"directory": "../aggregator", "hospitals": {h: len(d) for h, d in members_of(job, cohort).items()}}
     table["settings"] = STATED  # what is recommended is in `run` already
     table |= {"run": run_table(run), "deadline": NONE}
@@ -122,7 +129,7 @@ def run_table(run: Run) -> dict[str, Any]:
 
 def hospital_table(job: Replay, name: str, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:
     """A hospital's settings, but for how to reach the broker."""
-    table = {"name": name, "aggregator": "cloud", "bundle": files.bundles[name], "directory": f"../{name}"}
+    table = {"name": name, "aggregator": CLOUD, "bundle": files.bundles[name], "directory": f"../{name}"}
     table |= {"devices": cohort.tree[name], "data": files.tables.get(name), "companions": files.companions.get(name)}
     if job.newcomers:
         table |= {"wait_for": len(members_of(job, cohort)[name]), "last_words": FOR_NEWCOMERS}

@@ -28,6 +28,12 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
     words = "change windows at random while devices train: rotation (rad), scale, noise, shift"
     command.add_argument("--augment", action="append", default=[], metavar="KEY=VALUE", help=words)
+    words = "a rule in place of plain sums: clip, trimmed-mean, median or geometric-median; or a setting of that"
+    command.add_argument("--robust", action="append", default=[], metavar="RULE", help=words)
+    words = "bits of each number of uploads and of models' changes, 2 to 16; without it numbers are floats of 32 bits"
+    command.add_argument("--bits", type=int, help=words)
+    words = "a setting of these integers: bits, down_bits, rotate or feedback"
+    command.add_argument("--uploads", action="append", default=[], metavar="KEY=VALUE", help=words)
     words = "devices that take no part in training and join when the run is over: names with commas between them"
     command.add_argument("--newcomers", metavar="NAMES", help=words)
     model = (
@@ -36,6 +42,28 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     model += "may be repeated where devices may have different ones"
     command.add_argument("--bundle", type=Path, action="append", default=[], help=model)
     add_data_options(command)
+
+
+def add_board_options(command: argparse.ArgumentParser) -> None:
+    """Adds the options of emulated boards and their link."""
+    words = "boards that the devices are, in turns: KEY[=SHARE],... of `auscult board`; SHARE of this machine's core"
+    command.add_argument("--board", default="", metavar="KEYS", help=words)
+    words = "the devices' link: rate (bytes/s), latency, jitter (s), loss (share), cut (bytes); may be repeated"
+    command.add_argument("--link", action="append", default=[], metavar="KEY=VALUE", help=words)
+    words = "play so many days in virtual time, in one process; devices are online as NAME.availability.csv says"
+    command.add_argument("--days", type=float, help=words)
+    words = "TOML file with a table [budget]: when devices may train, with --days"
+    command.add_argument("--budget", type=Path, metavar="FILE", help=words)
+    words = "of hospitals, with --days: seconds, auto or none (none)"
+    command.add_argument("--deadline", type=read_deadline, default="none", help=words)
+
+
+def read_deadline(text: str) -> float | str:
+    """A deadline as a number, where it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def add_data_options(command: argparse.ArgumentParser) -> None:
@@ -71,6 +99,8 @@ def complete_settings(options: argparse.Namespace, method: str | None) -> Comple
         settings=assigned(options.set),
         settle={} if options.settle is None else assigned(filter(None, options.settle)),
         augment=assigned(options.augment),
+        robust=assigned(text if "=" in text else f"rule={text}" for text in options.robust),
+        uploads=assigned(options.uploads) | ({} if options.bits is None else {"bits": options.bits}),
     )
     found = complete(options.settings, stated)
     settles = options.settle is not None or found.settle
@@ -91,6 +121,8 @@ def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[
         "settings": completed.settings,
         "settle": completed.settle,
         "augment": completed.augment,
+        "robust": completed.robust,
+        "uploads": completed.uploads,
         "newcomers": tuple(filter(None, (options.newcomers or "").split(","))),
         "command": shlex.join(["auscult", *options.given]),
     }

@@ -6,6 +6,7 @@ All nodes keep their state in DIR, so they only have to be started again. What w
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +37,22 @@ def describe_job(job: Replay, run: Run, bundles: tuple[Path, ...]) -> dict[str, 
         "local_only": job.local_only,
         "bundles": [read_bundle(path).sha256 for path in bundles],
     }
-    found |= {"robust": dict(run.robust)} if run.robust else {}  # absent in notes of before
+    later = {"robust": run.robust, "uploads": run.uploads}
+    found |= {key: dict(table) for key, table in later.items() if table}  # absent in notes of before
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
 
 
-def note_job(job: Replay, run: Run, bundles: tuple[Path, ...]) -> None:
+def note_job(job: Replay, run: Run, bundles: tuple[Path, ...], more: Mapping[str, Any] | None = None) -> None:
     """Notes what was begun or, where the replay goes on, checks that it is the same.
+
+    Args:
+        more: what else decides the result, in JSON's types.
 
     Raises:
         UsageError: something differs.
     """
-    asked, note = describe_job(job, run, bundles), job.out / NOTE
+    asked, note = {**describe_job(job, run, bundles), **json.loads(json.dumps(more or {}))}, job.out / NOTE
     if not job.resume:
         write_json(note, asked)
         return

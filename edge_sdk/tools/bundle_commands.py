@@ -67,6 +67,10 @@ def describe(bundle: Bundle) -> str:
         "",
         *(format_graph(k, v, len(bundle.parts[f"{k}.onnx"])) for k, v in m["graphs"].items()),
     ]
+    if bundle.class_names:
+        lines.insert(3, f"classes {', '.join(bundle.class_names)}")
+    if bundle.signal is not None:
+        lines.insert(3, f"signal {bundle.signal.describe()}")
     if m.get("split"):
         owners = "; ".join(f"{k} owns {', '.join(v)}" for k, v in m["split"]["parties"].items())
         lines += ["", f"split: {owners}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import ssl
 from dataclasses import dataclass, field
@@ -95,3 +96,11 @@ def broker_at(url: str) -> Broker:
     user, password = (None if v is None else unquote(v) for v in (parts.username, parts.password))
     path = (PATH if parts.path in ("", "/") else parts.path) if web else ""
     return Broker(parts.hostname, port, user, password, parts.scheme in ("mqtts", "wss"), path)
+
+
+def is_this_machine(host: str) -> bool:
+    """Is a broker's host the machine that we are on?"""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

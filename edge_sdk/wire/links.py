@@ -5,15 +5,16 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import Logger
 
 from edge_sdk.wire import topics
-from edge_sdk.wire.addresses import Tls, broker_at
+from edge_sdk.wire.addresses import Tls, broker_at, is_this_machine
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection, Will
 
 FLUSH = 2.0  # seconds for the last bytes to leave
+NEAR = 10.0  # seconds at most between attempts to connect to a broker on this machine
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ class LinkMaker:
             will, tls = self.will(link), self.contexts.get(url)
             return Connection(broker, self.name, subscriptions, will, self.keepalive, self.version, tls)
 
-        link = Link(connect, self.wake, self.backoff, self.log)
+        backoff = self.backoff
+        if is_this_machine(broker.host):  # no network to be spared, and no fleet that comes back all at once
+            backoff = replace(backoff, cap=min(backoff.cap, NEAR))
+        link = Link(connect, self.wake, backoff, self.log)
         return link
 
 

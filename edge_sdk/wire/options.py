@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.wire.addresses import Tls, broker_at, conceal
+from edge_sdk.wire.addresses import Tls, broker_at, conceal, is_this_machine
 
 SMALLEST_CHUNK = 4096
 
@@ -87,10 +86,3 @@ class Wire:
 
 
 DEFAULTS = Wire()
-
-
-def is_this_machine(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

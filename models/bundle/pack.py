@@ -12,13 +12,14 @@ import onnx
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite, write_sites
+from edge_sdk.model.signal_spec import write_signal
 from models.bundle import container
 from models.derive.targets import Target
-from models.gate.gate import FLOAT32_LIMIT, SEMANTIC_LIMIT, DataInput
+from models.gate.gate import FLOAT32_LIMIT, SEMANTIC_LIMIT
 from models.gate.golden import pack_arrays
 from models.ir.proto import IR_VERSION, OPSET
 from models.ir.shapes import BatchDim
-from models.ir.spec import Spec
+from models.ir.spec import DataInput, Spec
 
 RUNTIME = {
     "opset": OPSET,
@@ -76,6 +77,10 @@ def pack_bundle(
     }
     if sites:  # bundles without them stay the same to the byte
         manifest["dropout"] = write_sites(sites)
+    if spec.class_names:
+        manifest["class_names"] = list(spec.class_names)
+    if spec.signal is not None:
+        manifest["signal"] = write_signal(spec.signal)
     return container.join_bundle(manifest, parts)
 
 

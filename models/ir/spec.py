@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from edge_sdk.model.signal_spec import SignalSpec
 from models.ir.errors import CompileError
 from models.ir.losses import LOSSES
 from models.ir.shapes import Shape, as_number, as_numbers
@@ -13,15 +14,35 @@ NORMS = ("frozen", "batch")
 DROPOUT = ("", "keep", "off")
 
 
+RESERVED = frozenset({"theta", "buffers", "y", "weights", "masks", "cotangent"})
+"""Names of other inputs of graphs."""
+
+
+@dataclass(frozen=True)
+class DataInput:
+    """One data input of a module.
+
+    Attributes:
+        shape: of one sample. below: the input holds integers in [0, below); None for floats.
+        argument: of the module that it is given as; "": by its place.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    below: int | None = None
+    argument: str = ""
+
+
 @dataclass(frozen=True)
 class Spec:
     """Settings of one compilation.
 
     Attributes:
         name: of the model, in the manifest.
-        input: shape of one sample. classes: number of classes; 0 takes what the module returns.
+        input: shape of one sample; of a module with several inputs, argument -> shape.
+        classes: number of classes; 0 takes what the module returns.
         loss: a key of LOSSES.
-        below: the input holds integers in [0, below), for embeddings.
+        below: the input holds integers in [0, below), for embeddings; of several inputs, argument -> below.
         norm: the statistics of batch normalisation in training: "frozen" ones, or those of the "batch".
         groups: group name -> comma-separated prefixes of parameter names; None: the module's top-level parts.
         partial: groups that get a gradient graph of their own; None: all of them, if there are at least two.
@@ -32,13 +53,17 @@ class Spec:
         dropout: what drops values at random in training is kept, with masks that devices draw ("keep"), or left out
             ("off"); "" refuses modules that have it.
         output: which of several results counts: a key, a field or a place; "": the only one.
+        class_names: names of the outputs, in their order; empty: the bundle does not say.
+        signal: what the input is a window of; None: the bundle does not say.
+        lora: rank of adapters, which alone are trained; 0: none. target: words in the paths of linear layers that get
+            one. also: paths of layers that are trained whole beside them.
     """
 
     name: str
-    input: tuple[int, ...]
+    input: tuple[int, ...] | Mapping[str, tuple[int, ...]]
     classes: int = 0
     loss: str = "cross_entropy"
-    below: int | None = None
+    below: int | Mapping[str, int] | None = None
     norm: str = "frozen"
     groups: Mapping[str, str] | None = None
     partial: Sequence[str] | None = None
@@ -47,6 +72,11 @@ class Spec:
     max_batch: int | None = None
     dropout: str = ""
     output: str = ""
+    class_names: tuple[str, ...] = ()
+    signal: SignalSpec | None = None
+    lora: int = 0
+    target: Sequence[str] = ()
+    also: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -57,8 +87,33 @@ class Spec:
             raise CompileError(f"dropout {self.dropout!r}: there are keep and off")
         if self.max_batch is not None and self.max_batch < 1:
             raise CompileError(f"max_batch = {self.max_batch}: at least 1")
-        if not self.input or any(d < 1 for d in self.input):
+        if bool(self.lora) != bool(self.target) or (self.also and not self.lora):
+            raise CompileError("adapters need a rank and layers, e.g. --lora 8 --target attn")
+        if not self.input:
             raise CompileError(f"input {self.input}: the shape of one sample, without the batch, e.g. 3,64")
+        if self.signal is not None and self.signal.shape != self.input:
+            raise CompileError(f"signal: windows of {self.signal.shape}, but the input is {self.input}")
+        for i in self.list_inputs():
+            if not i.shape or any(d < 1 for d in i.shape):
+                raise CompileError(f"input {i.shape}: the shape of one sample, without the batch, e.g. 3,64")
+            if i.name in RESERVED or not i.name.isidentifier():
+                raise CompileError(f"input {i.name!r}: this name has another meaning; rename the argument")
+
+    def list_inputs(self) -> list[DataInput]:
+        """The data inputs, in the order in which they are named.
+
+        Raises:
+            CompileError: `below` is for an input that is not there.
+        """
+        if not isinstance(self.input, Mapping):
+            if isinstance(self.below, Mapping):
+                raise CompileError(f"below {dict(self.below)}: there is one input, without a name")
+            return [DataInput("x", tuple(self.input), self.below)]
+        below = self.below if isinstance(self.below, Mapping) else {}
+        strange = sorted(set(below) - set(self.input))
+        if strange or isinstance(self.below, int):
+            raise CompileError(f"below {self.below}: give NAME=N for one of {', '.join(self.input)}")
+        return [DataInput(k, tuple(v), below.get(k), k) for k, v in self.input.items()]
 
 
 def set_classes(spec: Spec, output: Shape) -> Spec:
@@ -68,6 +123,8 @@ def set_classes(spec: Spec, output: Shape) -> Spec:
         return replace(spec, classes=0)
     if spec.classes and spec.classes != made:
         raise CompileError(f"classes = {spec.classes}, but the module returns {made or output[1:]} per sample")
+    if spec.class_names and len(spec.class_names) != made:
+        raise CompileError(f"class names: {len(spec.class_names)}, but the module returns {made} per sample")
     return replace(spec, classes=made)
 
 

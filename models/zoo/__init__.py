@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from edge_sdk.model.signal_spec import SignalSpec
 from models.zoo import dense, sequence, vision, wearable
 
 
@@ -19,6 +20,7 @@ class Entry:
         make: its class. input: shape of one sample. options: further arguments of the class.
         parameters: their number, as published or counted by hand.
         norm: as in Spec. max_batch: as in Spec; small where activations need more memory than a small device has.
+        class_names, signal: as in Spec, for a model of this input and so many classes.
     """
 
     make: Callable[..., nn.Module]
@@ -28,6 +30,8 @@ class Entry:
     options: Mapping[str, Any] = field(default_factory=dict)
     norm: str = "frozen"
     max_batch: int | None = None
+    class_names: tuple[str, ...] = ()
+    signal: SignalSpec | None = None
 
     def build(self, input: tuple[int, ...] | None = None, classes: int | None = None) -> nn.Module:
         return self.make(input=input or self.input, classes=classes or self.classes, **self.options)
@@ -36,9 +40,17 @@ class Entry:
 IMAGE = (3, 32, 32)
 KD_STAGES = {"stem": 32, "widths": (64, 128, 256)}  # the distillation literature's CIFAR networks
 
+DAILY = (
+    "brush_teeth", "climb_stairs", "comb_hair", "descend_stairs", "drink_glass", "eat_meat", "eat_soup", "getup_bed",
+    "liedown_bed", "pour_water", "sitdown_chair", "standup_chair", "use_telephone", "walk",
+)  # fmt: skip
+"""Activities of the data that the wrist model is made for: "ADL Recognition with Wrist-worn Accelerometer" (UCI)."""
+WRIST_SIGNAL = SignalSpec(("ax", "ay", "az"), ("g", "g", "g"), 32.0, 64, 32)
+"""Their acceleration, with gravity."""
+
 ZOO: dict[str, Entry] = {
     "mlp": Entry(dense.MLP, (561,), 6, 36_358),
-    "wrist": Entry(wearable.Wrist, (3, 64), 14, 77_518),
+    "wrist": Entry(wearable.Wrist, (3, 64), 14, 77_518, class_names=DAILY, signal=WRIST_SIGNAL),
     "signal": Entry(wearable.Signal, (1, 178), 5, 20_293),
     "separable": Entry(wearable.Separable, (12, 256), 5, 19_365, max_batch=16),
     "gru": Entry(sequence.Recurrent, (32, 12), 5, 4_581, {"cell": "GRU"}),

@@ -70,6 +70,8 @@ id = "r"
 method = "fedavg"
 classes = {json.dumps(CLASSES)}
 robust = {{ rule = "clip", factor = 2.0 }}
+uploads = {{ bits = 4 }}
 """
     )
-    assert run_of(read_toml(path, AggregatorFile), tmp_path).robust == {"rule": "clip", "factor": 2.0}
+    found = run_of(read_toml(path, AggregatorFile), tmp_path)
+    assert found.robust == {"rule": "clip", "factor": 2.0} and found.uploads == {"bits": 4}

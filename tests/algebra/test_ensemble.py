@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.ensemble import Ensemble, log_probabilities, pooled, smoothed
+from edge_sdk.algebra.ensemble import Ensemble, log_probabilities, pooled, probabilities, smoothed
 from edge_sdk.errors import UsageError
 
 RNG = np.random.default_rng(0)
 A, B = (RNG.normal(0, 3, (20, 5)).astype(np.float32) for _ in range(2))
+
+
+def test_probabilities_are_those_of_their_logarithms():
+    logits = np.random.default_rng(3).normal(0, 300, (5, 7))
+    for rows in (logits, logits[:1], logits[:0]):
+        np.testing.assert_allclose(probabilities(rows), np.exp(log_probabilities(rows)), rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(probabilities(logits, (2, 4)), np.exp(log_probabilities(logits, (2, 4))))
 
 
 def test_log_probabilities_are_those_of_a_softmax_over_the_known_classes():

@@ -27,6 +27,8 @@ CLASSES = ("a", "b", "c")
 
 
 def run_of(method: str, rounds: int) -> Run:
+    """A small run of a method; of "fedslr:4" with integers of four bits."""
+    method, _, bits = method.partition(":")
     known = {f.name for f in fields(method_of(Run(id="any", method=method)).settings)}
     settings = {name: value for name, value in SMALL.items() if name in known}
     return Run(
@@ -37,6 +39,7 @@ def run_of(method: str, rounds: int) -> Run:
         settings=settings,
         classes=CLASSES,
         evaluate_every=5,
+        uploads={"bits": int(bits)} if bits else {},
     )
 
 

@@ -6,4 +6,4 @@ from tests.delivery import machine
 
 
 def test_whatever_befalls_the_nodes_each_round_is_whole_and_the_run_goes_on() -> None:
-    machine.play(examples=10, steps=40)
+    machine.play(examples=8, steps=25)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract import node as nodes
+from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.calls import Calls
 from edge_sdk.delivery.counters import Counters
@@ -32,6 +33,9 @@ def opened(directory: Path) -> Session:
     session = Session("root", None, RUN, ROLE, store, Habits(worker=False), Counters(), lambda *_: None, print, log)
     session.members.note_presence(CHILDREN, ())
     session.settled = True
+    if not session.node.record.started:  # questions are numbered from 1, and not from a number of this disk's own
+        below = changed(session.node.record.below, number=0)
+        session.node = nodes.with_record(session.node, below=below)
     return session
 
 

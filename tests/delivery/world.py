@@ -6,7 +6,9 @@ repeat, overtake, drop a connection) and what happens to a process and its disk 
 
 from __future__ import annotations
 
+import os
 import shutil
+import sqlite3
 import sys
 import time
 from dataclasses import dataclass, field
@@ -14,16 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery import log_check
-from edge_sdk.delivery.database import DiskError, Transaction
+from edge_sdk.delivery import failpoints, log_check
+from edge_sdk.delivery.snapshot import copy_store, make_another_disk
 from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.wire import topics
-from edge_sdk.wire.frames import SMALLEST_CHUNK
+from edge_sdk.wire.frames import SMALLEST_CHUNK, unpack_frame
 from edge_sdk.wire.topics import ALL
 from tests.delivery import roles
 from tests.delivery.flips import flip_record
 from tests.delivery.play import ROLES
+from tests.delivery.witness import Witness
 
 TREE = {"agg": ("h",), "h": ("a", "b")}
 PARENTS = {child: parent for parent, children in TREE.items() for child in children}
@@ -36,17 +39,36 @@ RUN = Run(id="count", method="count", rounds=10**6)
 Payload = tuple[str, bytes]  # topic, bytes
 
 
+class Killed(BaseException):
+    """A process dies at one of the points of `failpoints.POINTS`."""
+
+
+class Points:
+    """Takes the place of the module `os` in failpoints.py: a process of this world dies, and not this one."""
+
+    SIGKILL = 9
+
+    def getpid(self) -> int:
+        return 0
+
+    def kill(self, process: int, number: int) -> None:
+        raise Killed
+
+
 class Clock:
-    """Takes the place of the module `time` in the nodes' modules: they all see the same time, which can be put on."""
+    """Takes the place of the module `time` in the nodes' modules: they all see the same time, which can be put on.
+
+    It stands still by itself, so that a life with the same events is the same life.
+    """
 
     def __init__(self) -> None:
-        self.offset = 1.0
+        self.offset = 1000.0
 
     def monotonic(self) -> float:
-        return time.monotonic() + self.offset
+        return self.offset
 
     def time(self) -> float:
-        return time.time() + self.offset
+        return 1.7e9 + self.offset
 
     def sleep(self, seconds: float) -> None:
         self.offset += seconds
@@ -62,6 +84,7 @@ class Wire:
         self.stream = None
 
     def publish(self, topic: str, payload: bytes, qos: int) -> None:
+        self.world.witness.hear(self.name, unpack_frame(bytes(payload)))
         self.world.publish(topic, bytes(payload))
 
     def close(self) -> None:
@@ -76,12 +99,14 @@ class Place:
         node: None while the process is dead.
         queue: frames that it has not been given.
         wills: what the broker says for it when its connection breaks.
+        heard: frames that it has been sent in its life, for whoever has recorded them.
         starts: processes so far.
     """
 
     node: Runtime | None = None
     queue: list[Payload] = field(default_factory=list)
     wills: list[Payload] = field(default_factory=list)
+    heard: list[Payload] = field(default_factory=list)
     connected: bool = False
     starts: int = 0
 
@@ -96,37 +121,37 @@ class World:
     Attributes:
         told: number -> what the aggregator's application heard.
         clock: the nodes' own.
+        step: seconds that a turn takes.
         failing: nodes whose commits fail.
         worked_once: no disk has been lost, and no commit.
     """
 
     def __init__(self, base: Path, size: int):
-        self.base, self.size, self.clock = base, size, Clock()
+        self.base, self.size, self.clock, self.step = base, size, Clock(), 0.003
         self.places = {name: Place() for name in NAMES}
         self.told: dict[int, roles.Done] = {}
         self.boots = 0
         self.failing: set[str] = set()
         self.worked_once = True
-        self.plain_commit, self.plain_boot = Transaction.commit, log_check.BOOT_ID
-        world = self
-
-        def commit(transaction: Transaction) -> None:
-            for name in world.failing:
-                node = world.places[name].node
-                if node is not None and node.session is not None and node.session.store.db is transaction.db:
-                    raise DiskError("database or disk is full")
-            world.plain_commit(transaction)
-
-        Transaction.commit = commit  # type: ignore[method-assign]
+        self.witness, self.plain_boot = Witness(self.may_commit), log_check.BOOT_ID
+        self.witness.begin()
+        failpoints.os = Points()  # type: ignore[assignment]
         log_check.BOOT_ID = base / "boot"
         for module in TIMED:
             module.time = self.clock  # type: ignore[attr-defined]
         self.reboot()
 
+    def may_commit(self, name: str) -> None:
+        if name in self.failing:
+            full = sqlite3.OperationalError("database or disk is full")
+            full.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise full
+
     def close(self) -> None:
         for name in NAMES:
             self.kill(name)
-        Transaction.commit = self.plain_commit  # type: ignore[method-assign]
+        self.witness.end()
+        failpoints.os, failpoints._point = os, ""
         log_check.BOOT_ID = self.plain_boot
         for module in TIMED:
             module.time = time  # type: ignore[attr-defined]
@@ -146,8 +171,10 @@ class World:
         options |= {"parent": PARENTS.get(name), "children": TREE.get(name, ()), "assemble": assemble, "settle": 5.0}
         node = Runtime(name, directory=self.base / name, broker="mqtt://127.0.0.1", worker=False, rto=1.0, **options)
         node.membership.directory = NodeDirectory(self.base / name, "normal")
-        node.membership.begin_run(node.run_given)
         place.node, place.starts = node, place.starts + 1
+        node.membership.begin_run(node.run_given)
+        if node.session is not None:
+            self.witness.look(name, node.session.store.db)
         self.connect(name)
 
     def kill(self, name: str) -> None:
@@ -159,6 +186,16 @@ class World:
             self.break_connection(name)
         node.membership.drop_session()
         node.membership.directory.close()
+
+    def die_at(self, name: str, point: str, count: int, frames: int = 1000) -> None:
+        """Give a node a turn, in which it dies when it reaches this point for that time, if it does."""
+        failpoints._point, failpoints._left = point, count
+        try:
+            self.turn(name, frames)
+        except Killed:
+            self.kill(name)
+        finally:
+            failpoints._point = ""
 
     def hear(self, number: int, done: roles.Done) -> None:
         assert self.told.setdefault(number, done) == done, "an event has changed"
@@ -194,6 +231,7 @@ class World:
             hears = parsed.parent == name if parsed.upward else parsed.parent == PARENTS.get(name)
             if place.connected and hears and (parsed.upward or parsed.child in (name, ALL)):
                 place.queue.append((topic, payload))
+                place.heard.append((topic, payload))
 
     # -- a node's turn
 
@@ -202,6 +240,7 @@ class World:
         place, node = self.places[name], self.places[name].node
         if node is None:
             return
+        self.clock.offset += self.step
         given, place.queue = place.queue[:frames], place.queue[frames:]
         for topic, payload in given:
             node.dispatcher.take_payload(topic, payload)
@@ -210,6 +249,21 @@ class World:
         node.save_session(now)
         node.publish_due(now)
         assert not any(key.startswith("quarantined") for key in node.counters), dict(node.counters)
+        if node.session is not None:
+            self.witness.check_owed(name, node.session.incoming.acks)
+        self.check_state(name)
+
+    def check_state(self, name: str) -> None:
+        """Nobody has counted anything twice in what a node remembers."""
+        state = self.state(name) if self.is_at_work(name) else None
+        if isinstance(state, roles.Sums):
+            assert all(count == 1 for count in state.heard.values()), (name, state.heard)
+        if isinstance(state, roles.Tally) and self.worked_once:
+            assert state.count == state.last, (name, state)
+
+    def is_at_work(self, name: str) -> bool:
+        node = self.places[name].node
+        return node is not None and node.session is not None and node.session.node.record.started
 
     # -- disks
 
@@ -220,10 +274,12 @@ class World:
     def lose_disk(self, name: str) -> None:
         self.kill(name)
         shutil.rmtree(self.base / name, ignore_errors=True)
+        self.witness.forget(name)
         self.worked_once = False
 
     def damage(self, name: str, place: int) -> None:
         self.kill(name)
+        self.witness.forget(name)
         if flip_record(self.base / name / "count.db", place):
             self.worked_once = False
 
@@ -240,8 +296,25 @@ class World:
         if copy.exists():
             shutil.rmtree(self.base / name)
             shutil.copytree(copy, self.base / name)
+            self.witness.forget(name)
             self.reboot()
             self.worked_once = False
+
+    def back_up(self, name: str) -> None:
+        """Keep a backup of a node, which may run meanwhile."""
+        source, target = self.base / name, self.base / "backups" / name
+        if (source / "count.db").exists():
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir(parents=True)
+            copy_store(source / "count.db", target / "count.db")
+            shutil.copyfile(source / "current", target / "current")
+
+    def put_back(self, name: str) -> None:
+        """A new machine is given the backup; nothing happens where there is none."""
+        if (self.base / "backups" / name).exists():
+            self.lose_disk(name)
+            shutil.copytree(self.base / "backups" / name, self.base / name)
+            make_another_disk(self.base / name / "count.db")
 
     # -- the end
 
@@ -270,9 +343,8 @@ class World:
         found: dict[str, Any] = {}
         for name, place in self.places.items():
             session = place.node.session if place.node else None
-            found[name] = (
-                None if session is None else (session.node.record.below.owed, session.node.record.state, session.here)
-            )
+            if session is not None:
+                found[name] = session.node.record.below.owed, session.node.record.state, session.members.here
         return found
 
     def state(self, name: str) -> Any:

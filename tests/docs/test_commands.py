@@ -70,7 +70,7 @@ x, labels, x_held, labels_held = train.x, train.labels, held_out.x, held_out.lab
 AFTERWARDS = {
     "model = Model(": "assert accuracy > 0.9\n",
     "device.stop()": """
-assert {*device.predict(x_held[:5])} <= {*device.current.classes}
+assert {*device.predict(x_held[:5]).labels} <= {*device.current.classes}
 assert (Path("state/watch-7") / "first.npz").exists()
 """,
     "replay(job": 'assert {*result["accuracy"]} == {"global", "local", "personalised"}\n',

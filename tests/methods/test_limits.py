@@ -272,3 +272,32 @@ def test_a_glitch_in_one_round_costs_that_round() -> None:
     counted = [p.devices for p in told(transcript, Progress)]
     assert sorted(counted) == [5] + [6] * 7 and len(DEVICES) == 6
     assert len([m for name, m in transcript.told if name == BAD and isinstance(m, Diverged)]) == 1
+
+
+@pytest.mark.parametrize("tier, child", [("hospital", "d0"), ("aggregator", "h0")])
+def test_what_cannot_be_read_counts_like_a_refused_upload(tier: str, child: str) -> None:
+    """Three messages that are no messages, on either tier: the third one suspends, and nobody is waited for."""
+    method, settings = evaluated(METHODS["fedavg"]), settings_of("fedavg")
+    envs = envs_of(method, settings, 4, np.float32)
+    env = envs["h0" if tier == "hospital" else "aggregator"]
+    here = TREE["h0"] if tier == "hospital" else tuple(TREE)
+    name, parent = ("h0", "aggregator") if tier == "hospital" else ("aggregator", None)
+    node = nodes.new(name, getattr(method, tier), env, parent, Policy(), 0.0, here)
+    codec = Codec(method.messages, layout=LAYOUT)
+    records = record_codec(getattr(method, tier), method.messages, LAYOUT)
+    assembly = engine.Assembly(getattr(method, tier), env, Policy(), codec, records)
+    node = nodes.start(node, 0.0).node
+    if tier == "hospital":
+        asked = nodes.start(
+            nodes.new("aggregator", method.aggregator, envs["aggregator"], None, Policy(), 0.0, tuple(TREE)), 0.0
+        )
+        node = nodes.arrive(node, next(e for e in asked.out if e.to == "h0"), 0.0).node
+    told: list[Any] = []
+    for number in (1, 2, 3, 4):
+        assert (child in node.record.below.owed) == (number == 1)
+        done = engine.perform(assembly, engine.Task("arrive", node, 0.0, Job(child, number, False, b"\xc1 no message")))
+        assert done.broken and done.node is not None
+        node, told = done.node, told + [m for m, _ in done.told]
+        assert records.decode(records.encode(node.record)).state.guard == node.record.state.guard
+    assert [type(m) for m in told] == [Refused, Refused, Refused, Suspended] and {m.sender for m in told} == {child}
+    assert node.record.state.guard.suspended == {child: 1}

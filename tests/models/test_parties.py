@@ -62,11 +62,11 @@ def envs_of(model, data, settings, rounds):
         ends = np.cumsum([0, *(SAMPLES[d] for d in devices)])
         rows = {d: np.arange(a, b) for d, a, b in zip(devices, ends[:-1], ends[1:], strict=True)}
         held = {d: np.arange(4 * i, 4 * i + 4) for i, d in enumerate(devices)}
-        kernels = parties.hospital_kernels(model, x1, y, rows, (other, held))
+        kernels = parties.hospital_kernels(model, x1, y, rows, [(other, held)])
         envs[h] = HSGD.env(**common, sizes=dict.fromkeys(devices, 1), **kernels)
         for d in devices:
             (_, x2, y), (_, other2, labels) = data[d]
-            envs[d] = HSGD.env(**common, **parties.device_kernels(model, x2, y, (other2, labels)))
+            envs[d] = HSGD.env(**common, **parties.device_kernels(model, x2, y, [(other2, labels)]))
     return envs
 
 

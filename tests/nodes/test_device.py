@@ -11,7 +11,9 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.reports import Models
+from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.device import Device
+from tests.model.bundle_files import repacked
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 X = np.random.default_rng(0).normal(size=(40, 3, 64)).astype(np.float32)
@@ -40,13 +42,15 @@ def test_predictions_are_names_of_the_run_even_where_the_bundle_has_more_outputs
     assert device.model.predict(theta, X).argmax(1).max() >= len(NAMES)
     in_a_run(device, personal=theta)
     best = device.model.predict(theta, X)[:, : len(NAMES)].argmax(1)
-    assert device.predict(X) == [NAMES[i] for i in best]
+    assert [*device.predict(X).labels] == [NAMES[i] for i in best]
 
 
-def test_predictions_before_any_run_are_indices_of_the_initial_model(device: Device) -> None:
+def test_predictions_before_any_run_are_the_initial_models_and_say_so(device: Device) -> None:
     expected = device.model.predict(device.model.theta0, X).argmax(1)
-    for which in (None, "personal", "global"):
-        np.testing.assert_array_equal(device.predict(X, which), expected)
+    names = device.model.bundle.class_names
+    for which in (None, "personal", "initial"):
+        found = device.predict(X, which)
+        assert [*found.labels] == [names[code] for code in expected] and found.model == "initial"
 
 
 def test_a_model_that_is_not_there_is_told(device: Device) -> None:
@@ -54,15 +58,19 @@ def test_a_model_that_is_not_there_is_told(device: Device) -> None:
         device.predict(X, "nonsense")
     theta = device.model.theta0
     in_a_run(device, **{"global": theta})
-    assert device.predict(X) == device.predict(X, "global")  # the best that there is
+    assert device.predict(X).labels == device.predict(X, "global").labels  # the best that there is
     with pytest.raises(UsageError, match="which = 'personal': run r has made only global"):
         device.predict(X, "personal")
     device.receive_event(2, Models(2, {"companion": -theta}))
     own = device.model.predict(-theta, X)[:, : len(NAMES)].argmax(1)
-    assert device.predict(X) == device.predict(X, "companion") == [NAMES[i] for i in own]
+    assert [*device.predict(X).labels] == [*device.predict(X, "companion").labels] == [NAMES[i] for i in own]
 
 
-def test_starting_without_samples_is_told_to_who_starts_it(device: Device) -> None:
+def test_starting_without_samples_is_told_to_who_starts_it(tmp_path: Path) -> None:
+    """But for a bundle that says what signal it takes: there, samples may be observed later."""
+    table = tmp_path / "table.bundle"
+    table.write_bytes(repacked(read_bundle(WRIST), {"signal": None}))
+    device = Device("d1", hospital="h", broker="mqtt://127.0.0.1:1", bundle=table, directory=tmp_path / "state")
     with pytest.raises(UsageError, match="call train_on"):
         device.start()
     with pytest.raises(UsageError, match="call train_on"):

@@ -41,7 +41,7 @@ def test_a_hospital_says_who_is_suspended_and_how_to_lift_it(tmp_path: Path, cap
             hospital.receive_event(1, event)
     suspended, claim = caplog.messages
     assert suspended.startswith("north: watch-7 is suspended: several uploads in a row were refused, the last because")
-    assert suspended.endswith("set limits.lift.watch-7 = 2 in this node's settings file")
+    assert suspended.endswith("limits.lift.watch-7 = 2 in this node's settings file, which it reads again at SIGHUP")
     assert claim.startswith("north: watch-7 claims a weight of 4e+09 and counts with 240, as registered; ")
     assert {"suspended.watch-7", "overclaimed.watch-7"} <= {*hospital.runtime.counters}
 

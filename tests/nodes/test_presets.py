@@ -30,7 +30,8 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "found.toml"
     path.write_text(
         '[run]\nmethod = "ditto"\nrounds = 7\n[run.settings]\neta_l = 0.3\nbatch = 5\n'
-        '[run.settle]\noptimiser = "sgd"\n[run.augment]\nnoise = 0.1\n'
+        '[run.settle]\noptimiser = "sgd"\n[run.augment]\nnoise = 0.1\n[run.robust]\nrule = "median"\n'
+        "[run.uploads]\nbits = 4\n"
     )
     return path
 
@@ -51,9 +52,12 @@ def test_a_run_may_have_what_is_stated_and_nothing_else() -> None:
 
 
 def test_a_file_lies_between_what_is_recommended_and_what_is_stated(file: Path) -> None:
-    found = settings(str(file), settings={"batch": 9}, augment={"scale": 0.2})
+    found = settings(
+        str(file), settings={"batch": 9}, augment={"scale": 0.2}, robust={"share": 0.1}, uploads={"rotate": False}
+    )
     assert found.settings == {"eta_l": 0.3, "nearness": 0.5, "batch": 9}
     assert found.settle == {"optimiser": "sgd"} and found.augment == {"noise": 0.1, "scale": 0.2}
+    assert found.robust == {"rule": "median", "share": 0.1} and found.uploads == {"bits": 4, "rotate": False}
     assert found.rounds == 7 and settings(str(file), rounds=3).rounds == 3
 
 
@@ -86,4 +90,5 @@ def test_a_word_that_is_no_file_is_answered_with_those_that_there_are() -> None:
 
 def test_a_run_that_names_nothing_is_of_the_default_method() -> None:
     found = complete("paper", SettingsTable())
-    assert (found.method, found.rounds, found.settle, found.augment) == ("fedslr", 30, {}, {})
+    assert (found.method, found.rounds) == ("fedslr", 30)
+    assert [found.settle, found.augment, found.robust, found.uploads] == [{}, {}, {}, {}]

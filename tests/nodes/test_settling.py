@@ -157,10 +157,14 @@ def test_a_device_predicts_as_the_fleet_has_chosen(device, model):
     device.receive_event(7, Models(3, kept, Ensemble(0.25, (2, 5))))
     p = [log_probabilities(model.predict(theta, X), (2, 5)) for theta in (personal, local)]
     np.testing.assert_array_equal(device.log_probabilities(X), pooled(*p, 0.25))
-    assert device.predict(X) == [f"class-{c}" for c in pooled(*p, 0.25).argmax(1)]
-    assert device.predict(X, "local") == [f"class-{c}" for c in p[1].argmax(1)]
-    assert device.predict(X, "global") == [f"class-{c}" for c in model.predict(model.theta0, X).argmax(1)]
-    assert device.predict(X, smooth=3) == [f"class-{c}" for c in smoothed(pooled(*p, 0.25), 3).argmax(1)]
+
+    def labels(*how, **more):
+        return [*device.predict(X, *how, **more).labels]
+
+    assert labels() == [f"class-{c}" for c in pooled(*p, 0.25).argmax(1)]
+    assert labels("local") == [f"class-{c}" for c in p[1].argmax(1)]
+    assert labels("global") == [f"class-{c}" for c in model.predict(model.theta0, X).argmax(1)]
+    assert labels(smooth=3) == [f"class-{c}" for c in smoothed(pooled(*p, 0.25), 3).argmax(1)]
 
 
 def test_what_is_kept_outlives_the_process(device, model):

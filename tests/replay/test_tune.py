@@ -79,7 +79,6 @@ def test_methods_of_outputs_are_tuned_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"method": "hsgd"}, "its devices have no validation part"),
         ({"options": {"devices": 2, "validation": 0.0}}, "give --validation a share"),
     ],
 )
@@ -91,7 +90,7 @@ def test_without_validation_samples_there_is_nothing_to_tune_on(
 
 
 def test_a_job_reaches_the_worker_as_it_is(tmp_path: Path) -> None:
-    job = job_of(tmp_path, newcomers=("h1-1",), settle=SETTLE, augment={"noise": 0.1}, preset="stated")
+    job = job_of(tmp_path, newcomers=("h1-1",), settle=SETTLE, augment={"noise": 0.1}, robust={"rule": "clip"})
     assert read_job(json.loads(json.dumps(as_job(job)))) == job
 
 

@@ -24,7 +24,7 @@ class Faults:
 
     Attributes:
         made: kind of fault -> how often it was made.
-        lost: nodes whose disk was damaged.
+        lost: nodes whose disk was damaged, or lost its last changes.
     """
 
     services: Services
@@ -95,6 +95,13 @@ class Faults:
             self.lost.add(name)
         self.services.start(name)
 
+    def cut_power(self, name: str) -> None:
+        """Leave on a node's disk what a power cut might: what was synced, and of the rest anything."""
+        self.services.kill(name)
+        self.services.machines[name].cut_power(self.dice)
+        self.lost.add(name)
+        self.services.start(name)
+
     def start_twice(self, name: str) -> None:
         """A second process says that the directory is taken, and ends, while the first goes on."""
         second = self.services.spawn(name)
@@ -140,4 +147,5 @@ KINDS: dict[str, tuple[float, Callable[[Faults, str], None]]] = {
     "clock set": (3, Faults.set_clock),
     "damaged file": (1, Faults.damage),
     "second process": (1, Faults.start_twice),
+    "power cut": (2, Faults.cut_power),
 }

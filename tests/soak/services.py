@@ -61,7 +61,7 @@ class Services:
         self.base.mkdir(parents=True, exist_ok=True)
         for name in self.names:
             (self.base / name).mkdir(exist_ok=True)
-            self.machines[name] = Machine(self.base / name, self.base / "machines" / name)
+            self.machines[name] = Machine(self.base / name, self.base / "machines" / name, power=True)
         self.write_settings()
 
     def write_settings(self) -> None:

@@ -22,12 +22,18 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 pytest.importorskip("optuna", reason="the search needs optuna")
 
 DATA = ("breast-cancer", "--hospitals", 2, "--devices", 2, "--rounds", 3, "--seed", 5)
+ROBUST = ("--robust", "clip")
 SETTLE = ("--settle", "steps=[0, 10]", "--settle", "local_steps=[10]")
 
 
 @pytest.mark.parametrize(
     ("method", "more", "model"),
-    [("fedslr", (), "personalised"), ("ditto", SETTLE, "personalised"), ("scaffold", (), "global")],
+    [
+        ("fedslr", (), "personalised"),
+        ("ditto", SETTLE, "personalised"),
+        ("scaffold", ROBUST, "global"),
+        ("hsgd", (), "global"),
+    ],
 )
 def test_the_file_replayed_gives_the_figure_that_was_told(
     tmp_path: Path, method: str, more: tuple[object, ...], model: str
@@ -42,6 +48,7 @@ def test_the_file_replayed_gives_the_figure_that_was_told(
     result = json.loads(done.stdout)
     assert result["validation_accuracy"][model] == found["validation_accuracy"]
     assert result["settings"] == found["settings"]
+    assert result["robust"] == ({"rule": "clip"} if more == ROBUST else {})
     assert result["rounds"] == 3 and result["method"] == method
 
 

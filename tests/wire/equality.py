@@ -33,7 +33,7 @@ from edge_sdk.replay.broker import LocalBroker, Mosquitto
 from tests.delivery.method_nodes import NAMES, assembly_of, run_of
 
 ROOT = Path(__file__).parents[2]
-METHODS = ("fedslr", "fedavg", "scaffold", "fedbcd", "hsgd", "fedal", "augfl", "perfedavg")
+METHODS = ("fedslr", "fedavg", "scaffold", "fedbcd", "hsgd", "fedal", "augfl", "perfedavg", "fedslr:4", "fedbcd:4")
 ROUNDS = 12
 FAULTS = 12  # in each run, at most
 LONGEST = 240.0  # seconds that a run may take

@@ -9,9 +9,11 @@ from tests.wire import equality
 
 
 @pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
-def test_disturbed_runs_end_as_undisturbed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", ["fedslr:4", pytest.param("fedslr", marks=pytest.mark.long)])
+def test_disturbed_runs_end_as_undisturbed_ones(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """With integers: a run with error feedback, sums and a reference, all of it saved, around the method's own."""
     monkeypatch.setattr(equality, "ROUNDS", 6)
     monkeypatch.setattr(equality, "FAULTS", 5)
-    equal, faults, said = equality.play_runs(("fedslr",), 1, 7)
+    equal, faults, said = equality.play_runs((method,), 1, 7)
     assert equal == 1, said
     assert faults.total() > 0

@@ -57,9 +57,15 @@ def find_recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
     """
     if not gap > 0:
         raise UsageError(f"gap = {gap}; seconds above 0 are needed, more than one sampling interval")
-    new = (np.diff(trace.time) > gap) | (np.diff(trace.codes) != 0)
+    new = find_gaps(trace.time, gap) | (np.diff(trace.codes) != 0)
     inner = np.flatnonzero(new) + 1
     return np.stack([np.concatenate([[0], inner]), np.concatenate([inner, [len(trace.time)]])], axis=1).astype(np.int64)
+
+
+def find_gaps(time: npt.NDArray[np.float64], gap: float) -> npt.NDArray[np.bool_]:
+    """Finds the steps, (n - 1,), from one sample to the next that are longer than `gap` seconds, also backwards: the
+    sensor was off, or its clock was set."""
+    return np.asarray(np.abs(np.diff(time)) > gap)
 
 
 def cut_windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5) -> Windows:
@@ -75,11 +81,11 @@ def cut_windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0
         if value < 1:
             raise UsageError(f"{name} = {value}; a whole number of samples, 1 or more, is needed")
     bounds = find_recordings(trace, gap)
-    starts = [np.arange(a, b - window + 1, stride, dtype=np.int64) for a, b in bounds]
+    starts = [list_starts(a, b, window, stride) for a, b in bounds]
     first = np.concatenate(starts)
     return Windows(
         name=trace.name,
-        x=_copy_windows(trace.values, first, window),
+        x=copy_windows(trace.values, first, window),
         y=trace.codes[first],
         classes=trace.classes,
         recording=np.repeat(np.arange(len(bounds), dtype=np.int64), [len(s) for s in starts]),
@@ -88,10 +94,16 @@ def cut_windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0
     )
 
 
-def _copy_windows(
-    values: npt.NDArray[np.float32], first: npt.NDArray[np.int64], window: int
-) -> npt.NDArray[np.float32]:
-    """Copies windows, float32 (N, c, window). The view costs nothing; only the windows that are wanted are copied."""
+def list_starts(begin: int, end: int, window: int, stride: int) -> npt.NDArray[np.int64]:
+    """First samples of the windows between two samples, every `stride`; what remains at the end is left out."""
+    return np.arange(begin, end - window + 1, stride, dtype=np.int64)
+
+
+def copy_windows(values: npt.NDArray[np.float32], first: npt.NDArray[np.int64], window: int) -> npt.NDArray[np.float32]:
+    """Copies the windows that begin at samples `first` (N,), float32 (N, c, window).
+
+    The view costs nothing; only the windows that are wanted are copied.
+    """
     if not len(first):
         return np.empty((0, values.shape[1], window), np.float32)
     return np.ascontiguousarray(sliding_window_view(values, window, axis=0)[first])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
@@ -90,6 +91,21 @@ class Upload:
     def weighing(self, weight: float) -> Self:
         """Count with so many samples."""
         return replace(self, samples=max(1, int(weight)))
+
+    def contribution(self) -> Vector | None:
+        """All that it brings, one vector behind the other."""
+        found = [v for v in (self.theta, self.y, self.u) if v is not None]
+        return np.concatenate(found) if found else None
+
+    def vote(self) -> float:
+        """Devices count alike here: what a device's samples weigh is in its dual already."""
+        return 1.0
+
+    def contributing(self, vector: npt.NDArray[np.floating]) -> Self:
+        """Put other vectors in the places of those that are there."""
+        names = [name for name in ("theta", "y", "u") if getattr(self, name) is not None]
+        parts = np.split(vector, len(names))
+        return replace(self, **{n: part.astype(getattr(self, n).dtype) for n, part in zip(names, parts, strict=True)})
 
 
 @dataclass(frozen=True)

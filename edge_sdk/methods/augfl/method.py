@@ -40,6 +40,7 @@ from edge_sdk.methods.augfl.device import DeviceState, device_receive, device_st
 from edge_sdk.methods.augfl.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload
 from edge_sdk.methods.augfl.settings import SEARCH, Env, Settings
+from edge_sdk.methods.augfl.sums import traffic
 from edge_sdk.methods.augfl.theory import warnings
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.plain import always_plain
@@ -58,5 +59,6 @@ AUGFL = Method(
     private_warnings=warnings,
     search=SEARCH,
     rounds_over=lambda state: int(state.round),
-    plain_sums=always_plain("an upload is a copy and its dual in one, and the next dual follows from their plain sum"),
+    traffic=traffic,
+    plain_sums=always_plain("a hospital leaves out of its sums what follows from the others", "aggregator"),
 )

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.traffic import VectorTraffic
+from edge_sdk.methods.augfl.messages import AugflModel, Sums, Upload
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Sum
 
@@ -66,6 +68,23 @@ def add_vectors(parts: Mapping[str, Sum], like: Vector) -> tuple[Vector, float]:
         return np.zeros_like(like), 0.0
     total = gather.total(tally, like)
     return total.total, total.weight
+
+
+def traffic(settings: Any) -> VectorTraffic:
+    """Vectors as integers. Hospitals open them: they keep each device's latest."""
+    down: dict[type, tuple[str, ...]] = {AugflModel: ("model",)}
+    up: dict[type, tuple[str, ...]] = {Upload: ("theta", "u", "y"), Sums: ("u", "y")}
+    return VectorTraffic(down=down, up=up, anchor=near_model, adds=False)
+
+
+def near_model(env: Any, who: str, upload: Any, path: str, theta: Vector) -> Vector | None:
+    """What lies near a vector of an upload: theta times the weight that it counts with, and zero for a dual."""
+    if path == "y":
+        return None
+    if path == "theta":
+        return theta
+    rho: float = upload.weight if hasattr(upload, "weight") else env.settings.penalty_of(who)
+    return rho * theta
 
 
 def add_scores(parts: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -39,6 +39,7 @@ from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B, FIRST_B, SYNC
 from edge_sdk.methods.shared.plain import always_plain
+from edge_sdk.methods.shared.traffics import always_floats
 
 
 def with_companions(base: Method, name: str, settings: type[Settings], env: type[Env]) -> Method:
@@ -71,6 +72,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         policies=policies,
         warnings=warnings,
         kernels="companions",
+        traffic=always_floats("each answer is of two methods at once, and outputs of companions are not added up"),
         plain_sums=always_plain("each answer is of two methods at once, and outputs of companions are not added up"),
         recommended={"shared": base.recommended},
         search=search_both(base),

@@ -32,7 +32,7 @@ from edge_sdk.methods.fedal.messages import (
     Shares,
     Shown,
 )
-from edge_sdk.methods.fedal.settings import DISCRIMINATOR, Env
+from edge_sdk.methods.fedal.settings import DISCRIMINATOR, MEDIAN, Env
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Tally
 from edge_sdk.methods.shared.reports import progress
@@ -134,7 +134,8 @@ def close_exchange(env: Env, s: AggregatorState) -> Step:
     f, who = stack_logits(env, s)
     there = np.isin(np.arange(env.devices), who)
     s, gradients = play_discriminator(env, s, f, who, there)
-    mean = distillation.mean_of(f) if env.settings.kd else None
+    agree = distillation.median_of if env.settings.consensus == MEDIAN else distillation.mean_of
+    mean = agree(f) if env.settings.kd else None
     last = s.exchange + 1 == env.settings.tau
     end = MODEL if env.settings.averaging == "after_transfer" else SETTLED
     then, sends, at = end if last else LOGITS, list[Send](), 0

@@ -60,6 +60,11 @@ def mean_of(stack: Floats) -> Floats:
     return np.asarray(stack.astype(np.float64).mean(0), stack.dtype)
 
 
+def median_of(stack: Floats) -> Floats:
+    """The median of the logits of each input and class over nodes, (D, B, K) -> (B, K)."""
+    return np.asarray(np.median(stack.astype(np.float64), axis=0), stack.dtype)
+
+
 def of_others(mean: Floats, count: int, own: Floats) -> Floats:
     """Eq. (5) from what is broadcast: fbar_{-n} = (N fbar - f_n) / (N - 1)."""
     n = mean.dtype.type(count)

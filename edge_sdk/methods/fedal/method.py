@@ -58,6 +58,7 @@ from edge_sdk.methods.fedal.messages import (
 from edge_sdk.methods.fedal.settings import SEARCH, Env, Settings, warnings
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.plain import always_plain
+from edge_sdk.methods.shared.traffics import always_floats
 
 FEDAL = Method(
     name="fedal",
@@ -86,6 +87,9 @@ FEDAL = Method(
     kernels="outputs",
     alone=train_alone,
     rounds_over=lambda s: s.round,
-    plain_sums=always_plain("devices compare outputs on public samples, and models are not what is added up"),
+    traffic=always_floats("devices compare outputs on public samples, and models are not what is added up"),
+    plain_sums=always_plain(
+        'devices compare outputs on public samples; the rule for these is its own: consensus = "median", target = "all"'
+    ),
     search=SEARCH,
 )

@@ -19,6 +19,9 @@ from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
 TARGETS = ("others", "all")
 
 
+MEAN, MEDIAN = CONSENSUS = ("mean", "median")
+
+
 AVERAGING = ("none", "after_local", "after_transfer")
 
 
@@ -44,6 +47,9 @@ class Settings:
         temperature_d: of the discriminator's input. temperature_kd: of the consensus. temperature_lf: of the
             less-forgetting terms; None: temperature_kd.
         target: consensus of the "others" (leave one out), or of "all" (Algorithm 1 as it is printed).
+        consensus: of each public input and class over the devices: their "mean", as in the paper, or their "median",
+            which a minority of devices cannot carry away. A median cannot be rebuilt without the device itself, so it
+            goes with target = "all".
         lf_skip_first: no less-forgetting in the first local stage, which has nothing worth remembering.
         clip: longest feedback g_n(x) for one input; 0: any.
         widths: of the discriminator's hidden layers.
@@ -74,6 +80,7 @@ class Settings:
     temperature_kd: float = 1.0
     temperature_lf: float | None = None
     target: str = "others"
+    consensus: str = MEAN
     lf_skip_first: bool = False
     clip: float = 0.0
     widths: tuple[int, ...] = (32, 256)
@@ -89,6 +96,9 @@ class Settings:
             raise UsageError("features: these terms compare probabilities; set al, lf_local and lf_transfer to 0")
         one_of(self, KINDS, "optimiser", "optimiser_d")
         one_of(self, TARGETS, "target")
+        one_of(self, CONSENSUS, "consensus")
+        if self.consensus == MEDIAN and self.target != "all":
+            raise UsageError('consensus = "median": a device cannot take itself out of a median; set target = "all"')
         one_of(self, AVERAGING, "averaging")
         one_of(self, STARTS, "start")
         for key in ("tau", "batch", "public_batch"):

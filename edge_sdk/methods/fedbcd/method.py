@@ -36,9 +36,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
+from typing import Any
 
+from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Method, Role, unchanged
 from edge_sdk.contract.round import Policy
+from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedbcd.aggregator import aggregator_close, aggregator_receive, aggregator_start, show
 from edge_sdk.methods.fedbcd.device import (
@@ -50,6 +53,7 @@ from edge_sdk.methods.fedbcd.device import (
     offline_device_close,
     offline_device_receive,
 )
+from edge_sdk.methods.fedbcd.equations import project
 from edge_sdk.methods.fedbcd.hospital import HOSPITAL
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import (
@@ -105,6 +109,27 @@ def plain_sums(s: Settings, tier: str, rule: str) -> str:
     return f"cloud_steps = {s.cloud_steps} mixes models and sums in turns" if s.cloud_steps > 1 else ""
 
 
+def traffic(s: Settings) -> VectorTraffic | str:
+    """Vectors as integers. Hospitals open them: they keep each device's latest."""
+    if s.cloud != SYNC:
+        return f"with cloud = {s.cloud!r} each hospital has a model of its own, and no reference is common to all"
+    up: dict[type, tuple[str, ...]] = {Sum: ("total",), Ready: ("sums.total",)}
+    down: dict[type, tuple[str, ...]] = {Mixed: ("model",), FedbcdModel: ("model",)}
+    return VectorTraffic(down=down, up=up, anchor=near_model, mend=feasible, adds=False, moves=False)
+
+
+def near_model(env: Any, who: str, upload: Any, path: str, z: Vector) -> Vector:
+    """What lies near gamma_i x_i, or a sum of them: z, as often."""
+    weight: float = upload.sums.weight if path == "sums.total" else upload.weight
+    return weight * z
+
+
+def feasible(env: Env, who: str, upload: Sum | Ready) -> Sum | Ready:
+    """The upload with a mean in X again: each x_i was, and rounding may lead out of it."""
+    mean = upload.contribution()
+    return upload if mean is None else upload.contributing(project(env.settings, mean))
+
+
 FEDBCD = Method(
     name="fedbcd",
     device=Role(device_start, device_receive, unchanged, DeviceState),
@@ -119,6 +144,7 @@ FEDBCD = Method(
     warnings=warnings,
     alone=alone,
     plain_sums=plain_sums,
+    traffic=traffic,
     search=SEARCH,
 )
 

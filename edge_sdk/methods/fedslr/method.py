@@ -42,6 +42,7 @@ from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import RECOMMENDED, SEARCH, Env, Settings, warnings
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.methods.shared.plain import clipped_at_most
+from edge_sdk.methods.shared.traffics import summed
 
 FEDSLR = Method(
     name="fedslr",
@@ -55,6 +56,8 @@ FEDSLR = Method(
     models=models,
     warnings=lambda settings, sizes: warnings(settings),
     plain_sums=clipped_at_most,
+    traffic=summed(FedslrModel, "model"),
     recommended=RECOMMENDED,
     search=SEARCH,
+    adds_up=True,
 )

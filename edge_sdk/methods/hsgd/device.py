@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Send, Step
+from edge_sdk.contract.kernels import Floats
+from edge_sdk.contract.method import UP, Scorer, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd.equations import device_steps, draw_minibatch, measure_columns
 from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, Train, Trained, check_size, open_matrix
@@ -69,8 +69,17 @@ def models(env: Env, s: DeviceState | None, m: HsgdModel) -> dict[str, Vector]:
     return {"global": m.theta}
 
 
-def scorer(env: Env, m: HsgdModel) -> Callable[[Vector], Mapping[str, float]] | None:
-    score, zeta_1, (combined, _, device) = env.score_held_out, m.zeta_1, env.split.blocks
+def scorer(env: Env, m: HsgdModel) -> tuple[Scorer | None, Scorer | None]:
+    """The scores on validation samples, or on test samples where these are all, and on test samples apart."""
+    score, zeta_1, sizes = env.score_part, m.zeta_1, env.judged
     if score is None or zeta_1 is None:
-        return None
-    return lambda theta: score(theta[combined], zeta_1, theta[device])
+        return None, None
+    if len(zeta_1) not in (sizes[0], sum(sizes)):
+        raise PeerError(f"zeta_1 of {len(zeta_1)} samples; this device is judged on {' and '.join(map(str, sizes))}")
+    combined, _, device = env.split.blocks
+
+    def part(number: int, rows: Floats) -> Scorer:
+        return lambda theta: score(number, theta[combined], rows, theta[device])
+
+    test = part(1, zeta_1[sizes[0] :]) if len(sizes) > 1 and len(zeta_1) == sum(sizes) else None
+    return part(0, zeta_1[: sizes[0]]), test

@@ -22,12 +22,12 @@ class HsgdModel:
     """Down: a global round.
 
     Attributes:
-        theta: the global model.
+        theta: the global model; in what a hospital shows a device, 0 in place of theta_1.
         round: its number; randomness derives from it.
         t: iterations so far.
         plan: of this round.
         measure: it is one of the pretraining.
-        zeta_1: for evaluation: of the receiving device's held-out samples.
+        zeta_1: for evaluation: of the samples that the receiving device is judged on, see `Env.h1_judged`.
     """
 
     written_as: ClassVar[str] = "Global"

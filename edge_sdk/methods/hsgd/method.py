@@ -29,8 +29,8 @@ The pretraining (Settings.pretraining) compares gradients of one mini-batch. Its
 of models. Two rounds in which different devices took part are not compared.
 
 Leaves the device: zeta_2, theta_2. Leaves the hospital: downwards theta_0, theta_2 and to each device its rows of
-zeta_1; upwards its group's model and scores as sums. Never: features, labels. An evaluation shows devices all of theta,
-and zeta_1 of the samples that they are judged on.
+zeta_1; upwards its group's model and scores as sums. Never: features, labels; to a device, theta_1. An evaluation
+shows a device theta_0, theta_2, and zeta_1 of the samples that it is judged on.
 Kind of upload: memoryless. A device whose zeta_2 does not come is not in the mini-batch of this interval; one whose
 theta_2 does not come back is not in (1), but its zeta_2 was in (5) and (6). None: the group rests for this interval, or
 keeps theta_2. A group that rested all round, or missed it, is not in (2), and is overwritten next time. No group: the
@@ -59,13 +59,17 @@ from edge_sdk.methods.hsgd.plan import Planned
 from edge_sdk.methods.hsgd.settings import SEARCH, Env, Settings
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.methods.shared.plain import always_plain
+from edge_sdk.methods.shared.traffics import always_floats
 
 
-def forward(env: Env, m: HsgdModel, device: str) -> HsgdModel:
-    """A device cannot judge alone: its hospital adds zeta_1 of the samples that it is judged on."""
-    if env.h1_held_out is None:
-        return m
-    return replace(m, zeta_1=env.h1_held_out(m.theta[env.split.blocks[1]], device))
+def forward(env: Env, m: HsgdModel, device: str, final: bool) -> HsgdModel:
+    """A device cannot judge alone: its hospital adds zeta_1 of the samples that it is judged on, and keeps theta_1.
+
+    With theta_1 a device could compute the hospital's features back from zeta_1, of all its patients.
+    """
+    own, theta = env.split.blocks[1], m.theta.copy()
+    theta[own] = 0
+    return replace(m, theta=theta, zeta_1=None if env.h1_judged is None else env.h1_judged(m.theta[own], device, final))
 
 
 HSGD = Method(
@@ -83,6 +87,7 @@ HSGD = Method(
     warnings=hsgd_plan.warnings,
     forward=forward,
     scorer=scorer,
+    traffic=always_floats("an iteration's messages are what towers make of samples, and not sums"),
     plain_sums=always_plain("a device's outputs enter its hospital's steps before anything is added up", "hospital"),
     search=SEARCH,
 )

@@ -154,8 +154,10 @@ class Env(NodeEnv):
         h1: hospital: (theta_1, rows) -> zeta_1 (rows, d1).
         grad_hospital: hospital: (theta_0, theta_1, zeta_2, rows) -> (mean loss, its gradients in theta_0 and theta_1).
         bias: device, hospital: where the bias of its last layer lies in its block, for the setting `columns`.
-        h1_held_out: hospital: (theta_1, device) -> zeta_1 of that device's held-out samples.
-        score_held_out: device: (theta_0, zeta_1, theta_2) -> sums over its held-out samples, as NodeEnv.score has them.
+        h1_judged: hospital: (theta_1, device, whether the test part is judged too) -> zeta_1 of the samples that the
+            device is judged on: of its validation part, then of its test part; of that alone where it has no other.
+        judged: device: number of samples in these parts, (validation, test) or (test,).
+        score_part: device: (part, theta_0, zeta_1, theta_2) -> sums over that part, as NodeEnv.score has them.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -166,8 +168,9 @@ class Env(NodeEnv):
     h1: Callable[[Vector, Rows], Floats] | None = None
     grad_hospital: Callable[[Vector, Vector, Floats, Rows], tuple[float, Vector, Vector]] | None = None
     bias: slice | None = None
-    h1_held_out: Callable[[Vector, str], Floats] | None = None
-    score_held_out: Callable[[Vector, Floats, Vector], Mapping[str, float]] | None = None
+    h1_judged: Callable[[Vector, str, bool], Floats] | None = None
+    judged: tuple[int, ...] = ()
+    score_part: Callable[[int, Vector, Floats, Vector], Mapping[str, float]] | None = None
 
 
 def require(kernel: Any, env: Env, name: str) -> Any:

@@ -3,8 +3,8 @@
 The method inside adds up, as always; it never notices. While a round is on, an upload is shown to the method, which may
 refuse it, and is kept. At the close each of them is replaced: its mean contribution per unit of weight (`Addend`) is
 what the rule makes of all of them, and its weight, scores and counts stay. "clip" shortens each contribution for
-itself; the other rules have one result for all, so every child stands for it, and each has one vote, whatever its
-weight.
+itself; the other rules have one result for all, so every child stands for it. To find who is near, each child has one
+vote, whatever its weight; in the mean of those who are, weights count up to three times the usual one.
 
 What it costs: the uploads of a round are in the node's record (4 bytes for each parameter and child in place of 16
 for each parameter), which is saved with every answer. What the rule makes depends neither on the order of arrival nor
@@ -49,7 +49,7 @@ def state_around(inner: Any) -> type[RobustState]:
 def robust(method: Method, settings: Robust) -> Method:
     """The method with robust sums at its hospitals, at its aggregator, or at both; see `settings.check_method`."""
     if settings.rule != NONE:
-        method = replace(method, hospital=around(method.hospital, settings.rule, settings))
+        method = replace(method, hospital=around(method.hospital, settings.rule, settings), adds_up=False)
     if settings.hospitals == NONE:
         return method
     show, over = method.show, method.rounds_over
@@ -113,19 +113,22 @@ def replaced(uploads: Mapping[str, Any], rule: str, settings: Robust) -> dict[st
     if len(names) < 2:
         return dict(uploads)
     rows = np.stack([uploads[name].contribution() for name in names])
+    weights = np.array([uploads[name].vote() for name in names])
     return {
         name: uploads[name] if row is None else uploads[name].contributing(row)
-        for name, row in zip(names, apply_rule(rows, rule, settings), strict=True)
+        for name, row in zip(names, apply_rule(rows, weights, rule, settings), strict=True)
     }
 
 
-def apply_rule(rows: rules.Rows, rule: str, settings: Robust) -> Sequence[rules.Row | None]:
-    """What each of the children (k, n) counts with; None: with what it has sent."""
+def apply_rule(rows: rules.Rows, weights: rules.Row, rule: str, settings: Robust) -> Sequence[rules.Row | None]:
+    """What each of the children (k, n), of these weights (k,), counts with; None: with what it has sent."""
     if rule == CLIP:
         return rules.clip(rows, settings.factor)
-    rows = rules.mix_neighbours(rows, settings.share) if settings.neighbours else rows
+    mixed = rules.mix_neighbours(rows, settings.share) if settings.neighbours else rows
     if rule == TRIMMED_MEAN:
-        found = rules.trimmed_mean(rows, settings.share)
+        found = rules.trimmed_mean(mixed, settings.share)
     else:
-        found = rules.geometric_median(rows) if rule == GEOMETRIC_MEDIAN else rules.median(rows)
+        found = rules.geometric_median(mixed) if rule == GEOMETRIC_MEDIAN else rules.median(mixed)
+    if settings.keep:
+        found = rules.mean_of_near(rows, weights, found, settings.keep)
     return [found] * len(rows)

@@ -9,6 +9,8 @@
     median             the same, Definition 1.
     mix_neighbours     Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: "Fixing by Mixing: A
                        Recipe for Optimal Byzantine ML under Heterogeneity", AISTATS 2023, Algorithm 2 (NNM).
+    mean_of_near       P. J. Rousseeuw, A. M. Leroy: "Robust Regression and Outlier Detection", Wiley 1987, chapter 1:
+                       least squares reweighted with hard rejection, about the result of a robust rule.
     geometric_median   K. Pillutla, S. M. Kakade, Z. Harchaoui: "Robust Aggregation for Federated Learning", IEEE
                        Transactions on Signal Processing 2022: smoothed Weiszfeld steps.
 
@@ -28,6 +30,8 @@ Rows = npt.NDArray[np.floating]
 """(children, n)."""
 Row = npt.NDArray[np.float64]
 
+HEAVY = 3.0
+"""Times the median that a weight counts at most where rows are weighted: a claim of samples is only a claim."""
 BLOCK = 2**16
 """Coordinates that are sorted at once: what a rule needs beside the uploads stays below 1 MB for each child."""
 STEPS, CLOSE = 100, 1e-9
@@ -83,6 +87,22 @@ def squared_distances(rows: Rows) -> Row:
         for j in range(i):
             found[i, j] = found[j, i] = float(np.square(np.subtract(row, rows[j], dtype=np.float64)).sum())
     return found
+
+
+def mean_of_near(rows: Rows, weights: Row, centre: Row, keep: float) -> Row:
+    """The weighted mean (n,) of the rows (k, n) within `keep` (1 or more) times the median distance of the centre.
+
+    A robust rule alone costs much where devices differ and nobody is bad: each has one vote whatever it knows, and what
+    is rare counts for nothing. Used as the centre only, it says who is near; of these everything counts. So at least
+    half of the rows stay, and a bad one moves the mean only from within the distance at which honest ones are.
+    """
+    far = distances(rows, centre)
+    near = np.flatnonzero(far <= keep * float(np.median(far)))
+    counted = np.minimum(weights, HEAVY * float(np.median(weights)))[near]
+    at = np.zeros(rows.shape[1])
+    for share, row in zip(counted / counted.sum(), rows[near], strict=True):
+        at += share * row.astype(np.float64)
+    return at
 
 
 def clip(rows: Rows, factor: float) -> list[Row | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from edge_sdk.contract.method import Method
@@ -22,6 +23,8 @@ class Robust:
         hospitals: over hospitals, at the aggregator: one of RULES.
         share: of the children that a trimmed mean leaves out at each end of each coordinate.
         neighbours: rules but "clip" are applied to means of neighbours; `share` says how many each mean leaves out.
+        keep: times the median distance from such a rule's result up to which uploads count, with their weights; their
+            mean takes the place of the result. At least 1; 0: the result itself counts.
         factor: times the median distance to which "clip" shortens.
     """
 
@@ -29,11 +32,14 @@ class Robust:
     hospitals: str = NONE
     share: float = 0.3
     neighbours: bool = True
+    keep: float = 1.5
     factor: float = 1.5
 
     def __post_init__(self) -> None:
         one_of(self, RULES, "rule", "hospitals")
         above_zero(self, "factor")
+        if self.keep != 0 and not 1 <= self.keep < inf:
+            raise UsageError(f"keep = {self.keep}: times the median distance, 1 or more, or 0 for no such mean")
         if not 0 < self.share < 0.5:
             raise UsageError(f"share = {self.share}: a share of the children left out at each end, above 0, below 0.5")
 

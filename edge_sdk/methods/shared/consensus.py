@@ -93,6 +93,10 @@ class Ready:
         """What is mixed or, where the aggregator makes steps, the devices' mean."""
         return self.model if self.model is not None or self.sums is None else self.sums.contribution()
 
+    def vote(self) -> float:
+        """Models that are mixed count alike."""
+        return 1.0 if self.model is not None or self.sums is None else self.sums.vote()
+
     def contributing(self, vector: npt.NDArray[np.floating]) -> Self:
         if self.model is not None or self.sums is None:
             return replace(self, model=None if self.model is None else vector.astype(self.model.dtype))

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plus, split_number
 from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, is_vote, judge_answer
@@ -30,6 +30,10 @@ from edge_sdk.methods.shared.scores import check_scores
 from edge_sdk.methods.shared.suspension import is_suspended, note_refusal, note_upload, without_suspended
 
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
+
+
+LONGEST = 500
+"""Characters of a reason that are kept: some of them were the peer's."""
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -154,14 +158,19 @@ def evaluated(method: Method, every: int = 0) -> Method:
     )
 
 
-def wrapped(inner: Role, receive: Any, close: Any) -> Role:
+def wrapped(inner: Role, receive: Any, close: Any, refuse: Any = None) -> Role:
     kind = watched(inner.state)
 
     def start(env: NodeEnv) -> Step:
         state, sends = inner.start(env)
         return kind(state), sends
 
-    return Role(start, receive, close, kind)
+    return Role(start, receive, close, kind, refuse)
+
+
+def unread(env: NodeEnv, s: Watched, sender: str, why: str) -> Step:
+    """The state after a child's message that could not be read, or that nobody may send: as good as a bad upload."""
+    return (s, []) if is_suspended(env, s.guard, sender) else refused(env, s, sender, why, [])
 
 
 def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
@@ -185,6 +194,7 @@ def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) ->
 
 def refused(env: NodeEnv, s: Watched, sender: str, why: str, told: list[Send]) -> Step:
     """The state without an answer that is not counted, and what is said of it."""
+    why = why[:LONGEST]
     guard, suspended = note_refusal(env, s.guard, sender, why)
     said = [Refused(sender, why), *suspended]
     return replace(s, guard=guard), [*told, *(Send(OUT, event) for event in said)]
@@ -207,7 +217,7 @@ def device(method: Method) -> Role:
 
     def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         models = method.models(env, s.inner, expected(UP, shown, kind))
-        env = replace(env, score=env.judge or env.score if method.scorer is None else method.scorer(env, shown))
+        env = with_scores(method, env, shown)
         ensemble = None if method.predicts is None else method.predicts(env, shown)
         judged_by = env.held_out if env.test is None and env.held_out is not None else env.validation
         known = {} if ensemble is None else ensemble_sums(judged_by, models, ensemble)
@@ -235,6 +245,14 @@ def device(method: Method) -> Role:
     return wrapped(method.device, receive, close)
 
 
+def with_scores(method: Method, env: NodeEnv, shown: Any) -> NodeEnv:
+    """A device's env with the scores for an evaluation: `judge`, which has more in it, or what the method makes."""
+    if method.scorer is None:
+        return replace(env, score=env.judge or env.score)
+    score, test = method.scorer(env, shown)
+    return replace(env, score=score, test=test)
+
+
 def hospital(method: Method) -> Role:
     inner = method.hospital
 
@@ -244,7 +262,7 @@ def hospital(method: Method) -> Role:
             return replace(asked, final=m.final, shown=m.shown if m.final else None), forwarded(method, env, m)
         if sender == UP and isinstance(m, Finished):
             heard, shown = (s.heard, s.shown) if s.final else ((), m.shown)
-            return replace(s, evaluating=False), last_words(env, heard, m.round, shown)
+            return replace(s, evaluating=False), last_words(env, heard, m.round, shown, method.forward)
         if sender == UP:
             return inside(inner, env, replace(s, evaluating=False, guard=begin_round(s.guard)), sender, m)
         if sender == ME:
@@ -257,14 +275,14 @@ def hospital(method: Method) -> Role:
         state, sends = closed(inner, env, s)
         return replace(s, inner=state), sends
 
-    return wrapped(inner, receive, close)
+    return wrapped(inner, receive, close, unread)
 
 
 def forwarded(method: Method, env: NodeEnv, m: Evaluate) -> list[Send]:
     """To all devices, or to each its own."""
     if method.forward is None or not env.here:
         return [Send(DOWN, m, all=True)]
-    return [Send(d, replace(m, shown=method.forward(env, m.shown, d)), all=True) for d in env.here]
+    return [Send(d, replace(m, shown=method.forward(env, m.shown, d, m.final)), all=True) for d in env.here]
 
 
 def aggregator(method: Method, every: int) -> Role:
@@ -288,7 +306,7 @@ def aggregator(method: Method, every: int) -> Role:
         told = [send for send in sends if send.to == OUT]
         return s, [*told, Send(DOWN, Evaluate(round, final, method.show(env, state)), all=True)]
 
-    return wrapped(inner, receive, close)
+    return wrapped(inner, receive, close, unread)
 
 
 def resumed(env: NodeEnv, s: Watched, questions: list[Send], method: Method) -> Step:
@@ -304,9 +322,18 @@ def asking(sends: Any) -> list[Send]:
     return [send for send in sends if send.to not in (UP, OUT)]
 
 
-def last_words(env: NodeEnv, heard: tuple[str, ...], round: int, shown: Any) -> list[Send]:
-    """To those that have the final model, to those that have not, and to the application."""
+def last_words(
+    env: NodeEnv, heard: tuple[str, ...], round: int, shown: Any, forward: Forward | None = None
+) -> list[Send]:
+    """To those that have the final model, to those that have not, and to the application.
+
+    Args:
+        forward: hospital: makes what each child is shown.
+    """
     others = tuple(sorted({*env.here, *env.sizes} - {*heard}))
     told = Finished(round)
-    to_heard, to_others = Send(heard, told, answer=False), Send(others, Finished(round, shown), answer=False)
-    return [to_heard, to_others, Send(OUT, told)]
+    if forward is None or shown is None:
+        to_others = [Send(others, Finished(round, shown), answer=False)]
+    else:
+        to_others = [Send(d, Finished(round, forward(env, shown, d, True)), answer=False) for d in others]
+    return [Send(heard, told, answer=False), *to_others, Send(OUT, told)]

@@ -12,6 +12,7 @@ which leaves one way to write each sum, and so again no trace of an order.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import isnan
@@ -47,6 +48,9 @@ class Addend(Protocol):
     def contribution(self) -> Vector | None:
         """The vector (k,) that counts with the upload's weight; None: there is nothing in it that is added."""
 
+    def vote(self) -> float:
+        """The weight of the contribution among others, above 0."""
+
     def contributing(self, vector: npt.NDArray[np.floating]) -> Self:
         """Put another such vector into the upload; its weight, count and scores stay."""
 
@@ -75,6 +79,10 @@ class Sum:
             raise ValueError(f"a sum of {self.count} devices with weight {self.weight}, both are above 0")
         check_scores(self.scores, self.count)
 
+    def cut(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The vector as integers (n,) that a tally adds: multiples of 2**-HIGH and of 2**-LOW."""
+        return split(self.total)
+
     def measure(self) -> Measure:
         """The length of the mean contribution, and a device's mean weight."""
         return Measure(norm(self.total) / self.weight, self.weight / self.count)
@@ -86,6 +94,9 @@ class Sum:
     def contribution(self) -> Vector | None:
         """The mean contribution per unit of weight."""
         return (self.total / self.weight).astype(self.total.dtype)
+
+    def vote(self) -> float:
+        return self.weight
 
     def contributing(self, vector: npt.NDArray[np.floating]) -> Self:
         return replace(self, total=(self.weight * vector).astype(self.total.dtype))
@@ -110,7 +121,7 @@ class Tally:
 
 
 def add(tally: Tally | None, sender: str, m: Sum) -> Tally:
-    high, low = split(m.total)
+    high, low = m.cut()
     weight, scores = split_number(m.weight), {name: split_number(m.scores[name]) for name in sorted(m.scores)}
     if tally is None:
         return Tally(high, low, weight, m.count, scores, (sender,))
@@ -121,9 +132,15 @@ def add(tally: Tally | None, sender: str, m: Sum) -> Tally:
         plus(tally.weight, weight),
         tally.count + m.count,
         {n: plus(tally.scores.get(n, (0, 0)), scores.get(n, (0, 0))) for n in names},
-        tuple(sorted({*tally.heard, sender})),
+        with_name(tally.heard, sender),
     )
     return tally if len(tally.heard) < MANY else carried(tally, sender)
+
+
+def with_name(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Sorted names with one more, in its place; the same names if it is among them."""
+    at = bisect_left(names, name)
+    return names if names[at : at + 1] == (name,) else (*names[:at], name, *names[at:])
 
 
 def carried(tally: Tally, sender: str) -> Tally:
@@ -153,7 +170,8 @@ def carry_number(exact: Exact) -> Exact:
 
 def total(tally: Tally, like: npt.NDArray[np.floating]) -> Sum:
     """The sum, in the float type of `like`, rounded once."""
-    vector = np.ldexp(tally.high.astype(np.float64), -HIGH) + np.ldexp(tally.low.astype(np.float64), -LOW)
+    vector = tally.high.astype(np.float64) * 2.0**-HIGH
+    vector += tally.low.astype(np.float64) * 2.0**-LOW
     return Sum(vector.astype(like.dtype), number(tally.weight), tally.count, scores(tally))
 
 
@@ -175,16 +193,32 @@ def answer(tally: Tally | None, like: npt.NDArray[np.floating]) -> Sum | Nobody:
     return Nobody() if tally is None else total(tally, like)
 
 
+BLOCK = 4096
+"""Numbers that are cut at once: what is in between stays in the processor's cache."""
+
+
 def split(x: npt.NDArray[np.floating]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    x = x.astype(np.float64)
-    high = np.rint(np.ldexp(x, HIGH))
-    low = np.rint(np.ldexp(x - np.ldexp(high, -HIGH), LOW))
-    return high.astype(np.int64), low.astype(np.int64)
+    """Numbers (k,) as multiples of 2**-HIGH and, of what is left, of 2**-LOW. Products with powers of two are exact."""
+    high, low = np.empty(x.shape, np.int64), np.empty(x.shape, np.int64)
+    for start in range(0, len(x), BLOCK):
+        part = slice(start, start + BLOCK)
+        left = x[part].astype(np.float64)
+        whole = np.rint(left * 2.0**HIGH)
+        high[part] = whole
+        whole *= 2.0**-HIGH
+        left -= whole
+        left *= 2.0**LOW
+        low[part] = np.rint(left, out=left)
+    return high, low
 
 
 def split_number(x: float) -> Exact:
-    high, low = split(np.array([x]))
-    return int(high[0]), int(low[0])
+    """A number as `split` has it."""
+    if not abs(x) <= LARGEST:
+        high, low = split(np.array([x], np.float64))
+        return int(high[0]), int(low[0])
+    whole = round(x * 2.0**HIGH)
+    return whole, round((x - whole * 2.0**-HIGH) * 2.0**LOW)
 
 
 def plus(a: Exact, b: Exact) -> Exact:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import nan
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -67,6 +68,30 @@ class Measurable(Protocol):
 
     def measure(self) -> Measure | None:
         """What is compared; None: there is nothing in it that is added."""
+
+
+MEASURABLE: dict[type, bool] = {}
+"""Types of messages, and whether they are `Measurable`: to ask each message costs more than to measure it."""
+
+
+def is_measurable(message: Any) -> bool:
+    """True for an upload that is added to others."""
+    kind = type(message)
+    if kind not in MEASURABLE:
+        MEASURABLE[kind] = isinstance(message, Measurable)
+    return MEASURABLE[kind]
+
+
+LATEST: tuple[Any, Measure | None] = (None, None)
+"""The message that was measured last, and its measure: an answer passes several checks, one right after the other."""
+
+
+def measure_of(message: Any) -> Measure | None:
+    """What is compared of a message; None: there is nothing in it that is added."""
+    global LATEST
+    if LATEST[0] is not message:
+        LATEST = (message, message.measure() if is_measurable(message) else None)
+    return LATEST[1]
 
 
 def norm(x: Vector) -> float:
@@ -123,7 +148,7 @@ def judge_answer(env: NodeEnv, guard: Guard, sender: str, message: Any) -> tuple
     """The guard after a child's answer, and why the answer is refused; "" if it is not."""
     if is_vote(message):
         return judge_vote(guard, sender, env.sizes.get(sender, 1))
-    found = message.measure() if isinstance(message, Measurable) else None
+    found = measure_of(message)
     if found is None:
         return guard, ""
     why = judge_length(env, guard, found) or judge_weight(guard, found)
@@ -139,12 +164,11 @@ def is_vote(message: Any) -> bool:
 
 
 def judge_length(env: NodeEnv, guard: Guard, found: Measure) -> str:
-    known = of_kind(guard.lengths, found.kind)
-    if len(known) >= ENOUGH:
-        usual, of = float(np.median(known)), "the median of its siblings"
-    else:
+    known, usual = usual_of(guard.lengths, found.kind)
+    of = "the median of its siblings"
+    if known < ENOUGH:
         first = found.first or FIRST_LONGER * max(1.0, norm(env.theta0))
-        usual, of = max([first, *known]), "what is known so far"
+        usual, of = max([first, *of_kind(guard.lengths, found.kind)]), "what is known so far"
     limit = found.longer * max(usual, found.least)
     return (
         ""
@@ -158,11 +182,31 @@ def of_kind(measures: Mapping[str, float], kind: str) -> list[float]:
     return [value for key, value in measures.items() if key.rpartition("/")[0] == kind]
 
 
+Measures = Mapping[str, float]
+RECENT: dict[tuple[int, str], tuple[Measures, int, float]] = {}
+"""What `usual_of` has found lately. A mapping that is held here keeps its id to itself."""
+REMEMBERED = 512
+
+
+def usual_of(measures: Measures, kind: str) -> tuple[int, float]:
+    """Number of uploads of a kind among measures, and their median (nan of none).
+
+    Within a round all answers are compared with the same measures: their median is computed once, or a round of a
+    thousand devices would sort a thousand numbers a thousand times.
+    """
+    found = RECENT.get((id(measures), kind))
+    if found is None:
+        known = of_kind(measures, kind)
+        if len(RECENT) >= REMEMBERED:
+            RECENT.pop(next(iter(RECENT)), None)
+        found = RECENT[id(measures), kind] = (measures, len(known), float(np.median(known)) if known else nan)
+    return found[1:]
+
+
 def judge_weight(guard: Guard, found: Measure) -> str:
-    weight, known = found.weight, of_kind(guard.weights, found.kind)
-    if len(known) < ENOUGH:
+    weight, (known, usual) = found.weight, usual_of(guard.weights, found.kind)
+    if known < ENOUGH:
         return "" if weight <= FIRST_WEIGHT else f"its weight {weight:.3g} is over {FIRST_WEIGHT:.0f} per device"
-    usual = float(np.median(known))
     if weight <= HEAVIER * usual:
         return ""
     return f"its weight {weight:.3g} is over {HEAVIER:.0f} times the median of its siblings, {usual:.3g}"

@@ -10,7 +10,7 @@ its method this is a device that has lost its disk, of which each method knows w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ def is_sound(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind != "f" or not has_diverged(value)
     if is_dataclass(value):
-        return all(is_sound(getattr(value, f.name)) for f in fields(value))
+        return all(map(is_sound, vars(value).values()))
     if isinstance(value, Mapping):
         return all(map(is_sound, value.values()))
     return not isinstance(value, (tuple, list)) or all(map(is_sound, value))

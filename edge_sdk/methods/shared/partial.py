@@ -19,6 +19,7 @@ from edge_sdk.methods.shared.gather import Nobody, Tally
 from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, batches, descend, gradient, one_of
 from edge_sdk.methods.shared.parts import Parts, Spans
 from edge_sdk.methods.shared.reports import progress, training_scores
+from edge_sdk.methods.shared.traffics import summed
 from edge_sdk.methods.shared.uploads import VectorSum
 
 
@@ -238,9 +239,21 @@ def models(env: PartEnv, s: PartDevice | None, m: SharedPart) -> dict[str, Vecto
 HOSPITAL = Role(hospital_start, hospital_receive, hospital_close, PartHospital)
 AGGREGATOR = Role(aggregator_start, aggregator_receive, aggregator_close, PartAggregator)
 MESSAGES = (SharedPart, VectorSum, Nobody)
+TRAFFIC = summed(SharedPart, "values", upload=VectorSum, first=lambda env: parts.taken(env.theta0, env.parts.shared))
 
 
 def method(name: str, phase: Phase, settings: type[PartTraining], env: type[PartEnv]) -> Method:
     """A method whose devices keep their personal slots from round to round."""
     roles = device(phase), HOSPITAL, AGGREGATOR
-    return Method(name, *roles, MESSAGES, settings, env, show, models, search=TRAINING_SEARCH)
+    return Method(
+        name,
+        *roles,
+        MESSAGES,
+        settings,
+        env,
+        show,
+        models,
+        traffic=TRAFFIC,
+        search=TRAINING_SEARCH,
+        adds_up=True,
+    )

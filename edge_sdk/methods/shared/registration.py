@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, Protocol, Self, runtime_checkable
 
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.shared.guard import Guard, Measurable
+from edge_sdk.methods.shared.guard import Guard, measure_of
 
 SAMPLES, UNIFORM = "samples", "uniform"
 
@@ -24,6 +24,18 @@ class Weighted(Protocol):
 
     def weighing(self, weight: float) -> Self:
         """The upload with another weight, and in proportion what is weighted with it."""
+
+
+WEIGHTED: dict[type, bool] = {}
+"""Types of messages, and whether they are `Weighted`: to ask each message costs more than all that follows."""
+
+
+def is_weighted(message: Any) -> bool:
+    """True for an upload whose weight is a claim."""
+    kind = type(message)
+    if kind not in WEIGHTED:
+        WEIGHTED[kind] = isinstance(message, Weighted)
+    return WEIGHTED[kind]
 
 
 @dataclass(frozen=True)
@@ -54,17 +66,16 @@ def bound_claim(env: NodeEnv, guard: Guard, child: str, message: Any) -> tuple[A
 
 def note_claim(env: NodeEnv, guard: Guard, child: str, message: Any) -> Guard:
     """The guard after an upload that was counted: the first claim of a device stands for later ones."""
-    claimed = claim_of(env, message)
-    if claimed is None or child in guard.claims or env.sizes.get(child, 1) > 1:
+    if child in guard.claims or env.sizes.get(child, 1) > 1 or (claimed := claim_of(env, message)) is None:
         return guard
     return replace(guard, claims={**guard.claims, child: claimed})
 
 
 def claim_of(env: NodeEnv, message: Any) -> float | None:
     """The weight that an upload claims; None: there is none, or it follows from no samples."""
-    if getattr(env.settings, "weighting", "") not in (SAMPLES, UNIFORM) or not isinstance(message, Weighted):
+    if getattr(env.settings, "weighting", "") not in (SAMPLES, UNIFORM) or not is_weighted(message):
         return None
-    found = message.measure() if isinstance(message, Measurable) else None
+    found = measure_of(message)
     return None if found is None else found.weight * getattr(message, "count", 1)
 
 

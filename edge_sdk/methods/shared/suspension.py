@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.shared.guard import Guard, Measurable
+from edge_sdk.methods.shared.guard import Guard, measure_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Suspended:
         return (
             f"{self.sender} is suspended: several uploads in a row were refused, the last because {self.reason}; it is "
             f"left out until somebody has looked at it and set limits.lift.{self.sender} = {self.times} in this node's "
-            "settings file"
+            "settings file, which it reads again at SIGHUP"
         )
 
 
@@ -43,8 +43,15 @@ def is_suspended(env: NodeEnv, guard: Guard, child: str) -> bool:
     return guard.suspended.get(child, 0) > env.limits.lift.get(child, 0)
 
 
+def list_suspended(env: NodeEnv, guard: Guard) -> dict[str, int]:
+    """Child that is left out -> how often it has been suspended."""
+    return {child: times for child, times in sorted(guard.suspended.items()) if is_suspended(env, guard, child)}
+
+
 def without_suspended(env: NodeEnv, guard: Guard) -> NodeEnv:
     """The env in which only those children are here that are not suspended."""
+    if not guard.suspended:
+        return env
     left = tuple(child for child in env.here if not is_suspended(env, guard, child))
     return env if len(left) == len(env.here) else replace(env, here=left)
 
@@ -62,6 +69,6 @@ def note_refusal(env: NodeEnv, guard: Guard, child: str, reason: str) -> tuple[G
 
 def note_upload(guard: Guard, child: str, message: Any) -> Guard:
     """The guard after an answer that was counted: if it is an upload, refusals before it are forgiven."""
-    if child not in guard.refusals or not isinstance(message, Measurable) or message.measure() is None:
+    if child not in guard.refusals or measure_of(message) is None:
         return guard
     return replace(guard, refusals={c: n for c, n in guard.refusals.items() if c != child})

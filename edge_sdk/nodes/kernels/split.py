@@ -6,7 +6,7 @@ is [head; hospital; device], which are theta_0, theta_1 and theta_2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from edge_sdk.algebra import classification
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.kernels import Floats, Rows, Split
 from edge_sdk.contract.run import Run
-from edge_sdk.data.patients import rows_of
+from edge_sdk.data.patients import NO_ROWS, Patients, rows_of
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.model.model import Model
@@ -98,13 +98,13 @@ def last_bias(model: SplitModel, tower: str) -> slice | None:
 
 
 def device_kernels(
-    model: SplitModel, x2: Array, y: Array, held_out: tuple[Array, Array] | None = None
+    model: SplitModel, x2: Array, y: Array, judged: Sequence[tuple[Array, Array]] = ()
 ) -> dict[str, Any]:
     """Fields of a device's env.
 
     Args:
         x2: (samples, ...), its features. y: (samples,), labels.
-        held_out: the same of samples that it is judged on.
+        judged: the same of samples that it is judged on: of its validation part, if it has one, then of its test part.
     """
 
     def h2(theta_2: Vector, rows: Rows) -> Floats:
@@ -115,13 +115,14 @@ def device_kernels(
         loss, grads = model.party_grad(DEVICE, thetas, {DEVICE: x2[rows]}, given, y[rows])
         return loss, grads[DEVICE]
 
-    def score_held_out(theta_0: Vector, zeta_1: Floats, theta_2: Vector) -> Mapping[str, float]:
-        x, labels = held_out or (x2[:0], y[:0])
+    def score_part(part: int, theta_0: Vector, zeta_1: Floats, theta_2: Vector) -> Mapping[str, float]:
+        x, labels = judged[part]
         logits = model.party_logits(DEVICE, {HEAD: theta_0, DEVICE: theta_2}, {DEVICE: x}, {HOSPITAL: zeta_1})
         return classification.sums(labels, logits)
 
     kernels = {"samples": len(y), "h2": h2, "grad_device": grad_device, "bias": last_bias(model, DEVICE)}
-    return kernels | ({"score_held_out": score_held_out} if held_out is not None and len(held_out[1]) else {})
+    sizes = tuple(len(labels) for _, labels in judged)
+    return kernels | ({"score_part": score_part, "judged": sizes} if sum(sizes) else {})
 
 
 def hospital_kernels(
@@ -129,14 +130,15 @@ def hospital_kernels(
     x1: Array,
     y: Array,
     rows: Mapping[str, Rows],
-    held_out: tuple[Array, Mapping[str, Rows]] | None = None,
+    judged: Sequence[tuple[Array, Mapping[str, Rows]]] = (),
 ) -> dict[str, Any]:
     """Fields of a hospital's env.
 
     Args:
         x1: (samples, ...), its features of all its patients. y: (samples,), labels.
         rows: device -> rows of its samples in x1 and y, in the device's order.
-        held_out: the same features of samples that devices are judged on, and whose they are.
+        judged: the same features of samples that devices are judged on, and whose they are: of their validation parts,
+            if they have such, then of their test parts.
     """
 
     def h1(theta_1: Vector, at: Rows) -> Floats:
@@ -147,19 +149,21 @@ def hospital_kernels(
         loss, grads = model.party_grad(HOSPITAL, thetas, {HOSPITAL: x1[at]}, given, y[at])
         return loss, grads[HEAD], grads[HOSPITAL]
 
-    def h1_held_out(theta_1: Vector, device: str) -> Floats:
-        x, whose = held_out or (x1[:0], {})
-        return model.embed(HOSPITAL, theta_1, x[whose.get(device, np.zeros(0, np.intp))])
+    def h1_judged(theta_1: Vector, device: str, final: bool) -> Floats:
+        parts = judged if final else judged[:1]
+        x = np.concatenate([x[whose.get(device, NO_ROWS)] for x, whose in parts])
+        return model.embed(HOSPITAL, theta_1, x)
 
     kernels = {"rows": rows, "h1": h1, "grad_hospital": grad_hospital, "bias": last_bias(model, HOSPITAL)}
-    return kernels | ({"h1_held_out": h1_held_out} if held_out is not None else {})
+    return kernels | ({"h1_judged": h1_judged} if judged else {})
 
 
 # The family -----------------------------------------------------------------------------------------------------
 def for_device(parts: DeviceParts) -> Fields:
     """The sizes of the model's parts, and the device's own part with its features and labels behind it."""
     model = split_model(parts.model)
-    return {"split": split_of(model), **device_kernels(model, parts.x, parts.y, parts.held_out)}
+    judged = [part for part in (parts.validation, parts.held_out) if part is not None]
+    return {"split": split_of(model), **device_kernels(model, parts.x, parts.y, judged)}
 
 
 def for_hospital(parts: HospitalParts) -> Fields:
@@ -168,9 +172,14 @@ def for_hospital(parts: HospitalParts) -> Fields:
         raise UsageError(f"{parts.whose}: {parts.run.method} needs what it holds of its patients: a [data] table")
     model, train = split_model(parts.model), parts.patients.train
     y = class_codes(train.labels, parts.run.classes, parts.whose)
-    judged = parts.patients.held_out, rows_of(parts.patients.held_out_devices)
-    kernels = hospital_kernels(model, train.x, y, rows_of(parts.patients.devices), judged)
+    kernels = hospital_kernels(model, train.x, y, rows_of(parts.patients.devices), judged_rows(parts.patients))
     return {"split": split_of(model), **kernels}
+
+
+def judged_rows(patients: Patients) -> Sequence[tuple[Array, Mapping[str, Rows]]]:
+    """Features of the samples that devices are judged on, and whose they are, part by part."""
+    test = patients.held_out, rows_of(patients.held_out_devices)
+    return ([(patients.validation, rows_of(patients.validation_devices))] if len(patients.validation) else []) + [test]
 
 
 def for_aggregator(parts: AggregatorParts) -> Fields:

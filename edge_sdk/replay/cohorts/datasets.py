@@ -30,8 +30,7 @@ class Dealing:
         judge: "own": each device is judged on test samples of its own label mix; "global": each on all of them.
         tests: most of the test samples that a device is judged on; 0: all.
         held_out: share of the samples that is kept for judging, where the data set does not say itself what is.
-        validation: share of the samples on which choices are made, apart from both; 0: there are none. Divided samples
-            have none.
+        validation: share of the samples on which choices are made, apart from both; 0: there are none.
         public: training samples that nobody gets: all devices know their inputs, and no labels. 0: none.
         reserved: the first training samples, which nobody gets either: the aggregator's own. 0: none.
     """
@@ -83,7 +82,7 @@ def cohort_of_dataset(spec: str, hospitals: int, seed: int, how: Dealing, splits
     train, test = np.setdiff1d(train, own), np.setdiff1d(test, own)
     common, train = set_apart(train, how.public, seed)
     validation = train[:0]
-    has_validation = how.validation > 0 and not splits
+    has_validation = how.validation > 0
     if has_validation:
         train, validation = datasets.hold_out_of(table, train, how.validation / (1 - how.held_out), seed)
     shares = deal_shares(table, train, test, validation, hospitals, seed, how)
@@ -194,9 +193,10 @@ def write_samples(
 
 def gather_patients(x: Floats, table: Table, devices: Mapping[str, DeviceRows]) -> Patients:
     """Gathers what a hospital holds of its devices' samples, in the order of the devices' own files."""
-    train = np.concatenate([share.train for share in devices.values()])
-    judged = np.concatenate([share.held_out for share in devices.values()])
-    whose, others = (
-        tuple(device for device, share in devices.items() for _ in getattr(share, key)) for key in ("train", "held_out")
+    parts = ("train", "held_out", "validation")
+    train, judged, chosen = (np.concatenate([getattr(share, part) for share in devices.values()]) for part in parts)
+    whose, others, choosers = (
+        tuple(device for device, share in devices.items() for _ in getattr(share, part)) for part in parts
     )
-    return Patients(label_samples(x[train], table.y[train], table.classes), whose, x[judged], others)
+    known = label_samples(x[train], table.y[train], table.classes)
+    return Patients(known, whose, x[judged], others, x[chosen], choosers)

@@ -12,6 +12,9 @@ Result = Mapping[str, Any]
 HEADER = f"{'round':>6} {'devices':>8} {'loss':>8} {'global':>8} {'personal':>9} {'MB':>8} {'seconds':>8}"
 
 
+MOST_DEVICES = 40
+"""Devices of a simulation that are shown in a table; a replay shows all."""
+
 DENSE = 0.95
 """A component with at least this share of entries that are not zero is not called sparse."""
 
@@ -89,9 +92,24 @@ def summary(result: Result) -> str:
         lines += [f"rank     {', '.join(f'{name} {rank}/{full[name]}' for name, rank in model['ranks'].items())}"]
     if result["density"] is not None and result["density"] < DENSE:
         lines.append(f"personal {format_percent(result['density'])} of the personal components' entries are not zero")
-    lines.append(f"device   peak memory {result['memory']['device_peak_mb']:.0f} MB")
-    lines.append(f"replay   {result['seconds']:.0f} s")
+    lines += simulation_lines(result) if "simulation" in result else replay_lines(result)
     return "\n".join(lines)
+
+
+def replay_lines(result: Result) -> list[str]:
+    """What a replay has taken."""
+    memory = f"device   peak memory {result['memory']['device_peak_mb']:.0f} MB"
+    return [memory, f"replay   {result['seconds']:.0f} s"]
+
+
+def simulation_lines(result: Result) -> list[str]:
+    """What a simulation has taken, and the virtual clock at its end."""
+    told = result["simulation"]
+    lines = [f"process  peak memory {told['peak_memory_mb']:.0f} MB, {told['ranks']} of them"]
+    lines.append(
+        f"clients  {told['answers']} answers, {told['answers_per_second']:.0f} a second; {told['records']} records"
+    )
+    return [*lines, f"clock    {told['clock'] / 3600:.2f} h, simulated in {result['seconds']:.0f} s"]
 
 
 def format_size(count: float) -> str:

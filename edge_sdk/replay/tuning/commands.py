@@ -84,12 +84,16 @@ def read_search(options: argparse.Namespace, method: str | None, several: bool) 
     return Search(job=job, fixed=fixed, budget=options.budget, file=file, replay=replay_command(options, file))
 
 
+IN_FILE = ("--set", "--settings", "--augment", "--robust", "--bits", "--uploads")
+"""Options of a run whose values tuning writes into its file."""
+
+
 def replay_command(options: argparse.Namespace, file: Path) -> str:
     """The command that replays the settings on the same data: the given one, without what only tuning knows.
 
-    Settings, settling, augmentation and rounds are in the file.
+    Settings, settling, augmentation, robust sums, integers and rounds are in the file.
     """
-    left_out, rest = ("--method", "--budget", "-o", "--output", "--set", "--settings", "--augment", "--rounds"), []
+    left_out, rest = ("--method", "--budget", "-o", "--output", "--rounds", *IN_FILE), []
     words = iter(options.given[options.given.index("tune") + 1 :])
     for word in words:
         name, sign, _ = word.partition("=")

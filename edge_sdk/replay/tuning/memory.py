@@ -18,6 +18,7 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
+from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.public_inputs import Public, read_public
 from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
 from edge_sdk.errors import UsageError
@@ -26,10 +27,11 @@ from edge_sdk.methods.shared.reports import sums_on_validation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.assembly import augmentation_of, family_of, make_assembly, make_env, method_of, settings_of
-from edge_sdk.nodes.device import PREFERRED
 from edge_sdk.nodes.device_service import compute_accuracies
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
+from edge_sdk.nodes.kernels.split import load_model, split_model
 from edge_sdk.nodes.labels import class_codes
+from edge_sdk.nodes.working_model import PREFERRED
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.node_files import NodeFiles, prepare_files
@@ -50,6 +52,7 @@ class Fleet:
         tree: hospital -> its devices that take part in training.
         files: of all nodes.
         samples: device -> its training and its validation samples.
+        patients: hospital -> what it holds of these, where a model is divided between the two.
         models: bundle file -> its model.
         public: the public inputs; None: there are none.
         kernels: of the aggregator.
@@ -59,6 +62,7 @@ class Fleet:
     tree: Mapping[str, tuple[str, ...]]
     files: NodeFiles
     samples: Mapping[str, tuple[Samples, Samples]]
+    patients: Mapping[str, Patients]
     models: Mapping[Path, Model]
     public: Public | None
     kernels: Kernels
@@ -87,27 +91,33 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> Fleet:
     Raises:
         UsageError: something named cannot be used, or there is nothing to tune on.
     """
-    if is_split(job):
-        raise UsageError(f"method {job.method}: its devices have no validation part, and tuning looks at nothing else")
     if job.private is not None:
         raise UsageError("--private: an aggregator's own model is not tuned with; state what was found in its file")
-    cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), False)
+    cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), is_split(job))
     say(cohort.summary)
     run = plan_run(job, cohort)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, bool(family_of(run).own_bundles))
     files, tree = prepare_files(job, run, cohort, bundles), members_of(job, cohort)
     samples = {name: without_test(files.tables[name]) for some in tree.values() for name in some}
+    patients = {name: patients_without_test(files.tables[name]) for name in tree if name in files.tables}
     if not any(len(validation) for _, validation in samples.values()):
         raise UsageError("no device has validation samples, which tuning is judged on: give --validation a share")
     public = None if files.public is None else read_public(files.public)
     run = replace(run, bundle=read_bundle(bundles[0]).sha256, public="" if public is None else public.sha256)
-    return Fleet(run, tree, files, samples, {path: Model(path) for path in bundles}, public, kernels)
+    models = {path: load_model(path) for path in bundles}
+    return Fleet(run, tree, files, samples, patients, models, public, kernels)
 
 
 def without_test(table: Mapping[str, Any]) -> tuple[Samples, Samples]:
     """Training and validation samples that a [data] table names; the test part goes no further than here."""
     found = samples_of(Stored(**table) if "samples" in table else Cut(**table))
     return found.train, found.validation or Samples(found.train.x[:0], ())
+
+
+def patients_without_test(table: Mapping[str, Any]) -> Patients:
+    """A hospital's features of its devices' training and validation samples."""
+    found = patients_of(Path(table["samples"]))
+    return replace(found, held_out=found.held_out[:0], held_out_devices=())
 
 
 # One trial ------------------------------------------------------------------------------------------------------
@@ -180,7 +190,9 @@ def aggregator_env(fleet: Fleet, run: Run) -> NodeEnv:
 
 def hospital_env(fleet: Fleet, run: Run, name: str) -> NodeEnv:
     model, own = fleet.models[fleet.files.bundles[name]], tuple(fleet.files.companions.get(name, ()))
-    parts = HospitalParts(run=run, whose=f"hospital {name}", model=None, companions=own)
+    patients = fleet.patients.get(name)
+    own_model = None if patients is None else split_model(model)
+    parts = HospitalParts(run=run, whose=f"hospital {name}", model=own_model, companions=own, patients=patients)
     given = family_of(run).for_hospital(parts)
     return make_env(run, model.layout, model.theta0, sizes=dict.fromkeys(fleet.tree[name], 1), **given)
 

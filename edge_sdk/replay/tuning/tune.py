@@ -178,6 +178,7 @@ def write_best(search: Search, study: Study) -> None:
         f"to replay it: {search.replay}",
     ]
     run = {"method": search.method, "rounds": job.rounds, "settings": complete_settings(search, best.values)}
-    more = {"settle": dict(job.settle), "augment": dict(job.augment)}
+    more = {"settle": dict(job.settle), "augment": dict(job.augment), "robust": dict(job.robust)}
+    more |= {"uploads": dict(job.uploads)}
     tables = {"run": {**run, **{key: table for key, table in more.items() if table}}}
     write_toml(search.file, tables, "\n".join(head))

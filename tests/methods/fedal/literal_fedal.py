@@ -141,6 +141,8 @@ class Run:
         among = here if s.target == "all" else [m for m in here if m != n]
         if s.kd:
             consensus = sum(sent[m] for m in among) / len(among)
+            if s.consensus == "median":
+                consensus = torch.quantile(torch.stack([sent[m] for m in among]), 0.5, dim=0)
             if s.features:
                 return s.kd * F.mse_loss(f[n], consensus)
             loss = loss + s.kd * kl(torch.softmax(consensus / s.temperature_kd, 1), f[n], s.temperature_kd)

@@ -28,6 +28,7 @@ CASES = {
     "weights": replace(SMALL, kd=0.7, al=1.6, lf_local=0.4, lf_transfer=2.0),
     "temperatures": replace(SMALL, temperature_d=4.0, temperature_kd=2.0, temperature_lf=3.0),
     "target of all": replace(SMALL, target="all"),
+    "median of all": replace(SMALL, target="all", consensus="median"),
     "schedules": replace(SMALL, decay_l=0.7, decay_d=0.5),
     "nothing to remember at first": replace(SMALL, lf_skip_first=True),
     "all samples": replace(SMALL, batch=1000),

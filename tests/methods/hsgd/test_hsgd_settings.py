@@ -11,11 +11,11 @@ import pytest
 from edge_sdk.algebra import classification
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.method import DOWN, UP
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.hsgd import messages as hsgd_messages
 from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.settings import Settings
-from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation import Scores, evaluated, last_words
 from edge_sdk.methods.shared.reports import Progress, Report
 from tests.methods.hsgd.hsgd_runs import BASIC, KNOWN, NET
 from tests.methods.hsgd.split_problems import BIG, THETA0, Samples, Toy, drawn, envs_of, joined, layout, play, theta
@@ -91,29 +91,94 @@ def test_float32_stays_float32():
 
 
 # Evaluation -----------------------------------------------------------------------------------------------------
+VALIDATION = {h: {d: drawn([8, int(d[1:])], 3) for d in ds} for h, ds in BIG.items()}
+TEST = {h: {d: drawn([9, int(d[1:])], 5) for d in ds} for h, ds in BIG.items()}
+
+
+def score(samples, w, z1, b):
+    logits = np.concatenate([z1, NET.h2(b, samples.x2)], 1) @ w.reshape(4, 6).T
+    right, shares = float((logits.argmax(1) == samples.y).sum()), classification.softmax(logits)
+    return {"samples": float(len(samples)), "correct": right} | classification.histogram(samples.y, shares)
+
+
+def judging_envs(*parts):
+    """Everybody's env; devices are judged on these parts, between them and their hospitals."""
+    envs = envs_of(BIG, NET, THETA0, BASIC, 6)
+    for h, devices in BIG.items():
+
+        def h1_judged(a, d, final, h=h):
+            return np.concatenate([NET.h1(a, part[h][d].x1) for part in (parts if final else parts[:1])])
+
+        envs[h] = replace(envs[h], h1_judged=h1_judged)
+        for d in devices:
+            mine = [part[h][d] for part in parts]
+            judged = {
+                "judged": tuple(map(len, mine)),
+                "score_part": lambda k, *given, mine=mine: score(mine[k], *given),
+            }
+            envs[d] = replace(envs[d], **judged)
+    return envs
+
+
+def evaluated_run(*parts):
+    net = Loopback(evaluated(HSGD, 2), {h: tuple(ds) for h, ds in BIG.items()}, judging_envs(*parts), {}, 0)
+    return net, net.run()
+
+
+def right_of(theta, part):
+    """How many of all devices' samples the whole model gets right."""
+    data = joined([x for ds in part.values() for x in ds.values()])
+    w, a, b = (theta[block] for block in NET.split.blocks)
+    logits = np.concatenate([NET.h1(a, data.x1), NET.h2(b, data.x2)], 1) @ w.reshape(4, 6).T
+    return (logits.argmax(1) == data.y).sum()
+
+
+def test_rounds_are_judged_on_validation_samples_and_test_samples_once_at_the_end():
+    net, transcript = evaluated_run(VALIDATION, TEST)
+    reports, final = told(transcript, Report), net.nodes["aggregator"].record.state.inner.theta
+    assert [r.sums["samples"] for r in reports] == [39.0] * 3
+    assert ["test_samples" in r.sums for r in reports] == [False, False, True]
+    assert reports[-1].sums["global_correct"] == right_of(final, VALIDATION)
+    assert reports[-1].sums["test_samples"] == 65 and reports[-1].sums["test_global_correct"] == right_of(final, TEST)
+    assert final.tobytes() == theta(play(BIG, BASIC, 6)[0]).tobytes()
+
+
+def test_no_device_sees_the_hospitals_part_of_the_model():
+    """From theta_1 and zeta_1 a device could compute what its hospital knows of its patients."""
+    _, transcript = evaluated_run(VALIDATION, TEST)
+    devices = {d for ds in BIG.values() for d in ds}
+    seen = [m.shown for _, to, m in transcript.crossed if to in devices and getattr(m, "shown", None) is not None]
+    assert len(seen) == 3 * len(devices)
+    assert all(not m.theta[NET.split.blocks[1]].any() and m.theta[NET.split.blocks[2]].any() for m in seen)
+
+
+def test_a_device_that_missed_the_end_is_shown_as_much_and_judges():
+    env = judging_envs(VALIDATION, TEST)
+    h, d = next((h, next(iter(ds))) for h, ds in BIG.items())
+    shown = HSGD.show(env["aggregator"], HSGD.aggregator.start(env["aggregator"])[0])
+    words = last_words(replace(env[h], here=(), sizes={d: 1}), (), 6, shown, HSGD.forward)
+    (mine,) = [s.message for s in words if s.to == d]
+    assert not mine.shown.theta[NET.split.blocks[1]].any()
+    role = evaluated(HSGD).device
+    _, sends = role.receive(env[d], role.start(env[d])[0], UP, mine)
+    (sums,) = [s.message.sums for s in sends if isinstance(s.message, Scores)]
+    assert sums["samples"] == 3 and sums["test_samples"] == 5
+
+
+def test_features_of_other_samples_are_refused():
+    env = judging_envs(VALIDATION, TEST)
+    d = next(d for ds in BIG.values() for d in ds)
+    shown = HSGD.show(env["aggregator"], HSGD.aggregator.start(env["aggregator"])[0])
+    with pytest.raises(PeerError, match="zeta_1 of 4 samples; this device is judged on 3 and 5"):
+        HSGD.scorer(env[d], replace(shown, zeta_1=np.zeros((4, NET.split.d1))))
+
+
 def test_evaluation_joins_what_hospital_and_device_hold():
     """Sums over the devices' own held-out samples are those of the whole model on all of them together."""
-    others = {h: {d: drawn([9, int(d[1:])], 5) for d in ds} for h, ds in BIG.items()}
-
-    def score(samples):
-        def of(w, z1, b):
-            logits = np.concatenate([z1, NET.h2(b, samples.x2)], 1) @ w.reshape(4, 6).T
-            right = float((logits.argmax(1) == samples.y).sum())
-            return {"samples": 5.0, "correct": right} | classification.histogram(
-                samples.y, classification.softmax(logits)
-            )
-
-        return of
-
-    envs = envs_of(BIG, NET, THETA0, BASIC, 6)
-    for h, devices in others.items():
-        envs[h] = replace(envs[h], h1_held_out=lambda a, d, devices=devices: NET.h1(a, devices[d].x1))
-        envs |= {d: replace(envs[d], score_held_out=score(s)) for d, s in devices.items()}
-    net = Loopback(evaluated(HSGD, 2), {h: tuple(ds) for h, ds in BIG.items()}, envs, {}, 0)
-    transcript = net.run()
+    net, transcript = evaluated_run(TEST)
     reports = told(transcript, Report)
     assert [r.round for r in reports] == [2, 4, 6] and reports[-1].final
-    s, data = net.nodes["aggregator"].record.state.inner, joined([x for ds in others.values() for x in ds.values()])
+    s, data = net.nodes["aggregator"].record.state.inner, joined([x for ds in TEST.values() for x in ds.values()])
     w, a, b = (s.theta[block] for block in NET.split.blocks)
     logits = np.concatenate([NET.h1(a, data.x1), NET.h2(b, data.x2)], 1) @ w.reshape(4, 6).T
     sums = reports[-1].sums

@@ -52,22 +52,30 @@ def test_a_round_of_fedavg_is_the_rule_at_each_hospital_then_the_rule_over_hospi
     settings = METHODS["fedavg"].settings(eta_l=0.05, batch=0, local_epochs=1, weight_decay=0.0)
     trained = {d: THETA0 - 0.05 * PROBLEMS[d](THETA0)[1] for d in DEVICES}
     at = {h: rules.trimmed_mean(np.stack([trained[d] for d in devices]), 0.2) for h, devices in TREE.items()}
-    method = robust(METHODS["fedavg"], Robust(rule="trimmed-mean", hospitals="median", share=0.2, neighbours=False))
+    alone = Robust(rule="trimmed-mean", share=0.2, neighbours=False, keep=0)
+    method = robust(METHODS["fedavg"], replace(alone, hospitals="median"))
     found = lowrank.unpack(LAYOUT, final_model(method, settings, 1).inner.model)
     assert np.allclose(found, np.median([*at.values()], axis=0), rtol=1e-12)
-    method = robust(METHODS["fedavg"], Robust(rule="trimmed-mean", share=0.2, neighbours=False))
+    method = robust(METHODS["fedavg"], alone)
     weights = [sum(len(PROBLEMS[d].b) for d in devices) for devices in TREE.values()]
     wanted = np.average([*at.values()], axis=0, weights=weights)
     assert np.allclose(lowrank.unpack(LAYOUT, final_model(method, settings, 1).model), wanted, rtol=1e-12)
 
 
-def test_rules_are_applied_to_means_of_neighbours() -> None:
+@pytest.mark.parametrize("keep", [0.0, 1.5])
+def test_rules_are_applied_to_means_of_neighbours_and_say_who_counts(keep: float) -> None:
     settings = METHODS["fedavg"].settings(eta_l=0.05, batch=0, local_epochs=1, weight_decay=0.0)
     trained = {d: THETA0 - 0.05 * PROBLEMS[d](THETA0)[1] for d in DEVICES}
     rows = {h: np.stack([trained[d] for d in devices]) for h, devices in TREE.items()}
     at = {h: rules.median(rules.mix_neighbours(part, 0.3)) for h, part in rows.items()}
-    weights = [sum(len(PROBLEMS[d].b) for d in devices) for devices in TREE.values()]
-    found = lowrank.unpack(LAYOUT, final_model(robust(METHODS["fedavg"], Robust(rule="median")), settings, 1).model)
+    samples = {h: np.array([float(len(PROBLEMS[d].b)) for d in devices]) for h, devices in TREE.items()}
+    if keep:
+        at = {h: rules.mean_of_near(rows[h], samples[h], at[h], keep) for h in rows if len(rows[h]) > 1} | {
+            h: part[0] for h, part in rows.items() if len(part) == 1
+        }
+    weights = [sum(of) for of in samples.values()]
+    method = robust(METHODS["fedavg"], Robust(rule="median", keep=keep))
+    found = lowrank.unpack(LAYOUT, final_model(method, settings, 1).model)
     assert np.allclose(found, np.average([*at.values()], axis=0, weights=weights), rtol=1e-12)
 
 
@@ -122,12 +130,12 @@ def test_methods_that_have_to_add_up_plainly() -> None:
             return True
         return False
 
-    plain = {"hsgd", "fedal", "augfl", "fedslr+fedal", "fedslr-b+fedal"}
+    plain = {"hsgd", "fedal", "fedslr+fedal", "fedslr-b+fedal"}
     mirrored = {"fedslr", "fedslr-b", "scaffold", "feddyn"}
     assert {name for name in METHODS if refused(name, {"rule": "clip"})} == plain
     assert {name for name in METHODS if refused(name, {"rule": "median"})} == plain | mirrored
     over_hospitals = {name for name in METHODS if refused(name, {"hospitals": "median"})}
-    assert over_hospitals == (plain | mirrored) - {"hsgd", "fedslr-b"}
+    assert over_hospitals == ((plain | mirrored) - {"hsgd", "fedslr-b"}) | {"augfl"}
     assert not refused("hsgd", {"hospitals": "median"}) and refused("hsgd", {"rule": "clip"})
     first_b = {"cloud": "first-b", "ready": 2}
     assert not refused("fedbcd", {"hospitals": "clip"}, **first_b)
@@ -142,6 +150,7 @@ def test_methods_that_have_to_add_up_plainly() -> None:
         ({"rule": "krum"}, "rule = 'krum': one of none, clip, trimmed-mean, median, geometric-median"),
         ({"share": 0.5}, "share = 0.5: a share of the children"),
         ({"factor": 0.0}, "factor = 0.0: a number above 0"),
+        ({"keep": 0.9}, "keep = 0.9: times the median distance, 1 or more"),
         ({"rules": "clip"}, "rules is no setting, did you mean rule"),
     ],
 )

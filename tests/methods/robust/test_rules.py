@@ -102,6 +102,32 @@ def test_neighbours_of_honest_rows_are_honest() -> None:
         assert np.allclose(rule(mixed), honest.mean(0), atol=1e-5)
 
 
+def test_the_mean_of_those_who_are_near_by_its_definition() -> None:
+    weights, centre = RANDOM.uniform(1, 30, 9), rules.median(ROWS)
+    far = [np.linalg.norm(row - centre) for row in ROWS.astype(np.float64)]
+    near = [i for i in range(9) if far[i] <= 1.05 * np.median(far)]
+    assert 5 <= len(near) < 9
+    counted = np.minimum(weights, 3 * np.median(weights))[near]
+    found = rules.mean_of_near(ROWS, weights, centre, 1.05)
+    assert np.allclose(found, np.average(ROWS[near].astype(np.float64), axis=0, weights=counted), rtol=1e-12)
+
+
+def test_where_everybody_is_alike_the_mean_of_those_who_are_near_is_the_mean() -> None:
+    weights = np.arange(1.0, 10.0)
+    found = rules.mean_of_near(ROWS, weights, rules.median(ROWS), 3.0)
+    assert np.allclose(found, np.average(ROWS.astype(np.float64), axis=0, weights=weights), rtol=1e-12)
+
+
+def test_a_heavy_row_that_is_far_moves_nothing_and_one_that_is_near_no_more_than_three() -> None:
+    honest = RANDOM.normal(size=(7, 30))
+    rows = np.concatenate([honest, 1e6 * np.ones((3, 30))])
+    centre = rules.median(rules.mix_neighbours(rows, 0.3))
+    found = rules.mean_of_near(rows, np.array([1.0] * 7 + [1e9] * 3), centre, 1.5)
+    assert np.allclose(found, rules.mean_of_near(honest, np.ones(7), centre, 1.5))
+    heavy = rules.mean_of_near(honest, np.array([1e9] + [1.0] * 6), centre, 1e9)
+    assert np.allclose(heavy, (3 * honest[0] + honest[1:].sum(0)) / 9)
+
+
 def test_means_of_neighbours_do_not_depend_on_where_a_row_stands() -> None:
     order = RANDOM.permutation(9)
     straight, turned = rules.mix_neighbours(ROWS, 0.3), rules.mix_neighbours(ROWS[order], 0.3)

@@ -1,0 +1,1 @@
+"""Samples as they come from a sensor: from blocks with times to windows. Pure: no clock, file or thread."""

@@ -1,0 +1,137 @@
+"""The database of a sample store: windows as rows, what was said of them, and what never changes.
+
+SQLite writes a transaction whole or not at all, also where the process is killed in the middle of it. What is deleted
+is overwritten (`secure_delete`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+VERSION = "1"
+TABLES = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spans (began REAL PRIMARY KEY, ended REAL NOT NULL, activity TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS windows (
+    id INTEGER PRIMARY KEY, began REAL NOT NULL, ended REAL NOT NULL, recording INTEGER NOT NULL,
+    held INTEGER NOT NULL, rank INTEGER NOT NULL, label TEXT
+);
+CREATE TABLE IF NOT EXISTS signals (id INTEGER PRIMARY KEY, x BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS by_time ON windows (ended);
+CREATE INDEX IF NOT EXISTS by_label ON windows (label, rank);
+"""
+
+
+class StoreFault(Exception):
+    """The file is no sample store, or is damaged."""
+
+
+class SampleIndex:
+    """An open database. Every method is one statement or a few; the caller has them in a transaction.
+
+    Raises:
+        StoreFault: the file is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self.db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA secure_delete=ON")
+            self.db.executescript("PRAGMA journal_size_limit=262144; PRAGMA cache_size=-1024")
+            self.db.execute("PRAGMA wal_autocheckpoint=64")
+            found = self.db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise StoreFault(str(found))
+            self.db.executescript(TABLES)
+            self.seen = self.run("PRAGMA data_version").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            self.db.close()
+            raise StoreFault(str(error)) from error
+        except StoreFault:
+            self.db.close()
+            raise
+
+    def run(self, text: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        return self.db.execute(text, values)
+
+    def __enter__(self) -> SampleIndex:
+        self.db.execute("BEGIN IMMEDIATE")
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.db.execute("COMMIT" if kind is None else "ROLLBACK")
+
+    # -- facts and words
+
+    def fact(self, name: str, first: bytes) -> bytes:
+        """What is saved under a name; `first` is saved where there is nothing yet, and never changed."""
+        self.run("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, first))
+        return bytes(self.run("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()[0])
+
+    def load_spans(self) -> list[tuple[float, float, str]]:
+        return self.run("SELECT began, ended, activity FROM spans ORDER BY began").fetchall()
+
+    def save_spans(self, spans: Iterable[tuple[float, float, str]]) -> None:
+        """Replace all that was said."""
+        self.run("DELETE FROM spans")
+        self.db.executemany("INSERT INTO spans VALUES (?, ?, ?)", spans)
+
+    # -- windows
+
+    def add(self, rows: Iterable[tuple[int, float, float, int, int, int, str | None, bytes]]) -> None:
+        """Add rows of both tables: a label that changes then does not write the window again."""
+        rows = list(rows)
+        self.db.executemany("INSERT INTO windows VALUES (?, ?, ?, ?, ?, ?, ?)", [row[:-1] for row in rows])
+        self.db.executemany("INSERT INTO signals VALUES (?, ?)", [(row[0], row[-1]) for row in rows])
+
+    def next_id(self) -> int:
+        return int(self.run("SELECT COALESCE(MAX(id), 0) + 1 FROM windows").fetchone()[0])
+
+    def count_labels(self) -> dict[str | None, int]:
+        """Label -> its windows; None: those without one."""
+        return dict(self.run("SELECT label, COUNT(*) FROM windows GROUP BY label").fetchall())
+
+    def overlapping(self, began: float, ended: float, longest: float) -> list[tuple[int, float, float, str | None]]:
+        """Windows with a moment in this stretch of time: id, began, ended, label. None has more than `longest` s."""
+        text = "SELECT id, began, ended, label FROM windows WHERE ended BETWEEN ? AND ? AND began <= ?"
+        return self.run(text, (began, ended + longest, ended)).fetchall()
+
+    def ended_before(self, time: float) -> list[tuple[int, str | None]]:
+        """Windows that ended before a time: id, label."""
+        return self.run("SELECT id, label FROM windows WHERE ended < ?", (time,)).fetchall()
+
+    def longest(self) -> float:
+        """Seconds of the longest window."""
+        return float(self.run("SELECT COALESCE(MAX(ended - began), 0) FROM windows").fetchone()[0])
+
+    def set_label(self, id: int, label: str | None) -> None:
+        self.run("UPDATE windows SET label = ? WHERE id = ?", (label, id))
+
+    def delete(self, ids: Iterable[int]) -> None:
+        gone = [(id,) for id in ids]
+        self.db.executemany("DELETE FROM windows WHERE id = ?", gone)
+        self.db.executemany("DELETE FROM signals WHERE id = ?", gone)
+
+    def oldest_unlabelled(self, count: int) -> list[int]:
+        text = "SELECT id FROM windows WHERE label IS NULL ORDER BY ended LIMIT ?"
+        return [row[0] for row in self.run(text, (count,))]
+
+    def highest_ranked(self, label: str, count: int) -> list[int]:
+        text = "SELECT id FROM windows WHERE label = ? ORDER BY rank DESC LIMIT ?"
+        return [row[0] for row in self.run(text, (label, count))]
+
+    def changed_by_others(self) -> bool:
+        """Has another connection (another process, as a rule) changed the database since this was last asked?"""
+        before, self.seen = self.seen, self.run("PRAGMA data_version").fetchone()[0]
+        return bool(before != self.seen)
+
+    def shorten_log(self) -> None:
+        """Let nothing of what was deleted stay in the log beside the database. Not within a transaction."""
+        self.run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        self.db.close()

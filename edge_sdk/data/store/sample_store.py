@@ -1,0 +1,320 @@
+"""A device's windows on its disk, for years: the pool that it trains on, and what nobody has labelled yet.
+
+* **Bounded.** Half of the bytes are for windows with a label, half for those without. Where there are too many without,
+  the oldest go. Where there are too many with one, windows of the class that has most go, so that rare classes survive;
+  which of them is drawn once for each window (its rank, a keyed hash), and the highest ranks go first. What stays of a
+  class is thereby a uniform sample of all that it has had since it last was the largest: bottom-k sampling (Cohen and
+  Kaplan, "Summarizing data using bottom-k sketches", PODC 2007), with the balance between classes of CBRS
+  (Chrysakis and Moens, "Online continual learning from imbalanced data", ICML 2020).
+* **Held out for ever.** A keyed hash of a recording says once whether its windows are trained on or judged by. The key
+  is drawn when the store is made.
+* **Exact.** What `add`, `label` or `forget` have returned from is on the disk; a kill undoes at most what they were at.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.atomic import make_private_directory
+from edge_sdk.data.live.windower import LiveWindows
+from edge_sdk.data.store.cipher import Cipher, DamagedWindow, PlainWindows
+from edge_sdk.data.store.index import VERSION, SampleIndex, StoreFault
+from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_word
+from edge_sdk.errors import UsageError
+
+ROW_BYTES = 160
+"""What a row takes beside the window itself, in its page and in two indices."""
+FILLING = 0.8
+"""Share of the bytes that rows may take: pages are not full, and the log beside the database takes some."""
+FIXED_BYTES = 1 << 20
+BATCH = 256
+"""Windows in one transaction."""
+ABOUT = struct.Struct("<qd")
+DAY = 86_400.0
+
+log = logging.getLogger("auscult.samples")
+
+
+@dataclass(frozen=True)
+class StoreLimits:
+    """Bounds of a sample store.
+
+    Attributes:
+        megabytes: on the disk, all in all.
+        days: windows that ended longer ago are deleted.
+        held_out: share of the recordings that models are judged by; fixed when the store is made.
+    """
+
+    megabytes: float = 64.0
+    days: float = 365.0
+    held_out: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.megabytes < 1e6:
+            raise UsageError(f"store: megabytes = {self.megabytes}, at least 2 are needed")
+        if not self.days > 0:
+            raise UsageError(f"store: days = {self.days}, expected a number above 0")
+        if not 0 <= self.held_out < 1:
+            raise UsageError(f"store: held_out = {self.held_out}, expected a share from 0 to below 1")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredWindows:
+    """Labelled windows, in the order of their times.
+
+    Attributes:
+        ids, began, ended, recording: of each (N,).
+        labels: N names.
+        held: bool (N,), which are for judging.
+    """
+
+    ids: npt.NDArray[np.int64]
+    began: npt.NDArray[np.float64]
+    ended: npt.NDArray[np.float64]
+    recording: npt.NDArray[np.int64]
+    labels: tuple[str, ...]
+    held: npt.NDArray[np.bool_]
+
+
+class SampleStore:
+    """A sample store in a directory. May be used from several threads.
+
+    Args:
+        directory: of the store alone; it is made where there is none.
+        shape: of one window, (channels, window).
+        cipher: how windows are written; see cipher.py.
+
+    Raises:
+        UsageError: the directory has a store of other windows, of another held-out share, or under another key.
+    """
+
+    def __init__(
+        self, directory: Path, shape: tuple[int, int], limits: StoreLimits | None = None, cipher: Cipher | None = None
+    ) -> None:
+        make_private_directory(directory)
+        self.path, self.shape = directory / "samples.db", shape
+        self.limits, self.cipher = limits or StoreLimits(), cipher or PlainWindows()
+        self.lock = threading.Lock()
+        self.index = open_index(self.path)
+        with self.index:
+            self.salt = self.index.fact("salt", os.urandom(32))
+            self.check_facts()
+        self.load()
+        room = FILLING * (self.limits.megabytes * 1e6 - FIXED_BYTES) / (4 * shape[0] * shape[1] + ROW_BYTES)
+        self.most = max(1, int(room / 2))  # with a label, and as many without
+
+    def check_facts(self) -> None:
+        """Raises UsageError if this is a store of something else, and StoreFault if it is of a later version."""
+        mine = {"version": VERSION, "shape": str(self.shape), "cipher": self.cipher.name}
+        for name, value in (mine | {"held_out": repr(self.limits.held_out)}).items():
+            saved = self.index.fact(name, value.encode()).decode()
+            if saved != value:
+                raise UsageError(f"{self.path}: made with {name} = {saved}, not {value}; erase it, or keep to that")
+        token = self.index.fact("token", self.cipher.seal(b"auscult", self.salt))
+        try:
+            self.cipher.open(token, self.salt)
+        except DamagedWindow as error:
+            raise UsageError(f"{self.path}: {error}") from None
+
+    def load(self) -> None:
+        """Read from the disk what is kept in memory of it."""
+        self.timeline = Timeline(LabelledSpan(*row) for row in self.index.load_spans())
+        self.counts, self.next_id = self.index.count_labels(), self.index.next_id()
+        self.longest = self.index.longest()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """A transaction: after an exception, disk and memory are as they were before."""
+        with self.lock:
+            try:
+                with self.index:
+                    if self.index.changed_by_others():
+                        self.load()
+                    yield
+            except BaseException:
+                self.load()
+                raise
+
+    # -- taking in
+
+    def add(self, windows: LiveWindows, now: float | None = None) -> None:
+        """Save windows; those of a time of which something was said already have a label at once.
+
+        Args:
+            now: seconds since 1970. Windows are too old by this, or by the new windows' times if these are earlier: a
+                recording that is played back must not be deleted as soon as it is saved, nor all there is by one
+                window of a clock that was wrong. None: by the new windows' times.
+        """
+        for first in range(0, len(windows), BATCH):
+            self.add_some(windows, range(first, min(first + BATCH, len(windows))), now)
+
+    def add_some(self, windows: LiveWindows, which: range, now: float | None) -> None:
+        """Save some of the windows in one transaction."""
+        with self.changing():
+            self.longest = max(self.longest, float((windows.ended - windows.began).max()))
+            rows = [self.make_row(windows, at) for at in which]
+            self.index.add(rows)
+            for row in rows:
+                self.counts[row[6]] = self.counts.get(row[6], 0) + 1
+            newest = float(windows.ended[list(which)].max())
+            self.make_room(newest if now is None else min(newest, now))
+
+    def make_row(self, windows: LiveWindows, at: int) -> tuple[int, float, float, int, int, int, str | None, bytes]:
+        """The row of one new window."""
+        id, self.next_id = self.next_id, self.next_id + 1
+        began, ended = float(windows.began[at]), float(windows.ended[at])
+        recording = int(windows.recording[at])
+        x = self.cipher.seal(windows.x[at].astype("<f4").tobytes(), ABOUT.pack(id, began))
+        held = self.hash(b"held", recording) < self.limits.held_out * 2**63
+        label = self.timeline.find(began, ended)
+        return id, began, ended, recording, int(held), self.hash(b"rank", id), label, x
+
+    def hash(self, purpose: bytes, number: int) -> int:
+        """A number from 0 to below 2^63, the same for ever in this store."""
+        made = blake2b(number.to_bytes(8, "little", signed=True), digest_size=8, key=self.salt, person=purpose)
+        return int.from_bytes(made.digest(), "little") >> 1
+
+    def make_room(self, now: float) -> None:
+        """Delete what is too old or too much, within the transaction."""
+        oldest = now - self.limits.days * DAY
+        self.delete(self.index.ended_before(oldest))
+        self.timeline.forget_before(oldest)
+        spare = self.counts.get(None, 0) - self.most
+        if spare > 0:
+            self.delete([(id, None) for id in self.index.oldest_unlabelled(spare)])
+        while (spare := sum(n for label, n in self.counts.items() if label is not None) - self.most) > 0:
+            sizes = sorted((n for label, n in self.counts.items() if label is not None), reverse=True)
+            label = max((n, label) for label, n in self.counts.items() if label is not None)[1]
+            step = sizes[0] - sizes[1] if len(sizes) > 1 else spare
+            ids = self.index.highest_ranked(label, max(1, min(spare, step)))
+            self.delete([(id, label) for id in ids])
+
+    def delete(self, which: Sequence[tuple[int, str | None]]) -> None:
+        """Delete windows, given with their labels."""
+        self.index.delete(id for id, _ in which)
+        for _, label in which:
+            self.counts[label] -= 1
+            if not self.counts[label]:
+                del self.counts[label]
+
+    # -- what people say
+
+    def label(self, activity: str | None, began: float, ended: float) -> int:
+        """From `began` to `ended` this was done, whatever was said before; None takes back what was said.
+
+        A window has a label if one thing was done from its first sample to its last.
+
+        Returns:
+            How many windows have another label than before.
+
+        Raises:
+            UsageError: no name, or no stretch of time.
+        """
+        check_word(activity, began, ended)
+        with self.changing():
+            self.timeline.say(activity if activity is None else activity.strip(), began, ended)
+            changed = self.relabel(began, ended)
+            self.index.save_spans((s.began, s.ended, s.activity) for s in self.timeline.spans)
+        if changed > BATCH:
+            self.shorten_log()
+        return changed
+
+    def relabel(self, began: float, ended: float) -> int:
+        changed = 0
+        for id, first, end, old in self.index.overlapping(began, ended, self.longest):
+            new = self.timeline.find(first, end)
+            if new != old:
+                self.index.set_label(id, new)
+                self.counts[old] -= 1
+                self.counts[new] = self.counts.get(new, 0) + 1
+                changed += 1
+        self.counts = {label: count for label, count in self.counts.items() if count}
+        self.make_room(-inf)
+        return changed
+
+    def forget(self, began: float = -inf, ended: float = inf) -> int:
+        """Erase every window that has a moment in this stretch of time, and what was said of it.
+
+        Returns:
+            How many windows there were.
+        """
+        with self.changing():
+            gone = self.index.overlapping(began, ended, self.longest)
+            self.delete([(id, label) for id, _, _, label in gone])
+            self.timeline.say(None, began, ended)
+            self.index.save_spans((s.began, s.ended, s.activity) for s in self.timeline.spans)
+        self.shorten_log()
+        return len(gone)
+
+    def shorten_log(self) -> None:
+        """Let nothing of what was deleted or changed stay in the log beside the database."""
+        with self.lock:
+            self.index.shorten_log()
+
+    # -- reading
+
+    def count(self) -> dict[str, int]:
+        """Label -> its windows; "" stands for those without one."""
+        with self.lock:
+            return {label or "": count for label, count in self.counts.items()}
+
+    def labelled(self) -> StoredWindows:
+        """All windows with a label, without the windows themselves."""
+        text = "SELECT id, began, ended, recording, label, held FROM windows WHERE label IS NOT NULL ORDER BY ended, id"
+        with self.lock:
+            rows = self.index.run(text).fetchall()
+        ids, began, ended, recording, labels, held = zip(*rows, strict=True) if rows else ((),) * 6
+        return StoredWindows(
+            np.asarray(ids, np.int64),
+            np.asarray(began, np.float64),
+            np.asarray(ended, np.float64),
+            np.asarray(recording, np.int64),
+            tuple(labels),
+            np.asarray(held, np.bool_),
+        )
+
+    def read(self, id: int) -> npt.NDArray[np.float32] | None:
+        """One window, (channels, window); None: it is gone by now, or was damaged and is deleted with a warning."""
+        with self.lock:
+            text = "SELECT began, label, x FROM windows NATURAL JOIN signals WHERE id = ?"
+            found = self.index.run(text, (id,)).fetchone()
+            if found is None:
+                return None
+            began, label, sealed = found
+            try:
+                data = self.cipher.open(sealed, ABOUT.pack(id, began))
+                return np.frombuffer(data, "<f4").reshape(self.shape).astype(np.float32)
+            except (DamagedWindow, ValueError) as error:
+                log.warning("%s: window %d is deleted: %s", self.path, id, error)
+                with self.index:
+                    self.delete([(id, label)])
+                return None
+
+    def close(self) -> None:
+        with self.lock:
+            self.index.close()
+
+
+def open_index(path: Path) -> SampleIndex:
+    """Open the database. A damaged one is put aside for a person to look at, and a new one begun."""
+    try:
+        return SampleIndex(path)
+    except StoreFault as error:
+        for ending in ("", "-wal", "-shm"):
+            file = path.with_name(path.name + ending)
+            if file.exists():
+                file.replace(path.with_name(f"{path.name}.damaged{ending}"))
+        log.error("%s is damaged (%s) and now %s.damaged; a new one is begun", path, error, path.name)
+        return SampleIndex(path)

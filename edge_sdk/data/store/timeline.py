@@ -1,0 +1,81 @@
+"""What was done when, as people have said it: later words count more. Pure.
+
+A word is about a stretch of time. It may correct an earlier one, in whole or in part, or withdraw it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+
+from edge_sdk.errors import UsageError
+
+LONGEST_NAME = 200  # characters
+
+
+@dataclass(frozen=True, order=True)
+class LabelledSpan:
+    """A stretch of time in which one thing was done; `began` belongs to it, `ended` does too."""
+
+    began: float
+    ended: float
+    activity: str
+
+
+class Timeline:
+    """Spans in order, none of which overlap."""
+
+    def __init__(self, spans: Iterable[LabelledSpan] = ()) -> None:
+        self.spans = sorted(spans)
+
+    def say(self, activity: str | None, began: float, ended: float) -> None:
+        """From `began` to `ended` this was done, whatever was said before; None: nobody knows."""
+        at = self.find_place(began, ended)
+        before = [LabelledSpan(s.began, began, s.activity) for s in self.spans[at] if s.began < began]
+        after = [LabelledSpan(ended, s.ended, s.activity) for s in self.spans[at] if s.ended > ended]
+        said = [] if activity is None else [LabelledSpan(began, ended, activity)]
+        self.spans[at] = join_spans([*before, *said, *after])
+        self.join_neighbours(at.start)
+
+    def find_place(self, began: float, ended: float) -> slice:
+        """The spans that overlap a stretch of time."""
+        first = bisect_left(self.spans, began, key=lambda span: span.ended)
+        return slice(first, max(first, bisect_right(self.spans, ended, key=lambda span: span.began)))
+
+    def join_neighbours(self, at: int) -> None:
+        """Make one span of two that touch and say the same, as where a long activity was labelled in pieces."""
+        low, high = max(0, at - 1), at + 4
+        self.spans[low:high] = join_spans(self.spans[low:high])
+
+    def find(self, began: float, ended: float) -> str | None:
+        """What was done all the time from `began` to `ended`; None: nobody knows, or several things."""
+        at = bisect_right(self.spans, began, key=lambda span: span.began) - 1
+        if at < 0 or self.spans[at].ended < ended:
+            return None
+        return self.spans[at].activity
+
+    def forget_before(self, time: float) -> None:
+        """Drop what was said of times before this one."""
+        self.spans = [span for span in self.spans if span.ended >= time]
+
+
+def join_spans(spans: list[LabelledSpan]) -> list[LabelledSpan]:
+    """Spans in order, where those that touch and say the same are one."""
+    found: list[LabelledSpan] = []
+    for span in spans:
+        if found and found[-1].activity == span.activity and found[-1].ended >= span.began:
+            found[-1] = LabelledSpan(found[-1].began, max(found[-1].ended, span.ended), span.activity)
+        elif span.ended > span.began:
+            found.append(span)
+    return found
+
+
+def check_word(activity: str | None, began: float, ended: float) -> None:
+    """Raises UsageError unless this is a name of something done, and a stretch of time."""
+    named = activity is None or (isinstance(activity, str) and 0 < len(activity.strip()) <= LONGEST_NAME)
+    if not named or not (activity is None or activity.isprintable()):
+        raise UsageError(f"label: activity = {activity!r:.80}; expected a name of 1 to {LONGEST_NAME} characters")
+    if not (isfinite(began) and isfinite(ended) and began < ended):
+        raise UsageError(f"label: from {began} to {ended}; expected seconds since 1970, the end after the start")

@@ -1,0 +1,83 @@
+"""An aggregator that moves the reference after its model, chooses the scale of uploads, and opens their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from edge_sdk.algebra import rounding
+from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.integers.asking import addressed, model_in
+from edge_sdk.methods.integers.messages import Behind, Integers
+from edge_sdk.methods.integers.reference import move
+from edge_sdk.methods.integers.rounded import upward
+from edge_sdk.methods.integers.states import IntegersState, first_state, state_around
+from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, check_upload, is_plain, open_upload
+
+FIRST = rounding.MOST
+"""Bits of the first round's uploads, of whose size nothing is known: each is rounded to a scale of its own."""
+SLOWLY = 0.8
+"""A spread that has become smaller is followed by that factor in each round."""
+
+
+def around(inner: Role, plan: IntegersPlan) -> Role:
+    kind = state_around(inner.state)
+
+    def start(env: NodeEnv) -> Step:
+        state, sends = inner.start(env)
+        return asked(env, first_state(kind, env, plan.traffic, state), sends)
+
+    def receive(env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
+        if isinstance(m, Behind):
+            return replace(s, reference=s.reference.lost(sender)), []
+        if sender != ME and s.scale is not None:
+            s = replace(s, reference=s.reference.answered(sender))
+        if isinstance(m, Integers):
+            s, m = opened(env, s, sender, m)
+        elif not is_plain(env, plan.traffic, m):
+            raise PeerError(f"{sender} sent {type(m).__name__} with floats; this run's are integers")
+        state, sends = inner.receive(env, s.inner, sender, m)
+        return asked(env, replace(s, inner=state), sends)
+
+    def opened(env: NodeEnv, s: IntegersState, sender: str, m: Integers) -> tuple[IntegersState, Any]:
+        if s.scale is None:
+            raise PeerError(f"{sender} sent integers, which the question did not ask for")
+        check_upload(env, plan, s.scale, sender, m)
+        base = s.shown if plan.traffic.moves else s.reference.model
+        message = open_upload(env, plan, base, s.reference.version, sender, m, env.theta0)
+        return replace(s, spreads={**s.spreads, sender: m.spread}), message
+
+    def close(env: NodeEnv, s: IntegersState) -> Step:
+        state, sends = inner.close(env, s.inner)
+        s = replace(s, inner=state, spread=next_spread(s.spread, s.spreads), spreads={})
+        return asked(env, s, sends)
+
+    def asked(env: NodeEnv, s: IntegersState, sends: Sequence[Send]) -> Step:
+        """The state and the sends, with the reference moved if there is a model for it to follow."""
+        if not any(send.to not in (UP, OUT, ME) and send.answer for send in sends):
+            return s, sends
+        model = model_in(env, plan.traffic, sends)
+        if model is None:
+            return replace(s, scale=None), sends
+        reference, scale = move(env, plan.settings, s.reference, model), scale_of(env, plan, s)
+        s = replace(s, reference=reference, shown=model, scale=scale)
+        return s, addressed(env, plan.traffic, reference, scale, sends)
+
+    return Role(start, receive, close, kind)
+
+
+def scale_of(env: NodeEnv, plan: IntegersPlan, s: IntegersState) -> Scale:
+    """Scale of a round's uploads."""
+    bits = plan.settings.bits
+    if plan.opens:
+        return Scale(bits, 0.0)
+    if not s.spread:
+        return Scale(FIRST, 0.0)
+    return Scale(bits, upward(env, plan.settings, s.reference.version, bits).half(s.spread))
+
+
+def next_spread(before: float, heard: Mapping[str, float]) -> float:
+    """The largest spread of the latest round, or what is left of earlier ones. Nobody was heard: the same."""
+    return max(*heard.values(), SLOWLY * before) if heard else before

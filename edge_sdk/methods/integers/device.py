@@ -1,0 +1,55 @@
+"""A device that reads questions as changes of the reference and answers with integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.integers.asking import read_question
+from edge_sdk.methods.integers.messages import Behind, Changes
+from edge_sdk.methods.integers.reference import read
+from edge_sdk.methods.integers.states import IntegersState, first_state, state_around
+from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, is_plain, write_upload
+
+
+def around(inner: Role, plan: IntegersPlan) -> Role:
+    kind = state_around(inner.state)
+
+    def start(env: NodeEnv) -> Step:
+        state, sends = inner.start(env)
+        return first_state(kind, env, plan.traffic, state), sends
+
+    def receive(env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
+        if not isinstance(m, Changes):
+            if type(m) in plan.traffic.down:
+                raise PeerError(f"{sender} sent {type(m).__name__} with floats; this run's are integers")
+            state, sends = inner.receive(env, s.inner, sender, m)
+            return replace(s, inner=state), sends
+        reference = read(env, plan.settings, s.reference, m)
+        if reference is None:
+            return s, [Send(UP, Behind())]
+        question = read_question(env, plan.traffic, reference.model, m)
+        state, sends = inner.receive(env, s.inner, sender, question)
+        s = replace(s, inner=state, reference=replace(reference, recent=()))
+        return answered(env, plan, s, Scale(m.bits, m.half), sends)
+
+    def close(env: NodeEnv, s: IntegersState) -> Step:
+        state, sends = inner.close(env, s.inner)
+        return replace(s, inner=state), sends
+
+    return Role(start, receive, close, kind)
+
+
+def answered(env: NodeEnv, plan: IntegersPlan, s: IntegersState, scale: Scale, sends: Sequence[Send]) -> Step:
+    """The state and the sends, with uploads as integers."""
+    found, left = list[Send](), s.left
+    for send in sends:
+        if send.to == UP and not is_plain(env, plan.traffic, send.message):
+            r = s.reference
+            message, left = write_upload(env, plan, r.model, r.version, scale, send.message, left)
+            send = replace(send, message=message)
+        found.append(send)
+    return replace(s, left=left), found

@@ -1,0 +1,125 @@
+"""A hospital that passes the reference on, and adds up integers unopened where the method allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.algebra import rounding
+from edge_sdk.contract.method import ME, UP, NodeEnv, Role, Send, Step
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.integers.asking import addressed, model_in, read_question
+from edge_sdk.methods.integers.device import answered
+from edge_sdk.methods.integers.labels import take_label
+from edge_sdk.methods.integers.messages import Behind, Changes, Integers
+from edge_sdk.methods.integers.reference import read
+from edge_sdk.methods.integers.states import IntegersState, Pending, first_state, state_around
+from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, check_upload, is_plain, open_upload, without_numbers
+
+
+def around(inner: Role, plan: IntegersPlan) -> Role:
+    kind = state_around(inner.state)
+
+    def start(env: NodeEnv) -> Step:
+        state, sends = inner.start(env)
+        return first_state(kind, env, plan.traffic, state), sends
+
+    def receive(env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
+        if sender == UP:
+            return asked(env, s, m)
+        if sender == ME:
+            return inside(env, s, sender, m)
+        return heard(env, s, sender, m)
+
+    def asked(env: NodeEnv, s: IntegersState, m: Any) -> Step:
+        s = replace(s, pending=None, opened=0, behind=False)
+        if not isinstance(m, Changes):
+            if type(m) in plan.traffic.down:
+                raise PeerError(f"the parent sent {type(m).__name__} with floats; this run's are integers")
+            return inside(env, replace(s, scale=None), UP, m)
+        reference = read(env, plan.settings, s.reference, m)
+        if reference is None:
+            return replace(s, behind=True), [Send((), m)]
+        question = read_question(env, plan.traffic, reference.model, m)
+        return inside(env, replace(s, reference=reference, scale=Scale(m.bits, m.half)), UP, question)
+
+    def inside(env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
+        """A message for the method itself, whose questions go down with the reference."""
+        state, sends = inner.receive(env, s.inner, sender, m)
+        s = replace(s, inner=state)
+        model = model_in(env, plan.traffic, sends)
+        if model is None:
+            return s, sends
+        if s.scale is None or not np.array_equal(model, s.reference.model):
+            raise ValueError("this hospital shows its devices another model than it was shown")
+        return s, addressed(env, plan.traffic, s.reference, s.scale, sends)
+
+    def heard(env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
+        """A device's answer."""
+        if isinstance(m, Behind):
+            return replace(s, reference=s.reference.lost(sender)), []
+        if s.scale is not None:
+            s = replace(s, reference=s.reference.answered(sender))
+        if not isinstance(m, Integers):
+            if not is_plain(env, plan.traffic, m):
+                raise PeerError(f"{sender} sent {type(m).__name__} with floats; this run's are integers")
+            return inside(env, s, sender, m)
+        if s.scale is None:
+            raise PeerError(f"{sender} sent integers, which the question did not ask for")
+        check_upload(env, plan, s.scale, sender, m)
+        if s.scale.half and not plan.opens:
+            state, sends = inner.receive(env, s.inner, sender, without_numbers(env, m))
+            return replace(s, inner=state, pending=added(s.pending, sender, m)), sends
+        r = s.reference
+        message = open_upload(env, plan, r.model, r.version, sender, m, env.theta0)
+        return inside(env, replace(s, opened=s.opened + 1), sender, message)
+
+    def close(env: NodeEnv, s: IntegersState) -> Step:
+        if s.behind:
+            return replace(s, behind=False), [Send(UP, Behind())]
+        state, sends = inner.close(env, s.inner)
+        s = replace(s, inner=state)
+        if s.scale is None:
+            return s, sends
+        if s.pending is not None:
+            return replace(s, pending=None), [summed(env, plan, s.scale, s.pending, send) for send in sends]
+        return answered(env, plan, s, own_scale(s.scale, s.opened), sends)
+
+    return Role(start, receive, close, kind)
+
+
+def own_scale(scale: Scale, terms: int) -> Scale:
+    """Scale of a sum that is rounded anew: as many more bits as its terms would have taken unopened."""
+    return Scale(min(rounding.MOST, rounding.width(scale.bits, max(1, terms))), 0.0)
+
+
+def added(pending: Pending | None, sender: str, m: Integers) -> Pending:
+    """The sum of the round with one more upload.
+
+    Raises:
+        PeerError: it has other vectors than those before.
+    """
+    if pending is None:
+        return Pending(m.there, m.terms, m.spread, m.steps())
+    if pending.there != m.there or pending.total.size != m.size:
+        raise PeerError(f"{sender} sent {m.size} integers of {m.there}, its siblings {pending.total.size}")
+    terms = pending.terms + m.terms
+    if rounding.width(m.bits, terms) > rounding.WIDEST:
+        raise PeerError(f"{sender}: with it, the sum of {terms} uploads no longer fits {rounding.WIDEST} bits")
+    return Pending(m.there, terms, max(pending.spread, m.spread), pending.total + m.steps())
+
+
+def summed(env: NodeEnv, plan: IntegersPlan, scale: Scale, pending: Pending, send: Send) -> Send:
+    """What the method sends up, with the sum of the integers in it."""
+    if send.to != UP or is_plain(env, plan.traffic, send.message):
+        return send
+    label = take_label(send.message, plan.traffic.up[type(send.message)])
+    packed = rounding.pack(pending.total, rounding.width(scale.bits, pending.terms))
+    size, terms, spread = pending.total.size, pending.terms, pending.spread
+    return replace(send, message=Integers(label, pending.there, size, scale.bits, scale.half, terms, spread, packed))
+
+
+__all__ = ["Sequence", "around"]

@@ -1,0 +1,67 @@
+"""Integers around a method: its vectors travel as small integers, and it does not notice.
+
+    a question    the reference (reference.py) in place of the model, and the scale of the answers' integers
+    an upload     the difference to the reference, rotated and rounded to the scale, error feedback added before
+    at a hospital integers are added up, exactly and unopened; the method inside adds up zeros, weights and scores
+    a sum         the integers' sum, with as many more bits as it takes
+    at the root   sums are opened: the method inside gets what it would have got, up to rounding
+
+The aggregator chooses the scale from the largest spread of the uploads that it has heard of; what is out of range is
+clipped, and in the next upload by error feedback. In the first round nothing is known: every node chooses a scale of
+its own, with FIRST bits, and hospitals open these uploads and round their sum again. So they do in every round where
+the method inside does more with uploads than to add them up (FedBCD and AugFL keep each device's latest; robust sums).
+
+What is sent is a function of the state and the question, and leaves with the state that is saved: a call that is made
+again after a kill sends the same bytes, and error feedback is the same.
+
+An upload that came too late has changed what its sender has left over (`left`), by no more than a rounding step.
+
+Sources: A. Suresh et al., ICML 2017 (rotation); H. Tang et al., "DoubleSqueeze", ICML 2019 (both directions, with error
+feedback in each).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+from edge_sdk.contract.method import Method, NodeEnv, Role
+from edge_sdk.methods.integers import aggregator, device, hospital
+from edge_sdk.methods.integers.labels import label_type
+from edge_sdk.methods.integers.messages import Behind, Changes, Integers
+from edge_sdk.methods.integers.settings import Uploads, traffic_of
+from edge_sdk.methods.integers.states import IntegersState
+from edge_sdk.methods.integers.uploads import IntegersPlan
+
+
+def rounded(method: Method, method_settings: Any, settings: Uploads, opens: bool = False) -> Method:
+    """The method with integers in place of its vectors.
+
+    Args:
+        opens: hospitals open what devices send also where the method only adds it up.
+
+    Raises:
+        UsageError: its vectors cannot travel as integers.
+    """
+    traffic = traffic_of(method, method_settings)
+    plan = IntegersPlan(settings, traffic, opens or not traffic.adds)
+    labels = [label_type(cls, paths) for table in (traffic.down, traffic.up) for cls, paths in table.items()]
+    show, models, over = method.show, method.models, method.rounds_over
+
+    def shown(env: NodeEnv, s: IntegersState) -> Any:
+        return show(env, s.inner)
+
+    shown.__annotations__["return"] = get_type_hints(show)["return"]  # evaluation reads there what a model looks like
+    return replace(
+        method,
+        device=device.around(method.device, plan),
+        hospital=hospital.around(method.hospital, plan),
+        aggregator=aggregator.around(method.aggregator, plan),
+        messages=(*method.messages, Changes, Integers, Behind, *labels),
+        show=shown,
+        models=lambda env, s, m: models(env, s and s.inner, m),
+        rounds_over=None if over is None else lambda s: over(s.inner),
+    )
+
+
+__all__ = ["Role", "rounded"]

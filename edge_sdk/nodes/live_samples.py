@@ -1,0 +1,264 @@
+"""What a sensor gives a device: taken at the sensor's rate without ever waiting, cut, saved and shown to predictors.
+
+observe()  ->  a queue of bounded length  ->  one thread: another rate, windows, the store, those who predict
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time as clocks
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.data.live.resample import ChannelJoiner, Resampler, is_same_rate
+from edge_sdk.data.live.windower import LiveWindows, Windower
+from edge_sdk.data.store.cipher import read_key
+from edge_sdk.data.store.frozen import FrozenSamples, drop_frozen, freeze
+from edge_sdk.data.store.sample_store import SampleStore, StoreLimits
+from edge_sdk.errors import UsageError
+from edge_sdk.model.signal_spec import SignalSpec
+
+WAITING = 60.0
+"""Seconds of the signal that wait at most for the thread; where it does not keep up, the oldest are lost."""
+SAY_EVERY = 60.0  # seconds between two lines about what is lost
+
+Key = bytes | str | Path | None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Settings of what a device records.
+
+    Attributes:
+        sensor_hz: rate of what `observe` is given; None: the bundle's.
+        limits: of the store.
+        least: labelled windows to train on, without which the device takes part in no run.
+        key: 32 bytes, or a file of them, under which windows are encrypted on the disk; None: they are not.
+    """
+
+    sensor_hz: float | None = None
+    limits: StoreLimits = field(default_factory=StoreLimits)
+    key: Key = None
+    least: int = 60
+
+    def __post_init__(self) -> None:
+        if self.sensor_hz is not None and not 0 < self.sensor_hz <= 1e6:
+            raise UsageError(f"recording: sensor_hz = {self.sensor_hz}, expected samples per second, above 0")
+        if self.least < 1:
+            raise UsageError(f"recording: least = {self.least}, expected a number of windows, 1 or more")
+
+
+class LiveSamples:
+    """A device's live samples. `observe` may be called from any thread; windows are made on one of its own.
+
+    Args:
+        name: of the device.
+        signal: what the bundle takes.
+        directory: of the store.
+        show: called with each group of new windows, on this object's thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        signal: SignalSpec,
+        directory: Path,
+        how: Recording,
+        show: Callable[[LiveWindows], None],
+        log: logging.Logger,
+    ) -> None:
+        self.name, self.signal, self.directory, self.show, self.log = name, signal, directory, show, log
+        self.store = SampleStore(directory, signal.shape, how.limits, read_key(how.key))
+        self.source = how.sensor_hz or signal.rate_hz
+        channels, rate = len(signal.channels), signal.rate_hz
+        same = is_same_rate(self.source, rate)
+        self.resampler = None if same else Resampler(self.source, rate, channels)
+        self.joiner = ChannelJoiner(self.source, rate, channels)
+        self.windower = Windower(channels, rate, signal.window, signal.stride)
+        self.frozen: FrozenSamples | None = None
+        self.queue: deque[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]] = deque()
+        self.most = int(WAITING * self.source) + 1
+        self.waiting, self.lost, self.say_at, self.wanted = 0, 0, 0.0, 1
+        self.wake = threading.Condition()
+        self.busy, self.stopping = False, False
+        self.thread: threading.Thread | None = None
+        self.process = os.getpid()
+
+    # -- from any thread
+
+    def observe(self, samples: Any, time: Any, channel: str | None) -> None:
+        """Take samples as `Device.observe` describes it."""
+        self.check_process()
+        place, block = self.check_block(samples, channel)
+        when = self.check_times(time, len(block))
+        with self.wake:
+            self.queue.append((place, when, block))
+            self.waiting += len(block)
+            while self.waiting > self.most and len(self.queue) > 1:
+                gone = len(self.queue.popleft()[2])
+                self.waiting, self.lost = self.waiting - gone, self.lost + gone
+            if self.thread is None:
+                self.begin()
+            if self.waiting >= self.wanted:
+                self.wake.notify()
+
+    def check_block(self, samples: Any, channel: str | None) -> tuple[int, npt.NDArray[np.float32]]:
+        """Place of the channel (-1: all channels), and the samples (n, c) or (n,), copied."""
+        block = np.array(samples, np.float32)
+        if channel is None:
+            count = len(self.signal.channels)
+            if block.ndim > 2 or block.ndim < 1 or block.shape[-1] != count:
+                raise UsageError(f"observe: samples of shape {block.shape}, expected ({count},) or (n, {count})")
+            return -1, block.reshape(-1, count)
+        if channel not in self.signal.channels:
+            raise UsageError(f"observe: channel = {channel!r}, there are {', '.join(self.signal.channels)}")
+        if block.ndim > 1:
+            raise UsageError(f"observe: samples of shape {block.shape} of one channel, expected (n,) or a number")
+        return self.signal.channels.index(channel), block.reshape(-1)
+
+    def check_times(self, time: Any, count: int) -> npt.NDArray[np.float64]:
+        """Times (n,) of samples, as `Device.observe` describes them."""
+        if time is None:
+            return clocks.time() + np.arange(1 - count, 1) / self.source
+        when = np.array(time, np.float64)
+        if when.ndim == 0:
+            when = when + np.arange(count) / self.source
+        if when.shape != (count,) or not np.isfinite(when).all():
+            raise UsageError(f"observe: times of shape {when.shape}, expected one or {count}, in seconds since 1970")
+        return when
+
+    def label(self, activity: str | None, began: float, ended: float) -> int:
+        """Say what was done, after all samples that have come are saved."""
+        self.flush()
+        return self.store.label(activity, began, ended)
+
+    def forget(self, began: float = -inf, ended: float = inf) -> int:
+        """Erase samples in this stretch of time, everywhere."""
+        self.flush()
+        if self.frozen is not None:
+            self.frozen.forget(began, ended)
+        return self.store.forget(began, ended)
+
+    def count(self) -> dict[str, int]:
+        """Label -> windows that are saved, after all samples that have come are; "" stands for those without one."""
+        self.flush()
+        return self.store.count()
+
+    def check_process(self) -> None:
+        """Raises UsageError in a fork of the process that made the device: its threads and files are not there."""
+        if os.getpid() != self.process:
+            raise UsageError(f"device {self.name} belongs to the process that made it; make one in this process")
+
+    def flush(self) -> None:
+        """Wait until all that was observed is in windows, and these are saved."""
+        self.check_process()
+        with self.wake:
+            while self.thread is not None and (self.queue or self.busy):
+                self.wanted = 1  # again each time: the thread sets it anew after each piece of work
+                self.wake.notify_all()
+                self.wake.wait(0.1)
+
+    def close(self) -> None:
+        """Save what has come, and end the thread."""
+        self.flush()
+        with self.wake:
+            self.stopping = True
+            self.wake.notify_all()
+        if self.thread is not None:
+            self.thread.join()
+        self.store.close()
+
+    # -- for a run
+
+    def freeze(self, run: str) -> FrozenSamples:
+        """The samples of a run, see data/store/frozen.py."""
+        self.flush()
+        self.frozen = freeze(self.store, self.directory, run, self.signal.normalise)
+        return self.frozen
+
+    def end_run(self) -> None:
+        """Let go the copy of the samples that the run had."""
+        self.frozen = None
+        drop_frozen(self.directory, "")
+
+    def all_erased(self) -> bool:
+        """Has the owner erased every sample of the run that is under way?"""
+        frozen = self.frozen
+        return frozen is not None and frozen.trained > 0 and bool(np.isinf(frozen.began[: frozen.trained]).all())
+
+    # -- on the thread
+
+    def begin(self) -> None:
+        self.thread = threading.Thread(target=self.work, name=f"auscult-{self.name}-samples", daemon=True)
+        self.thread.start()
+
+    def work(self) -> None:
+        while True:
+            with self.wake:
+                self.busy = False
+                self.wake.notify_all()
+                while self.waiting < self.wanted and not self.stopping:
+                    self.wake.wait()
+                if self.stopping and not self.queue:
+                    return
+                items, self.busy = list(self.queue), True
+                self.queue.clear()
+                lost, self.waiting, self.lost = self.lost, 0, 0
+            self.say_lost(lost)
+            for item in group_blocks(items):
+                try:
+                    self.take(*item)
+                except Exception:  # a full disk, as a rule: what comes later must not be lost for it, too
+                    self.log.exception("%s: %d samples could not be saved", self.name, len(item[1]))
+            self.wanted = self.count_wanted()
+
+    def take(self, place: int, time: npt.NDArray[np.float64], block: npt.NDArray[np.float32]) -> None:
+        """Make windows of samples, and let them be seen and saved."""
+        known = np.isfinite(block).reshape(len(block), -1).all(1)
+        time, block = time[known], block[known]
+        if not len(block):
+            return
+        if place >= 0:
+            ticks, values = self.joiner.push(place, time, block)
+        elif self.resampler is not None:
+            ticks, values = self.resampler.push(time, block)
+        else:
+            return self.save(self.windower.push(time, block))
+        self.save(self.windower.push(ticks / self.signal.rate_hz, values.astype(np.float32)))
+
+    def save(self, windows: LiveWindows) -> None:
+        if len(windows):
+            self.show(windows)
+            self.store.add(windows, clocks.time())
+
+    def count_wanted(self) -> int:
+        """Samples with which the next window may be whole: until then the thread need not be woken."""
+        missing = self.windower.window + self.windower.skip - len(self.windower.time)
+        return max(1, int(missing * self.source / self.signal.rate_hz))
+
+    def say_lost(self, lost: int) -> None:
+        if lost and (now := clocks.monotonic()) >= self.say_at:
+            self.say_at = now + SAY_EVERY
+            self.log.warning("%s: %d samples are lost: they come faster than windows are made", self.name, lost)
+
+
+def group_blocks(
+    items: list[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]],
+) -> list[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]]:
+    """Blocks in their order, where neighbours of the same channel are one."""
+    found: list[tuple[int, list[npt.NDArray[np.float64]], list[npt.NDArray[np.float32]]]] = []
+    for place, time, block in items:
+        if not found or found[-1][0] != place:
+            found.append((place, [], []))
+        found[-1][1].append(time)
+        found[-1][2].append(block)
+    return [(place, np.concatenate(times), np.concatenate(blocks)) for place, times, blocks in found]

@@ -1,0 +1,27 @@
+"""Settings that a running service takes from its file again, at SIGHUP; everything else needs a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.errors import UsageError
+
+
+def find_changes(before: Any, after: Any, but: Collection[str], prefix: str = "") -> list[str]:
+    """Keys of two tables of settings that differ, but for those that a running node can take up (`but`)."""
+    names = [f.name for f in fields(before) if f.name not in but]
+    return [prefix + name for name in names if getattr(before, name) != getattr(after, name)]
+
+
+def check_changes(path: Path, changed: Collection[str], allowed: str) -> None:
+    """Raises UsageError if a file was changed in a way that no running node can take up."""
+    if changed:
+        raise UsageError(f"{path}: {', '.join(changed)} changed; while a run goes on, {allowed} may be")
+
+
+def refuse_rereading() -> None:
+    """A device at SIGHUP."""
+    raise UsageError("a device's settings cannot be changed while it runs; start it again")

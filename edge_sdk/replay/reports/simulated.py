@@ -1,0 +1,80 @@
+"""What the report of a simulation has beside that of a replay: the virtual clock, and when accuracies were reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edge_sdk.methods.shared.reports import mean_accuracies
+from edge_sdk.replay.reports import charts, sections
+from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
+
+HOUR = 3600.0
+
+
+def reached_table(result: Result) -> str:
+    """When each accuracy was reached, as text: rounds, time of the virtual clock, bytes."""
+    rows = [reached_row(found) for found in result["simulation"]["reached"]]
+    head = f"{'reached':>8} {'model':14} {'round':>6} {'clock h':>9} {'MB':>10}"
+    return "\n".join([head, *(f"{a:>8} {b:14} {c:>6} {d:>9} {e:>10}" for a, b, c, d, e in rows)]) if rows else ""
+
+
+def reached_row(found: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    share, hours, mb = format_percent(found["target"]), found["clock"] / HOUR, found["bytes"] / 1e6
+    return share, found["model"], str(found["round"]), f"{hours:.2f}", f"{mb:.1f}"
+
+
+def section(result: Result) -> str:
+    """The section of the page; "" for the result of a replay."""
+    told = result.get("simulation")
+    if told is None:
+        return ""
+    lead = (
+        f"{told['clients']} clients, {told['answers']} answers, {told['answers_per_second']:.0f} of them a second on "
+    )
+    lead += f"{told['ranks']} processes; the virtual clock stood at {told['clock'] / HOUR:.2f} h in the end."
+    head = ["reached", "model", "round", "clock, h", "MB"]
+    rows = sections.table(head, [reached_row(found) for found in told["reached"]]) if told["reached"] else ""
+    return f"<h2>On the virtual clock</h2><p class='lead'>{lead}</p>{curves(result)}{rows}"
+
+
+def curves(result: Result) -> str:
+    """Accuracy over the hours of the virtual clock, and over what has crossed all hops."""
+    charted = {
+        "Accuracy over hours": accuracy_over(result, "clock", HOUR, "hours"),
+        "Accuracy over MB": accuracy_over(result, "bytes_so_far", 1e6, "MB"),
+    }
+    cells = (f"<div><h2>{name}</h2>{chart}</div>" for name, chart in charted.items())
+    return f"<div class='two'>{''.join(cells)}</div>"
+
+
+def accuracy_over(result: Result, key: str, unit: float, name: str) -> str:
+    """A chart of the models' accuracies over a figure that each line of metrics has."""
+    found = [(line[key] / unit, mean_accuracies(line["sums"])) for line in result["curve"] if "sums" in line]
+    series = {
+        title: [(x, accuracies[model]) for x, accuracies in found if model in accuracies]
+        for model, title in (("global", "global model"), ("personal", "personalised"))
+    }
+    return charts.lines({title: points for title, points in series.items() if points}, name, "accuracy", percent=True)
+
+
+def comparison_lines(runs: list[Mapping[str, Any]]) -> list[str]:
+    """Lines of `auscult compare` about simulations: a row for each model and accuracy, a column for each run."""
+    keys = list(dict.fromkeys((f["model"], f["target"]) for run in runs for f in run["reached"] or ()))
+    if not keys:
+        return []
+    wide = max(16, *(len(run["name"]) for run in runs))
+    lines = [
+        "",
+        "reached after hours of the virtual clock / MB",
+        f"{'':24}" + "".join(f" {r['name']:>{wide}}" for r in runs),
+    ]
+    for model, target in sorted(keys):
+        cells = (cell(run["reached"], model, target) for run in runs)
+        lines.append(f"{format_percent(target):>8} {model:15}" + "".join(f" {text:>{wide}}" for text in cells))
+    return lines
+
+
+def cell(reached: list[Mapping[str, Any]] | None, model: str, target: float) -> str:
+    found = next((f for f in reached or () if (f["model"], f["target"]) == (model, target)), None)
+    return "-" if found is None else f"{found['clock'] / HOUR:.2f} / {format_size(found['bytes'])}"

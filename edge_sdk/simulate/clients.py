@@ -1,0 +1,118 @@
+"""Clients at work: a client is made when it is asked, answers, and leaves nothing but what it has to remember."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.contract import node as nodes
+from edge_sdk.contract.method import NodeEnv, Role
+from edge_sdk.contract.records import changed
+from edge_sdk.contract.round import Policy
+from edge_sdk.simulate.states import ClientStates
+from edge_sdk.wire.codec.codec import Codec
+
+MOST_ENVS = 1024
+"""Clients whose data stay in memory for the next time."""
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What a question to a client has come to.
+
+    Attributes:
+        answers: messages for its hospital; none, if it was a notice or did not count.
+        told: messages for the application.
+        kept: the client has something to remember.
+        refused: why the question did not count; "" if it did.
+    """
+
+    answers: tuple[Any, ...] = ()
+    told: tuple[Any, ...] = ()
+    kept: bool = False
+    refused: str = ""
+
+
+class Clients:
+    """The clients of one rank.
+
+    Args:
+        role: of the method's devices.
+        policy: of its devices.
+        env_of: client -> what it is given; asked again for a client that was not here for a while.
+        states: where its clients' records are kept.
+        records: codec of `node.Record` with the role's state.
+    """
+
+    def __init__(
+        self, role: Role, policy: Policy, env_of: Callable[[str], NodeEnv], states: ClientStates, records: Codec
+    ) -> None:
+        self.role, self.policy, self.env_of = role, policy, env_of
+        self.states, self.records = states, records
+        self.envs: OrderedDict[str, NodeEnv] = OrderedDict()
+        self.begins_with_arrays: bool | None = None
+
+    def env(self, name: str) -> NodeEnv:
+        """What a client is given; made anew when it was not needed for a while."""
+        found = self.envs.pop(name, None)
+        if found is None:
+            found = replace(self.env_of(name), me=name)
+            if len(self.envs) >= MOST_ENVS:
+                self.envs.popitem(last=False)
+        self.envs[name] = found
+        return found
+
+    def work(self, e: nodes.Envelope, now: float) -> Worked:
+        """A client's call for one message, and its new record on disk."""
+        node = self.load(e.to, e.sender)
+        done = nodes.arrive(node, e, now)
+        out, told = list(done.out), list(done.told)
+        while own := [m for m in out if m.to == e.to]:
+            out = [m for m in out if m.to != e.to]
+            for message in own:
+                done = nodes.arrive(done.node, message, now)
+                out += done.out
+                told += done.told
+        if done.refused:
+            return Worked(refused=done.refused, kept=e.to in self.states)
+        return Worked(tuple(m.message for m in out), tuple(told), self.save(done.node))
+
+    def load(self, name: str, hospital: str) -> nodes.Node:
+        """A client as it was left, or as on its first day."""
+        env = self.env(name)
+        if name in self.states:
+            record = self.records.decode(self.states.read(name), nodes.Record)
+            return nodes.Node(name, self.role, env, hospital, record)
+        node = nodes.new(name, self.role, env, hospital, self.policy, 0.0)
+        return nodes.start(node, 0.0).node
+
+    def save(self, node: nodes.Node) -> bool:
+        """Keeps what a client has to remember; False: it is as on its first day."""
+        if self.is_fresh(node):
+            self.states.forget(node.name)
+            return False
+        self.states.write(node.name, self.records.encode(changed(node.record, last={})))
+        return True
+
+    def is_fresh(self, node: nodes.Node) -> bool:
+        """True if a client's state is that of its first day. One that begins with arrays is taken to change them."""
+        if self.begins_with_arrays is None:
+            self.begins_with_arrays = holds_arrays(self.role.start(node.env)[0])
+        if self.begins_with_arrays or holds_arrays(getattr(node.record.state, "inner", None)):
+            return False
+        return bool(node.record.state == self.role.start(node.env)[0])
+
+
+def holds_arrays(value: Any) -> bool:
+    """True if there is an array anywhere in plain data."""
+    if isinstance(value, np.ndarray):
+        return True
+    if is_dataclass(value):
+        return any(holds_arrays(getattr(value, f.name)) for f in fields(value))
+    if isinstance(value, dict):
+        return any(map(holds_arrays, value.values()))
+    return isinstance(value, (tuple, list)) and any(map(holds_arrays, value))

@@ -1,0 +1,104 @@
+"""What the nodes of a simulation are given: the same kernels on the same data as in the field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.contract.method import NodeEnv
+from edge_sdk.data.augment import Augment
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.model import Model
+from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_env, method_of, settings_of
+from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Family, HospitalParts
+from edge_sdk.nodes.kernels.split import load_model
+from edge_sdk.replay.node_files import CLOUD
+from edge_sdk.simulate.plan import Prepared
+
+Kernels = Callable[[type], Mapping[str, Any]]
+"""Type of an env -> the aggregator's kernels for it: `aggregator.kernels.kernels_for`."""
+
+
+@dataclass
+class Envs:
+    """Envs by the names of nodes. Those of clients are made when they are asked for, from one that all share.
+
+    Args:
+        prepared: the simulation.
+        kernels: of the aggregator.
+    """
+
+    prepared: Prepared
+    kernels: Kernels
+    models: dict[Path, Model] = field(default_factory=dict)
+    shared: dict[Path, NodeEnv] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        run = self.prepared.run
+        self.family: Family = family_of(run)
+        self.settings, self.augment = settings_of(run), augmentation_of(run)
+        self.sizes = {h: len(names) for h, names in self.prepared.population.tree.items()}
+
+    def __call__(self, name: str) -> NodeEnv:
+        if name == CLOUD:
+            return self.aggregator()
+        return self.hospital(name) if name in self.sizes else self.client(name)
+
+    def model(self, name: str, tier: str) -> Model:
+        """The model of a node; loaded, and checked for this run, once for each file."""
+        path = self.prepared.population.bundle(name)
+        if path not in self.models:
+            self.models[path] = load_model(path)
+            check_bundle(self.prepared.run, self.models[path].bundle, tier)
+        return self.models[path]
+
+    def aggregator(self) -> NodeEnv:
+        run, first = self.prepared.run, next(iter(self.sizes))
+        model, files = self.model(first, "hospital"), self.prepared.population.files
+        parts = AggregatorParts(
+            run=run,
+            bundle=read_bundle(self.prepared.population.bundle(first)),
+            hospitals=self.sizes,
+            companions={h: len(some) for h, some in files.companions.items()},
+            public=files.public,
+        )
+        given = {**self.kernels(method_of(run).env), **self.family.for_aggregator(parts)}
+        return make_env(run, model.layout, model.theta0, sizes=self.sizes, **given)
+
+    def hospital(self, name: str) -> NodeEnv:
+        run, population, model = self.prepared.run, self.prepared.population, self.model(name, "hospital")
+        parts = HospitalParts(
+            run=run,
+            whose=f"hospital {name}",
+            model=model if isinstance(model, SplitModel) else None,
+            companions=tuple(population.files.companions.get(name, ())),
+            patients=population.patients(name),
+        )
+        sizes = dict.fromkeys(population.tree[name], 1)
+        return make_env(run, model.layout, model.theta0, sizes=sizes, **self.family.for_hospital(parts))
+
+    def client(self, name: str) -> NodeEnv:
+        path, model = self.prepared.population.bundle(name), self.model(name, "device")
+        if path not in self.shared:
+            self.shared[path] = make_env(self.prepared.run, model.layout, model.theta0)
+        return replace(self.shared[path], **self.family.for_device(self.parts(name, model)))
+
+    def parts(self, name: str, model: Model) -> DeviceParts:
+        """What a client's kernels are made of."""
+        found = self.prepared.population.data(name)
+        augment: Augment = self.augment
+        return DeviceParts(
+            run=self.prepared.run,
+            settings=self.settings,
+            whose=f"client {name}",
+            model=model,
+            x=found.train[0],
+            y=found.train[1],
+            held_out=found.held_out,
+            validation=found.validation,
+            augment=augment,
+            public=self.prepared.public,
+        )

@@ -1,0 +1,87 @@
+"""Who the clients of a simulation are, and what each of them holds: it is asked for a client when the client is needed.
+
+Two kinds: the devices of a replay, from its files, so that the result is the replay's; and clients in any number, each
+of which draws its samples from a data set by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from edge_sdk.data.patients import Patients, patients_of
+from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
+from edge_sdk.nodes.labels import class_codes
+from edge_sdk.replay.node_files import NodeFiles
+
+Part = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+"""Inputs (N, ...) and class codes (N,)."""
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """The samples of one client.
+
+    Attributes:
+        train: to learn from.
+        held_out: the test part.
+        validation: None: there is no such part.
+    """
+
+    train: Part
+    held_out: Part
+    validation: Part | None
+
+
+class Population(Protocol):
+    """All clients and what they hold.
+
+    Attributes:
+        files: bundles, public inputs and companions, by node.
+        tree: hospital -> its clients that train.
+    """
+
+    files: NodeFiles
+    tree: Mapping[str, tuple[str, ...]]
+
+    def data(self, client: str) -> ClientData:
+        """The samples of a client."""
+
+    def patients(self, hospital: str) -> Patients | None:
+        """What a hospital holds of its devices' patients, where each sample is divided; else None."""
+
+    def bundle(self, node: str) -> Path:
+        """The file of a node's model."""
+
+
+class StoredPopulation:
+    """The devices of a replay, with its files.
+
+    Args:
+        files: as `prepare_files` has written them.
+        tree: hospital -> its devices that train.
+        classes: names of the run's classes.
+    """
+
+    def __init__(self, files: NodeFiles, tree: Mapping[str, tuple[str, ...]], classes: tuple[str, ...]) -> None:
+        self.files, self.tree, self.classes = files, tree, classes
+
+    def data(self, client: str) -> ClientData:
+        table: Mapping[str, Any] = self.files.tables[client]
+        found = samples_of(Stored(**table) if "samples" in table else Cut(**table))
+        validation = None if found.validation is None else self.coded(found.validation, client)
+        return ClientData(self.coded(found.train, client), self.coded(found.held_out, client), validation)
+
+    def coded(self, samples: Samples, client: str) -> Part:
+        return samples.x, class_codes(samples.labels, self.classes, f"device {client}")
+
+    def patients(self, hospital: str) -> Patients | None:
+        table = self.files.tables.get(hospital)
+        return None if table is None else patients_of(table["samples"])
+
+    def bundle(self, node: str) -> Path:
+        return self.files.bundles[node]

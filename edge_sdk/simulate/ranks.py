@@ -1,0 +1,87 @@
+"""The processes of one simulation: each is a rank, and all play the same run, each with clients of its own.
+
+`torchrun` starts the processes, on one machine or on several, and starts them again where one has died. What they
+exchange goes through torch.distributed with gloo: bytes of messages, and sums of integers, which are the same in any
+order. A simulation in one process needs neither.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.errors import UsageError
+
+Counts = npt.NDArray[np.int64]
+
+
+class Ranks(Protocol):
+    """The processes of a simulation, seen from one of them.
+
+    Attributes:
+        number: of this process, from 0 on.
+        count: how many there are.
+    """
+
+    number: int
+    count: int
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """What each rank gives, in their order. All ranks must call it."""
+
+    def add(self, values: Counts) -> Counts:
+        """The sum over all ranks of int64 arrays (k,) of one size. All ranks must call it."""
+
+
+class OneRank:
+    """A simulation in one process."""
+
+    number, count = 0, 1
+
+    def gather(self, data: bytes) -> list[bytes]:
+        return [data]
+
+    def add(self, values: Counts) -> Counts:
+        return values
+
+
+class TorchRanks:
+    """The processes that torchrun has started, as its environment variables name them.
+
+    Raises:
+        UsageError: torch is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self.torch: Any = importlib.import_module("torch")
+            self.distributed: Any = importlib.import_module("torch.distributed")
+        except ModuleNotFoundError as error:
+            raise UsageError(f"{error.name} is missing here: pip install 'auscult[aggregator]'") from error
+        self.distributed.init_process_group("gloo")
+        self.number, self.count = int(self.distributed.get_rank()), int(self.distributed.get_world_size())
+
+    def gather(self, data: bytes) -> list[bytes]:
+        sizes = np.zeros(self.count, np.int64)
+        sizes[self.number] = len(data)
+        sizes = self.add(sizes)
+        own = np.zeros(max(1, int(sizes.max())), np.uint8)
+        own[: len(data)] = np.frombuffer(data, np.uint8)
+        parts = [self.torch.empty(len(own), dtype=self.torch.uint8) for _ in range(self.count)]
+        self.distributed.all_gather(parts, self.torch.from_numpy(own))
+        return [part.numpy()[:size].tobytes() for part, size in zip(parts, sizes, strict=True)]
+
+    def add(self, values: Counts) -> Counts:
+        total = self.torch.from_numpy(values.copy())
+        self.distributed.all_reduce(total)
+        found: Counts = total.numpy()
+        return found
+
+
+def find_ranks() -> Ranks:
+    """The processes that torchrun has started, or this one alone."""
+    return TorchRanks() if int(os.environ.get("WORLD_SIZE", "1")) > 1 else OneRank()

@@ -1,0 +1,156 @@
+"""The result of a simulation: that of a replay, and what a virtual clock and many clients add to it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.atomic import replace_file
+from edge_sdk.methods.shared.reports import mean_accuracies
+from edge_sdk.replay.result import describe_origin, find_areas, mean, natural
+from edge_sdk.replay.result import mean_accuracies as mean_over_devices
+from edge_sdk.replay.scores import NAMES, score_devices, summarise
+from edge_sdk.simulate.plan import Prepared, Simulation, describe
+from edge_sdk.simulate.traffic import HOPS
+from hardware.probe import cpu_seconds, peak_memory_mb
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What a simulation has taken.
+
+    Attributes:
+        seconds: of this machine, since this process began.
+        playing: of these, without reading data and models.
+        answers: of clients in that time; more than in a round where these were asked twice.
+        clock: seconds of the virtual clock.
+        records: clients that remember something.
+        ranks: processes.
+        bytes: hop -> bytes.
+    """
+
+    seconds: float
+    playing: float
+    answers: int
+    clock: float
+    records: int
+    ranks: int
+    bytes: Mapping[str, int]
+
+
+def make_result(
+    job: Simulation,
+    prepared: Prepared,
+    lines: Sequence[Line],
+    written: Mapping[str, dict[str, Any]],
+    spent: Spent,
+    model: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Everything, as one object with the keys that the result of a replay has, and "simulation"."""
+    replay, cohort = job.replay, prepared.cohort
+    judged = [{**written[name], "newcomer": False, **NOT_MEASURED} for name in sorted(written, key=natural)]
+    devices = score_devices(judged, cohort.classes)
+    validation = [{"accuracy": d["validation_accuracy"]} for d in devices]
+    return {
+        "method": replay.method,
+        "rounds": replay.rounds,
+        "seed": replay.seed,
+        "hospitals": len(cohort.tree),
+        "data": {"name": str(replay.data), "generated": cohort.generated, **replay.options},
+        "classes": list(cohort.classes),
+        "accuracy": mean_over_devices(devices),
+        "validation_accuracy": mean_over_devices(validation),
+        "auc": find_areas(lines),
+        "statistics": summarise(devices, replay.seed),
+        "devices": [{key: value for key, value in d.items() if key != "confusion"} for d in devices],
+        "bytes": {hop: spent.bytes[hop] for hop in HOPS},
+        "seconds": round(spent.seconds, 1),
+        "memory": {"device_peak_mb": round(peak_memory_mb(), 1)},
+        "density": mean([d["density"] for d in devices if d["density"] is not None]),
+        "model": {"file": str(replay.out / "model.npz") if model["parameters"] else "", **model},
+        "settings": dict(prepared.run.settings),
+        "settle": dict(replay.settle),
+        "augment": dict(replay.augment),
+        "robust": dict(replay.robust),
+        "made": describe_origin(replay),
+        "broker": "none",
+        "simulation": describe_simulation(job, prepared, lines, spent),
+        "curve": list(lines),
+    }
+
+
+NOT_MEASURED = {"peak_memory_mb": 0.0, "cpu_seconds": 0.0, "seconds": 0.0, "bytes": {"sent": 0, "received": 0}}
+"""Of a single client nothing of this is known."""
+
+
+def describe_simulation(job: Simulation, prepared: Prepared, lines: Sequence[Line], spent: Spent) -> dict[str, Any]:
+    """What a replay's result has not: sizes, the virtual clock, when accuracies were reached."""
+    rate = spent.answers / spent.playing if spent.playing else 0.0
+    return {
+        **describe(job),
+        "clients": len(prepared.cohort.devices),
+        "drawn": bool(job.clients),
+        "answers": spent.answers,
+        "answers_per_second": round(rate, 1),
+        "records": spent.records,
+        "ranks": spent.ranks,
+        "clock": spent.clock,
+        "peak_memory_mb": round(peak_memory_mb(), 1),
+        "cpu_seconds": round(cpu_seconds(), 1),
+        "reached": find_reached(lines, job.targets),
+    }
+
+
+def find_reached(lines: Sequence[Line], targets: Sequence[float]) -> list[dict[str, Any]]:
+    """For each model and target, the first line of metrics in which the mean accuracy is at least so high.
+
+    Evaluations of the run on the way count; where there are none, the scores that come with uploads.
+
+    Returns:
+        "model", "target", and "round", "clock" (seconds) and "bytes" at that time; of targets that were reached.
+    """
+    judged = [line for line in lines if line["kind"] == "evaluation"]
+    used = judged if len(judged) > 1 else [line for line in lines if "sums" in line]
+    curves = [(line, mean_accuracies(line["sums"])) for line in used]
+    found = []
+    for model in sorted({name for _, accuracies in curves for name in accuracies if not name.startswith("test_")}):
+        for target in sorted(targets):
+            line = next((line for line, accuracies in curves if accuracies.get(model, -1) >= target), None)
+            if line is not None:
+                when = {"round": line["round"], "clock": line["clock"], "bytes": line["bytes_so_far"]}
+                found.append({"model": NAMES.get(model, model), "target": target, **when})
+    return found
+
+
+# The model ------------------------------------------------------------------------------------------------------
+def count_numbers(message: Any) -> int:
+    """Number of floats in a message; counted by the aggregator's own function."""
+    return int(importlib.import_module("aggregator.sizes").count_numbers(message))
+
+
+def describe_model(layout: Layout, shown: Any, is_global: bool) -> dict[str, Any]:
+    """Size of the final model, and the rank of each layer that has a matrix form. Clients may have their own: 0."""
+    if not is_global:
+        return {"parameters": 0, "parameters_sent": 0, "ranks": {}, "full_ranks": {}}
+    packed = importlib.import_module("aggregator.sizes").find_packed(shown)
+    found = {"parameters": layout.size, "parameters_sent": count_numbers(shown), "ranks": {}, "full_ranks": {}}
+    if packed is None:
+        return found
+    full = {slot.name: min(lowrank.matrix_shape(slot)) for slot in lowrank.matrix_slots(layout)}
+    return {**found, "ranks": lowrank.ranks(layout, packed), "full_ranks": full}
+
+
+def write_model(path: Path, layout: Layout, theta: Vector) -> None:
+    """Writes a model as an NPZ file with an array for each parameter."""
+    arrays: dict[str, Any] = {slot.name: layout.view(theta, slot) for slot in layout.slots}
+    with replace_file(path) as file:
+        np.savez(file, **arrays)
