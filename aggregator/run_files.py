@@ -12,9 +12,10 @@ import tomllib
 from pathlib import Path
 
 from edge_sdk.atomic import make_private_directory
+from edge_sdk.nodes.service_files import LEDGER
 
-RUN_FILE, RESULT_FILE, MODEL_FILE, LEDGER_FILE = "run.toml", "result.json", "model.npz", "ledger.json"
-MOVED = (MODEL_FILE, RESULT_FILE, LEDGER_FILE, RUN_FILE)
+RUN_FILE, RESULT_FILE, MODEL_FILE = "run.toml", "result.json", "model.npz"
+MOVED = (MODEL_FILE, RESULT_FILE, LEDGER, RUN_FILE)
 """In this order: the last one says whose files they are, so a crash in between leaves that known."""
 EARLIER = "earlier"
 

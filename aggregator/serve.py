@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from aggregator.run_files import LEDGER_FILE, RESULT_FILE, RUN_FILE
+from aggregator.run_files import RESULT_FILE, RUN_FILE
 from aggregator.server import Aggregator
 from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
@@ -24,7 +24,7 @@ from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.presets import SettingsTable, complete
 from edge_sdk.nodes.rereading import check_changes, find_changes
 from edge_sdk.nodes.serve import serve
-from edge_sdk.nodes.service_files import AggregatorFile
+from edge_sdk.nodes.service_files import LEDGER, AggregatorFile
 from edge_sdk.nodes.settings import read_toml, text_without_passwords
 from edge_sdk.nodes.suspensions import SuspensionLog
 from hardware.probe import peak_memory_mb
@@ -51,7 +51,7 @@ def serve_aggregator(path: Path, once: bool) -> None:
         if aggregator.runtime.holds_directory:  # and no other process, whose notes these would be
             aggregator.keep_earlier_files()
             ledger = list_traffic(aggregator)
-            write_json(file.directory / LEDGER_FILE, ledger)
+            write_json(file.directory / LEDGER, ledger)
             if aggregator.runtime.node is not None:
                 suspensions.look(ledger["gauges"])
             if not noted:

@@ -24,7 +24,12 @@ from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.settings import assigned
 
 TIMEOUT = 30.0  # seconds
-ACTIONS = ("pause", "resume", "stop", "first")
+ACTIONS = {
+    "pause": "let runs end in good order, to be resumed later",
+    "resume": "queue paused, stopped or failed runs again: they go on where they were",
+    "stop": "end runs in good order",
+    "first": "put runs before all others in the queue",
+}
 
 
 class RefusedError(AuscultError):
@@ -49,8 +54,8 @@ def make_parser() -> argparse.ArgumentParser:
     command = add(runs, "clone", clone_run, "queue a run like another one")
     command.add_argument("source", help="the run whose settings count where nothing else is said")
     add_wanted(command)
-    for action in ACTIONS:
-        add(runs, action, act, f"{action} a run").add_argument("id", nargs="+")
+    for action, words in ACTIONS.items():
+        add(runs, action, act, words).add_argument("id", nargs="+")
         runs.choices[action].set_defaults(action=action)
     command = add(runs, "wait", wait_for, "wait until runs have ended; exit code 1 if one has failed")
     command.add_argument("id", nargs="+")
@@ -62,7 +67,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def add_tool(tools: Any, name: str) -> Any:
-    return tools.add_parser(name).add_subparsers(metavar="what", required=True)
+    tool = tools.add_parser(name)
+    tool.add_argument("--log", choices=["debug", "info", "warning", "error"], help="what is logged here")
+    return tool.add_subparsers(metavar="what", required=True)
 
 
 def add(commands: Any, name: str, do: Any, words: str) -> argparse.ArgumentParser:

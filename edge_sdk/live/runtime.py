@@ -127,19 +127,17 @@ class Runtime:
         self.log = guard_log(log or logging.getLogger("auscult.node"))
         self.counters = Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
-        self.waiting_log, self.reporter = WaitingLog(name, self.log), FleetReporter(reports)
+        self.waiting_log, self.reporter = WaitingLog(name, parent, self.log), FleetReporter(reports)
         self.keepalive, self.largest_chunk, self.stopping = keepalive, largest_chunk, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.turned = inf  # when the loop last went round, by time.monotonic(); inf: it has not begun
-        self.willingness = willingness or Willingness()
-        self.waiter = Waiter()
+        self.willingness, self.waiter = willingness or Willingness(), Waiter()
         contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
-        options = (contexts, keepalive, version, backoff or Backoff())
-        maker = LinkMaker(name, *options, self.waiter.wake, self.make_will, self.log)
+        retries, wake = backoff or Backoff(), self.waiter.wake
+        maker = LinkMaker(name, contexts, keepalive, version, retries, wake, self.make_will, self.log)
         self.below, self.above = maker.make_links(parent, self.children, broker, upstream)
         self.publisher = Publisher(name, parent, self.below, self.above, self.counters, self.log)
-        self.all_links = self.publisher.links
-        self.announcer = Announcer(self.publisher)
+        self.all_links, self.announcer = self.publisher.links, Announcer(self.publisher)
         self.membership = Membership(
             name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal
         )
@@ -186,14 +184,12 @@ class Runtime:
     @property
     def node(self) -> Node | None:
         """The node as it was last saved; None outside a run."""
-        session = self.session
-        return None if session is None else session.node
+        return None if (session := self.session) is None else session.node
 
     @property
     def delivered(self) -> bool:
         """No message is waiting to be worked on, or to be acknowledged by a peer. A device's own clock may tick on."""
-        s = self.session
-        return s is None or not (s.calls.jobs or any(s.outbox.pending.values()))
+        return (s := self.session) is None or not (s.calls.jobs or any(s.outbox.pending.values()))
 
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). May be called from any thread."""
@@ -201,6 +197,10 @@ class Runtime:
         if (node := self.node) is not None and node.record.started:
             found |= self.figures(node)
         return found | self.waiting_log.gauges(time.monotonic()) | name_peers(self, self.dispatcher.heard_at)
+
+    def waiting(self) -> dict[str, Any]:
+        """What this node waits for, since when, and for whom (see waiting_log.py). May be called from any thread."""
+        return self.waiting_log.status(time.monotonic())
 
     # -- from any thread
 

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Runtime
-from edge_sdk.nodes.device_service import DeviceService
+from edge_sdk.nodes.device_service import DeviceNote, DeviceService
 from edge_sdk.nodes.hospital_service import HospitalService
 from edge_sdk.nodes.ledgers import write_json
 from edge_sdk.nodes.prometheus import Endpoint
 from edge_sdk.nodes.rereading import refuse_rereading
-from edge_sdk.nodes.service_files import DeviceFile
+from edge_sdk.nodes.service_files import LEDGER, DeviceFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.nodes.side_work import SideWork
 from edge_sdk.nodes.suspensions import SuspensionLog
@@ -170,8 +170,14 @@ class Ending:
 
 def serve_devices(paths: Sequence[Path], once: bool) -> None:
     files = [read_toml(path, DeviceFile) for path in paths]
-    ports = [file.wire.metrics_port for file in files]
-    serve([DeviceService(file) for file in files], once, ports=ports, reread=refuse_rereading)
+    ports, services = [file.wire.metrics_port for file in files], [DeviceService(file) for file in files]
+    notes = [DeviceNote(service) for service in services]
+
+    def note() -> None:
+        for each in notes:
+            each.write(time.monotonic())
+
+    serve(services, once, note, ports, reread=refuse_rereading)
 
 
 def serve_hospital(path: Path, once: bool) -> None:
@@ -182,7 +188,7 @@ def serve_hospital(path: Path, once: bool) -> None:
     def note() -> None:
         if service.runtime.holds_directory:  # and no other process, whose ledger this would be
             ledger = service.ledger()
-            write_json(service.file.directory / "ledger.json", ledger)
+            write_json(service.file.directory / LEDGER, ledger)
             if service.runtime.node is not None:
                 suspensions.look(ledger["gauges"])
 

@@ -71,7 +71,7 @@ def turn(hospital: Hospital) -> Node:
 
 def test_who_is_suspended_is_among_the_metrics(hospital: Hospital) -> None:
     assert 'auscult_suspended{node="north",of="watch-7"} 1\n' in exposition(hospital.runtime)
-    assert "watch-8" not in exposition(hospital.runtime)
+    assert 'auscult_suspended{node="north",of="watch-8"}' not in exposition(hospital.runtime)
 
 
 def service_of(path: Path, hospital: Hospital) -> HospitalService:
@@ -117,9 +117,7 @@ def test_nothing_else_of_the_file_is_taken_up(hospital: Hospital, tmp_path: Path
     path.write_text(FILE)
     service = service_of(path, hospital)
     path.write_text(FILE.replace('"cloud"', '"sky"') + LIFT)
-    with pytest.raises(
-        UsageError, match=r"aggregator changed; .* devices, .*limits, reports may be"
-    ):
+    with pytest.raises(UsageError, match=r"aggregator changed; .* devices, .*limits, reports may be"):
         service.reread()
     path.write_text(FILE + LIFT.replace("watch-7", "watch-9"))
     with pytest.raises(UsageError, match=r"limits\.lift\.watch-9: is none of watch-7, watch-8"):
