@@ -116,11 +116,12 @@ class Neighbours:
         assert self.parent and self.above
         presence = self.membership.presence
         if birth.gone:
-            if presence.parent is not None and presence.parent.session == birth.session:
+            known = presence.parent is not None and presence.parent.session == birth.session
+            if birth.count and (known or presence.parent is None):
+                self.membership.turns.end()  # a goodbye and no will: another one of its name may come at once
+            if known:
                 presence.forget_parent()
                 self.mark_unreachable(self.parent)
-                if birth.count:  # a goodbye and no will: another one of its name may come at once
-                    self.membership.turns.end()
         else:
             self.announcer.announce_over(self.above)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from math import inf
 
-PATIENCE = 60.0  # seconds without a word in the present run, after which an earlier one may be gone back to
+PATIENCE = 30.0  # seconds without a word in the present run, after which an earlier one may be gone back to
 
 
 class Turns:

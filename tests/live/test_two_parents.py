@@ -46,8 +46,11 @@ def test_a_child_stays_with_the_one_that_it_went_to(
     assert "a: run count resumed" not in caplog.text
 
 
-def test_a_run_is_gone_back_to_at_once_after_a_goodbye(tmp_path: Path, quick: LocalBroker) -> None:
+def test_a_run_is_gone_back_to_at_once_after_a_goodbye(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two runs by turns, one aggregator at a time: as when somebody pauses the one for the other."""
+    monkeypatch.setattr("edge_sdk.live.turns.PATIENCE", 10.0**6)  # so that nothing but the goodbye helps
     net = Net(tmp_path, quick.url)
     device = net.device("a", "agg")
     with playing(device):
