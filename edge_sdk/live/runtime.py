@@ -130,8 +130,8 @@ class Runtime:
         self.waiting_log, self.reporter = WaitingLog(name, parent, self.log), FleetReporter(reports)
         self.keepalive, self.largest_chunk, self.stopping = keepalive, largest_chunk, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
-        self.turned = inf  # when the loop last went round, by time.monotonic(); inf: it has not begun
-        self.willingness, self.waiter = willingness or Willingness(), Waiter()
+        self.willingness, self.turned = willingness or Willingness(), inf  # the loop has not gone round yet
+        self.waiter = Waiter()
         contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
         retries, wake = backoff or Backoff(), self.waiter.wake
         maker = LinkMaker(name, contexts, keepalive, version, retries, wake, self.make_will, self.log)

@@ -19,6 +19,12 @@ from tests.delivery.live import Net, playing
 OTHER = Run(id="other", method="count", rounds=10**6)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine, no silence is long enough to go back to an earlier run."""
+    monkeypatch.setattr("edge_sdk.live.turns.PATIENCE", 10.0**6)
+
+
 def second_aggregator(base: Path, url: str, name: str = "agg") -> Runtime:
     """Another node of this name with a run of its own, in a directory of its own."""
     net = Net(base / "second", url)
@@ -31,7 +37,7 @@ def is_in(node: Runtime, run: str) -> Callable[[], bool]:
 
 
 def test_a_child_stays_with_the_one_that_it_went_to(
-    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, patient: None
 ) -> None:
     caplog.set_level(logging.INFO)
     net = Net(tmp_path, quick.url)
@@ -40,17 +46,14 @@ def test_a_child_stays_with_the_one_that_it_went_to(
         eventually(is_in(device, "count"), 60)
         with playing(second_aggregator(tmp_path, quick.url)):
             eventually(is_in(device, "other"), 60)
-            eventually(lambda: device.counters["two_parents"] >= 3, 60)
+            eventually(lambda: device.counters["two_parents"] >= 1, 60)
             assert is_in(device, "other")()
     assert "two nodes are called agg; stays in other" in caplog.text
     assert "a: run count resumed" not in caplog.text
 
 
-def test_a_run_is_gone_back_to_at_once_after_a_goodbye(
-    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_gone_back_to_at_once_after_a_goodbye(tmp_path: Path, quick: LocalBroker, patient: None) -> None:
     """Two runs by turns, one aggregator at a time: as when somebody pauses the one for the other."""
-    monkeypatch.setattr("edge_sdk.live.turns.PATIENCE", 10.0**6)  # so that nothing but the goodbye helps
     net = Net(tmp_path, quick.url)
     device = net.device("a", "agg")
     with playing(device):
