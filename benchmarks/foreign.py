@@ -1,11 +1,11 @@
 """Compiles networks that nobody here wrote: torchvision, timm, braindecode, transformers and MONAI, random weights.
 
-    python benchmarks/foreign.py [NAME ...] [--json FILE] [--limit SECONDS]
+    python benchmarks/foreign.py [NAME ...] [--json FILE] [--limit SECONDS] [--untimed]
 
 Each runs in a process of its own. What is told of it: parameters, seconds to compile and to load, kB of the bundle, the
-worst float64 error against autograd, ms of a training step at batch 8 on one thread beside torch's, and the peak memory
-of a device process; or, in one sentence, why it does not compile. Nothing is downloaded. The libraries are none of
-auscult's own: `make bench-compile` puts them into an environment of their own.
+worst float64 error against autograd, and without --untimed ms of a training step at batch 8 on one thread beside
+torch's, and the peak memory of a device process; or, in one sentence, why it does not compile. Nothing is downloaded.
+The libraries are none of auscult's own: `make bench-compile` puts them into an environment of their own.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ class Foreign:
     """One network of the battery.
 
     Attributes:
-        make: module.function that builds it. input: shape of one sample. given: its arguments.
+        make: module.function that builds it. given: its arguments.
+        input: shape of one sample; of several inputs, argument -> shape.
         spec: settings of the compilation beside dropout = "off".
     """
 
     make: str
-    input: tuple[int, ...] = IMAGE
+    input: tuple[int, ...] | dict[str, tuple[int, ...]] = IMAGE
     given: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
 
@@ -112,6 +113,12 @@ NETWORKS: dict[str, Foreign] = {
     "DeepSleepNet": sleep("DeepSleepNet"),
     "AttnSleep": Foreign("braindecode.models.AttnSleep", (1, 3000), SLEEP | {"n_chans": 1}),
     "bert_tiny": Foreign("foreign.bert", (16,), {}, {"below": 100}),
+    "bert_tiny, three inputs": Foreign(
+        "foreign.bert",
+        {"input_ids": (16,), "attention_mask": (16,), "token_type_ids": (16,)},
+        {},
+        {"below": {"input_ids": 100, "attention_mask": 2, "token_type_ids": 2}},
+    ),
     "unet1d": Foreign(
         "monai.networks.nets.BasicUNet",
         (1, 64, 64),
@@ -180,7 +187,7 @@ def build(name: str) -> Any:
     return getattr(home, function)(**entry.given).eval()
 
 
-def measure(name: str) -> dict[str, Any]:
+def measure(name: str, timed: bool) -> dict[str, Any]:
     """Compile one network here, and what was measured."""
     import torch
 
@@ -193,24 +200,31 @@ def measure(name: str) -> dict[str, Any]:
     started = time.perf_counter()
     made = compile_module(net, Spec("net", entry.input, **{"dropout": "off", **entry.spec}))
     found = {"parameters": made.parameters, "compile_s": time.perf_counter() - started, "kB": len(made.data) / 1000}
+    found["float64"] = made.errors["float64"]
+    if not timed:
+        return found
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.bundle"
         made.save(path)
         command = [sys.executable, __file__, "--device", str(path)]
         device = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return {**found, "float64": made.errors["float64"], **device, "torch_ms": time_torch(net, entry)}
+    return {**found, **device, "torch_ms": time_torch(net, entry)}
 
 
 def time_torch(net: Any, entry: Foreign) -> float:
     """Milliseconds of torch's forward and backward pass, in the mode in which the bundle was compiled."""
     import torch
 
-    below = entry.spec.get("below")
-    x = torch.randint(0, below, (BATCH, *entry.input)) if below else torch.randn(BATCH, *entry.input)
+    from models.ir.spec import Spec
+
+    drawn = {
+        i.argument: torch.randint(0, i.below, (BATCH, *i.shape)) if i.below else torch.randn(BATCH, *i.shape)
+        for i in Spec("net", entry.input, below=entry.spec.get("below")).list_inputs()
+    }
     times = []
     for _ in range(STEPS):
         started = time.perf_counter()
-        z = net(x)
+        z = net(drawn[""]) if "" in drawn else net(**drawn)
         z = next(iter(z.values())) if isinstance(z, dict) else z
         torch.autograd.grad(z.square().mean(), list(net.parameters()), allow_unused=True)
         times.append(time.perf_counter() - started)
@@ -227,8 +241,9 @@ def run_device(path: str) -> dict[str, float]:
     model = Model(path)
     loaded = time.perf_counter() - started
     golden = model.bundle.golden()
-    x, y = (np.resize(golden[k], (BATCH, *golden[k].shape[1:])) for k in ("in.x", "in.y"))
-    gradient, times = model.grad_fn(x, y), []
+    given = {k[3:]: np.resize(v, (BATCH, *v.shape[1:])) for k, v in golden.items() if k.startswith("in.")}
+    x = {i["name"]: given[i["name"]] for i in model.bundle.manifest["inputs"]}
+    gradient, times = model.grad_fn(x, given["y"]), []
     for _ in range(STEPS):
         began = time.perf_counter()
         gradient(model.theta0)
@@ -238,9 +253,9 @@ def run_device(path: str) -> dict[str, float]:
     return {"load_s": loaded, "ms": 1e3 * statistics.median(times), "MB": int(peak.split()[1]) / 1024}
 
 
-def try_network(name: str, limit: float) -> dict[str, Any]:
+def try_network(name: str, limit: float, timed: bool) -> dict[str, Any]:
     """What `measure` finds in a process of its own, or an error in one line."""
-    command = [sys.executable, "-W", "ignore", __file__, "--one", name]
+    command = [sys.executable, "-W", "ignore", __file__, "--one", name, *([] if timed else ["--untimed"])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
@@ -255,8 +270,11 @@ def write_row(name: str, r: dict[str, Any]) -> str:
     """One line of the table."""
     if "error" in r:
         return f"{name:<30} {r['error'][:220]}"
-    cells = (f"{r['parameters']:>12,} {r['compile_s']:>7.1f} {r['load_s']:>6.2f} {r['kB']:>8.0f} {r['float64']:>8.0e}",)
-    return f"{name:<30}{cells[0]} {r['ms']:>8.1f} {r['torch_ms']:>8.1f} {r['ms'] / r['torch_ms']:>6.2f} {r['MB']:>6.0f}"
+    made = f"{name:<30}{r['parameters']:>12,} {r['compile_s']:>7.1f} {r['kB']:>8.0f} {r['float64']:>8.0e}"
+    if "ms" not in r:
+        return made
+    timed = f"{r['load_s']:>6.2f} {r['ms']:>8.1f} {r['torch_ms']:>8.1f} {r['ms'] / r['torch_ms']:>6.2f}"
+    return f"{made} {timed} {r['MB']:>6.0f}"
 
 
 def main() -> int:
@@ -264,20 +282,21 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="of the battery (default: all)")
     parser.add_argument("--json", type=Path, help="file that each result is added to, one a line")
     parser.add_argument("--limit", type=float, default=600, help="seconds for one network (default: 600)")
+    parser.add_argument("--untimed", action="store_true", help="compile and compare only")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--device", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one or args.device:
-        print(json.dumps(measure(args.one) if args.one else run_device(args.device)))
+        print(json.dumps(measure(args.one, not args.untimed) if args.one else run_device(args.device)))
         return 0
     unknown = [name for name in args.names if name not in NETWORKS]
     if unknown:
         parser.error(f"{', '.join(unknown)}: there are {', '.join(NETWORKS)}")
-    print(f"{'network':<30}{'parameters':>12} {'compile':>7} {'load':>6} {'kB':>8} {'float64':>8}", end=" ")
-    print(f"{'ms':>8} {'torch':>8} {'ratio':>6} {'MB':>6}", flush=True)
+    print(f"{'network':<30}{'parameters':>12} {'compile':>7} {'kB':>8} {'float64':>8}", end=" ")
+    print(f"{'load':>6} {'ms':>8} {'torch':>8} {'ratio':>6} {'MB':>6}", flush=True)
     compiled = 0
     for name in args.names or NETWORKS:
-        r = try_network(name, args.limit)
+        r = try_network(name, args.limit, not args.untimed)
         compiled += "error" not in r
         print(write_row(name, r), flush=True)
         if args.json:

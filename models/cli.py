@@ -24,6 +24,8 @@ from models.loading import build_module, name_error, read_arguments
 from models.zoo import ZOO
 from models.zoo.split import SPLIT_ZOO
 
+Shapes = tuple[int, ...] | dict[str, tuple[int, ...]]
+
 
 def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command `compile` to a command line."""
@@ -46,7 +48,8 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--input",
         nargs="+",
         metavar="SHAPE",
-        help="shape of one sample without the batch, e.g. 3,64 (split models: TOWER=SHAPE ...)",
+        help="shape of one sample without the batch, e.g. 3,64 (several inputs: ARGUMENT=SHAPE ..., split models: "
+        "TOWER=SHAPE ...)",
     )
     p.add_argument("--classes", type=int, help="number of classes")
     p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
@@ -55,6 +58,13 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--dropout",
         choices=[d for d in DROPOUT if d],
         help="for modules with dropout or stochastic depth: keep it, with masks that devices draw, or leave it out",
+    )
+    p.add_argument("--lora", type=int, default=0, metavar="RANK", help="train low-rank adapters, and nothing else")
+    p.add_argument(
+        "--target", nargs="+", default=[], metavar="WORD", help="adapters for linear layers with it in their path"
+    )
+    p.add_argument(
+        "--also", nargs="+", default=[], metavar="LAYER", help="layers trained whole beside adapters (a new head)"
     )
     p.add_argument("--seed", type=int, default=0, help="seed of the initial parameters (default: 0)")
     p.add_argument("--groups", nargs="*", metavar="NAME=PREFIX,...", help="layer groups (default: top-level parts)")
@@ -67,7 +77,12 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="N",
         help="samples that a device puts through at once (default: what fits a cache)",
     )
-    p.add_argument("--below", type=int, help="the input holds integers from 0 to BELOW - 1 (embeddings)")
+    p.add_argument(
+        "--below",
+        nargs="+",
+        metavar="N",
+        help="the input holds integers from 0 to N - 1 (embeddings); of several inputs NAME=N ...",
+    )
     p.add_argument(
         "--blocked", action="store_true", help="also write graphs in onnxruntime's blocked layout (convolutions)"
     )
@@ -118,7 +133,7 @@ def read_values(option: str, text: str | None) -> tuple[float, ...]:
         raise CompileError(f"{option} {text}: expected numbers with commas between") from error
 
 
-def read_signal_options(args: argparse.Namespace, shape: tuple[int, ...]) -> SignalSpec | None:
+def read_signal_options(args: argparse.Namespace, shape: Shapes) -> SignalSpec | None:
     """What the arguments say of the signal; None: nothing.
 
     Raises:
@@ -128,7 +143,7 @@ def read_signal_options(args: argparse.Namespace, shape: tuple[int, ...]) -> Sig
         if args.channels or args.units or args.stride or args.mean or args.scale:
             raise CompileError("--rate is missing: a signal's samples per second, e.g. --rate 32")
         return None
-    if len(shape) != 2 or not args.channels:
+    if isinstance(shape, dict) or len(shape) != 2 or not args.channels:
         raise CompileError(f"--rate: needs --channels and an input of shape channels,window; the input is {shape}")
     channels, units = read_words(args.channels), read_words(args.units) or ("",)
     units = units * len(channels) if len(units) == 1 else units
@@ -176,7 +191,7 @@ def find_module_argument(args: argparse.Namespace) -> None:
     Raises:
         CompileError: there is none.
     """
-    for words in (args.input, args.groups, args.split):
+    for words in (args.input, args.below, args.groups, args.split, args.target, args.also):
         for word in words or []:
             if args.module is None and "=" not in word and (":" in word or word in ZOO or word in SPLIT_ZOO):
                 args.module = word
@@ -197,10 +212,12 @@ def is_split(args: argparse.Namespace) -> bool:
 
 def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     """The module and its settings."""
-    shape = read_numbers(args.input[0]) if args.input else None
+    shape, below = read_inputs(args)
     groups = read_pairs("--groups", args.groups) or None
     if args.module in ZOO:
         entry, name = ZOO[args.module], args.module
+        if isinstance(shape, dict):
+            raise CompileError(f"--input {' '.join(args.input)}: {name} has one input, e.g. --input 3,64")
         shape, classes = shape or entry.input, args.classes or entry.classes
         net = entry.build(shape, classes)
     else:
@@ -216,9 +233,29 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     if args.module in ZOO and (shape, classes) == (ZOO[args.module].input, ZOO[args.module].classes):
         names, signal = names or ZOO[args.module].class_names, signal or ZOO[args.module].signal
     return net.eval(), Spec(
-        name, shape, classes, args.loss, args.below, norm, groups, features=args.features, blocked=args.blocked,
+        name, shape, classes, args.loss, below, norm, groups, features=args.features, blocked=args.blocked,
         max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names, signal=signal,
+        lora=args.lora, target=args.target, also=args.also,
     )  # fmt: skip
+
+
+def read_inputs(args: argparse.Namespace) -> tuple[Shapes | None, int | dict[str, int] | None]:
+    """The shape of a sample and the bound of its integers, or for several inputs a dictionary of each."""
+    words, below = args.input or [], args.below or []
+    if any("=" in w for w in words):
+        named = {k: read_numbers(v) for k, v in read_pairs("--input", words).items()}
+        return named, {k: read_count("--below", v) for k, v in read_pairs("--below", below).items()}
+    if len(words) > 1 or len(below) > 1:
+        raise CompileError(f"--input {' '.join(words)}: several inputs have names, ARGUMENT=SHAPE ...")
+    bound = read_count("--below", below[0]) if below else None
+    return read_numbers(words[0]) if words else None, bound
+
+
+def read_count(option: str, text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or not int(text):
+        raise CompileError(f"{option} {text}: expected a number above 0")
+    return int(text)
 
 
 def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
@@ -235,9 +272,9 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command line of `python -m models`."""
-    parser = argparse.ArgumentParser(prog="python -m models", description="Compile torch modules for devices.")
+def main(argv: list[str] | None = None, prog: str = "python -m models") -> int:
+    """The command line of `python -m models`, or of what `prog` says that the user has typed."""
+    parser = argparse.ArgumentParser(prog=prog, description="Compile torch modules for devices.")
     add_parsers(parser.add_subparsers(required=True, metavar="COMMAND"))
     args = parser.parse_args(argv)
     return int(args.do(args))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,14 +13,68 @@ from edge_sdk.errors import UsageError
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
+Data = Array | Mapping[str, Array] | tuple[Array, ...]
+"""Samples for a model: one array, or one for each of its inputs, by name or in order."""
 Shape = tuple[int | str, ...]
 FLOAT32 = np.dtype(np.float32)
 
 
+def join_inputs(declared: Sequence[Mapping[str, Any]], x: Data) -> Array:
+    """Checked samples as one array, of which rows can be chosen: with a field for each input if there are several.
+
+    Args:
+        declared: the inputs in a bundle's manifest.
+
+    Raises:
+        UsageError: an input is missing, or has another shape, type or number of samples.
+    """
+    if len(declared) == 1 and not isinstance(x, (Mapping, tuple)):
+        return check_input(declared[0], x)
+    names = [str(i["name"]) for i in declared]
+    given = name_inputs(names, x)
+    arrays = [check_input(i, given[n]) for i, n in zip(declared, names, strict=True)]
+    counts = [len(a) for a in arrays]
+    if len(set(counts)) > 1:
+        raise UsageError(f"inputs {', '.join(names)}: {counts} samples, expected the same number in each")
+    fields = [(n, a.dtype, a.shape[1:]) for n, a in zip(names, arrays, strict=True)]
+    joined = np.empty(counts[0], fields)
+    for name, array in zip(names, arrays, strict=True):
+        joined[name] = array
+    return joined if len(names) > 1 else arrays[0]
+
+
+def name_inputs(names: Sequence[str], x: Data) -> Mapping[str, Array]:
+    """Input -> array, from a dictionary, a tuple in order, or what `join_inputs` returned."""
+    if isinstance(x, Mapping):
+        there = list(x)
+    elif isinstance(x, tuple):
+        there = list(names) if len(x) == len(names) else [f"{len(x)} arrays"]
+    else:
+        there = list(x.dtype.names or ["one array"])
+    if set(there) != set(names):
+        raise UsageError(
+            f"x: expected {', '.join(names)}, in a dictionary or a tuple; got {', '.join(map(str, there))}"
+        )
+    return dict(zip(names, x, strict=True)) if isinstance(x, tuple) else {n: x[n] for n in names}
+
+
+def split_inputs(declared: Sequence[Mapping[str, Any]], x: Array) -> dict[str, Array]:
+    """Input -> contiguous array, from what `join_inputs` returned or some of its rows."""
+    if x.dtype.names is None:
+        return {str(declared[0]["name"]): x}
+    return {name: np.ascontiguousarray(x[name]) for name in x.dtype.names}
+
+
+def check_input(declared: Mapping[str, Any], value: Array) -> Array:
+    """Samples of one input, of the shape and type that the manifest declares."""
+    name, shape = str(declared["name"]), ("B", *declared["shape"])
+    if declared["dtype"] == "float32":
+        return check_floats(name, value, shape)
+    return check_integers(name, value, shape, int(declared["below"]))
+
+
 def check_floats(name: str, value: Array, shape: Shape) -> Floats:
     """`value` as contiguous float32 of this shape ("B": any length)."""
-    if type(value) is np.ndarray and value.dtype == np.float32 and value.shape == shape and value.flags.c_contiguous:
-        return value  # as in every step of a training
     value = np.asarray(value)
     if value.dtype is FLOAT32 and value.flags.c_contiguous and fits_shape(value.shape, shape):
         return value
@@ -37,6 +92,11 @@ def check_integers(name: str, value: Array, shape: Shape, below: int) -> Array:
         worst = value.min() if value.min() < 0 else value.max()
         raise UsageError(f"{name}: {worst} is out of range, expected 0 to {below - 1}")
     return np.ascontiguousarray(value, np.int64)
+
+
+def check_weights(weights: Array | None, count: int) -> Floats:
+    """Weights of samples as float32 (count,); None: those of the mean."""
+    return even_weights(count) if weights is None else check_floats("weights", weights, (count,))
 
 
 @lru_cache(64)

@@ -1,7 +1,7 @@
 """A bundle at work on stock onnxruntime (`onnx_session.py`).
 
-Parameters and gradients are flat float32 vectors. Graphs are loaded when they are first used, so a device that only
-predicts never builds the training session.
+Parameters and gradients are flat float32 vectors; samples one array, or a dictionary or tuple with one for each input.
+Graphs are loaded when they are first used, so a device that only predicts never builds the training session.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import Cancelled, UsageError
+from edge_sdk.model import inputs
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.model.dropout import MASKS, step_masks
-from edge_sdk.model.inputs import Array, Floats, check_floats, check_integers, compute_losses, even_weights
+from edge_sdk.model.inputs import Array, Data, Floats, check_floats, check_integers, compute_losses
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
 
@@ -118,24 +119,24 @@ class Model:
         return int(self.bundle.manifest["max_batch"])
 
     # -- one batch -----------------------------------------------------------------------------------------------
-    def predict(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
+
+    def predict(self, theta: Vector, x: Data, buffers: Vector | None = None) -> Floats:
         """The module's output, float32 (B, *output_shape), for x (B, *input_shape)."""
         x, theta = self.samples(x), self.parameters(theta)
         none = np.zeros((0, *self.output_shape), np.float32)
-        parts = [self.run("predict", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
+        parts = [self.run("predict", self.feed(theta, b), buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
         return np.concatenate([none, *parts])
 
-    def features(self, theta: Vector, x: Array, buffers: Vector | None = None) -> Floats:
+    def features(self, theta: Vector, x: Data, buffers: Vector | None = None) -> Floats:
         """Output of the layer that the bundle names for features, float32 (B, ...), for x (B, *input_shape)."""
         x, theta = self.samples(x), self.parameters(theta)
-        return np.concatenate(
-            [self.run("features", {"theta": theta, "x": b}, buffers)[0] for b in self.batches(x, FORWARD_BATCH)]
-        )
+        steps = self.batches(x, FORWARD_BATCH)
+        return np.concatenate([self.run("features", self.feed(theta, b), buffers)[0] for b in steps])
 
     def loss_grad(
         self,
         theta: Vector,
-        x: Array,
+        x: Data,
         y: Array,
         weights: Array | None = None,
         *,
@@ -151,14 +152,13 @@ class Model:
             group: gradient of this layer group's parameters only, in layout order; the backward pass is shorter.
             random: draws what a bundle with dropout drops; None: nothing is dropped.
         """
-        x, y = self.samples(x), self.targets(y, len(x))
-        feeds = {"theta": self.parameters(theta), "x": x, "y": y, "weights": self.weights(weights, len(x))}
-        feeds |= step_masks(self.drop_sites, len(x), random)
+        feeds, count = self.batch(theta, x, y, weights)
+        feeds |= step_masks(self.drop_sites, count, random)
         loss, grad = self.run(f"loss_grad@{group}" if group else "loss_grad", feeds, buffers)[:2]
         return float(loss), grad
 
     def loss_grad_buffers(
-        self, theta: Vector, x: Array, y: Array, weights: Array | None = None, buffers: Vector | None = None
+        self, theta: Vector, x: Data, y: Array, weights: Array | None = None, buffers: Vector | None = None
     ) -> tuple[float, Floats, Floats]:
         """Loss and gradient as of `loss_grad`, and the running statistics after this batch, which the caller keeps.
 
@@ -166,25 +166,23 @@ class Model:
         """
         if self.bundle.manifest["norm"] != "batch":
             raise UsageError(f"{self.name}: its running statistics are frozen; compile with --norm batch to train them")
-        x, y = self.samples(x), self.targets(y, len(x))
-        feeds = {"theta": self.parameters(theta), "x": x, "y": y, "weights": self.weights(weights, len(x))}
-        loss, grad, fresh = self.run("loss_grad", feeds, buffers)
+        loss, grad, fresh = self.run("loss_grad", self.batch(theta, x, y, weights)[0], buffers)
         return float(loss), grad, fresh
 
-    def vjp(self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None) -> tuple[Floats, Floats]:
+    def vjp(self, theta: Vector, x: Data, cotangent: Array, buffers: Vector | None = None) -> tuple[Floats, Floats]:
         """The output for x, and the gradient (n,) of sum(output * cotangent)."""
         x = self.samples(x)
         pulled = check_floats("cotangent", cotangent, (len(x), *self.output_shape))
-        out, grad = self.run("vjp", {"theta": self.parameters(theta), "x": x, "cotangent": pulled}, buffers)[:2]
+        out, grad = self.run("vjp", self.feed(self.parameters(theta), x) | {"cotangent": pulled}, buffers)[:2]
         return out, grad
 
     def features_vjp(
-        self, theta: Vector, x: Array, cotangent: Array, buffers: Vector | None = None
+        self, theta: Vector, x: Data, cotangent: Array, buffers: Vector | None = None
     ) -> tuple[Floats, Floats]:
         """The features for x, and the gradient (n,) of sum(features * cotangent)."""
         x, width = self.samples(x), self.features_shape
         pulled = check_floats("cotangent", cotangent, (len(x), *width))
-        feeds = {"theta": self.parameters(theta), "x": x, "cotangent": pulled}
+        feeds = self.feed(self.parameters(theta), x) | {"cotangent": pulled}
         out, grad = self.run("features_vjp", feeds, buffers)[:2]
         return out, grad
 
@@ -202,7 +200,7 @@ class Model:
 
     # -- data bound to the model -----------------------------------------------------------------------------------
 
-    def grad_fn(self, x: Array, y: Array, cancel: Cancel | None = None) -> GradFn:
+    def grad_fn(self, x: Data, y: Array, cancel: Cancel | None = None) -> GradFn:
         """f(theta, indices or None for all, random=None) -> (mean loss, its gradient) over the chosen samples.
 
         `random` draws what a bundle with dropout drops, anew in each step (None: nothing). Samples are checked once,
@@ -211,44 +209,41 @@ class Model:
         Raises (f):
             Cancelled: `cancel()` was true.
         """
-        x, y = self.samples(x), self.targets(y, len(x))
-        most = 0 if self.drop_sites or len(self.buffers0) else self.max_batch
+        rows, plain = self.samples(x), not (self.drop_sites or len(self.buffers0))
+        y = self.targets(y, len(rows))
 
         def gradient(theta: Vector, indices: Any = None, random: Random | None = None) -> tuple[float, Vector]:
-            chosen = np.arange(len(x)) if indices is None else np.asarray(indices)
+            chosen = np.arange(len(rows)) if indices is None else np.asarray(indices)
             if not len(chosen):
                 raise UsageError("a gradient over no samples: give at least one index")
             theta, loss = self.parameters(theta), 0.0
-            if len(chosen) <= most and (cancel is None or not cancel()):  # as nearly always: no array but these
-                feeds = {"theta": theta, "x": x[chosen], "y": y[chosen], "weights": even_weights(len(chosen))}
-                part, grad = self.session("loss_grad").run(feeds)[:2]
-                return float(part), grad
             total: Floats | None = None
             for step in self.batches(chosen):
                 if cancel is not None and cancel():
                     raise Cancelled("training was given up before a step")
-                weights = even_weights(len(chosen))[: len(step)]
-                feeds = {"theta": theta, "x": x[step], "y": y[step], "weights": weights}
+                weights = inputs.even_weights(len(chosen))[: len(step)]
+                feeds = self.feed(theta, rows[step]) | {"y": y[step], "weights": weights}
                 feeds |= step_masks(self.drop_sites, len(step), random)
-                part, grad = self.run("loss_grad", feeds, None)[:2]
+                part, grad = (self.session("loss_grad").run(feeds) if plain else self.run("loss_grad", feeds, None))[:2]
                 loss, total = loss + float(part), grad if total is None else np.add(total, grad, out=total)
             assert total is not None
             return loss, total
 
         return gradient
 
-    def score(self, x: Array, y: Array, cancel: Cancel | None = None) -> ScoreFn:
+    def score(self, x: Data, y: Array, cancel: Cancel | None = None) -> ScoreFn:
         """f(theta) -> {"loss": sum of losses, "correct": count, "samples": count}; no "correct" without classes."""
-        x, y = self.samples(x), self.targets(y, len(x))
+        rows = self.samples(x)
+        y = self.targets(y, len(rows))
 
         def sums(theta: Vector) -> Mapping[str, float]:
-            theta, out = self.parameters(theta), {"loss": 0.0, "samples": float(len(x))}
+            theta, out = self.parameters(theta), {"loss": 0.0, "samples": float(len(rows))}
             if self.classes:
                 out["correct"] = 0.0
-            for step in self.batches(np.arange(len(x)), FORWARD_BATCH):
+            for step in self.batches(np.arange(len(rows)), FORWARD_BATCH):
                 if cancel is not None and cancel():
                     raise Cancelled("evaluation was given up before a step")
-                z = self.run("predict", {"theta": theta, "x": x[step]}, None)[0]
+                z = self.run("predict", self.feed(theta, rows[step]), None)[0]
                 out["loss"] += float(compute_losses(self.loss, z, y[step]).sum())
                 if self.classes:
                     out["correct"] += float((z.argmax(1) == y[step]).sum())
@@ -306,19 +301,24 @@ class Model:
     def parameters(self, theta: Vector) -> Floats:
         return check_floats("theta", theta, (self.layout.size,))
 
-    def samples(self, x: Array) -> Array:
-        declared = self.bundle.manifest["inputs"][0]
-        shape = ("B", *declared["shape"])
-        is_float = declared["dtype"] == "float32"
-        return check_floats("x", x, shape) if is_float else check_integers("x", x, shape, int(declared["below"]))
+    def samples(self, x: Data) -> Array:
+        """Checked samples as one array; of several inputs, one with a field for each (`inputs.join_inputs`)."""
+        return inputs.join_inputs(self.bundle.manifest["inputs"], x)
+
+    def feed(self, theta: Floats, x: Array) -> dict[str, Array]:
+        """Checked parameters and samples as graphs take them: input -> array."""
+        return {"theta": theta, **inputs.split_inputs(self.bundle.manifest["inputs"], x)}
+
+    def batch(self, theta: Vector, x: Data, y: Array, weights: Array | None) -> tuple[dict[str, Array], int]:
+        """Checked feeds of one batch, and its number of samples."""
+        count = len(x := self.samples(x))
+        rest = {"y": self.targets(y, count), "weights": inputs.check_weights(weights, count)}
+        return self.feed(self.parameters(theta), x) | rest, count
 
     def targets(self, y: Array, count: int) -> Array:
-        labels = self.loss == "cross_entropy"
-        shape = (count,) if labels else (count, *self.output_shape)
-        return check_integers("y", y, shape, self.classes) if labels else check_floats("y", y, shape)
-
-    def weights(self, weights: Array | None, count: int) -> Floats:
-        return even_weights(count) if weights is None else check_floats("weights", weights, (count,))
+        if self.loss == "cross_entropy":
+            return check_integers("y", y, (count,), self.classes)
+        return check_floats("y", y, (count, *self.output_shape))
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -327,11 +327,10 @@ class Model:
         session = self.session(graph)
         values = dict(feeds)
         if self.buffers0.size:
-            values["buffers"] = (
-                self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
-            )
+            given = self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
+            values["buffers"] = given
         if MASKS in session.inputs and MASKS not in values:
-            values |= step_masks(self.drop_sites, len(values["x"]), None)
+            values |= step_masks(self.drop_sites, len(values[self.bundle.manifest["inputs"][0]["name"]]), None)
         if missing := [n for n in session.inputs if n not in values]:
             raise BundleError(f"graph {graph!r} wants {', '.join(missing)}, which is no input of this kind of graph")
         return session.run({n: values[n] for n in session.inputs})

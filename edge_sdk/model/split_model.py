@@ -10,7 +10,7 @@ import numpy as np
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.inputs import Array, Floats, check_floats
+from edge_sdk.model.inputs import Array, Floats, check_floats, check_weights
 from edge_sdk.model.model import Model
 
 
@@ -74,7 +74,7 @@ class SplitModel(Model):
             x: tower -> samples, of the party's own towers. embeddings: tower -> (B, d), of the others.
         """
         y = self.targets(y, len(y))
-        feeds: dict[str, Array] = {"y": y, "weights": self.weights(weights, len(y))}
+        feeds: dict[str, Array] = {"y": y, "weights": check_weights(weights, len(y))}
         for prefix, values in (("theta.", thetas), ("x.", x), ("z.", embeddings)):
             feeds |= {prefix + k: v for k, v in values.items()}
         loss, grad = self.call(f"loss_grad@{party}", feeds)[:2]

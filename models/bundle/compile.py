@@ -16,17 +16,19 @@ from models.bundle.pack import pack_bundle
 from models.derive import targets
 from models.derive.targets import Source, Target
 from models.frontend.export import TRACE_BATCH, Forward, export_forward
+from models.frontend.lora import add_adapters, check_adapters
 from models.frontend.outputs import check_output
 from models.frontend.randomness import find_draws, refuse_draws
+from models.frontend.statistics import settle_statistics
 from models.gate.calls import check_calls
-from models.gate.check import BLOCKED, check_graphs
-from models.gate.gate import DataInput, Drops, Truth
+from models.gate.check import BLOCKED, check_graphs, find_unequal_parts
+from models.gate.gate import Drops, Truth
 from models.gate.golden import make_golden
 from models.gate.runnable import RunnableGraph
 from models.ir.errors import CompileError
 from models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
 from models.ir.shapes import as_numbers
-from models.ir.spec import Spec, find_target_shape, set_classes
+from models.ir.spec import DataInput, Spec, find_target_shape, set_classes
 from models.passes import blocked
 from models.passes.batch_norm import find_momenta
 from models.passes.steps import MOST, choose_max_batch
@@ -68,38 +70,45 @@ def compile_module(
     Raises:
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
     """
+    net = settle_statistics(net, spec.norm)
+    if spec.lora:
+        net = add_adapters(net, spec.lora, spec.target, spec.also)
     slots, buffers = lay_out_parameters(net, spec.groups), lay_out_buffers(net)
     if not slots:
         raise CompileError("no parameter has requires_grad: there is nothing to train")
-    inputs = [DataInput("x", spec.input, spec.below)]
+    inputs = spec.list_inputs()
+    names, arguments = [i.name for i in inputs], [i.argument for i in inputs]
     progress(f"{spec.name}: {sum(s.size for s in slots):,} parameters in {len(slots)} tensors")
     examples = [make_example(i) for i in inputs]
     train = spec.norm == "batch"
     momenta = find_momenta(net) if train else None
-    check_output(net, examples, spec.output)
-    drops = find_drops(net, examples, spec.dropout)
-    forward = export_forward(net, slots, ["x"], examples, dropout="off", result=spec.output)
+    check_output(net, examples, spec.output, arguments)
+    check_adapters(net, examples, arguments)
+    drops = find_drops(net, examples, spec.dropout, arguments)
+    forward = export_forward(net, slots, names, examples, dropout="off", result=spec.output, arguments=arguments)
     if show:
         show(forward)
     source = Source(forward, {"theta": slots}, buffers, momenta)
     trained = source
     if drops:
-        forward = export_forward(net, slots, ["x"], examples, dropout="keep", result=spec.output)
+        forward = export_forward(net, slots, names, examples, dropout="keep", result=spec.output, arguments=arguments)
         drops, trained = replace(drops, sites=forward.sites), Source(forward, {"theta": slots}, buffers, momenta)
     spec = set_max_batch(set_classes(spec, source.output_shape), trained)
     graphs = make_graphs(source, trained, spec) | (make_blocked_graphs(source, trained, spec) if spec.blocked else {})
-    models = {k: t.model() for k, t in graphs.items()}
-    progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
     fixed, y_shape = read_vectors(net, slots, buffers), find_target_shape(spec, source.output_shape)
-    runs = {k: RunnableGraph(m) for k, m in models.items()}
     truth = Truth(net, inputs, spec.loss, train and bool(source.momentum), drops, spec.output)
-    skipped = list[str]()
-    calls = check_calls(forward, skipped)
+    models = {k: t.model() for k, t in graphs.items()}
+    runs = {k: RunnableGraph(m) for k, m in models.items()}
+    for name in find_unequal_parts(graphs, runs, truth, fixed, y_shape):
+        progress(f"{name}: is rounded differently from the whole gradient, so it is cut out of that")
+        graphs[name] = targets.write_loss_grad(trained, spec.loss, [name.partition("@")[2]], cut=True)
+        models[name] = graphs[name].model()
+        runs[name] = RunnableGraph(models[name])
+    progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
+    calls = check_calls(forward)
     errors = check_graphs(graphs, runs, truth, fixed, y_shape)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
     progress(f"parity: {found}; {calls} calls on their own")
-    if skipped:
-        progress(f"compared within the whole network only: {', '.join(skipped)}")
     vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
     output, sites = as_numbers(source.output_shape[1:]), drops.sites if drops else ()
     data = pack_bundle(
@@ -109,13 +118,15 @@ def compile_module(
     return Compiled(spec, data, sum(s.size for s in slots), {k: len(m.graph.node) for k, m in models.items()}, errors)
 
 
-def find_drops(net: nn.Module, examples: Sequence[torch.Tensor], dropout: str) -> Drops | None:
+def find_drops(
+    net: nn.Module, examples: Sequence[torch.Tensor], dropout: str, arguments: Sequence[str]
+) -> Drops | None:
     """What a module drops at random in training, if that is to be kept; None: nothing.
 
     Raises:
         TrainModeExport: it drops something, and `dropout` does not say what is to become of it.
     """
-    draws = [] if dropout == "off" else find_draws(net, examples)
+    draws = [] if dropout == "off" else find_draws(net, examples, arguments)
     if not dropout:
         refuse_draws(draws)
     return Drops(tuple(draws), ()) if draws else None

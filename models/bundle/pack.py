@@ -15,11 +15,11 @@ from edge_sdk.model.dropout import DropSite, write_sites
 from edge_sdk.model.signal_spec import write_signal
 from models.bundle import container
 from models.derive.targets import Target
-from models.gate.gate import FLOAT32_LIMIT, SEMANTIC_LIMIT, DataInput
+from models.gate.gate import FLOAT32_LIMIT, SEMANTIC_LIMIT
 from models.gate.golden import pack_arrays
 from models.ir.proto import IR_VERSION, OPSET
 from models.ir.shapes import BatchDim
-from models.ir.spec import Spec
+from models.ir.spec import DataInput, Spec
 
 RUNTIME = {
     "opset": OPSET,

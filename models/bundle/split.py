@@ -30,14 +30,14 @@ from models.derive.targets import Source, Target
 from models.frontend.export import Forward, export_forward
 from models.gate.calls import check_calls
 from models.gate.check import check_graphs
-from models.gate.gate import CASES, SEMANTIC_LIMIT, DataInput, Truth, measure_slot
+from models.gate.gate import CASES, SEMANTIC_LIMIT, Truth, measure_slot
 from models.gate.golden import make_golden
 from models.gate.runnable import RunnableGraph
 from models.ir import reference
 from models.ir.errors import CompileError, ParityError
 from models.ir.layout import lay_out_parameters
 from models.ir.shapes import as_numbers
-from models.ir.spec import Spec, find_target_shape, set_classes
+from models.ir.spec import DataInput, Spec, find_target_shape, set_classes
 from models.passes.steps import MOST
 
 HEAD = "head"

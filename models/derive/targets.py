@@ -149,17 +149,20 @@ def write_predict(source: Source) -> Target:
     return Target(source.copy_graph(), [source.output])
 
 
-def write_loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None) -> Target:
+def write_loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None, cut: bool = False) -> Target:
     """The loss of a batch and its gradient.
 
     Args:
         loss: a key of LOSSES.
         groups: layer groups to differentiate; None for all.
+        cut: differentiate all, and cut these groups out of the result.
     """
     g, more = source.copy_training_graph()
     value, seed = LOSSES[loss](g, source.output)
     slots = choose_slots(source.parameters, groups)
-    grad = write_flat_gradient(g, {source.output: seed}, slots)
+    grad = write_flat_gradient(g, {source.output: seed}, source.parameters if cut else slots)
+    if cut:
+        grad = g.concat([g.slice(grad, 0, s.offset, s.offset + s.size) for s in slots], 0)
     g.op("Identity", value, shape=(), output="loss")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     arrange(g, ["loss", "grad", *more])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import re
@@ -14,9 +15,11 @@ from typing import Any
 import onnx
 import torch
 from torch import nn
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite
+from models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_reshaping, note_guards, settle_counts
 from models.frontend.decompose import spell_out
 from models.frontend.dropout import use_masks
 from models.frontend.outputs import pick
@@ -35,6 +38,7 @@ from models.rules.advice import ADVICE
 
 TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
 SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
+READ = ONNXRegistry.from_torchlib
 CONTROL_ERRORS = ("data-dependent", "GuardOnDataDependent", "DataDependent", "Dynamic control flow", "Could not guard")
 
 
@@ -63,17 +67,21 @@ class Forward:
 class Functional(nn.Module):
     """The module with its tensors as arguments; it is a registered child, so that paths of layers stay known.
 
-    It takes `count` inputs for the module; one more, the masks of dropout, is only put in its place later. Of several
-    results it returns the one named `output`.
+    It takes `count` inputs for the module, by place or as `arguments`; one more, the masks of dropout, is only put in
+    its place later. Of several results it returns the one named `output`.
     """
 
-    def __init__(self, net: nn.Module, names: Sequence[str], count: int, output: str) -> None:
+    def __init__(
+        self, net: nn.Module, names: Sequence[str], count: int, output: str, arguments: Sequence[str] = ()
+    ) -> None:
         super().__init__()
         self.net, self.names, self.count, self.output = net, list(names), count, output
+        self.arguments = list(arguments) if any(arguments) else []
 
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
-        state = dict(zip(self.names, tensors, strict=True))
-        return pick(torch.func.functional_call(self.net, state, inputs[: self.count]), self.output)
+        state, given = dict(zip(self.names, tensors, strict=True)), inputs[: self.count]
+        named = dict(zip(self.arguments, given, strict=True)) if self.arguments else {}
+        return pick(torch.func.functional_call(self.net, state, () if named else given, named), self.output)
 
 
 def export_forward(
@@ -84,6 +92,7 @@ def export_forward(
     output: str = "logits",
     dropout: str = "",
     result: str = "",
+    arguments: Sequence[str] = (),
 ) -> Forward:
     """Trace `net`.
 
@@ -93,12 +102,13 @@ def export_forward(
         dropout: "off" traces what the module does in evaluation, "keep" what it does in training, with masks as a
             further input if it drops values at random; "" is "off" for modules that drop nothing.
         result: which of several results counts, as of `pick`.
+        arguments: of the module that the inputs are given as; none: by place.
 
     Raises:
         CompileError: of the kind that says why it cannot be exported.
     """
     refuse_train_mode(net)
-    draws = [] if dropout == "off" else find_draws(net, examples)
+    draws = [] if dropout == "off" else find_draws(net, examples, arguments)
     if not dropout:
         refuse_draws(draws)
     elif draws:
@@ -109,9 +119,10 @@ def export_forward(
     tensors = [state[n].detach().clone() for n in names]
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
-    whole = Functional(net, names, len(inputs) - bool(draws), result)
+    whole = Functional(net, names, len(inputs) - bool(draws), result, arguments)
     program = trace_module(whole, (tensors, *examples), bool(draws))
     sites = use_masks(program, draws) if draws else ()
+    cut_batches_by_reshaping(program)
     refuse_detached(program)
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
     model, written = write_onnx(spell_out(program), input_names, output)
@@ -132,26 +143,33 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
     Args:
         training: trace it in training mode, its norms in evaluation.
     """
-    batch = torch.export.Dim("B", min=2, max=65536)
+    batch = torch.export.Dim("B", min=2, max=LARGEST_BATCH)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
     try:
         set_training(net) if training else net.eval()
-        with silence_exporter(), shorten_recurrences():
+        with silence_exporter(), shorten_recurrences(), settle_counts(), note_guards(net.net) as layers:
             return torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
     except CompileError:
         raise
     except Exception as error:
-        raise explain(error) from error
+        raise explain(error, layers) from error
     finally:
         net.eval()
 
 
-def explain(error: Exception) -> CompileError:
-    """Torch's error as a CompileError that says what to do; torch's own first line is kept."""
+def explain(error: Exception, layers: Sequence[str] = ()) -> CompileError:
+    """Torch's error as a CompileError that says what to do; torch's own first line is kept.
+
+    Args:
+        layers: in which torch restricted the batch size.
+    """
     text = f"{type(error).__name__}: {error}"
     first = str(error).strip().split("\n")[0][:300]
     if any(t in text for t in SHAPE_ERRORS):
-        return BatchSpecialised(f"the module works for one batch size only ({first}); take sizes from x.shape[0]")
+        where = ", ".join(dict.fromkeys(path for path in layers if path)) or "the module"
+        return BatchSpecialised(
+            f"{where}: works for one batch size only ({first}); take sizes from x.shape[0], not len(x)"
+        )
     if any(t in text for t in CONTROL_ERRORS):
         return DataDependentControlFlow(f"a branch or a shape depends on values ({first}); use torch.where or masks")
     if "fake tensor in the exported program" in text:
@@ -199,7 +217,7 @@ def write_onnx(
 ) -> tuple[onnx.ModelProto, torch.export.ExportedProgram | None]:
     """The program as an ONNX model whose inputs and output have these names, and the program as it was written."""
     try:
-        with silence_exporter(), shorten_recurrences():
+        with silence_exporter(), shorten_recurrences(), keep_registry():
             made = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -241,6 +259,22 @@ def repeat_one_step(layer: Callable[..., Any]) -> Callable[..., Any]:
         return torch.cat([steps] * len(x), 0), last
 
     return short
+
+
+@functools.cache
+def read_registry(opset_version: int) -> ONNXRegistry:
+    """The exporter's table of ONNX functions, read once in a process: that takes longer than most exports."""
+    return READ(opset_version=opset_version)
+
+
+@contextlib.contextmanager
+def keep_registry() -> Iterator[None]:
+    """Let the exporter use the table that was read before; only functions of one's own would change it."""
+    try:
+        ONNXRegistry.from_torchlib = staticmethod(read_registry)  # type: ignore[method-assign]
+        yield
+    finally:
+        ONNXRegistry.from_torchlib = READ  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

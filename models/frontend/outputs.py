@@ -44,14 +44,24 @@ def pick(made: Any, name: str) -> torch.Tensor:
     return found[names[0]]
 
 
-def check_output(net: nn.Module, examples: Sequence[torch.Tensor], name: str) -> None:
+def run_module(net: nn.Module, values: Sequence[torch.Tensor], arguments: Sequence[str] = ()) -> Any:
+    """What a module returns.
+
+    Args:
+        arguments: of the module, that the values are given as; "" or nothing: by their place.
+    """
+    named = dict(zip(arguments, values, strict=True)) if any(arguments) else {}
+    return net(**named) if named else net(*values)
+
+
+def check_output(net: nn.Module, examples: Sequence[torch.Tensor], name: str, arguments: Sequence[str] = ()) -> None:
     """Run the module once on two samples, and raise CompileError if its result cannot be chosen.
 
     What fails otherwise is left to the exporter, which explains it better.
     """
     try:
         with torch.no_grad():
-            made = net(*(e[:2] for e in examples))
+            made = run_module(net, [e[:2] for e in examples], arguments)
     except Exception:
         return
     pick(made, name)

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from models.frontend.outputs import run_module
 from models.ir.errors import CompileError, TrainModeExport
 
 aten = torch.ops.aten
@@ -116,11 +117,11 @@ def follow_path(net: nn.Module) -> Iterator[list[tuple[str, nn.Module]]]:
             handle.remove()
 
 
-def find_draws(net: nn.Module, examples: Sequence[torch.Tensor]) -> list[Draw]:
+def find_draws(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str] = ()) -> list[Draw]:
     """All draws of zeros and ones of a module in training mode, in the order in which they are made.
 
     Args:
-        examples: one batch of each input.
+        examples: one batch of each input. arguments: of the module that they are given as; none: by place.
 
     Raises:
         TrainModeExport: it draws other random numbers, or draws that do not follow the batch.
@@ -129,22 +130,24 @@ def find_draws(net: nn.Module, examples: Sequence[torch.Tensor]) -> list[Draw]:
         net = copy.deepcopy(net)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what torch has to say of a module is said when that is exported
-            first, second = (record(net, [e[:batch] for e in examples]) for batch in PROBES)
+            first, second = (record(net, [e[:batch] for e in examples], arguments) for batch in PROBES)
     except CompileError:
         raise
     except Exception as error:
-        refuse_unless_broken(net, examples, error)
+        refuse_unless_broken(net, examples, arguments, error)
         return []
     if len(first) != len(second):
         raise TrainModeExport("the number of random draws depends on the batch; compile with --dropout off")
     return [merge(*pair) for pair in zip(first, second, strict=True)]
 
 
-def refuse_unless_broken(net: nn.Module, examples: Sequence[torch.Tensor], error: Exception) -> None:
+def refuse_unless_broken(
+    net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str], error: Exception
+) -> None:
     """Raise TrainModeExport if a module runs in evaluation; if it does not, the exporter explains that better."""
     try:
         with torch.no_grad():
-            net.eval()(*(e[: PROBES[0]] for e in examples))
+            run_module(net.eval(), [e[: PROBES[0]] for e in examples], arguments)
     except Exception:
         return
     reason = str(error).strip().split("\n")[0][:200]
@@ -154,7 +157,7 @@ def refuse_unless_broken(net: nn.Module, examples: Sequence[torch.Tensor], error
     ) from error
 
 
-def record(net: nn.Module, examples: Sequence[torch.Tensor]) -> list[Draw]:
+def record(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str]) -> list[Draw]:
     """All draws at one batch size; their shapes have numbers only."""
     found = list[Draw]()
     set_training(net)
@@ -168,7 +171,7 @@ def record(net: nn.Module, examples: Sequence[torch.Tensor]) -> list[Draw]:
 
         try:
             with Watch(note):
-                net(*examples)
+                run_module(net, examples, arguments)
         except Unknown as error:
             path, layer = stack[-1] if stack else ("", net)
             raise TrainModeExport(

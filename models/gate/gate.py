@@ -23,10 +23,11 @@ from torch import nn
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
 from models.derive.targets import Target
-from models.frontend.outputs import pick
+from models.frontend.outputs import pick, run_module
 from models.frontend.randomness import Draw, fix_draws, set_training
 from models.ir import reference
 from models.ir.errors import ParityError
+from models.ir.spec import DataInput
 
 SEMANTIC_LIMIT = 1e-6
 FLOAT32_LIMIT = 1e-4
@@ -36,19 +37,6 @@ TORCH_FACTOR = 20
 NOISE = 1e-6
 
 Arrays = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class DataInput:
-    """One data input of a module.
-
-    Attributes:
-        shape: of one sample. below: the input holds integers in [0, below); None for floats.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    below: int | None = None
 
 
 @dataclass(frozen=True)
@@ -200,7 +188,7 @@ class Truth:
         set_training(net, statistics=self.train, others=drops is not None)
         mode: AbstractContextManager[Any] = fix_draws(drops.draws, data[MASKS]) if drops else nullcontext()
         with mode:
-            z = pick(net(*(cast(data[i.name], dtype) for i in self.inputs)), self.output)
+            z = pick(self.run(net, data, dtype), self.output)
         value = (cast(data["weights"], dtype) * TORCH_LOSSES[self.loss](z, cast(data["y"], dtype))).sum()
         trained = [p for p in net.parameters() if p.requires_grad]
         grads = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
@@ -212,8 +200,13 @@ class Truth:
         net = self.nets[torch.float64]
         net.load_state_dict(self.state)
         with torch.no_grad():
-            output = pick(net.eval()(*(cast(data[i.name], torch.float64) for i in self.inputs)), self.output)
+            output = pick(self.run(net.eval(), data, torch.float64), self.output)
         return output.numpy()
+
+    def run(self, net: nn.Module, data: Mapping[str, torch.Tensor], dtype: torch.dtype) -> Any:
+        """What the module returns for a batch, in the given precision."""
+        values = [cast(data[i.name], dtype) for i in self.inputs]
+        return run_module(net, values, [i.argument for i in self.inputs])
 
     def statistics(self) -> np.ndarray:
         """What is not trained after the latest `loss_grad`: running statistics, frozen parameters; float64."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,7 @@ class IsolatedCall:
         floats, integers: these names without constants; running statistics are among the latter.
         outputs: position of an output -> its name.
         graph: the nodes alone; its inputs are the arguments, and whatever only gives them a shape.
+        untrained: those of `floats` that no parameter changes, such as the data: nobody reads their gradient.
     """
 
     node: Node
@@ -60,10 +61,34 @@ class IsolatedCall:
     integers: list[str]
     outputs: dict[int, str]
     graph: OnnxGraph
+    untrained: frozenset[str] = frozenset()
+
+    @property
+    def trained(self) -> list[str]:
+        """The float arguments whose gradient is read."""
+        return [k for k in self.floats if k not in self.untrained]
 
 
-def isolate(g: OnnxGraph, names: Mapping[str, str], node: Node) -> IsolatedCall | None:
-    """The call with its nodes; None if it is no call of tensors to tensors, or has no kink."""
+def list_trained(program: torch.export.ExportedProgram, names: Sequence[str]) -> set[str]:
+    """The values of a program that its parameters change.
+
+    Args:
+        names: of the inputs in the graph, in the program's order; those of parameters begin with "p.".
+    """
+    given = zip(program.graph_signature.user_inputs, names, strict=True)
+    found = {str(value) for value, name in given if name.startswith("p.")}
+    for node in program.graph.nodes:
+        if any(a.name in found for a in node.all_input_nodes):
+            found.add(node.name)
+    return found
+
+
+def isolate(g: OnnxGraph, names: Mapping[str, str], node: Node, trained: Collection[str]) -> IsolatedCall | None:
+    """The call with its nodes; None if it is no call of tensors to tensors, has no kink, or nothing trained before it.
+
+    Args:
+        names: of a value in the program -> in the graph. trained: values of the program that parameters change.
+    """
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return None
     outputs = {k: names.get(v, v) for k, v in list_outputs(node).items() if names.get(v, v) in g.makers}
@@ -71,12 +96,13 @@ def isolate(g: OnnxGraph, names: Mapping[str, str], node: Node) -> IsolatedCall 
     own = {a.name: names.get(a.name, a.name) for a in tensors}
     given = {own[a.name]: DTYPES.get(a.meta["val"].dtype, "float") for a in tensors if own[a.name] not in g.constants}
     floats = [k for k, dtype in given.items() if dtype == "float" and not k.startswith("b.")]
-    if not outputs or not floats or any(k not in g.shapes for k in own.values()):
+    untrained = frozenset(own[a.name] for a in tensors if a.name not in trained)
+    if not outputs or untrained.issuperset(floats) or any(k not in g.shapes for k in own.values()):
         return None
     part = cut_out(g, given, list(outputs.values()))
     if all(n.op in LINEAR for n in part.nodes):
         return None
-    return IsolatedCall(node, own, floats, [k for k in given if k not in floats], outputs, part)
+    return IsolatedCall(node, own, floats, [k for k in given if k not in floats], outputs, part, untrained)
 
 
 def cut_out(g: OnnxGraph, given: Mapping[str, str], outputs: list[str]) -> OnnxGraph:
@@ -102,11 +128,16 @@ def list_outputs(node: Node, any_position: bool = False) -> dict[int, str]:
     """Position -> name of each float output; with `any_position` also of those that nobody reads."""
     values = node.meta.get("val")
     if isinstance(values, torch.Tensor):
-        return {0: node.name} if values.is_floating_point() else {}
+        return {0: node.name} if has_gradient(values) else {}
     if any_position and isinstance(values, (tuple, list)):
-        return {k: node.name for k, v in enumerate(values) if v.is_floating_point()}
+        return {k: node.name for k, v in enumerate(values) if has_gradient(v)}
     picked = {int(u.args[1]): u for u in node.users if "getitem" in str(u.target)}  # type: ignore[arg-type]
-    return {k: u.name for k, u in picked.items() if u.meta["val"].is_floating_point()}
+    return {k: u.name for k, u in picked.items() if has_gradient(u.meta["val"])}
+
+
+def has_gradient(t: torch.Tensor) -> bool:
+    """True for floats, and for complex numbers, which a graph holds as pairs of floats in a last axis."""
+    return t.is_floating_point() or t.is_complex()
 
 
 class CallNet(nn.Module):
@@ -146,11 +177,15 @@ def list_rewritten(forward: Forward, seen: set[str]) -> Iterator[Node]:
             seen.add(key)
 
 
-def export_again(node: Node) -> IsolatedCall | None:
-    """The call with the nodes that are written for it alone; None if it is no call of floats to floats."""
+def export_again(node: Node, trained: Collection[str]) -> IsolatedCall | None:
+    """The call with the nodes that are written for it alone; None if it is no call of trained floats to floats."""
     values = {a.name: a.meta.get("val") for a in node.all_input_nodes}
     tensors = {k: v for k, v in values.items() if isinstance(v, torch.Tensor) and v.is_floating_point() and v.dim()}
-    if not tensors or len(tensors) < len(values) or 0 not in list_outputs(node, any_position=True):
+    if (
+        not any(k in trained for k in tensors)
+        or len(tensors) < len(values)
+        or 0 not in list_outputs(node, any_position=True)
+    ):
         return None
     moving = [k for k, v in tensors.items() if isinstance(v.shape[0], torch.SymInt)]
     fixed = {k: torch.ones(tuple(v.shape)) for k, v in tensors.items() if k not in moving}
@@ -162,7 +197,8 @@ def export_again(node: Node) -> IsolatedCall | None:
     forward = export_forward(net, slots, moving, examples, dropout="off")
     g = read_forward(forward)
     names = {k: k if k in moving else f"p.{k}" for k in tensors}
-    return IsolatedCall(node, names, list(names.values()), [], {0: forward.output}, g)
+    untrained = frozenset(names[k] for k in tensors if k not in trained)
+    return IsolatedCall(node, names, list(names.values()), [], {0: forward.output}, g, untrained)
 
 
 def read_size(d: int | torch.SymInt, batch: int) -> int:

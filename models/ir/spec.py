@@ -14,15 +14,35 @@ NORMS = ("frozen", "batch")
 DROPOUT = ("", "keep", "off")
 
 
+RESERVED = frozenset({"theta", "buffers", "y", "weights", "masks", "cotangent"})
+"""Names of other inputs of graphs."""
+
+
+@dataclass(frozen=True)
+class DataInput:
+    """One data input of a module.
+
+    Attributes:
+        shape: of one sample. below: the input holds integers in [0, below); None for floats.
+        argument: of the module that it is given as; "": by its place.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    below: int | None = None
+    argument: str = ""
+
+
 @dataclass(frozen=True)
 class Spec:
     """Settings of one compilation.
 
     Attributes:
         name: of the model, in the manifest.
-        input: shape of one sample. classes: number of classes; 0 takes what the module returns.
+        input: shape of one sample; of a module with several inputs, argument -> shape.
+        classes: number of classes; 0 takes what the module returns.
         loss: a key of LOSSES.
-        below: the input holds integers in [0, below), for embeddings.
+        below: the input holds integers in [0, below), for embeddings; of several inputs, argument -> below.
         norm: the statistics of batch normalisation in training: "frozen" ones, or those of the "batch".
         groups: group name -> comma-separated prefixes of parameter names; None: the module's top-level parts.
         partial: groups that get a gradient graph of their own; None: all of them, if there are at least two.
@@ -35,13 +55,15 @@ class Spec:
         output: which of several results counts: a key, a field or a place; "": the only one.
         class_names: names of the outputs, in their order; empty: the bundle does not say.
         signal: what the input is a window of; None: the bundle does not say.
+        lora: rank of adapters, which alone are trained; 0: none. target: words in the paths of linear layers that get
+            one. also: paths of layers that are trained whole beside them.
     """
 
     name: str
-    input: tuple[int, ...]
+    input: tuple[int, ...] | Mapping[str, tuple[int, ...]]
     classes: int = 0
     loss: str = "cross_entropy"
-    below: int | None = None
+    below: int | Mapping[str, int] | None = None
     norm: str = "frozen"
     groups: Mapping[str, str] | None = None
     partial: Sequence[str] | None = None
@@ -52,6 +74,9 @@ class Spec:
     output: str = ""
     class_names: tuple[str, ...] = ()
     signal: SignalSpec | None = None
+    lora: int = 0
+    target: Sequence[str] = ()
+    also: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -62,10 +87,33 @@ class Spec:
             raise CompileError(f"dropout {self.dropout!r}: there are keep and off")
         if self.max_batch is not None and self.max_batch < 1:
             raise CompileError(f"max_batch = {self.max_batch}: at least 1")
-        if not self.input or any(d < 1 for d in self.input):
+        if bool(self.lora) != bool(self.target) or (self.also and not self.lora):
+            raise CompileError("adapters need a rank and layers, e.g. --lora 8 --target attn")
+        if not self.input:
             raise CompileError(f"input {self.input}: the shape of one sample, without the batch, e.g. 3,64")
         if self.signal is not None and self.signal.shape != self.input:
             raise CompileError(f"signal: windows of {self.signal.shape}, but the input is {self.input}")
+        for i in self.list_inputs():
+            if not i.shape or any(d < 1 for d in i.shape):
+                raise CompileError(f"input {i.shape}: the shape of one sample, without the batch, e.g. 3,64")
+            if i.name in RESERVED or not i.name.isidentifier():
+                raise CompileError(f"input {i.name!r}: this name has another meaning; rename the argument")
+
+    def list_inputs(self) -> list[DataInput]:
+        """The data inputs, in the order in which they are named.
+
+        Raises:
+            CompileError: `below` is for an input that is not there.
+        """
+        if not isinstance(self.input, Mapping):
+            if isinstance(self.below, Mapping):
+                raise CompileError(f"below {dict(self.below)}: there is one input, without a name")
+            return [DataInput("x", tuple(self.input), self.below)]
+        below = self.below if isinstance(self.below, Mapping) else {}
+        strange = sorted(set(below) - set(self.input))
+        if strange or isinstance(self.below, int):
+            raise CompileError(f"below {self.below}: give NAME=N for one of {', '.join(self.input)}")
+        return [DataInput(k, tuple(v), below.get(k), k) for k, v in self.input.items()]
 
 
 def set_classes(spec: Spec, output: Shape) -> Spec:

@@ -9,7 +9,7 @@ import numpy as np
 from models.ir.errors import UnsupportedPattern
 from models.ir.graph import OnnxGraph
 from models.ir.nodes import OnnxNode
-from models.ir.shapes import BatchDim, as_number
+from models.ir.shapes import BatchDim, Dim, as_number, divide_exactly
 from models.rules.table import Adjoints, Want, rule, rule_of_all
 
 
@@ -28,14 +28,24 @@ def transpose(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 @rule("Concat")
 def concat(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     axis = n.attributes["axis"] % g.rank(n.outputs[0])
+    if isinstance(g.shape(n.outputs[0])[axis], BatchDim):
+        return split_batch(g, n, gy, axis)
     out, start = [], 0
     for x, w in zip(n.inputs, want, strict=True):
-        size = g.shape(x)[axis]
-        if isinstance(size, BatchDim):
-            raise UnsupportedPattern("Concat along the batch axis", n.where)
+        size = as_number(g.shape(x)[axis])
         out.append(g.slice(gy, axis, start, start + size) if w else None)
         start += size
     return out
+
+
+def split_batch(g: OnnxGraph, n: OnnxNode, gy: str, axis: int) -> Adjoints:
+    """The adjoints of parts that are put one after the other along the batch, as heads of attention may be."""
+    sizes = [g.shape(x)[axis] for x in n.inputs]
+    times = [s.times for s in sizes if isinstance(s, BatchDim)]  # the sum is a multiple of the batch, so all parts are
+    whole = g.op("Shape", gy, start=axis, end=axis + 1, shape=(1,))
+    samples = g.op("Div", whole, g.ints([sum(times)]), shape=(1,))
+    each = g.op("Mul", samples, g.ints(times), shape=(len(times),))
+    return g.ops("Split", gy, each, shapes=[g.shape(x) for x in n.inputs], axis=axis)
 
 
 @rule_of_all("Split")
@@ -157,12 +167,12 @@ def expand(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("Tile")
 def tile(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Tile repeats whole axes, so its adjoint is the sum over the copies."""
-    if n.inputs[1] not in g.constants:
-        raise UnsupportedPattern("Tile with computed repeats", n.where)
-    shape = g.shape(n.inputs[0])
-    repeats = g.constants[n.inputs[1]].tolist()
-    apart = [d for r, s in zip(repeats, shape, strict=True) for d in (r, s)]
-    if any(r != 1 and isinstance(s, BatchDim) for r, s in zip(repeats, shape, strict=True)):
-        raise UnsupportedPattern("Tile along the batch axis", n.where)
+    """Tile repeats whole axes, so its adjoint is the sum over the copies; their number may be the batch."""
+    shape, made = g.shape(n.inputs[0]), g.shape(n.outputs[0])
+    apart: list[Dim] = []
+    for size, whole in zip(shape, made, strict=True):
+        repeats = divide_exactly(whole, size)
+        if repeats is None:
+            raise UnsupportedPattern(f"Tile from {shape} to {made}", n.where)
+        apart += [repeats, size]
     return (g.reshape(g.sum(g.reshape(gy, apart), range(0, 2 * len(shape), 2)), shape),)

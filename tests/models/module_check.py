@@ -10,8 +10,9 @@ from torch import nn
 from models.bundle.compile import make_example, read_vectors
 from models.derive import targets
 from models.frontend.export import Forward, export_forward
-from models.gate.gate import DataInput, Truth, check_semantics
+from models.gate.gate import Truth, check_semantics
 from models.ir.layout import lay_out_buffers, lay_out_parameters
+from models.ir.spec import DataInput
 
 
 class Net(nn.Module):

@@ -9,12 +9,12 @@ from torch import nn
 from models.bundle.compile import make_example
 from models.derive.targets import Source
 from models.frontend.export import export_forward
-from models.gate.gate import DataInput
 from models.ir.graph import OnnxGraph
 from models.ir.layout import lay_out_parameters
 from models.ir.proto import select_needed, write_model
 from models.ir.reference import run
 from models.ir.shapes import BatchDim
+from models.ir.spec import DataInput
 from models.ir.views import reshape_view, transpose_view, view_whole
 from models.passes.arrange import arrange
 

@@ -13,7 +13,7 @@ from models.ir.errors import ParityError, UnsupportedPattern
 from models.ir.spec import Spec
 from models.rules import RULES
 from models.zoo import ZOO
-from tests.models.module_check import Net, export_net
+from tests.models.module_check import Net, export_net, measure_exported
 
 
 class ConvNet(nn.Module):
@@ -96,6 +96,10 @@ def change_abs(g, n, outs, want):
     return (g.mul(outs[0], g.sub(g.scale(positive, 2.0), g.scalar(1))),)
 
 
+def change_clip(g, n, outs, want):
+    return (g.mul(outs[0], g.compare("Equal", n.inputs[0], n.outputs[0])),)
+
+
 MUTANTS = {"Relu": (F.relu, change_relu), "Abs": (torch.abs, change_abs)}
 
 
@@ -122,12 +126,42 @@ def test_no_gradient_at_all_is_caught(monkeypatch):
         check_calls(ready[2])
 
 
-def test_a_call_that_cannot_be_differentiated_alone_is_told(monkeypatch):
+def test_a_call_that_torch_cannot_differentiate_alone_is_refused(monkeypatch):
     *_, forward = export_net(Net(torch.relu), (8,))
-    skipped = []
-    assert check_calls(forward, skipped) == 1 and not skipped
-    monkeypatch.setattr("models.gate.calls.differentiate", lambda call, feeds: None)
-    assert check_calls(forward, skipped) == 0 and skipped == ["aten.relu.default"]
+    assert check_calls(forward) == 1
+
+    def fail(*args, **kwargs):
+        raise NotImplementedError("no derivative")
+
+    monkeypatch.setattr(torch.autograd, "grad", fail)
+    with pytest.raises(
+        UnsupportedPattern, match=r"aten\.relu\.default.*does not differentiate alone \(no derivative\)"
+    ):
+        check_calls(forward)
+
+
+WRITING = {
+    "relu_": (lambda h: F.relu(h, inplace=True), "Relu", change_relu),
+    "add_ of an absolute value": (lambda h: (h + 1).add_(torch.abs(h)), "Abs", change_abs),
+    "hardtanh_": (lambda h: F.hardtanh_(h, -0.3, 0.7), "Clip", change_clip),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_functions_that_write_into_their_argument_are_compared(monkeypatch, name):
+    f, op, rule = WRITING[name]
+    ready = export_net(ConvNet(f), (2, 8))
+    assert check_calls(ready[2]) >= 1
+    monkeypatch.setitem(RULES, op, rule)
+    with pytest.raises(ParityError, match=r"aten\."):
+        check_calls(ready[2])
+
+
+def test_a_result_without_a_derivative_has_the_gradient_0(monkeypatch):
+    """Where a truth value is written as a number, torch says that nothing depends on the input; so must the graph."""
+    ready = export_net(ConvNet(lambda h: h * (h > 0).to(h.dtype)), (2, 8))
+    assert check_calls(ready[2]) >= 1
+    assert measure_exported(*ready) <= 1e-9
 
 
 def test_a_call_without_parameters_is_checked_like_the_others():

@@ -13,10 +13,10 @@ from torch import nn
 from models.bundle.compile import make_example
 from models.derive.targets import Source, write_vjp
 from models.frontend.export import export_forward
-from models.gate.gate import DataInput
 from models.ir.errors import UnsupportedPattern
 from models.ir.layout import lay_out_parameters
 from models.ir.reference import Evaluator
+from models.ir.spec import DataInput
 from tests.models.module_check import measure_error
 
 Function = Callable[[torch.Tensor], torch.Tensor]

@@ -10,10 +10,9 @@ from models.bundle.compile import compile_module, make_example
 from models.derive import targets
 from models.derive.targets import Source
 from models.frontend.export import export_forward, shorten_recurrences
-from models.gate.gate import DataInput
 from models.ir.layout import lay_out_parameters
 from models.ir.proto import select_needed
-from models.ir.spec import Spec
+from models.ir.spec import DataInput, Spec
 
 
 class NormFirst(nn.Module):

@@ -56,6 +56,7 @@ def test_help_of_a_command_with_its_own_parser(command: list[str]) -> None:
     pytest.importorskip("torch", reason="only the compiler and the pretraining know their options")
     done = subprocess.run([*CLI, *command, "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "--seed" in done.stdout, done.stderr
+    assert done.stdout.startswith(f"usage: auscult {' '.join(command)} "), "as the user has typed it"
 
 
 def test_a_reader_that_goes_away_is_no_fault(tmp_path: Path) -> None:
