@@ -70,6 +70,7 @@ def do_simulate(options: argparse.Namespace) -> None:
         if name:
             printer.say(f"\n{name}")
         found.append((one, play_one(one, ranks, find_kernels(), printer)))
+    ranks.close()
     if ranks.number == 0:
         print_results(found, options.json)
 
