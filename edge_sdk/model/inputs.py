@@ -75,6 +75,8 @@ def check_input(declared: Mapping[str, Any], value: Array) -> Array:
 
 def check_floats(name: str, value: Array, shape: Shape) -> Floats:
     """`value` as contiguous float32 of this shape ("B": any length)."""
+    if type(value) is np.ndarray and value.dtype == np.float32 and value.shape == shape and value.flags.c_contiguous:
+        return value  # as in every step of a training
     value = np.asarray(value)
     if value.dtype is FLOAT32 and value.flags.c_contiguous and fits_shape(value.shape, shape):
         return value
@@ -94,17 +96,17 @@ def check_integers(name: str, value: Array, shape: Shape, below: int) -> Array:
     return np.ascontiguousarray(value, np.int64)
 
 
-def check_weights(weights: Array | None, count: int) -> Floats:
-    """Weights of samples as float32 (count,); None: those of the mean."""
-    return even_weights(count) if weights is None else check_floats("weights", weights, (count,))
-
-
 @lru_cache(64)
 def even_weights(count: int) -> Floats:
     """Weights (count,) of a mean; the same array each time, which nobody may change."""
     weights = np.full(count, 1 / count, np.float32)
     weights.flags.writeable = False
     return weights
+
+
+def check_weights(weights: Array | None, count: int) -> Floats:
+    """Weights of samples as float32 (count,); None: those of the mean."""
+    return even_weights(count) if weights is None else check_floats("weights", weights, (count,))
 
 
 def fits_shape(have: tuple[int, ...], want: Shape) -> bool:
