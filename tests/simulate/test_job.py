@@ -176,6 +176,12 @@ def test_a_sweep_and_its_comparison(tmp_path, capsys):
     assert cli.main(["compare", *(str(tmp_path / name) for name in names[:2])]) == 0
 
 
+def test_several_ranks_must_be_told_where(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert cli.main(["simulate", "breast-cancer"]) == 2
+    assert "--out: name a directory" in capsys.readouterr().err
+
+
 def test_what_is_printed(tmp_path, capsys):
     command = f"simulate breast-cancer --method fedavg --rounds 2 --devices 2 --hospitals 2 --seed 3 --out {tmp_path}"
     assert cli.main([*command.split(), "--json"]) == 0
