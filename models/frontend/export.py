@@ -31,6 +31,7 @@ from models.ir.errors import (
     DetachedGradient,
     TrainModeExport,
     UnsupportedOperator,
+    UnsupportedPattern,
 )
 from models.ir.layout import lay_out_buffers
 from models.ir.proto import OPSET
@@ -187,7 +188,11 @@ def explain_writing(error: Exception, program: torch.export.ExportedProgram) -> 
     named = re.search(r"translating node %(\w+)", told)
     nodes = [n for n in program.graph.nodes if named and n.name == named[1]]
     if missing:
+        nodes = nodes or [n for n in program.graph.nodes if getattr(n.target, "_opname", "") == missing[1]]
         where = find_path(nodes[0]) if nodes else ""
+        if "complex" in told:
+            advice = "write real and imaginary parts as two real tensors"
+            return UnsupportedPattern(f"{missing[1]} of complex numbers", where, advice)
         return UnsupportedOperator(f"{missing[1]} (of torch)", where, ADVICE.get(missing[1], ""))
     first = str(chain[-1]).strip().split("\n")[0][:300]
     return CompileError(f"torch could not write the module as ONNX: {first}; rewrite that part with plain layers")
