@@ -31,7 +31,7 @@ WRISTS += $(foreach pair,eta_l=0.05 decay=0.99 eta_g=10.0 personal_epochs=0,--se
 
 AARCH64 := .aarch64
 
-.PHONY: demo demo-wrists demo-generated test test-long test-aarch64 lint fuzz bench bench-compile bench-wire bench-simulate lock licences sbom audit clean
+.PHONY: demo demo-wrists demo-generated test test-long test-aarch64 lint fuzz bench bench-compile bench-wire bench-simulate bench-trust lock licences sbom audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -78,6 +78,11 @@ $(FUZZ)/.ready: pyproject.toml
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/wire.py --sizes 10x10k
+
+# Bytes beside accuracy, and what rotation and rounding cost.
+bench-trust: $(READY)
+	$(BIN)/python benchmarks/bytes.py cost
+	$(BIN)/python benchmarks/bytes.py watch
 
 bench-compile: $(READY) $(FOREIGN)/.ready
 	$(BIN)/python benchmarks/compile.py

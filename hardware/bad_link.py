@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 PIECE = 16384  # bytes
+RESENT = 0.2  # seconds until TCP sends again what was lost: Linux's shortest
 
 
 @dataclass
@@ -32,6 +33,7 @@ class LinkFaults:
         cut: bytes of a connection, both ways together, after which it is reset; 0: never. Varies by a third.
         hole: bytes after which nothing gets through any more, without a reset: a half-open link; 0: never.
         corrupt: share of the pieces in which one byte is changed.
+        loss: share of the pieces that are lost once, so that they and all behind them come RESENT later.
     """
 
     rate: float = 0
@@ -40,6 +42,7 @@ class LinkFaults:
     cut: int = 0
     hole: int = 0
     corrupt: float = 0
+    loss: float = 0
 
 
 @dataclass
@@ -52,6 +55,7 @@ class Passed:
     cuts: int = 0
     holes: int = 0
     corrupted: int = 0
+    lost: int = 0
 
 
 @dataclass
@@ -137,6 +141,9 @@ class Proxy:
                     free += len(data) / self.faults.rate
                     await asyncio.sleep(max(0.0, free - self.loop.time()))
                 delay = self.faults.latency + self.dice.random() * self.faults.jitter
+                if self.faults.loss and self.dice.random() < self.faults.loss:
+                    delay += RESENT
+                    self.passed.lost += 1
                 await queue.put((self.loop.time() + delay, self.garble(data)))
                 if self.is_over(connection, len(data)):
                     break
@@ -193,7 +200,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="of the broker")
     parser.add_argument("--listen", type=int, default=0, help="port; 0: a free one")
     parser.add_argument("--seed", type=int, default=0)
-    for name in ("rate", "latency", "jitter", "cut", "hole", "corrupt"):
+    for name in ("rate", "latency", "jitter", "cut", "hole", "corrupt", "loss"):
         parser.add_argument(f"--{name}", type=int if name in ("cut", "hole") else float, default=0)
     args = vars(parser.parse_args())
     with Proxy(args.pop("host"), args.pop("port"), **args) as proxy:

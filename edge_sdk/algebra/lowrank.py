@@ -37,15 +37,20 @@ class Packed:
 
     def check(self, layout: Layout) -> None:
         """Raises ValueError, in a sentence, unless this is a model of that layout."""
-        shapes = [matrix_shape(slot) for slot in matrix_slots(layout)]
-        if len(self.ranks) != len(shapes):
-            raise ValueError(f"{len(self.ranks)} ranks, the model has {len(shapes)} layers with a matrix form")
-        for (a, b), rank in zip(shapes, self.ranks, strict=True):
-            if not DENSE <= rank <= min(a, b):
-                raise ValueError(f"rank {rank} of a {a} x {b} layer, it lies between 0 and {min(a, b)} (-1: dense)")
+        check_ranks(layout, self.ranks)
         if self.values.shape != (floats(layout, self.ranks),):
             expected = floats(layout, self.ranks)
             raise ValueError(f"values of shape {self.values.shape}, these ranks take ({expected},)")
+
+
+def check_ranks(layout: Layout, ranks: tuple[int, ...]) -> None:
+    """Raises ValueError, in a sentence, unless a model of that layout can have these ranks."""
+    shapes = [matrix_shape(slot) for slot in matrix_slots(layout)]
+    if len(ranks) != len(shapes):
+        raise ValueError(f"{len(ranks)} ranks, the model has {len(shapes)} layers with a matrix form")
+    for (a, b), rank in zip(shapes, ranks, strict=True):
+        if not DENSE <= rank <= min(a, b):
+            raise ValueError(f"rank {rank} of a {a} x {b} layer, it lies between 0 and {min(a, b)} (-1: dense)")
 
 
 # Matrix form ----------------------------------------------------------------------------------------------------

@@ -44,6 +44,13 @@ class SGD:
         positive("rate", self.rate)
         positive("decay", self.decay, zero=True)
 
+    def remember(self, theta: Vector) -> tuple[Vector, ...]:
+        """The arrays that `step` changes beside theta: none."""
+        return ()
+
+    def skip(self, steps: int) -> None:
+        """So many steps were made by another process; they leave no trace in this one."""
+
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
         spare = self._spare = scratch(self._spare, theta)
         decayed(theta, grad, self.decay, spare)
@@ -107,6 +114,15 @@ class Adam:
         positive("decay", self.decay, zero=True)
         fraction("beta1", self.beta1)
         fraction("beta2", self.beta2)
+
+    def remember(self, theta: Vector) -> tuple[Vector, ...]:
+        """The arrays that `step` changes beside theta, made now where there are none yet."""
+        self.mean, self.square = memory(self.mean, theta), memory(self.square, theta)
+        return self.mean, self.square
+
+    def skip(self, steps: int) -> None:
+        """So many steps were made by another process, which have left their traces in the arrays of `remember`."""
+        self.steps += steps
 
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
         spare, other = scratch(self._spare, theta), scratch(self._other, theta)

@@ -97,6 +97,9 @@ def unpack(octets: Octets, count: int, bits: int) -> Steps:
         return octets[:count].astype(np.uint32) | (high << np.uint32(8))
     if bits == 8:
         return octets.astype(np.uint32)
+    if 8 % bits == 0:
+        parts = octets[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
+        return (parts & np.uint8((1 << bits) - 1)).reshape(-1)[:count].astype(np.uint32)
     rows = np.zeros((octets.size // bits, 8), np.uint8)
     rows[:, :bits] = octets.reshape(-1, bits)
     words, mask = rows.reshape(-1).view("<u8"), np.uint64((1 << bits) - 1)

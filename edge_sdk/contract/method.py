@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -89,6 +89,30 @@ class Labelled:
     logits: Callable[[Vector], npt.NDArray[np.floating]]
 
 
+class StepKeeper(Protocol):
+    """Keeper of the progress of a long call, so that the same call, made again, goes on where it was left.
+
+    A loop of training steps says which arrays it changes, and after each step how many there have been. Everything else
+    in a call is computed again, to the same bits.
+    """
+
+    def begin(self, arrays: Sequence[Vector], random: np.random.Generator | None) -> tuple[int, float]:
+        """A loop begins that changes these arrays and this generator in place; they are put to where they were left.
+
+        Returns:
+            Steps that are done, and the sum of their losses.
+        """
+        ...
+
+    def note(self, steps: int, losses: float) -> None:
+        """So many steps are done, with that sum of losses."""
+        ...
+
+    def end(self) -> None:
+        """The loop is over."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeEnv:
     """What every env has. A method adds fields of its own by subclassing, and names its settings' type.
@@ -114,6 +138,8 @@ class NodeEnv:
         held_out: device: its test samples; None: this model has no classes, or the device no such samples.
         own_classes: device: codes of the classes that it has had labels of, in training or in validation.
         limits: what this node's settings allow its children.
+        unwilling: children that want no training now; filled in by the node at each call.
+        keeper: device: keeps the progress of its training; None: nobody does.
     """
 
     me: str = ""
@@ -134,6 +160,13 @@ class NodeEnv:
     held_out: Labelled | None = None
     own_classes: tuple[int, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    unwilling: tuple[str, ...] = ()
+    keeper: StepKeeper | None = None
+
+    @property
+    def willing(self) -> tuple[str, ...]:
+        """Children that are here and may be asked to train."""
+        return tuple(child for child in self.here if child not in self.unwilling)
 
     @property
     def devices(self) -> int:

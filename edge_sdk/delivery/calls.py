@@ -18,8 +18,10 @@ from queue import Empty
 
 from edge_sdk.contract.node import Node, Record
 from edge_sdk.contract.records import changed
+from edge_sdk.contract.round import patience
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, Worker
+from edge_sdk.delivery.members import Members
 from edge_sdk.delivery.round_log import RoundLog
 from edge_sdk.delivery.store import Job, Store
 
@@ -54,11 +56,13 @@ class Calls:
         parent: str | None,
         assembly: Assembly,
         store: Store,
+        members: Members,
         counters: Counters,
         wake: Callable[[], None] | None,
         log: Logger,
     ):
         self.name, self.parent, self.store, self.counters, self.log = name, parent, store, counters, log
+        self.members = members
         self.jobs = deque(store.load_jobs())
         self.count, self.bytes = Counter[str](), Counter[str]()
         for job in self.jobs:
@@ -131,11 +135,21 @@ class Calls:
             return None
         if self.excuses and record.started:
             return "excuse"
-        if self.jobs and record.started:
+        if self.jobs and record.started and not (self.is_question(self.jobs[0]) and self.holds(record)):
             return "arrive"
         if time.monotonic() < max(self.pause, record.below.deadline if record.started else 0.0):
             return None
         return "tick" if record.started else "start"
+
+    def is_question(self, job: Job) -> bool:
+        """The parent wants an answer to it."""
+        return job.asks and job.sender == self.parent
+
+    def holds(self, record: Record) -> bool:
+        """Nobody here wants to train: the parent's questions wait. A round of nobody would only use up the run."""
+        below, members = record.below, self.members
+        counting = members.list_counting(patience(below), below.policy.quorum) if members.unwilling else ()
+        return bool(counting) and members.unwilling.keys() >= set(counting)
 
     def next_task(self, node: Node, here: tuple[str, ...]) -> Task | None:
         """The next call with all that it needs, if one may be made now. `here`: children that belong to a
@@ -143,8 +157,9 @@ class Calls:
         verb = self.next_verb(node.record)
         if verb is None:
             return None
-        if node.here != here or node.env.me != self.name:
-            node = changed(node, here=here, env=replace(node.env, me=self.name, here=here))
+        unwilling = tuple(sorted(self.members.unwilling))
+        if (node.here, node.env.unwilling, node.env.me) != (here, unwilling, self.name):
+            node = changed(node, here=here, env=replace(node.env, me=self.name, here=here, unwilling=unwilling))
         waiting = {"arrive": self.jobs, "excuse": self.excuses}.get(verb)
         return Task(verb, node, time.monotonic(), waiting[0] if waiting else None)
 
@@ -216,7 +231,7 @@ class Calls:
             self.set_aside(outcome)
         self.count_outcome(outcome)
         if outcome.node is not None:
-            self.round_log.note(outcome.task, outcome.node.record.below)
+            self.round_log.note(outcome.task, outcome.node.record.below, self.members.unwilling)
         return True
 
     def count_outcome(self, outcome: Outcome) -> None:

@@ -10,12 +10,13 @@ saved with the node, so that this holds across restarts of the parent.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.run import ID
+from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.store import Store, StoreDamaged
 
 KEY = "members"
@@ -31,6 +32,7 @@ class Members:
         gone_at: member -> when it was last seen to be here, by time.monotonic(); inf: it is here.
         here: children that are connected, in this run and ready.
         refusing: children that cannot take part, and so belong to no round until they can.
+        unwilling: child that wants no training now -> why. Who is gone is taken as it was when it went.
         unsaved: there are members that are not on the disk.
         listed: what `list_counting` has found, for which arguments, and until when that holds.
     """
@@ -41,10 +43,15 @@ class Members:
         self.listed: tuple[tuple[float, int], float, tuple[str, ...]] | None = None
         self.here: tuple[str, ...] = ()
         self.refusing = frozenset[str]()
+        self.unwilling: dict[str, Reason] = {}
         self.unsaved = False
 
-    def note_presence(self, here: tuple[str, ...], refusing: Iterable[str]) -> None:
-        """Note which children are here now, and which of them cannot take part."""
+    def note_presence(
+        self, here: tuple[str, ...], refusing: Iterable[str], willingness: Mapping[str, Reason | None] | None = None
+    ) -> None:
+        """Note which children are here now, which of them cannot take part, and what each says of its willingness."""
+        told = {**self.unwilling, **(willingness or {})}
+        self.unwilling = {name: reason for name, reason in told.items() if reason is not None}
         now, self.listed, self.here, self.refusing = time.monotonic(), None, here, frozenset(refusing)
         self.unsaved = self.unsaved or not self.gone_at.keys() >= set(here)
         self.gone_at |= {name: now for name, gone_at in self.gone_at.items() if gone_at == inf and name not in here}

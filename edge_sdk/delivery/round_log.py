@@ -1,12 +1,14 @@
-"""Says in the log which deadline a node's questions have, and who was not waited for any longer."""
+"""Says in the log which deadline a node's questions have, and who was not asked or not waited for any longer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from logging import Logger
 
 from edge_sdk.contract import round as rounds
 from edge_sdk.contract.patience import FACTOR, usual_time
 from edge_sdk.contract.round import Round
+from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Task
 
@@ -20,13 +22,21 @@ class RoundLog:
         self.name, self.counters, self.log = name, counters, log
         self.said: dict[str, float] = {}
 
-    def note(self, task: Task, after: Round) -> None:
-        """Note what a call has done to the round."""
+    def note(self, task: Task, after: Round, unwilling: Mapping[str, Reason]) -> None:
+        """Note what a call has done to the round. `unwilling`: child that wants no training now -> why."""
         before = task.node.record.below
         if after.closes > before.closes and task.now >= before.deadline:
             self.note_late(before, task)
+        if after.number > before.number and after.open:
+            self.note_unwilling(after, unwilling)
         if after.number > before.number and after.open and after.policy.measured:
             self.say_deadline(after)
+
+    def note_unwilling(self, after: Round, unwilling: Mapping[str, Reason]) -> None:
+        """Say who was not asked in a new round of this node, because it wants no training now."""
+        for child in sorted(unwilling.keys() - after.owed.keys()):
+            self.counters.count(f"unwilling.{child}")
+            self.log.info("%s: %s is not in round %d: %s", self.name, child, after.closes + 1, unwilling[child])
 
     def note_late(self, before: Round, task: Task) -> None:
         """The deadline has ended a round."""

@@ -92,13 +92,13 @@ class Session:
         self.members = Members(self.store, self.children)
         self.restarted = self.node.record.started
         self.outgoing.recover_commits(self.node.record.below.owed)
-        self.saved = self.node.record
-        self.sent = self.outbox.seq
+        self.saved, self.sent = self.node.record, self.outbox.seq
         self.open_since = inf
         self.events = Events(self.name, self.store, self.assembly.records, self.tell, self.counters, self.log)
         self.tidy_at, self.count_at = inf, time.monotonic() + COUNTERS_DELAY
         wake = self.wake if self.habits.worker else None
-        self.calls = Calls(self.name, self.parent, self.assembly, self.store, self.counters, wake, self.log)
+        parts = (self.assembly, self.store, self.members, self.counters)
+        self.calls = Calls(self.name, self.parent, *parts, wake, self.log)
         for removed in sorted(self.node.record.below.owed.keys() - self.children - {self.name}):
             self.excuse_child(removed)
 

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk.contract.run import Run
+from edge_sdk.contract.willing import Reason
 from edge_sdk.live.directory import encode_run
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.publisher import Publisher
@@ -34,12 +35,14 @@ class Standing:
         run: the run that it is in.
         ready: its role has been started.
         refusal: why it cannot take part in the run that it was offered, or empty.
+        unwilling: why it wants no training now; None: it does.
     """
 
     epoch: int = 0
     run: Run | None = None
     ready: bool = False
     refusal: str = ""
+    unwilling: Reason | None = None
 
 
 class Announcer:
@@ -117,7 +120,7 @@ class Announcer:
         """Publish a birth on each topic of this link."""
         self.counts[link] += 1
         run = "" if standing.run is None else standing.run.id
-        about = (run, standing.ready, standing.refusal, False, self.counts[link], self.nonce)
+        about = (run, standing.ready, standing.refusal, False, self.counts[link], self.nonce, standing.unwilling)
         birth = Birth(self.name, standing.epoch, self.sessions[link], *about)
         for topic in self.list_topics(link):
             self.publisher.publish_frame(link, topic, birth, 0, self.parent or ALL)

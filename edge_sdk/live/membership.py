@@ -15,6 +15,7 @@ from math import inf
 
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
+from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.session import Session
@@ -49,6 +50,7 @@ class Membership:
         changed_limits: what the settings file says of the children now.
         next_run: a run of the parent's that waits until the call in progress has ended.
         announced: parent and children have been told that the role has been started.
+        unwilling: why this node wants no training now; None: it does.
         reconsider: what stood against the refused run may be gone: it is to be tried again. Set by any thread.
         reopen_at: when to look at the disk again, by time.monotonic(); inf: it has not failed.
     """
@@ -77,6 +79,7 @@ class Membership:
         self.changed_run: Run | None = None
         self.changed_limits: Limits | None = None
         self.announced = False
+        self.unwilling: Reason | None = None
         self.reopen_at = inf
 
     @property
@@ -94,7 +97,8 @@ class Membership:
 
     @property
     def standing(self) -> Standing:
-        return Standing(self.epoch, self.run, self.session is not None and self.session.ready, self.refusal)
+        ready = self.session is not None and self.session.ready
+        return Standing(self.epoch, self.run, ready, self.refusal, self.unwilling)
 
     # -- taking a run up
 

@@ -19,7 +19,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import decode_run
 from edge_sdk.live.membership import Membership
-from edge_sdk.live.presence import REASON
+from edge_sdk.live.presence import REASON, Child
 from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 from edge_sdk.wire.link import Link
@@ -64,6 +64,7 @@ class Neighbours:
         child, before = presence.note_birth(birth, run)
         if child.refusal and (before is None or before.refusal != child.refusal):
             self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, child.refusal)
+        self.note_willingness(birth.src, child, before)
         nonce, devices = presence.nonce_for(birth.src), self.sizes.get(birth.src, 0)
         self.announcer.publish_hello(birth, membership.standing, nonce, here=child.ready, devices=devices)
         if session is not None and child.joined:
@@ -72,6 +73,14 @@ class Neighbours:
         elif before is not None and before.joined:
             self.mark_unreachable(birth.src)
         self.update_here()
+
+    def note_willingness(self, name: str, child: Child, before: Child | None) -> None:
+        """Log that a child wants no training any more, or wants it again."""
+        was = None if before is None else before.unwilling
+        if child.unwilling is None and was is not None:
+            self.log.info("%s: %s is willing to train", self.name, name)
+        elif child.unwilling is not None and (was is None or was.kind != child.unwilling.kind):
+            self.log.info("%s: %s is not willing to train now: %s", self.name, name, child.unwilling)
 
     def turn_away(self, birth: Birth, verdict: str) -> None:
         """A birth does not count. Unless it is an old one, its node is told what to do about it."""
@@ -88,7 +97,7 @@ class Neighbours:
         """Tell the session which children count now."""
         presence = self.membership.presence
         if self.membership.session is not None:
-            self.membership.session.members.note_presence(presence.here, presence.refusals)
+            self.membership.session.members.note_presence(presence.here, presence.refusals, presence.willingness)
 
     def handle_parents_birth(self, birth: Birth) -> None:
         """The parent has come, or has gone."""

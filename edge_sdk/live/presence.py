@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edge_sdk.contract.willing import Reason
 from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 
@@ -21,6 +22,7 @@ class Child:
         joined: it works in this node's run.
         ready: its role has been started.
         refusal: why it cannot take part, or empty.
+        unwilling: why it wants no training now; None: it does.
     """
 
     epoch: int
@@ -29,6 +31,7 @@ class Child:
     joined: bool
     ready: bool
     refusal: str = ""
+    unwilling: Reason | None = None
 
 
 REASON = 500  # characters of a refusal that are kept
@@ -73,7 +76,7 @@ class Presence:
     def note_birth(self, birth: Birth, run: str) -> tuple[Child, Child | None]:
         """Note a child's birth; returns the child as it is now, and as it was before."""
         joined, refusal = bool(run) and birth.run == run, clip(birth.refusal, REASON)
-        child = Child(birth.epoch, birth.session, birth.count, joined, joined and birth.ready, refusal)
+        child = Child(birth.epoch, birth.session, birth.count, joined, joined and birth.ready, refusal, birth.unwilling)
         before = self.children.get(birth.src)
         if before is None or before.session != birth.session:
             self.nonces.pop(birth.src, None)  # it has been used
@@ -126,3 +129,8 @@ class Presence:
     def refusals(self) -> dict[str, str]:
         """Child that cannot take part -> why."""
         return {name: c.refusal for name, c in self.children.items() if c.refusal}
+
+    @property
+    def willingness(self) -> dict[str, Reason | None]:
+        """Child that has come -> why it wants no training now, or None if it does."""
+        return {name: c.unwilling for name, c in self.children.items()}

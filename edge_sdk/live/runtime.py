@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.limits import Limits
-from edge_sdk.contract.method import RESERVED_NAMES
 from edge_sdk.contract.node import Node
-from edge_sdk.contract.run import Run, checked_name
+from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly as Assembly
 from edge_sdk.delivery.habits import Habits
@@ -35,9 +34,11 @@ from edge_sdk.live.gauges import CounterLog, read_gauges
 from edge_sdk.live.log_guard import guard_log
 from edge_sdk.live.membership import GRACE, Membership
 from edge_sdk.live.neighbours import Neighbours
+from edge_sdk.live.node_names import check_names
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.publisher import Publisher
 from edge_sdk.live.waiting_log import WaitingLog
+from edge_sdk.live.willingness import Willingness
 from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
@@ -77,6 +78,7 @@ class Runtime:
         figures: the node as it was last saved -> further gauges, by name.
         tls: certificates, for a broker at mqtts:// or wss://.
         upstream_tls: certificates for the parent's broker, where that has another authority.
+        willingness: whether this node wants to train; None: always.
         log: logger of this node.
     """
 
@@ -107,6 +109,7 @@ class Runtime:
         figures: Callable[[Node], dict[str, float]] = lambda node: {},
         tls: Tls | None = None,
         upstream_tls: Tls | None = None,
+        willingness: Willingness | None = None,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children)
@@ -125,6 +128,8 @@ class Runtime:
         self.keepalive, self.largest_chunk = keepalive, largest_chunk
         self.stopping = False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
+        self.turned = inf  # when the loop last went round, by time.monotonic(); inf: it has not begun
+        self.willingness = willingness or Willingness()
         self.waiter = Waiter()
         upstream = upstream or broker
         contexts = make_tls_contexts(broker, upstream, tls, upstream_tls)
@@ -203,24 +208,26 @@ class Runtime:
         self.stopping = True
         self.waiter.wake()
 
+    def wake(self) -> None:
+        """Let the loop look at everything now. May be called from any thread."""
+        self.due = self.willingness.at = 0.0
+        self.waiter.wake()
+
     def change_waiting(self, run: Run) -> None:
         """Go on in the root's run as it is described now: how long is waited may differ, and nothing else. What
         `assemble` says of it for this node counts too. May be called from any thread."""
         self.run_given = self.membership.changed_run = run
-        self.due = 0.0
-        self.waiter.wake()
+        self.wake()
 
     def reconsider(self) -> None:
         """Try the run again that was refused: what stood against it may be gone. May be called from any thread."""
         self.membership.reconsider = True
-        self.due = 0.0
-        self.waiter.wake()
+        self.wake()
 
     def change_limits(self, limits: Limits) -> None:
         """Go on with other limits for the children; `assemble` has to say the same of later runs. From any thread."""
         self.membership.changed_limits = limits
-        self.due = 0.0
-        self.waiter.wake()
+        self.wake()
 
     def cancelled(self) -> bool:
         """A call of the role should give up (`errors.Cancelled`): a newer question waits, or the node stops."""
@@ -254,11 +261,12 @@ class Runtime:
     def take_turn(self, patience: float) -> None:
         """Wait for something to do, and do it."""
         woken = self.wait(patience)
-        now = time.monotonic()
+        now = self.turned = time.monotonic()
         news = [self.serve_link(link, now) for link in self.all_links]
         if not (woken or any(news)) and now < self.due:
             return  # an acknowledgement of the broker, or nothing
         self.due = 0.0
+        self.willingness.look(self.membership, self.announcer, now)
         self.membership.take_up_pending(now)
         self.save_session(now)
         self.publish_due(now)
@@ -282,7 +290,7 @@ class Runtime:
             wait = min(wait, link.get_timer() - now, inf if link.connection is None else self.keepalive / 4)
             if link.connection is not None and not link.up:
                 wait = min(wait, 1.0)
-        return min(wait, self.announcer.get_timer(now), self.membership.reopen_at - now)
+        return min(wait, self.announcer.get_timer(now), min(self.membership.reopen_at, self.willingness.at) - now)
 
     def serve_link(self, link: Link, now: float) -> bool:
         """Read from and write to a connection; True if something has come or changed that needs more than that."""
@@ -337,12 +345,3 @@ class Runtime:
         self.membership.presence = Presence(self.children)
         self.counter_log.write(time.monotonic())
         self.membership.leave_run()
-
-
-def check_names(name: str, parent: str | None, children: Sequence[str]) -> None:
-    for each in (name, *([parent] if parent is not None else []), *children):
-        checked_name(each, "name")
-        if each in RESERVED_NAMES:
-            raise UsageError(f"name = {each!r} has a meaning of its own; choose another")
-    if len({name, parent, *children}) < 2 + len(children):
-        raise UsageError(f"{name}, its parent and its children must have different names")

@@ -55,6 +55,8 @@ def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ..
         missing = presence.expected - set(presence.here)
         needed = min(session.habits.wait_for, len(presence.expected))
         return f"waiting for children to come ({len(presence.here)} of {needed} are here)", tuple(sorted(missing))
+    if session.calls.holds(session.node.record) and not (below.open and below.owed):
+        return "waiting for a device that is willing to train", tuple(sorted(session.members.unwilling))
     if below.open and below.owed:
         return f"waiting for answers to question {number}", tuple(sorted(below.owed))
     if below.open and len(below.heard) < (needed := rounds.quorum(below)):
@@ -68,4 +70,6 @@ def describe(name: str, presence: Presence) -> str:
         return f"{name} (not connected)"
     if child.refusal:
         return f"{name} (cannot take part: {child.refusal})"
+    if child.unwilling is not None:
+        return f"{name} (not willing to train now: {child.unwilling})"
     return name if child.ready else f"{name} (connected, not in this run yet)"

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.live_samples import Recording
 from edge_sdk.nodes.participant import Participant
@@ -47,6 +48,7 @@ class Device(Participant):
         threads: number of threads of onnxruntime.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
         recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
+        budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
 
@@ -70,10 +72,11 @@ class Device(Participant):
         wire: Wire = DEFAULTS,
         recording: Recording = RECORDING,
         on_event: Callable[[Any], None] | None = None,
+        budget: TrainingBudget | None = None,
         log: logging.Logger | None = None,
     ):
         super().__init__(
-            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, on_event, log
+            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, on_event, log, budget
         )
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
@@ -94,6 +97,22 @@ class Device(Participant):
             if part is not None and (shape := part.x.shape[1:]) != wanted:
                 raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
         self.train, self.held_out, self.validation = samples, held_out, validation
+
+    # -- when it may train
+
+    def why(self) -> str:
+        """Why this device does not train now, e.g. "battery 18 % < 30 %"; "" if nothing is in the way."""
+        return "" if self.pace is None else self.pace.why()
+
+    def allow_training(self, allowed: bool) -> None:
+        """Say as its application whether it may train, beside what its budget says.
+
+        Raises:
+            UsageError: it has no budget.
+        """
+        if self.pace is None:
+            raise UsageError(f"device {self.name} has no budget: give it one, Device(..., budget=TrainingBudget())")
+        self.pace.allow(allowed)
 
     # -- live samples
 

@@ -48,6 +48,7 @@ class DeviceService:
             directory=self.file.directory,
             threads=self.file.threads,
             public=self.file.public,
+            budget=self.file.budget,
             wire=self.file.wire,
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation)

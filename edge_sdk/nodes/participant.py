@@ -14,20 +14,24 @@ import numpy.typing as npt
 
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
+from edge_sdk.contract.willing import Reason
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.live.willingness import Willingness
 from edge_sdk.methods.shared.evaluation import Finished, Scores
 from edge_sdk.methods.shared.reports import Diverged, Models
 from edge_sdk.model.model import Model
 from edge_sdk.nodes import kept_models
 from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_assembly, make_env, settings_of
+from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes, select_listed
 from edge_sdk.nodes.live_device import LiveDevice
 from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.progress_log import ProgressLog
 from edge_sdk.nodes.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.wire.options import Wire
@@ -68,6 +72,7 @@ class Participant:
         recording: Recording,
         on_event: Callable[[Any], None] | None,
         log: logging.Logger | None,
+        budget: TrainingBudget | None = None,
     ):
         self.name, self.on_event = checked_name(name, "device name"), on_event
         self.model: Model = split.load_model(bundle, threads)
@@ -92,13 +97,29 @@ class Participant:
             told=self.receive_event,
             told_refusal=self.receive_refusal,
             log=self.log,
+            willingness=Willingness() if budget is None else Willingness(self.ask_pace, IDLE_LOOK),
             **wire.options(broker),
         )
+        self.pace = None if budget is None else self.make_pace(budget, threads)
 
     @property
     def refusal(self) -> str:
         """Why the device cannot take part in the run that it was offered last; "": it can."""
         return self.runtime.refusal
+
+    # -- its budget
+
+    def make_pace(self, budget: TrainingBudget, threads: int) -> TrainingPace:
+        """What holds this device's training to a budget."""
+
+        def cancelled() -> bool:
+            return self.runtime.cancelled() or (self.train is None and self.live.all_erased())
+
+        log, wake = self.log, self.runtime.wake
+        return TrainingPace(budget, self.name, self.directory, threads=threads, cancelled=cancelled, wake=wake, log=log)
+
+    def ask_pace(self) -> Reason | None:
+        return None if self.pace is None else self.pace.unwilling()
 
     # -- taking part in a run
 
@@ -115,7 +136,8 @@ class Participant:
             self.finished.clear()
         for old in remove_old_runs(self.directory, run.id):
             self.log.info("%s: the files of run %s are removed: it is long over", self.name, old)
-        return replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(assembly.role))
+        assembly = replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(assembly.role))
+        return assembly if self.pace is None else self.pace.keep_calls(assembly, self.digest)
 
     def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
         """The env of this device: its samples behind functions of theta.
@@ -133,13 +155,15 @@ class Participant:
         if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.how.least):
             why = describe_want(len(train), len(given), len(held_out or ()), self.live.how.least)
             raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
+        y = self.codes(train, run)
+        self.digest = b"" if self.pace is None else digest_samples(run.id, train.x, y)
         return DeviceParts(
             run=run,
             settings=settings_of(run),
             whose=f"device {self.name}",
             model=self.model,
             x=train.x,
-            y=self.codes(train, run),
+            y=y,
             held_out=self.coded(held_out, run, "held-out"),
             validation=self.coded(self.validation, run, "validation"),
             augment=augmentation_of(run),
@@ -162,7 +186,7 @@ class Participant:
         """
         if self.train is None and self.live.all_erased():
             raise UsageError(f"device {self.name}: all samples of this run have been erased")
-        return self.runtime.cancelled()
+        return self.runtime.cancelled() if self.pace is None else self.pace()
 
     def coded(self, samples: Samples | None, run: Run, part: str) -> tuple[Array, Array] | None:
         if samples is None:
@@ -198,6 +222,8 @@ class Participant:
         if isinstance(message, Finished):
             self.live.end_run()
             self.log.info("%s: the run is over", self.name)
+            if self.pace is not None:
+                self.pace.progress.forget()
             self.finished.set()
 
     def receive_refusal(self, why: str) -> None:

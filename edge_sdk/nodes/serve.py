@@ -25,6 +25,7 @@ from edge_sdk.nodes.service_files import DeviceFile, HospitalFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.nodes.side_work import SideWork
 from edge_sdk.nodes.suspensions import SuspensionLog
+from edge_sdk.nodes.watchdog import Watchdog, notify
 from edge_sdk.wire.topics import ALL
 from hardware.probe import peak_memory_mb
 
@@ -94,6 +95,7 @@ def serve_all(
     stopping = threading.Event()
 
     def stop(*_: Any) -> None:
+        notify("STOPPING=1")
         stopping.set()
         for service in services:
             service.stop()
@@ -109,12 +111,14 @@ def serve_all(
             failures.append(error)
             stop()
 
+    watchdog = Watchdog([service.runtime for service in services])
     threads = [threading.Thread(target=run, args=(s,), daemon=True) for s in services]
     for thread in threads:
         thread.start()
     for thread in threads:
         while thread.is_alive():  # a join without time-out would keep signals from being handled
             thread.join(0.5)
+            watchdog()
             meanwhile()
             if is_orphaned():
                 stop()

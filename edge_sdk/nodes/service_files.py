@@ -10,6 +10,7 @@ from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
@@ -23,6 +24,7 @@ class DeviceFile:
     Attributes:
         local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
         public: file of public inputs, for a method that compares outputs; the run names it by its content.
+        budget: when it may train; None: whenever its hospital asks.
     """
 
     name: str
@@ -34,6 +36,7 @@ class DeviceFile:
     threads: int = 1
     local_only: bool = False
     public: Path | None = None
+    budget: TrainingBudget | None = None
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:

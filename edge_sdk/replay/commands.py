@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from edge_sdk.replay.options import add_run_options, complete_settings, read_run_options
+from edge_sdk.replay.options import add_board_options, add_run_options, complete_settings, read_run_options
 
 if TYPE_CHECKING:
     from edge_sdk.replay.plan import Replay
@@ -38,6 +38,7 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
     words = "also write TensorBoard event files, into a folder there that is named as --out"
     command.add_argument("--tensorboard", type=Path, metavar="DIR", help=words)
+    add_board_options(command)
     add_run_options(command)
     command.set_defaults(do=do_replay)
 
@@ -48,6 +49,8 @@ def do_replay(options: argparse.Namespace) -> None:
     from edge_sdk.replay.reports import tensorboard
 
     job = read_job(options)
+    if options.days is not None:
+        return do_days(options, job)
     if options.tensorboard is not None:
         tensorboard.check_installed()
     show = sys.stderr if options.json else sys.stdout
@@ -62,6 +65,19 @@ def do_replay(options: argparse.Namespace) -> None:
         print(json.dumps(result))
     else:
         print_result(job, result)
+
+
+def do_days(options: argparse.Namespace, job: Replay) -> None:
+    """Plays days in virtual time, and prints what they cost."""
+    from edge_sdk.nodes.budget import BudgetFile
+    from edge_sdk.nodes.settings import read_toml
+    from edge_sdk.replay.days import Days, days_lines, play_days
+
+    show = sys.stderr if options.json else sys.stdout
+    given: dict[str, Any] = {} if options.budget is None else {"budget": read_toml(options.budget, BudgetFile).budget}
+    what = Days(job=job, days=options.days, deadline=options.deadline, **given)
+    result = play_days(what, lambda text: print(text, file=show, flush=True) if text else None)
+    print(json.dumps(result) if options.json else f"\n{days_lines(result)}\nresult   {job.out / 'result.json'}")
 
 
 def write_tensorboard(options: argparse.Namespace, job: Replay, results: Mapping[str, Any]) -> None:
@@ -101,7 +117,9 @@ def read_job(options: argparse.Namespace) -> Replay:
     """The replay that a command line asks for."""
     from edge_sdk.nodes.private_table import Private
     from edge_sdk.nodes.settings import read_toml
+    from edge_sdk.replay.emulated import read_link
     from edge_sdk.replay.plan import Replay
+    from hardware.boards.emulation import parse_boards
 
     completed = complete_settings(options, options.method)
     return Replay(
@@ -110,10 +128,12 @@ def read_job(options: argparse.Namespace) -> Replay:
         broker=options.broker,
         insecure=options.insecure,
         evaluate_every=options.evaluate_every,
-        local_only=not options.no_local_only,
+        local_only=not (options.no_local_only or options.board),  # what is trained alone is no board's work
         confusion=options.confusion,
         resume=options.resume,
         private=None if options.private is None else read_toml(options.private, Private),
+        boards=parse_boards(options.board),
+        link=read_link(options.link),
     )
 
 
@@ -147,6 +167,7 @@ def write_result(job: Replay, result: Mapping[str, Any]) -> None:
 def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Prints the tables."""
     from edge_sdk.replay.reports import tables, terminal
+    from edge_sdk.replay.reports.boards import board_lines
 
     print(f"\n{terminal.device_table(result)}\n")
     if result["statistics"]:
@@ -154,6 +175,8 @@ def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     if job.confusion:
         print(f"{tables.confusion_tables(result['devices'], result['classes'])}\n")
     print(terminal.summary(result))
+    if "boards" in result:
+        print(f"\n{board_lines(result['boards'])}\n")
     if result["data"]["generated"]:
         print("data     generated, not recorded: the figures tell that the system works, no more")
     print(f"report   {job.out / 'report.html'}")
@@ -190,6 +213,8 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     synth.add_argument("--devices", type=int, default=12)
     synth.add_argument("--seed", type=int, default=7)
     synth.add_argument("--minutes", type=float, default=13.0, help="for each person, in the mean")
+    words = "also write so many days of availability for each: nights on the charger, hours offline"
+    synth.add_argument("--days", type=int, default=0, help=words)
     synth.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
     synth.set_defaults(do=do_synth)
     words = "write the smartwatch recordings of physiotherapy exercises in package seglearn, one CSV for each wrist"
@@ -211,6 +236,10 @@ def do_synth(options: argparse.Namespace) -> None:
         minutes=options.minutes,
         overwrite=options.overwrite,
     )
+    if options.days:
+        from edge_sdk.replay.traces.nights import write_nights
+
+        write_nights(options.directory, tuple(one.device for one in made), options.days, options.seed)
     print_traces(made)
     print(f"{len(made)} generated traces in {options.directory}")
 

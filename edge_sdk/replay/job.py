@@ -18,6 +18,7 @@ from edge_sdk.nodes.assembly import family_of
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
+from edge_sdk.replay.emulated import EmulatedFleet
 from edge_sdk.replay.node_files import copy_bundles, prepare_files, start_newcomers, start_nodes
 from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
 from edge_sdk.replay.processes import NodeProcesses
@@ -63,14 +64,17 @@ def replay(
         if url == "embedded":
             url = stack.enter_context(EmbeddedBroker()).url
             say(f"embedded broker at {url}")
-        nodes = stack.enter_context(NodeProcesses(job.out / "logs", stopping or threading.Event()))
-        start_nodes(job, run, cohort, files, url, nodes)
+        fleet = stack.enter_context(EmulatedFleet(job.boards, cohort.devices, job.link, url, job.seed))
+        for note in fleet.notes():
+            say(note)
+        nodes = stack.enter_context(NodeProcesses(job.out / "logs", stopping or threading.Event(), also=fleet.check))
+        start_nodes(job, run, cohort, files, url, nodes, fleet)
         say(f"{len(nodes.running)} processes are starting; the first round ends when all devices have answered")
         lines = follow_run(job.out, nodes, progress, say)
         if job.newcomers:
             say(f"the run is over; {len(job.newcomers)} newcomers join: {', '.join(job.newcomers)}")
-            start_newcomers(job, nodes)
+            start_newcomers(job, nodes, fleet)
         if job.local_only and not is_split(job):
             say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
         wait_for_end(nodes, LocalOnlyNotes(job.out / "devices", cohort.devices), say)
-    return collect_result(job, cohort, lines, url, time.monotonic() - began)
+    return collect_result(job, cohort, lines, url, time.monotonic() - began) | fleet.report(job.out)

@@ -18,6 +18,7 @@ from edge_sdk.nodes.presets import STATED
 from edge_sdk.nodes.private_table import private_table
 from edge_sdk.nodes.service_files import RunTable
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
+from edge_sdk.replay.emulated import EmulatedFleet
 from edge_sdk.replay.plan import Replay, is_split, members_of
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.toml_files import write_toml
@@ -70,7 +71,9 @@ def prepare_files(job: Replay, run: Run, cohort: Cohort, bundles: tuple[Path, ..
     return NodeFiles(own, others if family_of(run).companions else {}, tables, public)
 
 
-def start_nodes(job: Replay, run: Run, cohort: Cohort, files: NodeFiles, url: str, nodes: NodeProcesses) -> None:
+def start_nodes(
+    job: Replay, run: Run, cohort: Cohort, files: NodeFiles, url: str, nodes: NodeProcesses, fleet: EmulatedFleet
+) -> None:
     """Writes everybody's settings file into DIR/config, then starts the processes of all but newcomers, from the top
     down."""
     config, common = job.out / "config", {"broker": url, "wire": {"insecure": job.insecure}}
@@ -80,24 +83,26 @@ def start_nodes(job: Replay, run: Run, cohort: Cohort, files: NodeFiles, url: st
         file = write_toml(config / f"{name}.toml", hospital_table(job, name, cohort, files) | common)
         nodes.start(name, ["hospital", "--once", file])
     written = {
-        name: write_toml(config / f"{name}.toml", device_table(job, name, hospital, files) | common)
+        name: write_toml(config / f"{name}.toml", device_table(job, name, hospital, files) | common | fleet.table(name))
         for hospital, devices in cohort.tree.items()
         for name in devices
     }
-    start_devices(nodes, [file for name, file in written.items() if name not in job.newcomers])
+    start_devices(nodes, [file for name, file in written.items() if name not in job.newcomers], fleet)
 
 
-def start_newcomers(job: Replay, nodes: NodeProcesses) -> None:
+def start_newcomers(job: Replay, nodes: NodeProcesses, fleet: EmulatedFleet) -> None:
     """Starts the devices that join when the run is over. Their hospitals keep the last words for them for a while."""
     for name in job.newcomers:
         nodes.start(f"device-{name}", ["device", "--once", job.out / "config" / f"{name}.toml"])
+        fleet.confine(nodes, name)
 
 
-def start_devices(nodes: NodeProcesses, files: Sequence[Path]) -> None:
+def start_devices(nodes: NodeProcesses, files: Sequence[Path], fleet: EmulatedFleet) -> None:
     """Starts the devices of these settings files, in one process each or several in one."""
-    if len(files) <= DEVICES_APART:
+    if len(files) <= DEVICES_APART or fleet.boards:
         for file in files:
             nodes.start(f"device-{file.stem}", ["device", "--once", file])
+            fleet.confine(nodes, file.stem)
         return
     for i in range(DEVICES_APART):
         nodes.start(f"devices-{i + 1}", ["device", "--once", *files[i::DEVICES_APART]])

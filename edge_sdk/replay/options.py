@@ -44,6 +44,28 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     add_data_options(command)
 
 
+def add_board_options(command: argparse.ArgumentParser) -> None:
+    """Adds the options of emulated boards and their link."""
+    words = "boards that the devices are, in turns: KEY[=SHARE],... of `auscult board`; SHARE of this machine's core"
+    command.add_argument("--board", default="", metavar="KEYS", help=words)
+    words = "the devices' link: rate (bytes/s), latency, jitter (s), loss (share), cut (bytes); may be repeated"
+    command.add_argument("--link", action="append", default=[], metavar="KEY=VALUE", help=words)
+    words = "play so many days in virtual time, in one process; devices are online as NAME.availability.csv says"
+    command.add_argument("--days", type=float, help=words)
+    words = "TOML file with a table [budget]: when devices may train, with --days"
+    command.add_argument("--budget", type=Path, metavar="FILE", help=words)
+    words = "of hospitals, with --days: seconds, auto or none (none)"
+    command.add_argument("--deadline", type=read_deadline, default="none", help=words)
+
+
+def read_deadline(text: str) -> float | str:
+    """A deadline as a number, where it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def add_data_options(command: argparse.ArgumentParser) -> None:
     """Adds the options of the data. Those not given are left to `traces.Cutting` or `datasets.Dealing` in cohorts/."""
     command.add_argument("--held-out", type=float, help="share kept for judging, once, at the end (0.2)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,10 @@ from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.wire.options import Wire
+from hardware.bad_link import LinkFaults
+from hardware.boards.emulation import Emulation
 
+LINK = tuple(f.name for f in fields(LinkFaults))
 PUBLIC, PUBLIC_WINDOWS = 1000, 256
 """Number of public inputs for a method that needs some and was told none. Of a data set: as many as FedAL's paper has,
 but at most a fifth of the samples. Of traces: so many windows."""
@@ -31,6 +34,8 @@ class Replay:
         data: a folder of traces, or NAME[:PATH] of a data set.
         out: directory for everything that is written; new or empty, unless the replay is to go on.
         resume: go on with the replay that was begun in `out`.
+        boards: that the devices are, in turns; none: this machine.
+        link: faults of the devices' link, fields of `hardware.bad_link.LinkFaults`; empty: it has none.
         hospitals: how many; no more than there are devices.
         method: a key of METHODS.
         broker: "embedded", or the URL of one.
@@ -75,10 +80,14 @@ class Replay:
     confusion: bool = False
     command: str = ""
     resume: bool = False
+    boards: tuple[Emulation, ...] = ()
+    link: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.preset not in (PAPER, RECOMMENDED, STATED):
             raise UsageError(f"preset = {self.preset!r}: {PAPER}, {RECOMMENDED} or {STATED}")
+        if strange := next((key for key in self.link if key not in LINK), None):
+            raise UsageError(f"--link {strange}: there are {', '.join(LINK)}")
         if self.hospitals < 1:
             raise UsageError(f"--hospitals {self.hospitals}: at least 1")
         if not self.resume and self.out.exists() and any(self.out.iterdir()):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,11 +28,13 @@ class NodeProcesses:
         logs: folder; what a process says goes to NAME.log in it.
         stopping: once it is set, `check` raises; whoever runs several replays side by side ends them with it.
         running: name -> process.
+        also: called by `check`, too.
     """
 
     logs: Path
     stopping: threading.Event = field(default_factory=threading.Event)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    also: Callable[[], None] = lambda: None
 
     def start(self, name: str, arguments: Sequence[str | Path]) -> None:
         """Starts `auscult` with these arguments."""
@@ -46,6 +48,7 @@ class NodeProcesses:
 
     def check(self) -> None:
         """Raises ProcessError if a process has failed, with the end of its log, or if the replay is to stop."""
+        self.also()
         if self.stopping.is_set():
             raise ProcessError("stopped before its end")
         for name, process in self.running.items():

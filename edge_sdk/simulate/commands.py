@@ -48,8 +48,6 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     command.add_argument("--resume", action="store_true", help=again)
     command.add_argument("--save-every", type=float, default=30.0, metavar="SECONDS", help="between checkpoints (30)")
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
-    words = "a rule in place of plain sums: clip, trimmed-mean, median or geometric-median; or a setting of that"
-    command.add_argument("--robust", action="append", default=[], metavar="RULE", help=words)
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_run_options(command)
     command.set_defaults(do=do_simulate, hospitals=None)
@@ -114,7 +112,6 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
         out=options.out or Path("runs") / f"simulate-{completed.method}-{time.strftime('%Y%m%d-%H%M%S')}",
         evaluate_every=options.evaluate_every,
         local_only=False,
-        robust=assigned(text if "=" in text else f"rule={text}" for text in options.robust),
         resume=options.resume or began_before or rank > 0,
     )
     return Simulation(

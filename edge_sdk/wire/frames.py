@@ -10,7 +10,7 @@ The header begins with a letter, and then has these fields:
                                                         you got of it?
     p  run src reports                                  what has come: [whom it is for, epoch, seq, bitmap, nonce]
     a  run src acks                                     acknowledgements on their own
-    b  src epoch session run ready refusal gone count nonce
+    b  src epoch session run ready refusal gone count nonce [unwilling]
                                                         birth, at each connect; as a will or a goodbye: gone
     h  src epoch session run here to count nonce taken devices refusal
                                                         hello, the answer to a birth; body: the encoded run, or empty
@@ -24,7 +24,8 @@ of a connection only if it repeats the `nonce` of the parent's latest hello to t
 nonce, and the child its birth once more. Later births of that connection are counted up by `count`. A hello names the
 birth that it answers by its session (`to`) and `count`, and a child takes no other.
 
-A header may be longer than this table says: later versions append fields, and never reorder them.
+A header may be longer than this table says: later versions append fields, and never reorder them. A field in brackets
+was appended once: a peer of an older version does not send it, and does not look at it.
 """
 
 from __future__ import annotations
@@ -38,19 +39,30 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.records import record
+from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
+from edge_sdk.wire.fields import LARGEST as LARGEST
+from edge_sdk.wire.fields import LARGEST_BODY as LARGEST_BODY
+from edge_sdk.wire.fields import SMALLEST_CHUNK as SMALLEST_CHUNK
+from edge_sdk.wire.fields import Ack as Ack
+from edge_sdk.wire.fields import (
+    check_acks,
+    check_chunk,
+    check_count,
+    check_digest,
+    check_flag,
+    check_reason,
+    check_size,
+    check_text,
+)
 
 ALIGN = 8  # bytes; so that arrays in a body can be used where they lie
 Buffer = bytes | memoryview
-Ack = tuple[str, int, int]
 
 ACKS_PER_FRAME = 256
 """So many fit into any header: each has at most 64 characters of name and two numbers."""
 
 ITEMS = 1024  # of any list in a header
-LARGEST = 2**63 - 1  # what SQLite can hold
-LARGEST_BODY = 2**32  # bytes
-SMALLEST_CHUNK = 16384  # bytes; with the largest body, a bitmap of 32 KB
 
 
 @record
@@ -173,6 +185,7 @@ class Birth:
         refusal: why it cannot take part, or empty.
         count: which birth of this connection it is, from 1.
         nonce: of the latest hello that the node has had; 0: it has had none.
+        unwilling: why the node wants no training now; None: it does.
     """
 
     src: str
@@ -184,6 +197,7 @@ class Birth:
     gone: bool = False
     count: int = 0
     nonce: int = 0
+    unwilling: Reason | None = None
     body: Buffer = b""
 
 
@@ -217,55 +231,6 @@ class Hello:
 Frame = Message | Chunk | Offer | ChunkReports | Acks | Birth | Hello
 
 
-def check_text(value: Any) -> str:
-    if type(value) is not str:
-        raise PeerError(f"expected text, got {type(value).__name__}")
-    return value
-
-
-def check_count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= LARGEST:
-        raise PeerError(f"expected a number from 0 to 2^63 - 1, got {value!r:.40}")
-    return value
-
-
-def check_flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise PeerError(f"expected true or false, got {value!r:.40}")
-    return value
-
-
-def check_acks(value: Any) -> tuple[Ack, ...]:
-    """Check all acknowledgements at once: a frame to all children has some for each, and each child reads all."""
-    if type(value) is not list or set(map(type, value)) - {list} or set(map(len, value)) - {3}:
-        raise PeerError("expected a list of [name, epoch, seq]")
-    if not value:
-        return ()
-    names, *numbers = zip(*value, strict=True)
-    figures = numbers[0] + numbers[1]
-    if set(map(type, names)) != {str} or set(map(type, figures)) != {int} or min(figures) < 0 or max(figures) > LARGEST:
-        raise PeerError("expected a list of [name, epoch, seq], with numbers from 0 to 2^63 - 1")
-    return tuple(map(tuple, value))
-
-
-def check_digest(value: Any) -> bytes:
-    if type(value) is not bytes or len(value) != 16:
-        raise PeerError("expected a digest of 16 bytes")
-    return value
-
-
-def check_size(value: Any) -> int:
-    if check_count(value) > LARGEST_BODY or value == 0:
-        raise PeerError(f"body of {value} bytes, it has 1 to {LARGEST_BODY}")
-    return int(value)
-
-
-def check_chunk(value: Any) -> int:
-    if check_count(value) < SMALLEST_CHUNK:
-        raise PeerError(f"chunks of {value} bytes, they have at least {SMALLEST_CHUNK}")
-    return int(value)
-
-
 def check_reports(value: Any) -> tuple[ChunkReport, ...]:
     if type(value) is not list or any(type(p) is not list or len(p) != 5 for p in value):
         raise PeerError("expected a list of [name, epoch, seq, bitmap, nonce]")
@@ -281,7 +246,7 @@ Check = Callable[[Any], Any]
 COUNTS: tuple[Check, ...] = (check_count,) * 3
 MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, check_flag)
 DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
-BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count)
+BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason)
 HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_count, check_text)
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
@@ -295,6 +260,9 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
 }
 """Letter -> class of the frame, and the checks of its header's fields in their order."""
 
+APPENDED = {"b": 1}
+"""Letter -> how many of its fields were appended after the first version, so that they may be missing."""
+
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}
 HEADERS = {frame: attrgetter(*[f.name for f in dataclasses.fields(frame)][:-1]) for frame in LETTERS}
 
@@ -306,8 +274,10 @@ def pack_frame(frame: Frame) -> bytes:
     return b"".join((struct.pack("<H", len(header)), header, bytes(-(2 + len(header)) % ALIGN), frame.body))
 
 
-def list_fields(report: ChunkReport) -> tuple[str, int, int, bytes, int]:
-    return report.to, report.epoch, report.seq, report.bitmap, report.nonce
+def list_fields(part: ChunkReport | Reason) -> tuple[Any, ...]:
+    if isinstance(part, Reason):
+        return part.kind, float(part.value), float(part.limit)
+    return part.to, part.epoch, part.seq, part.bitmap, part.nonce
 
 
 def unpack_frame(payload: bytes) -> Frame:
@@ -321,8 +291,9 @@ def unpack_frame(payload: bytes) -> Frame:
         raise PeerError(f"frame of unknown kind {header[0] if header else None!r:.40}")
     frame, checks = KINDS[header[0]]
     make: Callable[..., Frame] = frame
-    if len(header) <= len(checks):
-        raise PeerError(f"frame {header[0]!r} has {len(header) - 1} fields, expected {len(checks)}")
+    least = len(checks) - APPENDED.get(header[0], 0)
+    if len(header) <= least:
+        raise PeerError(f"frame {header[0]!r} has {len(header) - 1} fields, expected {least}")
     try:
         fields = [check(value) for check, value in zip(checks, header[1:], strict=False)]
     except PeerError as e:

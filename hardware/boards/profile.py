@@ -29,6 +29,7 @@ FIGURES = {
     "idle_watts": "the whole board, doing nothing, W",
     "busy_watts": "the whole board, all cores busy, W",
     "throttle_celsius": "temperature of the processor from which it is slowed down, degrees Celsius",
+    "gflops": "double-precision Gflop/s of High-Performance Linpack on all cores",
     "battery_wh": "energy of a full battery, Wh; 0: there is none",
 }
 """Names of all figures, and what they are. Every profile has every one of them."""

@@ -9,6 +9,8 @@ What a file does not tell is None or empty, never a guess. Everything is read be
     undervoltage     sys/class/hwmon/hwmon*/in0_lcrit_alarm of rpi_volt   0 or 1
     power supplies   sys/class/power_supply/*/{type,capacity,status,online}
     links            sys/class/net/*/{operstate,statistics/rx_bytes,statistics/tx_bytes}
+    default route    proc/net/route
+    processor        proc/stat
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from hardware.boards.linux_files import list_folders, read_fields, read_number, 
 THROTTLING = {0: "undervoltage", 1: "clock capped", 2: "throttled", 3: "soft temperature limit"}
 """Bits of get_throttled for what is so now; 16 higher: what has been so since the start."""
 SINCE_START = 16
+TICKS = 100.0  # a second, in which proc/stat counts on all machines that Linux runs on
 ABSOLUTE_ZERO, TOO_HOT = -273.15, 500.0
 """Degrees Celsius between which a reading can be true; broken sensors tell others."""
 
@@ -55,6 +58,8 @@ class Telemetry:
         load: runnable processes, mean of the last minute.
         memory_mb: of the machine, MiB.  memory_free_mb: what a new process could get, MiB.
         links: name of an interface -> its state; the loopback is none.
+        route: interface of the default route (IPv4); None where there is none.
+        cpu_seconds: seconds in which the processor was busy, and all of them, over all cores since the start.
     """
 
     temperatures: Mapping[str, float]
@@ -68,6 +73,8 @@ class Telemetry:
     memory_mb: float | None
     memory_free_mb: float | None
     links: Mapping[str, NetworkLink]
+    route: str | None = None
+    cpu_seconds: tuple[float, float] | None = None
 
     @property
     def hottest(self) -> float | None:
@@ -93,6 +100,8 @@ def read_telemetry(root: Path = Path("/")) -> Telemetry:
         memory_mb=parse_kilobytes(memory.get("MemTotal")),
         memory_free_mb=parse_kilobytes(memory.get("MemAvailable")),
         links=read_links(root),
+        route=read_default_route(root),
+        cpu_seconds=read_cpu_seconds(root),
     )
 
 
@@ -176,6 +185,26 @@ def read_links(root: Path) -> dict[str, NetworkLink]:
             up = {"up": True, "down": False}.get(read_text(interface / "operstate") or "")
             links[interface.name] = NetworkLink(up, int(received), int(sent))
     return links
+
+
+def read_default_route(root: Path) -> str | None:
+    """Interface of the default route, that with the lowest metric where there are several."""
+    found = []
+    for line in (read_text(root / "proc/net/route") or "").splitlines()[1:]:
+        fields = line.split()
+        if len(fields) >= 8 and fields[1] == fields[7] == "00000000" and fields[6].isdigit():
+            found.append((int(fields[6]), fields[0]))
+    return min(found)[1] if found else None
+
+
+def read_cpu_seconds(root: Path) -> tuple[float, float] | None:
+    """Seconds in which the processor was busy, and all of them; idle are columns idle and iowait of `cpu`."""
+    fields = (read_text(root / "proc/stat") or "").partition("\n")[0].split()
+    if len(fields) < 6 or fields[0] != "cpu" or not all(field.isdigit() for field in fields[1:]):
+        return None
+    ticks = [int(field) for field in fields[1:9]]
+    total = sum(ticks)
+    return (total - ticks[3] - ticks[4]) / TICKS, total / TICKS
 
 
 def parse_number(text: str) -> float | None:

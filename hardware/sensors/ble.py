@@ -74,12 +74,20 @@ class GattNotifications:
         try:
             client = make(self.address, disconnected_callback=lambda _: self.lose("the connection is lost"))
             async with client:
-                await client.start_notify(self.characteristic, lambda _, data: self.notified(bytes(data)))
+                await self.listen(client)
                 self.began.put("")
                 await self.stop.wait()
         except Exception as error:  # BleakError has no base of its own; whatever it is, the reader is told
             self.lose(f"{type(error).__name__}: {error}")
             self.began.put(self.gone)
+
+    async def listen(self, client: Any) -> None:
+        """Asks for notifications. What goes wrong with that is noted before the client disconnects, and says so."""
+        try:
+            await client.start_notify(self.characteristic, lambda _, data: self.notified(bytes(data)))
+        except Exception as error:
+            self.gone = f"{type(error).__name__}: {error}"
+            raise
 
     def notified(self, data: bytes) -> None:
         """Takes a notification, on the loop's thread; the oldest readings go where the reader is too slow."""

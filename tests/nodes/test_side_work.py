@@ -22,7 +22,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.finished, self.looks, self.stopped = threading.Event(), 0, False
-        self.runtime: Any = SimpleNamespace(refusal="", delivered=True)
+        self.runtime: Any = SimpleNamespace(refusal="", delivered=True, holds_directory=True, turned=0.0)
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         while not self.stopped and self.looks < 12:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edge_sdk.data.availability import SUFFIX
 from edge_sdk.data.traces.read import LIMIT, Trace, read_trace
 from edge_sdk.errors import UsageError
 
@@ -22,7 +23,7 @@ def load_folder(
     *,
     limit: int = LIMIT,
 ) -> tuple[Trace, ...]:
-    """Reads every `*.csv` of a folder, or the files of a list, sorted by name.
+    """Reads every `*.csv` of a folder (but files of availability), or the files of a list, sorted by name.
 
     Args:
         path: a folder, or files.
@@ -48,7 +49,7 @@ def _find_files(path: str | Path | Iterable[str | Path]) -> list[Path]:
     if isinstance(path, (str, Path)):
         if not Path(path).is_dir():
             raise UsageError(f"{path}: not a folder; expected a folder of CSV files or a list of files")
-        found = list(Path(path).glob("*.csv"))
+        found = [file for file in Path(path).glob("*.csv") if not file.name.endswith(SUFFIX)]
     else:
         found = [Path(file) for file in path]
     if not found:

@@ -179,7 +179,7 @@ def begin_exchange(env: Env, s: HospitalState) -> Step:
 
 def patients(env: Env) -> tuple[str, ...]:
     """The devices that are here and have samples."""
-    return tuple(d for d in env.here if len(env.rows.get(d, ())))
+    return tuple(d for d in env.willing if len(env.rows.get(d, ())))
 
 
 def begin_interval(env: Env, s: HospitalState) -> Step:

@@ -9,7 +9,7 @@ from typing import Any
 from edge_sdk.algebra import rounding
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.integers.asking import addressed, model_in
+from edge_sdk.methods.integers.asking import addressed, factors_in, model_in
 from edge_sdk.methods.integers.messages import Behind, Integers
 from edge_sdk.methods.integers.reference import move
 from edge_sdk.methods.integers.rounded import upward
@@ -61,7 +61,8 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
         model = model_in(env, plan.traffic, sends)
         if model is None:
             return replace(s, scale=None), sends
-        reference, scale = move(env, plan.settings, s.reference, model), scale_of(env, plan, s)
+        reference = move(env, plan.settings, s.reference, model, factors_in(plan.traffic, sends))
+        scale = scale_of(env, plan, s)
         s = replace(s, reference=reference, shown=model, scale=scale)
         return s, addressed(env, plan.traffic, reference, scale, sends)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Send
 from edge_sdk.contract.traffic import VectorTraffic
@@ -46,6 +47,16 @@ def model_in(env: NodeEnv, traffic: VectorTraffic, sends: Sequence[Send]) -> Vec
             raise ValueError(f"{type(send.message).__name__}: two children are shown different models")
         found = model
     return found
+
+
+def factors_in(traffic: VectorTraffic, sends: Sequence[Send]) -> Packed | None:
+    """The model of questions as their method has packed it; None where their vectors are something else."""
+    for send in sends:
+        if is_shown(traffic, send) and send.to != ():
+            paths = traffic.down[type(send.message)]
+            value = getattr(send.message, paths[0], None)
+            return value if len(paths) == 1 and isinstance(value, Packed) else None
+    return None
 
 
 def is_shown(traffic: VectorTraffic, send: Send) -> bool:

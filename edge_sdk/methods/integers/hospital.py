@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,13 +102,13 @@ def added(pending: Pending | None, sender: str, m: Integers) -> Pending:
         PeerError: it has other vectors than those before.
     """
     if pending is None:
-        return Pending(m.there, m.terms, m.spread, m.steps())
+        return Pending(m.there, m.terms, m.spread, m.steps)
     if pending.there != m.there or pending.total.size != m.size:
         raise PeerError(f"{sender} sent {m.size} integers of {m.there}, its siblings {pending.total.size}")
     terms = pending.terms + m.terms
     if rounding.width(m.bits, terms) > rounding.WIDEST:
         raise PeerError(f"{sender}: with it, the sum of {terms} uploads no longer fits {rounding.WIDEST} bits")
-    return Pending(m.there, terms, max(pending.spread, m.spread), pending.total + m.steps())
+    return Pending(m.there, terms, max(pending.spread, m.spread), pending.total + m.steps)
 
 
 def summed(env: NodeEnv, plan: IntegersPlan, scale: Scale, pending: Pending, send: Send) -> Send:
@@ -120,6 +119,3 @@ def summed(env: NodeEnv, plan: IntegersPlan, scale: Scale, pending: Pending, sen
     packed = rounding.pack(pending.total, rounding.width(scale.bits, pending.terms))
     size, terms, spread = pending.total.size, pending.terms, pending.spread
     return replace(send, message=Integers(label, pending.there, size, scale.bits, scale.half, terms, spread, packed))
-
-
-__all__ = ["Sequence", "around"]

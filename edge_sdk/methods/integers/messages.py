@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -63,7 +64,7 @@ class Integers:
             raise ValueError(f"a sum of {self.terms} uploads of {self.bits} bits, it has at most {WIDEST}")
         if self.packed.size != rounding.packed_size(self.size, self.width):
             raise ValueError(f"{self.packed.size} bytes for {self.size} integers of {self.width} bits")
-        if (self.steps() > 2 * rounding.largest(self.bits) * self.terms).any():
+        if (self.steps > 2 * rounding.largest(self.bits) * self.terms).any():
             raise ValueError(f"an integer that no {self.terms} summands of {self.bits} bits add up to")
         put_vectors(
             Layout(()), self.label, dict.fromkeys(self.there, np.zeros(1))
@@ -74,12 +75,14 @@ class Integers:
         """Bits of an integer."""
         return rounding.width(self.bits, self.terms)
 
+    @cached_property
     def steps(self) -> rounding.Steps:
+        """uint32 (size,), as they were written."""
         return rounding.unpack(self.packed, self.size, self.width)
 
     def numbers(self, like: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """What the integers stand for, rotated as they are; float (size,)."""
-        return rounding.to_numbers(self.steps(), self.half, self.bits, self.terms, like)
+        return rounding.to_numbers(self.steps, self.half, self.bits, self.terms, like)
 
     @property
     def count(self) -> int:
@@ -87,6 +90,10 @@ class Integers:
         return int(getattr(self.label, "count", 1))
 
     def measure(self) -> Measure | None:
+        return self.measured
+
+    @cached_property
+    def measured(self) -> Measure | None:
         """Length and weight of the method's own upload, of the difference that the integers say (rotation changes no
         length), or of what its sender says that it would have been without clipping."""
         upload = self.as_upload()
@@ -117,13 +124,15 @@ class Change:
     Attributes:
         version: of the reference after it.
         bits, half: as of `Integers`.
-        packed: integers of what is added to the reference before.
+        packed: integers of what is added to the reference before or, with ranks, of the values of a `Packed` model.
+        ranks: of that model, which is the reference whatever it was before; empty: there is something added.
     """
 
     version: int
     bits: int
     half: float
     packed: Octets
+    ranks: tuple[int, ...] = ()
 
     def check(self, layout: Layout) -> None:
         check_range(self.bits, self.half)
@@ -135,10 +144,11 @@ class Changes:
 
     Attributes:
         label: the method's question without its vectors.
-        base: oldest version of the reference that the receiver may hold; -1: it may hold any, `whole` is all of it.
+        base: oldest version of the reference that the receiver may hold; -1: it may hold any, as `whole` is all of it,
+            or the first change has ranks.
         version: of the reference with which the question is read.
         whole: the reference; empty where changes are enough.
-        changes: from base to version.
+        changes: from base, or from the first one on, to version.
         sum: CRC-32 of the reference with which it is read.
         bits, half: of the integers of the answer; half 0: as each sender likes.
     """
@@ -157,7 +167,8 @@ class Changes:
         versions = tuple(change.version for change in self.changes)
         if self.base < 0 and not versions:
             return
-        if not 0 <= self.base <= self.version or versions != tuple(range(self.base + 1, self.version + 1)):
+        base = self.base if self.base >= 0 or not self.changes[0].ranks else versions[0] - 1
+        if not 0 <= base <= self.version or versions != tuple(range(base + 1, self.version + 1)):
             raise ValueError(f"changes to {versions} lead not from version {self.base} to {self.version}")
 
     @property

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, get_type_hints
 
-from edge_sdk.contract.method import Method, NodeEnv, Role
+from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.methods.integers import aggregator, device, hospital
 from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.messages import Behind, Changes, Integers
@@ -62,6 +62,3 @@ def rounded(method: Method, method_settings: Any, settings: Uploads, opens: bool
         models=lambda env, s, m: models(env, s and s.inner, m),
         rounds_over=None if over is None else lambda s: over(s.inner),
     )
-
-
-__all__ = ["Role", "rounded"]

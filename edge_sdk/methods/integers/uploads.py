@@ -108,7 +108,7 @@ def open_upload(
         PeerError: it is not what the method takes.
     """
     how = upward(env, plan.settings, version, m.bits)
-    moved = read_vector(how, m.steps(), m.half, m.terms, like)
+    moved = read_vector(how, m.steps, m.half, m.terms, like)
     vector = moved + anchor_of(env, plan.traffic, sender, m.label, m.there, reference)
     message = put_vectors(env.layout, m.label, parted(m.there, vector.astype(like.dtype)))
     return plan.traffic.mend(env, sender, message)

@@ -9,7 +9,7 @@ candidate = argmax of the validation samples that the whole fleet gets right    
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, count
+from itertools import chain, count, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from edge_sdk.contract.method import Labelled, NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared import parts
-from edge_sdk.methods.shared.local import Indices, InPlace, batches, gradient
+from edge_sdk.methods.shared.local import Indices, InPlace, batches, gradient, steps_left
 
 Counts = npt.NDArray[np.int64]
 
@@ -51,12 +51,16 @@ def walk(
     """v, each time the same array, after each of so many steps of the optimiser on f_i(start + v), from v = 0."""
     v, drawn = np.zeros_like(start), endless(env, s, purpose)
     optimiser = (Adam if s.optimiser == "adam" else SGD)(s.rate, decay=s.weight_decay)
+    memory = optimiser.remember(v)
     slope, done = gradient(env, env.rounds, purpose), 0
     for n in steps:
-        for _ in range(n - done if env.samples else 0):
-            optimiser.step(v, slope(start + v, next(drawn))[1])
+        left, made, _, note = steps_left(slope, islice(drawn, n - done if env.samples else 0), v, *memory)
+        optimiser.skip(made)
+        for n_made, rows in enumerate(left, made + 1):
+            optimiser.step(v, slope(start + v, rows)[1])
             if shrink is not None:
                 shrink(v)
+            note(n_made, 0.0)
         done = n
         yield v
 

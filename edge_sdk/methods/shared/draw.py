@@ -1,7 +1,8 @@
 """Who takes part in a round: a draw over all devices of which no device's name goes up.
 
-The aggregator draws how many at each hospital, each hospital draws which of those that are here. Together that is the
-draw over all devices that the papers write: uniform without replacement, or independent for each device.
+The aggregator draws how many at each hospital, each hospital draws which of those that are here and willing to train.
+Together that is the draw over all devices that the papers write: uniform without replacement, or independent for each
+device.
 """
 
 from __future__ import annotations
@@ -48,5 +49,5 @@ def round_half_up(x: float) -> int:
 
 
 def chosen(env: NodeEnv, round: int, count: int) -> tuple[str, ...]:
-    """Hospital: `count` of its devices that are here, uniformly; all of them if there are fewer."""
-    return pick(env.here, count, env.seed, round, crc32(env.me.encode()))
+    """Hospital: `count` of its devices that are here and willing, uniformly; all of them if there are fewer."""
+    return pick(env.willing, count, env.seed, round, crc32(env.me.encode()))

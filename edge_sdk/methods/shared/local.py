@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from math import isfinite
 from typing import Any
 from zlib import crc32
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.method import NodeEnv, StepKeeper
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.draw import SELECTIONS
@@ -102,9 +103,54 @@ def gradient(env: NodeEnv, round: int, *purpose: int) -> Gradient:
     if env.grad_fn is None:
         raise UsageError(f"device {env.me} was given no grad_fn, so it cannot train")
     if env.augmented is None:
-        return env.grad_fn
+        return env.grad_fn if env.keeper is None else KeptGradient(env.grad_fn, env.keeper)
     augmented, random = env.augmented, env.random(round, *purpose, AUGMENTING)
-    return lambda theta, indices: augmented(theta, indices, random)
+
+    def at(theta: Vector, indices: Any) -> tuple[float, Vector]:
+        return augmented(theta, indices, random)
+
+    return at if env.keeper is None else KeptGradient(at, env.keeper, random)
+
+
+@dataclass(frozen=True)
+class KeptGradient:
+    """A gradient whose loop is kept: see `contract.method.StepKeeper`.
+
+    Attributes:
+        call: the gradient itself.
+        random: what it draws from.
+    """
+
+    call: Gradient
+    keeper: StepKeeper
+    random: np.random.Generator | None = None
+
+    def __call__(self, theta: Vector, indices: Any = None) -> tuple[float, Vector]:
+        return self.call(theta, indices)
+
+
+def steps_left(
+    grad_fn: Gradient, steps: Iterator[Indices], *arrays: Vector
+) -> tuple[Iterator[Indices], int, float, Callable[[int, float], None]]:
+    """A loop of training steps that goes on where it was left, if its gradient's device keeps that.
+
+    Args:
+        arrays: all that the loop changes in place, at their first values; put to where they were left.
+
+    Returns:
+        The steps that are left, how many were made before, the sum of their losses, and what to call after each step
+        with the new count and sum. The steps that are left out are drawn all the same, for what is drawn after them.
+    """
+    if not isinstance(grad_fn, KeptGradient):
+        return steps, 0, 0.0, lambda count, losses: None
+    keeper = grad_fn.keeper
+    done, losses = keeper.begin(arrays, grad_fn.random)
+
+    def left() -> Iterator[Indices]:
+        yield from islice(steps, done, None)
+        keeper.end()
+
+    return left(), done, losses, keeper.note
 
 
 def steady_gradient(env: NodeEnv, round: int) -> Gradient:
@@ -165,8 +211,7 @@ def descend(
     """
     spare, at = np.empty_like(v), v if base is None else np.empty_like(v)
     push = None if pull is None else eta * pull
-    losses = 0.0
-    count = 0
+    steps, count, losses, note = steps_left(grad_fn, steps, v)
     for indices in steps:
         if base is not None:
             np.add(base, v, out=at)
@@ -180,6 +225,7 @@ def descend(
             v += push
         if prox is not None:
             prox(v)
+        note(count, losses)
     return losses / count if count else None
 
 
@@ -197,7 +243,8 @@ def accelerate(
 
     Args: and Returns: as of `descend`; the first step has no momentum.
     """
-    before, ahead, losses, count = v.copy(), np.empty_like(v), 0.0, 0
+    before, ahead = v.copy(), np.empty_like(v)
+    steps, count, losses, note = steps_left(grad_fn, steps, v, before)
     push = None if pull is None else eta * pull
     for indices in steps:
         np.subtract(v, before, out=ahead)
@@ -211,6 +258,7 @@ def accelerate(
         v -= ahead
         if push is not None:
             v += push
+        note(count, losses)
     return losses / count if count else None
 
 

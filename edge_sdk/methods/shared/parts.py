@@ -10,14 +10,14 @@ Which slots stay is a setting, `personal_slots`: words with commas between them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from edge_sdk.algebra.vectors import Layout, Slot, Vector
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.local import Gradient
+from edge_sdk.methods.shared.local import Gradient, KeptGradient
 
 LAST = "last"
 Spans = tuple[slice, ...]
@@ -120,4 +120,4 @@ def along(grad_fn: Gradient, theta: Vector, where: Spans) -> Gradient:
         loss, gradient = grad_fn(whole, indices)
         return loss, taken(gradient, where)
 
-    return at
+    return replace(grad_fn, call=at) if isinstance(grad_fn, KeptGradient) else at

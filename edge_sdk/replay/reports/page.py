@@ -10,6 +10,7 @@ from typing import Any
 
 from edge_sdk.methods.shared.reports import accuracy_spreads, mean_accuracies, mean_loss
 from edge_sdk.replay.reports import charts, rows, sections, simulated
+from edge_sdk.replay.reports.boards import boards_section
 from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
 from edge_sdk.replay.statistics import wilson
@@ -66,6 +67,7 @@ def make_page(result: Result) -> str:
         simulated.section(result),
         DEVICES + per_device_chart(result) + html_table(result),
         sections.differences_section(result),
+        boards_section(result),
         sections.recall_section(result, KINDS),
         layers(result),
         sections.circumstances_section(result),

@@ -86,6 +86,7 @@ class Channel:
     Attributes:
         left: node -> what rounding has left of its last upload.
         sums: (hospital, round) -> the sum of its devices' integers, where it is sent unopened.
+        factored: rounds whose question had factors in place of a difference.
     """
 
     method: object
@@ -100,6 +101,7 @@ class Channel:
     model: np.ndarray = None
     version: int = 0
     spread: float = 0.0
+    factored: int = 0
 
     def paths(self, message):
         table = self.traffic.up if type(message) in self.traffic.up else self.traffic.down
@@ -135,6 +137,13 @@ class Channel:
             return asked, False
         self.model = np.concatenate([get(next(iter(asked.values())), p) for p in paths])
         self.version += 1
+        value = getattr(next(iter(asked.values())), paths[0])
+        bits = max(12, self.down_bits)
+        if isinstance(value, Packed) and bits * len(value.values) < self.down_bits * len(self.model):
+            self.factored += 1
+            values = send(value.values, "aggregator", self.version, DOWNWARD, bits).vector
+            self.reference = lowrank.unpack(LAYOUT, Packed(value.ranks, values))
+            return {h: put_all(m, paths, self.reference) for h, m in asked.items()}, True
         moved = send(self.model - self.reference, "aggregator", self.version, DOWNWARD, self.down_bits)
         self.reference = self.reference + moved.vector
         return {h: put_all(m, paths, self.reference) for h, m in asked.items()}, True

@@ -77,11 +77,11 @@ def test_changes_that_lead_nowhere_are_refused():
 
 STRANGE = {
     "another scale": replace(UPLOAD, half=2 * UPLOAD.half),
-    "other bits": replace(UPLOAD, bits=8, packed=rounding.pack(UPLOAD.steps(), 8)),
-    "a sum of a device": replace(UPLOAD, terms=2, packed=rounding.pack(UPLOAD.steps(), 5)),
+    "other bits": replace(UPLOAD, bits=8, packed=rounding.pack(UPLOAD.steps, 8)),
+    "a sum of a device": replace(UPLOAD, terms=2, packed=rounding.pack(UPLOAD.steps, 5)),
     "floats": Sum(THETA0.astype(np.float32), 1.0),
     "a question": replace(UPLOAD, label=QUESTIONS[0].label),
-    "fewer numbers": replace(UPLOAD, size=8, packed=rounding.pack(UPLOAD.steps()[:8], 4)),
+    "fewer numbers": replace(UPLOAD, size=8, packed=rounding.pack(UPLOAD.steps[:8], 4)),
 }
 
 

@@ -1,0 +1,19 @@
+"""Names of a node and of those around it: each may become a topic, and each is another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edge_sdk.contract.method import RESERVED_NAMES
+from edge_sdk.contract.run import checked_name
+from edge_sdk.errors import UsageError
+
+
+def check_names(name: str, parent: str | None, children: Sequence[str]) -> None:
+    """Raises UsageError for a name that cannot be used, or that two of them have."""
+    for each in (name, *([parent] if parent is not None else []), *children):
+        checked_name(each, "name")
+        if each in RESERVED_NAMES:
+            raise UsageError(f"name = {each!r} has a meaning of its own; choose another")
+    if len({name, parent, *children}) < 2 + len(children):
+        raise UsageError(f"{name}, its parent and its children must have different names")

@@ -1,0 +1,76 @@
+"""Checks of single fields of a frame's header: what a peer has sent has the right type and range, or is a PeerError."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import Any
+
+from edge_sdk.contract.willing import Reason
+from edge_sdk.errors import PeerError
+
+Ack = tuple[str, int, int]
+LARGEST = 2**63 - 1  # what SQLite can hold
+LARGEST_BODY = 2**32  # bytes
+SMALLEST_CHUNK = 16384  # bytes; with the largest body, a bitmap of 32 KB
+KIND = re.compile(r"[a-z_]{1,24}")  # of a reason
+
+
+def check_text(value: Any) -> str:
+    if type(value) is not str:
+        raise PeerError(f"expected text, got {type(value).__name__}")
+    return value
+
+
+def check_count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= LARGEST:
+        raise PeerError(f"expected a number from 0 to 2^63 - 1, got {value!r:.40}")
+    return value
+
+
+def check_flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise PeerError(f"expected true or false, got {value!r:.40}")
+    return value
+
+
+def check_acks(value: Any) -> tuple[Ack, ...]:
+    """Check all acknowledgements at once: a frame to all children has some for each, and each child reads all."""
+    if type(value) is not list or set(map(type, value)) - {list} or set(map(len, value)) - {3}:
+        raise PeerError("expected a list of [name, epoch, seq]")
+    if not value:
+        return ()
+    names, *numbers = zip(*value, strict=True)
+    figures = numbers[0] + numbers[1]
+    if set(map(type, names)) != {str} or set(map(type, figures)) != {int} or min(figures) < 0 or max(figures) > LARGEST:
+        raise PeerError("expected a list of [name, epoch, seq], with numbers from 0 to 2^63 - 1")
+    return tuple(map(tuple, value))
+
+
+def check_digest(value: Any) -> bytes:
+    if type(value) is not bytes or len(value) != 16:
+        raise PeerError("expected a digest of 16 bytes")
+    return value
+
+
+def check_size(value: Any) -> int:
+    if check_count(value) > LARGEST_BODY or value == 0:
+        raise PeerError(f"body of {value} bytes, it has 1 to {LARGEST_BODY}")
+    return int(value)
+
+
+def check_chunk(value: Any) -> int:
+    if check_count(value) < SMALLEST_CHUNK:
+        raise PeerError(f"chunks of {value} bytes, they have at least {SMALLEST_CHUNK}")
+    return int(value)
+
+
+def check_reason(value: Any) -> Reason | None:
+    """Check why a peer wants no training. Kinds that this version does not know are taken too: later ones have more."""
+    if value is None:
+        return None
+    if type(value) is not list or len(value) != 3 or type(value[0]) is not str or not KIND.fullmatch(value[0]):
+        raise PeerError("expected a reason, [kind, value, limit]")
+    if any(type(number) is not float or not isfinite(number) for number in value[1:]):
+        raise PeerError(f"a reason has two finite numbers, got {value[1:]!r:.60}")
+    return Reason(*value)

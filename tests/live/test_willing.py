@@ -1,0 +1,155 @@
+"""Devices that want no training now: not asked, named with their reason; a run waits where nobody wants to."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
+from edge_sdk.contract.willing import Reason
+from edge_sdk.errors import PeerError
+from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.willingness import Willingness
+from edge_sdk.methods.shared import draw
+from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.wire.frames import Birth, pack_frame, unpack_frame
+from tests.delivery import roles
+from tests.delivery.fleet import eventually
+from tests.delivery.live import Net, playing
+
+LOW = Reason("battery", 0.18, 0.3)
+
+
+def hospital_receive(env: roles.Env, state: roles.Sums, sender: str, m: object) -> object:
+    """As the counting hospital, but it asks who wants to be asked, as methods do."""
+    after, sends = roles.hospital_receive(env, state, sender, m)
+    return after, [Send(draw.chosen(env, m.round, 99), s.message) for s in sends]  # type: ignore[attr-defined]
+
+
+HOSPITAL = Role(roles.hospital_start, hospital_receive, roles.hospital_close, roles.Sums)
+
+
+class Moody:
+    """A device whose willingness the test sets."""
+
+    def __init__(self, net: Net, name: str, reason: Reason | None = None) -> None:
+        self.reason, self.rounds = reason, list[int]()
+        self.node: Runtime = net.device(
+            name, "h", self.rounds.append, willingness=Willingness(lambda: self.reason, 60.0)
+        )
+
+    def say(self, reason: Reason | None) -> None:
+        self.reason = reason
+        self.node.wake()
+
+
+def test_who_is_unwilling_is_not_asked_and_is_named(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    net = Net(tmp_path, quick.url)
+    a, b = Moody(net, "a"), Moody(net, "b", LOW)
+    hospital = net.node("h", HOSPITAL, "agg", ("a", "b"))
+    with playing(net.aggregator("h"), hospital, a.node, b.node):
+        eventually(lambda: net.rounds >= 4)
+        assert len(a.rounds) >= 4 and b.rounds == []
+        assert "h: b is not willing to train now: battery 18 % < 30 %" in caplog.text
+        assert "h: b is not in round 1: battery 18 % < 30 %" in caplog.text
+        b.say(None)
+        eventually(lambda: len(b.rounds) >= 3)
+        assert "h: b is willing to train" in caplog.text
+        b.say(Reason("charging"))
+        eventually(lambda: "h: b is not willing to train now: not charging" in caplog.text)
+    assert [done.round for _, done in net.told] == [*range(1, net.rounds + 1)]
+    counted = {done.round: done.devices for _, done in net.told}
+    assert all(counted[round] == 1 + (round in b.rounds) for round in counted)  # each upload counted once
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_where_nobody_is_willing_the_run_waits(
+    tmp_path: Path,
+    quick: LocalBroker,
+    restarts: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("edge_sdk.live.waiting_log.FIRST", 0.2)
+    net = Net(tmp_path, quick.url)
+    a = Moody(net, "a")
+    with playing(net.aggregator("h")):
+        with playing(net.node("h", HOSPITAL, "agg", ("a",)), a.node):
+            eventually(lambda: net.rounds >= 2)
+            a.say(LOW)
+            eventually(lambda: "waiting for a device that is willing to train" in caplog.text)
+            assert "a (not willing to train now: battery 18 % < 30 %)" in caplog.text
+            rounds, quiet = net.rounds, threading.Event()
+            quiet.wait(0.5)
+            assert net.rounds == rounds, "a round of nobody"
+            if not restarts:
+                a.say(None)
+                eventually(lambda: net.rounds >= rounds + 3)
+        if restarts:  # the question that waits is on the hospital's disk
+            b = Moody(net, "a", LOW)
+            with playing(net.node("h", HOSPITAL, "agg", ("a",)), b.node):
+                b.say(None)
+                eventually(lambda: net.rounds >= rounds + 3)
+    assert all(done.devices == 1 for _, done in net.told)
+
+
+def test_a_device_that_loses_its_will_in_a_round_answers_late_and_counts_once(
+    tmp_path: Path, quick: LocalBroker
+) -> None:
+    net, go_on = Net(tmp_path, quick.url), threading.Event()
+    mood: list[Reason | None] = [None]
+
+    def work(round: int) -> None:
+        if round == 2:
+            mood[0] = LOW
+            go_on.wait(30)
+
+    device = net.device("a", "h", work, willingness=Willingness(lambda: mood[0], 0.05))
+    hospital = net.node("h", HOSPITAL, "agg", ("a",))
+    with playing(net.aggregator("h"), hospital, device):
+        eventually(lambda: "a" in (hospital.session.members.unwilling if hospital.session else {}))
+        assert net.rounds == 1
+        mood[0] = None
+        go_on.set()
+        eventually(lambda: net.rounds >= 4)
+    assert all(done.devices == 1 for _, done in net.told)
+
+
+def test_a_draw_leaves_out_who_is_unwilling() -> None:
+    env = NodeEnv(me="h", here=("a", "b", "c"), unwilling=("b", "z"), seed=1)
+    assert all("b" not in draw.chosen(env, round, 2) and len(draw.chosen(env, round, 3)) == 2 for round in range(20))
+    assert unchanged(env, 0) == (0, [])
+
+
+def test_births_of_peers_that_know_no_willingness() -> None:
+    birth = Birth("a", 9, 10, "run", True, "", False, 2, 12, LOW)
+    assert unpack_frame(pack_frame(birth)) == birth
+    old = old_birth(birth)
+    assert unpack_frame(old) == Birth("a", 9, 10, "run", True, "", False, 2, 12, None)
+
+
+def old_birth(birth: Birth) -> bytes:
+    """The birth as a version before this one wrote it: without the appended field."""
+    header = msgpack.packb(msgpack.unpackb(header_of(pack_frame(birth)))[:-1])
+    return len(header).to_bytes(2, "little") + header + bytes(-(2 + len(header)) % 8)
+
+
+def header_of(payload: bytes) -> bytes:
+    return payload[2 : 2 + int.from_bytes(payload[:2], "little")]
+
+
+@pytest.mark.parametrize(
+    "reason", [["battery", 0.1], ["Battery!", 0.1, 0.2], ["battery", float("nan"), 0.2], "battery", ["battery", 1, 0.2]]
+)
+def test_a_reason_that_is_none_costs_its_frame(reason: object) -> None:
+    fields = ["b", "a", 9, 10, "run", True, "", False, 2, 12, reason]
+    header = msgpack.packb(fields)
+    with pytest.raises(PeerError, match="frame 'b'"):
+        unpack_frame(len(header).to_bytes(2, "little") + header + bytes(-(2 + len(header)) % 8))
