@@ -28,7 +28,12 @@ SETTLE = ("--settle", "steps=[0, 10]", "--settle", "local_steps=[10]")
 
 @pytest.mark.parametrize(
     ("method", "more", "model"),
-    [("fedslr", (), "personalised"), ("ditto", SETTLE, "personalised"), ("scaffold", ROBUST, "global"), ("hsgd", (), "global")],
+    [
+        ("fedslr", (), "personalised"),
+        ("ditto", SETTLE, "personalised"),
+        ("scaffold", ROBUST, "global"),
+        ("hsgd", (), "global"),
+    ],
 )
 def test_the_file_replayed_gives_the_figure_that_was_told(
     tmp_path: Path, method: str, more: tuple[object, ...], model: str
