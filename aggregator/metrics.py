@@ -71,6 +71,7 @@ class Metrics:
             try:
                 if (written := file.write(content)) != len(content):
                     raise OSError(28, f"{written} of {len(content)} bytes were written", str(self.path))
+                os.fsync(file.fileno())  # the store forgets the event soon, and that may be what a power cut leaves
             except OSError:
                 os.ftruncate(file.fileno(), before)
                 raise

@@ -23,7 +23,7 @@ from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.presets import SettingsTable, complete
 from edge_sdk.nodes.rereading import check_changes, find_changes
 from edge_sdk.nodes.serve import serve
-from edge_sdk.nodes.service_files import AggregatorFile
+from edge_sdk.nodes.service_files import LEDGER, AggregatorFile
 from edge_sdk.nodes.settings import read_toml, text_without_passwords
 from edge_sdk.nodes.suspensions import SuspensionLog
 from hardware.probe import peak_memory_mb
@@ -49,7 +49,7 @@ def serve_aggregator(path: Path, once: bool) -> None:
     def note() -> None:
         if aggregator.runtime.holds_directory:  # and no other process, whose notes these would be
             ledger = list_traffic(aggregator)
-            write_json(file.directory / "ledger.json", ledger)
+            write_json(file.directory / LEDGER, ledger)
             if aggregator.runtime.node is not None:
                 suspensions.look(ledger["gauges"])
             if not noted:

@@ -36,7 +36,7 @@ class OutboxMessage:
         file: holds the body, where that is large.
         fresh: nothing of it has been sent.
         notice: nobody owes or is owed an answer by it.
-        expires: when it is not worth sending any more, by time.time().
+        expires: when it is not worth sending any more, by time.monotonic().
         size: of the body, in bytes.
         asked: receivers for whom it is the latest question.
     """
@@ -186,7 +186,7 @@ class Outbox:
         return sum(out.size for out in self.outs.values())
 
     def outdated(self, now: float) -> list[OutboxMessage]:
-        """Notices that are not worth sending any more. `now`: time.time()."""
+        """Notices that are not worth sending any more. `now`: time.monotonic()."""
         return [out for out in self.outs.values() if now >= out.expires]
 
     def oldest_notices(self, excess: float) -> list[OutboxMessage]:
@@ -267,7 +267,7 @@ class Outbox:
             self.waits[dst] = Wait(now + self.rto * patience, 0, patience)
 
     def next_expiry(self) -> float:
-        """When the next notice expires, by time.time(); inf: never."""
+        """When the next notice expires, by time.monotonic(); inf: never."""
         return min((out.expires for out in self.outs.values()), default=inf) if self.notices else inf
 
     def get_timer(self) -> float:

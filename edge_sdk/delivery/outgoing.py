@@ -52,6 +52,7 @@ class Outgoing:
         for sent in found:
             self.outbox.add_message(sent, self.store.outbox.load_body(sent.seq) if sent.pending else None)
             self.outbox.outs[sent.seq].fresh = False
+            self.outbox.outs[sent.seq].expires = time.monotonic() + sent.expires - time.time()
         return found
 
     def recover_commits(self, owed: Iterable[str]) -> None:
@@ -89,6 +90,10 @@ class Outgoing:
             sent = changed(sent, file=f"{seq}.out")
         self.supersede(sent, message.up)
         self.forget_messages(self.outbox.add_message(sent, message.body))
+        if (
+            sent.notice
+        ):  # by a clock that nobody sets; what is saved is by the wall clock, as no other outlives a process
+            self.outbox.outs[seq].expires = time.monotonic() + message.lasts
         self.store.save_sent(sent, message.body)
         if sent.file:
             self.outbox.outs[seq].body = self.store.files.read(sent.file)  # from the disk: it need not be in memory
@@ -111,7 +116,7 @@ class Outgoing:
         if not self.outbox.notices:
             return
         for why, outs in (
-            ("expired", self.outbox.outdated(time.time())),
+            ("expired", self.outbox.outdated(time.monotonic())),
             ("dropped", self.outbox.oldest_notices(self.outbox.bytes - self.most)),
         ):
             for out in outs:

@@ -252,7 +252,7 @@ class Session:
 
     def is_untidy(self, now: float) -> bool:
         due = now >= self.tidy_at or (self.counters.dirty and now >= self.count_at)
-        return due or time.time() >= self.outbox.next_expiry()
+        return due or now >= self.outbox.next_expiry()
 
     def delete_done(self, now: float, all: bool = False) -> None:
         """Delete what is acknowledged or told. A crash before this costs a duplicate, which its receiver drops.
@@ -331,9 +331,9 @@ class Session:
         settle = self.opened + self.habits.settle if self.restarted and not self.settled else inf
         count = self.count_at if self.counters.dirty else inf
         own = min(self.tidy_at, settle, count, self.open_since + STAY_OPEN)
-        end = min(own, self.outbox.get_timer(), self.incoming.ack_at)
+        end = min(own, self.outbox.get_timer(), self.outbox.next_expiry(), self.incoming.ack_at)
         tick = self.calls.until_tick(self.node.record) if self.settled else inf
-        return min(end - now, self.outbox.next_expiry() - time.time(), tick, self.events.until_due())
+        return min(end - now, tick, self.events.until_due())
 
     # -- end
 

@@ -29,10 +29,18 @@ LATER = ("settle", "augment", "measured", "quorum", "robust", "uploads")
 
 
 def encode_run(run: Run) -> bytes:
-    """A run's description as bytes, as it is saved and as it goes down with a hello."""
+    """A run's description as bytes, as it is saved and as it goes down with a hello.
+
+    Raises:
+        UsageError: nobody could read it again: it is too large, or something in it is no number, text or table.
+    """
     fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
     fields = {name: value for name, value in fields.items() if value or name not in LATER}
-    packed: bytes = msgpack.packb(fields)
+    try:
+        packed: bytes = msgpack.packb(fields)
+        decode_run(packed)
+    except (PeerError, TypeError, ValueError, OverflowError) as e:
+        raise UsageError(f"run {run.id!r} cannot be written down: {e}") from None
     return packed
 
 

@@ -124,12 +124,11 @@ class Runtime:
         self.log = guard_log(log or logging.getLogger("auscult.node"))
         self.counters = Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
-        self.waiting_log = WaitingLog(name, self.log)
+        self.waiting_log = WaitingLog(name, parent, self.log)
         self.keepalive, self.largest_chunk = keepalive, largest_chunk
         self.stopping = False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
-        self.turned = inf  # when the loop last went round, by time.monotonic(); inf: it has not begun
-        self.willingness = willingness or Willingness()
+        self.willingness, self.turned = willingness or Willingness(), inf  # the loop has not gone round yet
         self.waiter = Waiter()
         upstream = upstream or broker
         contexts = make_tls_contexts(broker, upstream, tls, upstream_tls)
@@ -200,6 +199,10 @@ class Runtime:
         node = self.node
         further = self.figures(node) if node is not None and node.record.started else {}
         return found | self.waiting_log.gauges(time.monotonic()) | further
+
+    def waiting(self) -> dict[str, Any]:
+        """What this node waits for, since when, and for whom (see waiting_log.py). May be called from any thread."""
+        return self.waiting_log.status(time.monotonic())
 
     # -- from any thread
 

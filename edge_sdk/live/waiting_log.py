@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from logging import Logger
+from typing import Any
 
 from edge_sdk.contract import round as rounds
 from edge_sdk.delivery.session import Session
@@ -20,13 +22,17 @@ class WaitingLog:
         since: when the present waiting began, by time.monotonic().
         children: who keeps us waiting -> since when.
         due: when it is to be said, by time.monotonic().
+        about: child -> how it stands with it.
+        idle, idle_since: what this node waits for without being kept by anybody below, and since when; "": it works.
     """
 
-    def __init__(self, name: str, log: Logger):
-        self.name, self.log = name, log
+    def __init__(self, name: str, parent: str | None, log: Logger):
+        self.name, self.parent, self.log = name, parent, log
         self.what = ""
         self.children: dict[str, float] = {}
-        self.since = self.due = 0.0
+        self.about: dict[str, str] = {}
+        self.idle = ""
+        self.since = self.due = self.idle_since = 0.0
 
     def look(self, session: Session | None, presence: Presence, now: float) -> None:
         """Begin a new waiting where something else is waited for; say a long one."""
@@ -34,10 +40,30 @@ class WaitingLog:
         if what != self.what:
             self.what, self.children, self.since, self.due = what, {}, now, now + FIRST
         self.children = {name: self.children.get(name, now) for name in missing}
+        self.about = {name: describe(name, presence) for name in missing}
+        idle = "" if what else self.find_idle(session, presence)
+        if idle != self.idle:
+            self.idle, self.idle_since = idle, now
         if self.what and now >= self.due:
-            seconds, who = now - self.since, ", ".join(describe(name, presence) for name in missing)
+            seconds, who = now - self.since, ", ".join(self.about[name] for name in missing)
             self.log.warning("%s: %s since %.0f s: %s", self.name, what, seconds, who or "nobody is left to answer")
             self.due = now + AGAIN
+
+    def find_idle(self, session: Session | None, presence: Presence) -> str:
+        """What a node waits for that nobody below keeps waiting; "": it works, or has nobody above."""
+        if session is not None and (session.calls.busy or session.calls.jobs):
+            return ""
+        if self.parent is None:
+            return ""
+        if not (presence.parent and presence.parent.here):
+            return f"waiting for {self.parent}, which is not connected, or has not begun this run"
+        return f"waiting for {'a run' if session is None else 'a question'} of {self.parent}"
+
+    def status(self, now: float) -> dict[str, Any]:
+        """What is waited for in words, since when (by time.time()), and for whom; for people. From any thread."""
+        what, since = (self.what, self.since) if self.what else (self.idle, self.idle_since)
+        children = {name: self.about.get(name, name) for name in list(self.children)}
+        return {"for": what, "since": time.time() - (now - since), "children": children, "noted": time.time()}
 
     def gauges(self, now: float) -> dict[str, float]:
         """Seconds since the present waiting began (0: nobody is waited for), and the same for each child that has kept

@@ -18,7 +18,7 @@ When few answer: the mean is over those who did. Nobody: the same w again, with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -89,10 +89,17 @@ SEARCH: SearchSpace = {**TRAINING_SEARCH, "fine_tune_epochs": OneOf((0, 1, 2, 5,
 
 @dataclass(frozen=True, kw_only=True)
 class Env(NodeEnv):
-    """What a node is given. `svt`: aggregator: prox.svt or its twin on a GPU."""
+    """What a node is given.
+
+    Attributes:
+        svt: aggregator: prox.svt or its twin on a GPU.
+        fit: device: (w_t, what the round asks) -> w_k, number of samples, mean loss or None: training code of the
+            application in place of `client_update`; None: there is none.
+    """
 
     settings: Settings = field(default_factory=Settings)
     svt: Svt = prox.svt
+    fit: Callable[[Vector, Mapping[str, Any]], tuple[Vector, int, float | None]] | None = None
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -157,11 +164,21 @@ def device_start(env: Env) -> Step:
     return DeviceState(), []
 
 
+def train(env: Env, round: int, w: Vector) -> tuple[Vector, int, float | None]:
+    """w_k, the number of samples that it is from, and their mean loss, by the application's code where it has any."""
+    s = env.settings
+    if env.fit is not None:
+        asked = {"local_epochs": s.local_epochs, "batch": s.batch, "weight_decay": s.weight_decay}
+        return env.fit(w, {"round": round, "eta_l": s.eta(round), **asked})
+    w_local, loss = client_update(env, round, w, s.local_epochs, TRAINING)
+    return w_local, env.samples, loss
+
+
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
     m: FedavgModel = gather.expected(sender, message, FedavgModel)
     w = lowrank.unpack(env.layout, m.model)
-    w_local, loss = client_update(env, m.round, w, env.settings.local_epochs, TRAINING)
-    weight = float(env.samples) if env.settings.weighting == "samples" else 1.0
+    w_local, samples, loss = train(env, m.round, w)
+    weight = float(samples) if env.settings.weighting == "samples" else 1.0
     if weight == 0:
         return s, [Send(UP, Nobody())]
     return s, [Send(UP, Sum(weight * w_local, weight, 1, training_scores(env, loss, {"global": w})))]

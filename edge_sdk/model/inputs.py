@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -95,11 +96,17 @@ def check_integers(name: str, value: Array, shape: Shape, below: int) -> Array:
     return np.ascontiguousarray(value, np.int64)
 
 
+@lru_cache(64)
+def even_weights(count: int) -> Floats:
+    """Weights (count,) of a mean; the same array each time, which nobody may change."""
+    weights = np.full(count, 1 / count, np.float32)
+    weights.flags.writeable = False
+    return weights
+
+
 def check_weights(weights: Array | None, count: int) -> Floats:
     """Weights of samples as float32 (count,); None: those of the mean."""
-    if weights is None:
-        return np.full(count, 1 / count, np.float32)
-    return check_floats("weights", weights, (count,))
+    return even_weights(count) if weights is None else check_floats("weights", weights, (count,))
 
 
 def fits_shape(have: tuple[int, ...], want: Shape) -> bool:

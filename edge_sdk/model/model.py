@@ -19,7 +19,7 @@ from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model import inputs
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.model.dropout import MASKS, step_masks
-from edge_sdk.model.inputs import Array, Data, Floats, check_floats, check_integers, compute_losses
+from edge_sdk.model.inputs import Array, Data, Floats, check_floats
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
 
@@ -203,26 +203,30 @@ class Model:
     def grad_fn(self, x: Data, y: Array, cancel: Cancel | None = None) -> GradFn:
         """f(theta, indices or None for all, random=None) -> (mean loss, its gradient) over the chosen samples.
 
-        `random` draws what a bundle with dropout drops, anew in each step; None: nothing is dropped. Samples are
-        checked once, here. More than `max_batch` of them go through in several steps, so memory stays bounded.
-        `cancel` is asked before every step.
+        `random` draws what a bundle with dropout drops, anew in each step (None: nothing). Samples are checked once,
+        here. More than `max_batch` of them go through in several steps. `cancel` is asked before every step.
 
         Raises (f):
             Cancelled: `cancel()` was true.
         """
         rows = self.samples(x)
         y = self.targets(y, len(rows))
+        most = 0 if self.drop_sites or len(self.buffers0) else self.max_batch
 
         def gradient(theta: Vector, indices: Any = None, random: Random | None = None) -> tuple[float, Vector]:
             chosen = np.arange(len(rows)) if indices is None else np.asarray(indices)
             if not len(chosen):
                 raise UsageError("a gradient over no samples: give at least one index")
             theta, loss = self.parameters(theta), 0.0
+            if len(chosen) <= most and (cancel is None or not cancel()):  # as nearly always: no array but these
+                feeds = self.feed(theta, rows[chosen]) | {"y": y[chosen], "weights": inputs.even_weights(len(chosen))}
+                part, grad = self.session("loss_grad").run(feeds)[:2]
+                return float(part), grad
             total: Floats | None = None
             for step in self.batches(chosen):
                 if cancel is not None and cancel():
                     raise Cancelled("training was given up before a step")
-                weights = np.full(len(step), 1 / len(chosen), np.float32)
+                weights = inputs.even_weights(len(chosen))[: len(step)]
                 feeds = self.feed(theta, rows[step]) | {"y": y[step], "weights": weights}
                 feeds |= step_masks(self.drop_sites, len(step), random)
                 part, grad = self.run("loss_grad", feeds, None)[:2]
@@ -245,7 +249,7 @@ class Model:
                 if cancel is not None and cancel():
                     raise Cancelled("evaluation was given up before a step")
                 z = self.run("predict", self.feed(theta, rows[step]), None)[0]
-                out["loss"] += float(compute_losses(self.loss, z, y[step]).sum())
+                out["loss"] += float(inputs.compute_losses(self.loss, z, y[step]).sum())
                 if self.classes:
                     out["correct"] += float((z.argmax(1) == y[step]).sum())
             return out
@@ -260,11 +264,7 @@ class Model:
     # -- checks --------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Runs the golden vectors on this machine's onnxruntime.
-
-        Raises:
-            BundleError: the answers are not those that the compiler expected.
-        """
+        """Runs the golden vectors on this machine's onnxruntime; raises BundleError where the answers are others."""
         check_answers(self)
 
     def try_blocked(self, insist: bool, check: bool) -> None:
@@ -317,9 +317,9 @@ class Model:
         return self.feed(self.parameters(theta), x) | rest, count
 
     def targets(self, y: Array, count: int) -> Array:
-        if self.loss == "cross_entropy":
-            return check_integers("y", y, (count,), self.classes)
-        return check_floats("y", y, (count, *self.output_shape))
+        labels = self.loss == "cross_entropy"
+        shape = (count,) if labels else (count, *self.output_shape)
+        return inputs.check_integers("y", y, shape, self.classes) if labels else check_floats("y", y, shape)
 
     # -- running -------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ An application that has its samples ready calls `train_on` in place of `observe`
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.own_training import TrainingCode
 from edge_sdk.nodes.participant import Participant
 from edge_sdk.nodes.prediction_stream import PredictionStream
 from edge_sdk.nodes.predictions import Predictions
@@ -48,6 +48,8 @@ class Device(Participant):
         threads: number of threads of onnxruntime.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
         recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
+        trainer: training code of the application in place of the bundle's gradients, see `edge_sdk.nodes.own_training`;
+            None: there is none. The bundle still says what the parameters are, and predicts.
         budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
@@ -71,13 +73,15 @@ class Device(Participant):
         public: str | Path | None = None,
         wire: Wire = DEFAULTS,
         recording: Recording = RECORDING,
+        trainer: TrainingCode | None = None,
         on_event: Callable[[Any], None] | None = None,
         budget: TrainingBudget | None = None,
         log: logging.Logger | None = None,
     ):
         super().__init__(
-            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, on_event, log, budget
-        )
+            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
+            budget,
+        )  # fmt: skip
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
 
@@ -184,7 +188,7 @@ class Device(Participant):
 
     def claim(self) -> None:
         """Take the one right to run; `serve` gives it back. Whoever starts the device hears what is missing."""
-        if self.train is None and self.model.bundle.signal is None:
+        if self.train is None and self.model.bundle.signal is None and self.trainer is None:
             raise UsageError(f"device {self.name}: call train_on(samples) before run() or start()")
         if not self.running.acquire(blocking=False):
             raise UsageError(f"device {self.name} is running already")
@@ -218,6 +222,8 @@ class Device(Participant):
         return self.__enter__()
 
     async def __aexit__(self, *_: object) -> None:
+        import asyncio  # two megabytes, for applications that have it anyway
+
         await asyncio.to_thread(self.close)
 
     # -- predicting

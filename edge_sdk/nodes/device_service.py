@@ -22,12 +22,12 @@ from edge_sdk.nodes.judging import count_labels, judge_alone, judge_kept_models
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.local_choice import choose_trial
 from edge_sdk.nodes.local_only import train_alone
-from edge_sdk.nodes.service_files import DeviceFile
+from edge_sdk.nodes.service_files import LEDGER, DeviceFile
 from hardware.probe import cpu_seconds, peak_memory_mb
 
 log = logging.getLogger("auscult.serve")
 ALONE = "alone.json"
-NOTE_EVERY = 1.0  # seconds
+NOTE_EVERY, LEDGER_EVERY = 1.0, 60.0  # seconds
 
 
 @dataclass
@@ -114,6 +114,26 @@ class DeviceService:
         assert env.score is not None
         sums = env.score(train_alone(method_of(run), env, lambda done: note(done, env.rounds)))
         return {"accuracy": sums["correct"] / sums["samples"]}
+
+
+class DeviceNote:
+    """`ledger.json` of a device, for whoever looks after it.
+
+    It is written when what the device waits for has changed, and seldom else: a memory card wears out by being written.
+    """
+
+    def __init__(self, service: DeviceService) -> None:
+        self.service, self.due, self.noted = service, 0.0, ""
+
+    def write(self, now: float) -> None:
+        """Write it, if that is due. `now`: time.monotonic()."""
+        runtime = self.service.runtime
+        waiting = runtime.waiting()["for"]
+        if runtime.holds_directory and (waiting != self.noted and now >= self.due - LEDGER_EVERY + NOTE_EVERY):
+            self.due = 0.0
+        if runtime.holds_directory and now >= self.due:
+            write_json(self.service.file.directory / LEDGER, {"device": runtime.name, **list_counters(runtime)})
+            self.due, self.noted = now + LEDGER_EVERY, waiting
 
 
 class ProgressNote:

@@ -13,7 +13,7 @@ from edge_sdk.live.runtime import Runtime
 
 def list_counters(runtime: Runtime) -> dict[str, Any]:
     """What a node has counted, and how things stand there, for a ledger."""
-    return {"counters": runtime.counters.totals(), "gauges": runtime.gauges()}
+    return {"counters": runtime.counters.totals(), "gauges": runtime.gauges(), "waiting": runtime.waiting()}
 
 
 def count_bytes(counters: Mapping[str, int], peer: str) -> dict[str, int]:

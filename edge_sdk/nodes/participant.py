@@ -31,6 +31,7 @@ from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes, select_listed
 from edge_sdk.nodes.live_device import LiveDevice
 from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.own_training import TrainingCode, fields_of
 from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.progress_log import ProgressLog
 from edge_sdk.nodes.working_model import WorkingModel, load_working, note_working, remove_old_runs
@@ -70,11 +71,12 @@ class Participant:
         public: str | Path | None,
         wire: Wire,
         recording: Recording,
+        trainer: TrainingCode | None,
         on_event: Callable[[Any], None] | None,
         log: logging.Logger | None,
         budget: TrainingBudget | None = None,
     ):
-        self.name, self.on_event = checked_name(name, "device name"), on_event
+        self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
         self.train: Samples | None = None
         self.held_out: Samples | None = None
@@ -137,7 +139,9 @@ class Participant:
         for old in remove_old_runs(self.directory, run.id):
             self.log.info("%s: the files of run %s are removed: it is long over", self.name, old)
         assembly = replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(assembly.role))
-        return assembly if self.pace is None else self.pace.keep_calls(assembly, self.digest)
+        if self.pace is None or self.trainer is not None:  # code of the application has no steps whose progress we keep
+            return assembly
+        return self.pace.keep_calls(assembly, self.digest)
 
     def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
         """The env of this device: its samples behind functions of theta.
@@ -145,7 +149,10 @@ class Participant:
         Args:
             cancellable: training stops between two steps when a newer question has come.
         """
-        given = family_of(run).for_device(self.parts(run, cancellable))
+        if self.trainer is not None:
+            given = fields_of(run, self.trainer, self.model.layout, f"device {self.name}")
+        else:
+            given = family_of(run).for_device(self.parts(run, cancellable))
         return make_env(run, self.model.layout, self.model.theta0, **given)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
@@ -153,6 +160,7 @@ class Participant:
         given, held_out = self.choose_samples(run)
         train = self.select_listed(given, run, "training")
         if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.how.least):
+            self.live.end_run()  # the run is to have what is labelled when it can begin, not what is now
             why = describe_want(len(train), len(given), len(held_out or ()), self.live.how.least)
             raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
         y = self.codes(train, run)

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 from edge_sdk.data.patients import patients_of
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Runtime
-from edge_sdk.nodes.device_service import DeviceService
+from edge_sdk.nodes.device_service import DeviceNote, DeviceService
 from edge_sdk.nodes.hospital import Hospital
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.prometheus import Endpoint
 from edge_sdk.nodes.rereading import refuse_rereading, reread_hospital
-from edge_sdk.nodes.service_files import DeviceFile, HospitalFile
+from edge_sdk.nodes.service_files import LEDGER, DeviceFile, HospitalFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.nodes.side_work import SideWork
 from edge_sdk.nodes.suspensions import SuspensionLog
@@ -156,8 +156,14 @@ class Ending:
 
 def serve_devices(paths: Sequence[Path], once: bool) -> None:
     files = [read_toml(path, DeviceFile) for path in paths]
-    ports = [file.wire.metrics_port for file in files]
-    serve([DeviceService(file) for file in files], once, ports=ports, reread=refuse_rereading)
+    ports, services = [file.wire.metrics_port for file in files], [DeviceService(file) for file in files]
+    notes = [DeviceNote(service) for service in services]
+
+    def note() -> None:
+        for each in notes:
+            each.write(time.monotonic())
+
+    serve(services, once, note, ports, reread=refuse_rereading)
 
 
 def serve_hospital(path: Path, once: bool) -> None:
@@ -184,7 +190,7 @@ def serve_hospital(path: Path, once: bool) -> None:
     def note() -> None:
         if hospital.runtime.holds_directory:  # and no other process, whose ledger this would be
             ledger = list_hospital(hospital, file)
-            write_json(file.directory / "ledger.json", ledger)
+            write_json(file.directory / LEDGER, ledger)
             if hospital.runtime.node is not None:
                 suspensions.look(ledger["gauges"])
 

@@ -16,6 +16,9 @@ from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import Wire
 
+LEDGER = "ledger.json"
+"""File in a service's directory that says how things stand there."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceFile:

@@ -21,7 +21,7 @@ from edge_sdk.replay.cohorts.form import check_options, form_cohort
 from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files
 from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
 from edge_sdk.simulate.behaviour import Behaviour
-from edge_sdk.simulate.drawn import DrawnClients, cohort_of, make_pools, make_tree
+from edge_sdk.simulate.drawn import DrawnClients, cohort_of, make_pools, make_tree, number_of
 from edge_sdk.simulate.population import Population, StoredPopulation
 
 Say = Callable[[str], None]
@@ -123,7 +123,7 @@ def prepare(job: Simulation, say: Say) -> Prepared:
         population, files = drawn, files_of(job, run, cohort, bundles)
         drawn.use(files, bundles, input_shapes(read_bundle(bundles[0])))
     public = None if files.public is None else read_public(files.public)
-    run = replace(run, bundle=read_bundle(bundles[0]).sha256, public="" if public is None else public.sha256)
+    run = replace(run, bundle=run_bundle(bundles), public="" if public is None else public.sha256)
     return Prepared(run, cohort, population, public, draws)
 
 
@@ -170,13 +170,19 @@ def keep_bundles(job: Simulation, named: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def files_of(job: Simulation, run: Run, cohort: Cohort, bundles: tuple[Path, ...]) -> NodeFiles:
-    """The files of clients that draw their samples: bundles, and the public inputs."""
+    """The files of clients that draw their samples: bundles, which of them are companions, and the public inputs."""
     public = None
     if cohort.public is not None:
         public = store_public(job.replay.out / "data" / "public.npz", cohort.public).resolve()
-    if family_of(run).companions and len(bundles) > 1:
-        raise UsageError(f"--clients: companions of {run.method} are dealt out by a replay only; leave --clients out")
-    return NodeFiles({h: bundles[0] for h in cohort.tree}, {}, {}, public)
+    apart = [read_bundle(path).sha256 != run_bundle(bundles) for path in bundles]
+    companions = {h: [c for c in names if apart[number_of(c) % len(bundles)]] for h, names in cohort.tree.items()}
+    own = {h: bundles[0] for h in cohort.tree}
+    return NodeFiles(own, companions if family_of(run).companions else {}, {}, public)
+
+
+def run_bundle(bundles: tuple[Path, ...]) -> str:
+    """Hash of the bundle that a run names: the first."""
+    return read_bundle(bundles[0]).sha256
 
 
 def default_hospitals(clients: int) -> int:

@@ -81,6 +81,7 @@ def make_result(
         "settle": dict(replay.settle),
         "augment": dict(replay.augment),
         "robust": dict(replay.robust),
+        "uploads": dict(replay.uploads),
         "made": describe_origin(replay),
         "broker": "none",
         "simulation": describe_simulation(job, prepared, lines, spent),

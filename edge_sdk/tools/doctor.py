@@ -23,6 +23,7 @@ from edge_sdk.tools.node_files import Line, NodeFile, is_running, read_node_file
 from edge_sdk.tools.papers import check_certificate, check_clock
 from edge_sdk.tools.preflight import BrokerError, measure_round_trips
 from edge_sdk.tools.reach import check_address, check_port, check_tls
+from edge_sdk.tools.running import examine_run
 from edge_sdk.wire.addresses import Broker, Tls, broker_at, conceal
 from hardware.probe import read_machine
 
@@ -56,7 +57,7 @@ def examine_file(path: Path) -> list[Finding]:
         checks.append(("torch", check_torch))
     papers = [paper for line in file.lines for paper in (line.wire.ca, line.wire.certificate) if paper]
     checks.append(("clock", lambda: check_clock([path, *papers])))
-    found = [Finding("settings", True, f"{path}: {file.summary}"), *run_checks(checks)]
+    found = [Finding("settings", True, f"{path}: {file.summary}"), *run_checks(checks), *examine_run(file.directory)]
     return found + [one for line in file.lines for one in examine_line(line, file)]
 
 

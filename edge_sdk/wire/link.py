@@ -22,10 +22,15 @@ SHORT_LIVED_MOST = 3  # failures that short ones in a row weigh as at most: 8 s 
 
 @dataclass(frozen=True)
 class Backoff:
-    """Waiting before an attempt to connect: a random time below min(cap, base * 2^failures) seconds."""
+    """Waiting before an attempt to connect: a random time below min(cap, base * 2^failures) seconds.
+
+    A node is back half a minute after its broker, in the mean, and after a minute at most. A thousand devices of a
+    hospital that is down make 33 attempts a second then, which a broker bears while it comes up; with a cap of five
+    minutes a round would wait for some of them that long.
+    """
 
     base: float = 1.0
-    cap: float = 300.0
+    cap: float = 60.0
 
     def draw(self, failures: int) -> float:
         return random.uniform(0, min(self.cap, self.base * 2 ** min(failures, 30)))

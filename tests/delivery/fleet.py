@@ -20,7 +20,7 @@ from tests.faults.machine import Machine
 ROOT = Path(__file__).parents[2]
 
 
-def eventually(what: Callable[[], Any], seconds: float = 30.0) -> Any:
+def eventually(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true answer; fails after `seconds`."""
     end = time.monotonic() + seconds
     while not (found := what()):
@@ -85,7 +85,7 @@ class Fleet:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
-    def dies(self, name: str, seconds: float = 30.0) -> bool:
+    def dies(self, name: str, seconds: float = 60.0) -> bool:
         """True if the node has killed itself within the time."""
         try:
             code = self.processes[name].wait(seconds)

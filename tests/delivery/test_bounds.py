@@ -6,10 +6,18 @@ import time
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.run import Run
+from edge_sdk.delivery import outgoing as outgoing_module
+from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.engine import EncodedMessage
+from edge_sdk.delivery.outgoing import Outgoing
+from edge_sdk.delivery.store import Store
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import roles
@@ -114,3 +122,23 @@ def test_what_expires_while_a_node_is_down_is_not_sent_after_it(tmp_path: Path, 
         eventually(lambda: again.counters["expired.b"] == ROUNDS - 1)  # with those that the first has counted
         eventually(lambda: "b" in again.presence.here)
         assert b.node is not None and b.node.record.state.rounds == ()
+
+
+@pytest.mark.parametrize("jump", [365 * 86400.0, -365 * 86400.0])
+def test_a_clock_that_is_set_neither_expires_a_notice_nor_keeps_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    """The wall clock of a machine is set while a notice waits for a peer that is away."""
+    store, now = Store(tmp_path / "run.db"), [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0] + sum(now[1:]))
+    monkeypatch.setattr(outgoing_module, "time", clock)
+    outgoing = Outgoing(store, Counters(), 2.0, inf)
+    with store.transaction():
+        outgoing.send_message(EncodedMessage(("b",), 0, False, False, b"notice", lasts=10.0), 1000, ("b",))
+    now.append(jump)
+    for passed, left in ((9.0, 1), (2.0, 0)):
+        now[0] += passed
+        with store.transaction():
+            outgoing.drop_notices()
+        assert len(outgoing.outbox.outs) == left and outgoing.counters["expired.b"] == 1 - left
+    store.close()

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.contract import round as rounds
+from edge_sdk.contract.run import Run
+from edge_sdk.delivery.loading import load_node
 from edge_sdk.delivery.outbox_table import OutboxRow
 from edge_sdk.delivery.store import RESERVED, SOON, Store
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.mqtt import VOUCHED, Connection
 from edge_sdk.wire.stream import SMALL
+from tests.delivery import roles
 
 
 def sent(seq: int, size: int) -> OutboxRow:
@@ -100,3 +104,15 @@ class ClosedSocket:
 
     def fileno(self) -> int:
         return -1
+
+
+def test_a_new_disk_numbers_its_questions_from_elsewhere(tmp_path: Path) -> None:
+    """An answer to a question of the lost disk, played again by whoever recorded it, fits none of the new one."""
+    role, numbers = roles.assembly(roles.HOSPITAL, Run(id="count", method="count")), []
+    for disk in "abc":
+        store = Store(tmp_path / f"{disk}.db")
+        below = load_node("h", "agg", role, store, ()).record.below
+        numbers.append(below.number)
+        assert rounds.count_questions(below) == 0
+        store.close()
+    assert len({*numbers}) == 3 and all(number % rounds.LEAP == 0 for number in numbers)

@@ -162,6 +162,24 @@ def test_labels_bring_a_device_into_the_run_that_it_had_to_refuse(device: Device
     assert membership.reconsider
 
 
+def test_a_device_that_had_too_few_labels_looks_again_at_all_of_them(tmp_path: Path) -> None:
+    """The copy of the samples for a run must not be the one that was made when there were too few."""
+    device = make_device(tmp_path, recording=Recording(limits=RECORDING.limits, least=60))
+    observe_in_pieces(device, 200)
+    for seconds in (20, 40):
+        device.label("walk", BEGAN, BEGAN + seconds)
+        with pytest.raises(
+            UsageError, match=f"{seconds - 1} labelled windows to train on, and 0 held out; 60 are needed"
+        ):
+            device.env(make_run(device))
+    device.label("juggle", BEGAN + 100, BEGAN + 190)
+    with pytest.raises(UsageError, match="39 labelled windows to train on"):
+        device.env(make_run(device))
+    device.label("sit", BEGAN + 40, BEGAN + 90)
+    assert device.env(make_run(device)).samples == 39 + 49
+    device.close()
+
+
 def test_what_does_not_fit_the_signal_is_refused_where_it_is_handed_over(device: Device) -> None:
     for samples, time, channel, what in (
         (np.zeros((4, 2)), 1.0, None, r"shape \(4, 2\), expected \(3,\) or \(n, 3\)"),
@@ -216,13 +234,13 @@ def test_asyncio_applications_wait_without_a_thread_of_their_own(tmp_path: Path)
 
 
 def test_a_device_in_a_with_leaves_no_thread_behind(tmp_path: Path) -> None:
-    before = {t.name for t in threading.enumerate()}
+    before = {*threading.enumerate()}
     with make_device(tmp_path) as device:
         observe_in_pieces(device, 5)
-        names = {t.name for t in threading.enumerate()} - before
+        names = {t.name for t in threading.enumerate() if t not in before}
         assert {"auscult-d1", "auscult-d1-samples"} <= names
         assert all(name.startswith("auscult") or "open" in name for name in names), names
-    eventually(lambda: not [t for t in threading.enumerate() if t.name.startswith("auscult-d1")])
+    eventually(lambda: not [t for t in threading.enumerate() if t not in before and t.name.startswith("auscult")])
 
 
 FORKED = """

@@ -11,6 +11,8 @@ from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.integers.method import rounded
+from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import Robust
 from edge_sdk.methods.shared.evaluation import evaluated
@@ -68,6 +70,15 @@ def test_a_method_that_says_too_much_of_itself_is_found_out(tmp_path):
     assert outcomes(sound, settings_of(FEDAVG), 2, tmp_path)[0] == expected
     with pytest.raises(AuscultError, match="asks its clients something else"):
         outcomes(replace(sound, adds_up=True), settings_of(FEDAVG), 3, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedslr"])
+def test_integers_are_added_up_once(name, tmp_path):
+    """A run whose vectors travel as integers: what its hospitals add is no `Sum` of a device."""
+    settings = settings_of(METHODS[name])
+    method = rounded(METHODS[name], settings, Uploads(bits=8))
+    expected = outcomes(method, settings, 1, tmp_path)
+    assert outcomes(method, settings, 3, tmp_path) == expected
 
 
 def test_a_stand_in_weighs_and_counts_like_its_upload():

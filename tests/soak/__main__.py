@@ -2,10 +2,11 @@
 
     python -m tests.soak [--minutes 20] [--seed 1] [--every 4] [--keep FOLDER]
 
-Kills, power cuts, bounces of the broker, full disks, files that cannot be opened, clocks that are set, damaged files and a
-hostile publisher. Then it must be so: no service has ended by itself, each round was told once and in its place, no round
-counted a device twice, memory, disk and log are flat, and the model is, to the bit, that of an undisturbed run, if
-every round counted every device. (A node that is away when a round begins is not asked; such rounds are counted.)
+Kills, power cuts, bounces of the broker, full disks, files that cannot be opened, clocks that are set, damaged files
+and a hostile publisher. Then it must be so: no service has ended by itself, each round was told once and in its place,
+no round counted a device twice, memory, disk and log are flat, and the model is, to the bit, that of an undisturbed
+run, if every round counted every device. (A node that is away when a round begins is not asked; such rounds are
+counted.)
 """
 
 from __future__ import annotations

@@ -84,8 +84,7 @@ def freeze(store: SampleStore, directory: Path, run: str, normalise: Normalise) 
         return load_frozen(path)
     drop_frozen(directory, "")
     made = copy_windows_out(store, path, normalise)
-    if made.trained:  # else the run cannot begin, and is to have what is there when it can
-        save_note(path, made)
+    save_note(path, made)
     return made
 
 

@@ -61,4 +61,5 @@ def rounded(method: Method, method_settings: Any, settings: Uploads, opens: bool
         show=shown,
         models=lambda env, s, m: models(env, s and s.inner, m),
         rounds_over=None if over is None else lambda s: over(s.inner),
+        adds_up=False,
     )

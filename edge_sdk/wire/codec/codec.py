@@ -53,7 +53,8 @@ class Codec:
             symbol like others and no `check` is called.
         dtype: the run's float type, which the element type "float" stands for.
         limit: bytes of a message, both ways.
-        finite: refuse NaN and infinities in arrays (messages; a state keeps what it has).
+        finite: refuse NaN and infinities in arrays, and let each message check itself. Not so for what a node saves of
+            itself: a state may hold what has diverged, and it must be readable again whatever it holds.
 
     Raises:
         UsageError: two classes of one name, or a class or field that cannot be written.
@@ -68,7 +69,7 @@ class Codec:
         limit: int = LIMIT,
         finite: bool = True,
     ) -> None:
-        self._roots = Schema(roots, layout, dtype).roots
+        self._roots = Schema(roots, layout, dtype, checks=finite).roots
         self._limit, self._finite = limit, finite
 
     def encode(self, obj: Any) -> bytes:

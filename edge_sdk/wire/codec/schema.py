@@ -34,13 +34,15 @@ class Schema:
         roots: frozen dataclasses: what a message may be, and what may lie in a field of type Any.
         layout: sets the symbol "n" of shapes, and is handed to each message's own `check`.
         dtype: element type that "float" stands for in this run.
+        checks: what is read is a peer's, so each message checks itself.
 
     Raises:
         UsageError: a class or an annotation that cannot be written, with its name.
     """
 
-    def __init__(self, roots: Iterable[type], layout: Layout | None, dtype: npt.DTypeLike) -> None:
+    def __init__(self, roots: Iterable[type], layout: Layout | None, dtype: npt.DTypeLike, checks: bool = True) -> None:
         self._layout, self._float = layout, float_name(dtype)
+        self._checked_with = layout if checks else None
         self._coders: dict[type, Coder] = {}
         self._names: dict[str, type] = {}
         self._generic: dict[Any, Callable[[Any, str], Coder]] = {
@@ -65,7 +67,8 @@ class Schema:
         if other is not cls:
             raise UsageError(f"{where}: two classes are named {name}, of {other.__module__} and {cls.__module__}")
         steps: list[Step] = []
-        self._coders[cls] = coder = dataclass_coder(cls, steps, self._layout)  # before its fields, which may name it
+        coder = dataclass_coder(cls, steps, self._checked_with)
+        self._coders[cls] = coder  # before its fields, which may name it
         steps += self._steps(cls)
         return coder
 

@@ -1,0 +1,198 @@
+"""Simulated clients per second: `auscult simulate`, Flower's simulation (Ray) and pfl-research on the same work.
+
+    python benchmarks/simulate.py [--flower .flower-ray/bin/python] [--pfl .pfl/bin/python] [--clients 1000] [--json]
+
+The work is in simulate_data.py: FedAvg with an MLP of 36k parameters, 50 of the clients in each round, one epoch of 50
+samples at batch 10. Everybody has as many processes as there are cores, with one thread each; libraries are loaded and
+two rounds are over when the clock starts. Flower's clients train with plain numpy, which is faster there than torch;
+those of pfl-research with torch, which it is made for. Memory is the sum over all processes of one participant, pages
+that they share counted once for each. Figures depend on what else the machine does, which is printed beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+WARM = 2
+"""Rounds before the clock starts."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--flower", help="python of an environment with flwr[simulation]")
+    parser.add_argument("--pfl", help="python of an environment with pfl[pytorch]")
+    parser.add_argument("--clients", type=int, default=1000)
+    parser.add_argument("--cohort", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--ranks", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--play", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.play is not None:
+        play(args)
+        return
+    found = [race(name, command, args) for name, command in participants(args).items()]
+    print(json.dumps(found) if args.json else table(found))
+
+
+# The race ---------------------------------------------------------------------------------------------------------
+def participants(args: argparse.Namespace) -> dict[str, list[str]]:
+    """Name -> command, which prints an object with "rate" (clients per second) as its last line."""
+    sizes = ["--clients", str(args.clients), "--cohort", str(args.cohort), "--rounds", str(args.rounds)]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks)]
+    found = {"auscult simulate": [sys.executable, *launch, __file__, *sizes]}
+    if args.flower:
+        found["Flower, Ray"] = [args.flower, str(HERE / "simulate_flower.py"), *sizes, "--ranks", str(args.ranks)]
+    if args.pfl:
+        found["pfl-research"] = [args.pfl, *launch, str(HERE / "simulate_pfl.py"), *sizes]
+    return found
+
+
+def race(name: str, command: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    """What one participant comes to: {"name", "rate", "mb", "load"}."""
+    with tempfile.TemporaryDirectory() as directory:
+        more = ["--play", directory] if __file__ in command else []
+        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(HERE.parent)}
+        process = subprocess.Popen(
+            [*command, *more],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        memory = Memory(process.pid)
+        out, errors = process.communicate()
+        peak = memory.stop()
+        if process.returncode:
+            print(errors[-2000:], file=sys.stderr)
+            return {"name": name, "rate": None, "mb": peak, "load": os.getloadavg()[0]}
+        found = json.loads(out.strip().splitlines()[-1])
+        return {"name": name, "rate": found["rate"], "mb": peak, "load": os.getloadavg()[0]}
+
+
+class Memory(threading.Thread):
+    """The largest sum of resident memory of all processes of a session, in MB, looked at twice a second."""
+
+    def __init__(self, session: int) -> None:
+        super().__init__(daemon=True)
+        self.session, self.peak, self.over = session, 0.0, threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self.over.wait(0.5):
+            self.peak = max(self.peak, sum(map(resident_mb, self.members())))
+
+    def stop(self) -> float:
+        self.over.set()
+        for pid in self.members():  # Ray leaves some behind
+            os.kill(pid, signal.SIGKILL)
+        return round(self.peak)
+
+    def members(self) -> list[int]:
+        return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and session_of(p) == self.session]
+
+
+def session_of(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[3])
+    except (OSError, IndexError):
+        return -1
+
+
+def resident_mb(pid: int) -> float:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except OSError:
+        return 0.0
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    lines = [f"{'':20} {'clients/s':>10} {'MB':>8} {'load':>6}"]
+    for one in found:
+        rate = "failed" if one["rate"] is None else f"{one['rate']:.0f}"
+        lines.append(f"{one['name']:20} {rate:>10} {one['mb']:>8} {one['load']:>6.1f}")
+    return "\n".join(lines)
+
+
+# Our part ---------------------------------------------------------------------------------------------------------
+def play(args: argparse.Namespace) -> None:
+    """One rank of `auscult simulate`, with the clients of the race; rank 0 prints its rate."""
+    from benchmarks import simulate_data as work
+    from edge_sdk.contract.run import Run
+    from edge_sdk.model.bundle import read_bundle
+    from edge_sdk.replay.bundles import compile_network
+    from edge_sdk.replay.cohorts.cohort import Cohort
+    from edge_sdk.replay.node_files import NodeFiles
+    from edge_sdk.replay.plan import Replay
+    from edge_sdk.replay.tuning.worker import find_kernels
+    from edge_sdk.simulate.drawn import make_tree, number_of
+    from edge_sdk.simulate.envs import Envs
+    from edge_sdk.simulate.job import Course
+    from edge_sdk.simulate.plan import Prepared, Simulation
+    from edge_sdk.simulate.population import ClientData
+    from edge_sdk.simulate.ranks import find_ranks
+
+    ranks = find_ranks()
+    network = compile_network(
+        "mlp", ["--input", str(work.INPUTS), "--classes", str(work.CLASSES)], 0, lambda text: None
+    )
+    x, y = work.pool()
+    tree = make_tree(args.clients, 1)
+
+    class RaceClients:
+        files = NodeFiles({"hospital-1": network}, {}, {}, None)
+
+        def __init__(self) -> None:
+            self.tree = tree
+
+        def data(self, client: str) -> ClientData:
+            rows = work.rows_of(number_of(client))
+            return ClientData((x[rows], y[rows]), (x[:0], y[:0]), None)
+
+        def patients(self, hospital: str) -> None:
+            return None
+
+        def bundle(self, node: str) -> Path:
+            return network
+
+    settings = {"eta_l": work.STEP, "batch": work.BATCH, "local_epochs": 1, "weight_decay": 0.0, "decay": 1.0}
+    settings |= {"participation": args.cohort / args.clients, "weighting": "uniform"}
+    classes = tuple("abcdef")
+    run = Run(
+        id="race",
+        method="fedavg",
+        settings=settings,
+        rounds=args.rounds,
+        bundle=read_bundle(network).sha256,
+        classes=classes,
+    )
+    cohort = Cohort("", tree, classes, {"x": (work.INPUTS,)}, True, True, lambda *_: {})
+    out = args.play / f"rank-{ranks.number}"
+    out.mkdir()
+    replay = Replay(data="race", out=out, method="fedavg", rounds=args.rounds, resume=True, local_only=False)
+    times: list[float] = []
+    job = Simulation(replay=replay, judges=1, save_every=1e9)
+    prepared = Prepared(run, cohort, RaceClients(), None, 0)
+    course = Course(job, prepared, ranks, Envs(prepared, find_kernels()), lambda line: times.append(time.monotonic()))
+    course.begin(lambda text: None)
+    course.play()
+    if ranks.number == 0:
+        ended = times[args.rounds - 1] - times[WARM - 1]
+        print(json.dumps({"rate": args.cohort * (args.rounds - WARM) / ended}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
