@@ -190,6 +190,6 @@ def depth_to_space(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 
 @rule("Trilu")
 def triangle(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Of a matrix of which one triangle is kept, the adjoint is kept in the same triangle."""
+    """The adjoint of the triangle that is kept, and zeros in the other."""
     upper = n.attributes.get("upper", 1)
     return (g.op("Trilu", gy, *n.inputs[1:], upper=upper, shape=g.shape(n.inputs[0])),)
