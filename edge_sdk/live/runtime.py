@@ -197,8 +197,7 @@ class Runtime:
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). May be called from any thread."""
         found = read_gauges(self.session, self.all_links, len(self.here))
-        node = self.node
-        further = self.figures(node) if node is not None and node.record.started else {}
+        further = self.figures(node) if (node := self.node) is not None and node.record.started else {}
         return found | self.waiting_log.gauges(time.monotonic()) | further
 
     def waiting(self) -> dict[str, Any]:
@@ -218,8 +217,7 @@ class Runtime:
         self.waiter.wake()
 
     def change_waiting(self, run: Run) -> None:
-        """Go on in the root's run as it is described now: how long is waited may differ, and nothing else. What
-        `assemble` says of it for this node counts too. May be called from any thread."""
+        """Go on in the root's run as it is described now, where only how long is waited may differ. From any thread."""
         self.run_given = self.membership.changed_run = run
         self.wake()
 
