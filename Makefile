@@ -16,7 +16,7 @@ CPU_WHEELS ?= $(PIP_FIND_LINKS)
 UPGRADE ?=
 # Two labelled seconds of each exercise on 14 wrists of seven patients; six wrists of three others join in the end.
 WATCHES := --labelled 2 --stride 16 --hospitals 3 --method fedslr --rounds 75 --seed 7 --settings paper
-WATCHES += --settle batch=0
+WATCHES += --settle batch=0 --bits 4
 WATCHES += --settle steps=[0,25,50,100,200] --settle local_steps=[100,200,400]
 WATCHES += $(foreach pair,rotation=0.25 scale=0.15 noise=0.1,--augment $(pair))
 WATCHES += $(foreach pair,eta_l=0.05 decay=0.995 batch=0 local_epochs=5 eta_g=100.0 lam=0.001,--set $(pair))

@@ -10,7 +10,6 @@ An application that has its samples ready calls `train_on` in place of `observe`
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -223,6 +222,8 @@ class Device(Participant):
         return self.__enter__()
 
     async def __aexit__(self, *_: object) -> None:
+        import asyncio  # two megabytes, for applications that have it anyway
+
         await asyncio.to_thread(self.close)
 
     # -- predicting

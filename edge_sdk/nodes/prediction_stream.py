@@ -6,7 +6,6 @@ each prediction, so a new one takes over between two windows.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -93,6 +92,8 @@ class PredictionStream(Iterator[Prediction], AsyncIterator[Prediction]):
         return self
 
     async def __anext__(self) -> Prediction:
+        import asyncio  # two megabytes, for applications that have it anyway
+
         loop = asyncio.get_running_loop()
         while True:
             come = asyncio.Event()

@@ -15,6 +15,7 @@ from edge_sdk.delivery.calls import Calls
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Outcome, Task
 from edge_sdk.delivery.habits import Habits
+from edge_sdk.delivery.members import Members
 from edge_sdk.delivery.session import STAY_OPEN, Session
 from edge_sdk.delivery.store import Job, Store
 from edge_sdk.wire.frames import Message
@@ -120,7 +121,7 @@ def test_a_call_that_was_given_up_is_made_again_unless_there_is_a_newer_question
     the run waited for ever."""
     assembly = roles.assembly(roles.DEVICE, RUN)
     store, log = Store(tmp_path / "count.db"), logging.getLogger("test")
-    calls = Calls("a", "root", assembly, store, Counters(), None, log)
+    calls = Calls("a", "root", assembly, store, Members(store, ()), Counters(), None, log)
     with store.transaction():
         calls.add_job(Job("root", 1, True, b"asked"), lasting=True)
         if newer:

@@ -22,7 +22,7 @@ class Uploads:
         feedback: whoever rounds an upload adds what rounding took from it to the next one.
     """
 
-    bits: int = 8
+    bits: int = 4
     down_bits: int = 0
     rotate: bool = True
     feedback: bool = True
