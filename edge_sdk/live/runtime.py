@@ -128,8 +128,7 @@ class Runtime:
         self.keepalive, self.largest_chunk = keepalive, largest_chunk
         self.stopping = False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
-        self.turned = inf  # when the loop last went round, by time.monotonic(); inf: it has not begun
-        self.willingness = willingness or Willingness()
+        self.willingness, self.turned = willingness or Willingness(), inf  # the loop has not gone round yet
         self.waiter = Waiter()
         upstream = upstream or broker
         contexts = make_tls_contexts(broker, upstream, tls, upstream_tls)
