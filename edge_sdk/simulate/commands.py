@@ -60,6 +60,7 @@ def do_simulate(options: argparse.Namespace) -> None:
     from edge_sdk.simulate.ranks import find_ranks
     from edge_sdk.simulate.sweep import read_sweep, sweep_runs
 
+    check_place(options)
     ranks = find_ranks()
     show = sys.stderr if options.json else sys.stdout
     printer = ClockPrinter(show if ranks.number == 0 else None)
@@ -70,8 +71,17 @@ def do_simulate(options: argparse.Namespace) -> None:
         if name:
             printer.say(f"\n{name}")
         found.append((one, play_one(one, ranks, find_kernels(), printer)))
+    ranks.close()
     if ranks.number == 0:
         print_results(found, options.json)
+
+
+def check_place(options: argparse.Namespace) -> None:
+    """Raises UsageError if several ranks would name a directory each by its own clock, and none find it again."""
+    from edge_sdk.errors import UsageError
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and options.out is None:
+        raise UsageError("--out: name a directory, which all ranks know, and which a restart finds again")
 
 
 def play_one(job: Simulation, ranks: Any, kernels: Any, printer: ClockPrinter) -> dict[str, Any]:

@@ -96,6 +96,8 @@ class Course:
             for tier, env in (("aggregator", root), ("hospital", self.envs(next(iter(tree)))), ("device", root))
         }
         self.method = method_of(run)
+        for warning in self.method.warnings(root.settings, root.sizes):
+            say(f"warning: {warning}")
         self.plan = NetworkPlan(
             method=self.method,
             env_of=self.envs,

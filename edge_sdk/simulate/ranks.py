@@ -36,6 +36,9 @@ class Ranks(Protocol):
     def add(self, values: Counts) -> Counts:
         """The sum over all ranks of int64 arrays (k,) of one size. All ranks must call it."""
 
+    def close(self) -> None:
+        """Leaves the others in good order, when all are done."""
+
 
 class OneRank:
     """A simulation in one process."""
@@ -47,6 +50,9 @@ class OneRank:
 
     def add(self, values: Counts) -> Counts:
         return values
+
+    def close(self) -> None:
+        return
 
 
 class TorchRanks:
@@ -62,7 +68,9 @@ class TorchRanks:
             self.distributed: Any = importlib.import_module("torch.distributed")
         except ModuleNotFoundError as error:
             raise UsageError(f"{error.name} is missing here: pip install 'auscult[aggregator]'") from error
-        self.distributed.init_process_group("gloo")
+        store, rank, count = next(self.distributed.rendezvous("env://"))
+        store = self.distributed.PrefixStore(attempt(), store)
+        self.distributed.init_process_group("gloo", store=store, rank=rank, world_size=count)
         self.number, self.count = int(self.distributed.get_rank()), int(self.distributed.get_world_size())
 
     def gather(self, data: bytes) -> list[bytes]:
@@ -80,6 +88,21 @@ class TorchRanks:
         self.distributed.all_reduce(total)
         found: Counts = total.numpy()
         return found
+
+    def close(self) -> None:
+        self.distributed.barrier()
+        self.distributed.destroy_process_group()
+
+
+def attempt() -> str:
+    """A name for this start of the processes.
+
+    After a restart torchrun's store still has the addresses of the processes of before, to which nobody can connect, so
+    each start looks under a name of its own. Only the launcher of one machine counts all its restarts; of several
+    machines each counts its own, and there the names stay as torch has them.
+    """
+    together = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+    return f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0') if together else 'any'}"
 
 
 def find_ranks() -> Ranks:

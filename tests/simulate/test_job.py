@@ -15,7 +15,6 @@ import pytest
 
 pytest.importorskip("torch", reason="the model of these data is compiled with it")
 
-from aggregator.kernels import kernels_for
 from edge_sdk import cli
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.tuning.memory import make_envs
@@ -121,7 +120,7 @@ def test_results_over_torch(monkeypatch):
         values = np.array([2**62, -1], np.int64)
         assert (ranks.add(values) == values).all() and (ranks.number, ranks.count) == (0, 1)
     finally:
-        ranks.distributed.destroy_process_group()
+        ranks.close()
 
 
 @pytest.mark.parametrize(
@@ -177,6 +176,12 @@ def test_a_sweep_and_its_comparison(tmp_path, capsys):
     assert cli.main(["compare", *(str(tmp_path / name) for name in names[:2])]) == 0
 
 
+def test_several_ranks_must_be_told_where(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert cli.main(["simulate", "breast-cancer"]) == 2
+    assert "--out: name a directory" in capsys.readouterr().err
+
+
 def test_what_is_printed(tmp_path, capsys):
     command = f"simulate breast-cancer --method fedavg --rounds 2 --devices 2 --hospitals 2 --seed 3 --out {tmp_path}"
     assert cli.main([*command.split(), "--json"]) == 0
@@ -185,21 +190,3 @@ def test_what_is_printed(tmp_path, capsys):
     assert cli.main([*command.split(), "--resume"]) == 0
     text = capsys.readouterr().out
     assert "this simulation is over" in text and "peak memory" in text
-
-
-# Processes ------------------------------------------------------------------------------------------------------
-def torchrun(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *options, "-m", "edge_sdk.cli"]
-    command += ["simulate", "breast-cancer", "--method", "fedslr", "--clients", "40", "--cohort", "8", "--rounds", "6"]
-    command += ["--hospitals", "2", "--samples", "20", "--seed", "3", "--settings", "stated", "--out", str(out)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=path_here(), check=False)
-
-
-@pytest.mark.long
-def test_torchrun(tmp_path):
-    one = play(job_of(tmp_path / "one", clients=40, cohort=8), kernels=kernels_for)
-    done = torchrun(tmp_path / "two", "--nproc-per-node", "2")
-    assert done.returncode == 0, done.stderr
-    two = json.loads((tmp_path / "two" / "result.json").read_text())
-    assert without_times(two) == without_times(json.loads(json.dumps(one)))
-    assert model_of(tmp_path / "two") == model_of(tmp_path / "one") and two["simulation"]["ranks"] == 2

@@ -37,6 +37,9 @@ class ThreadRank:
     def gather(self, data: bytes) -> list[bytes]:
         return self.meeting.swap(self.number, data)
 
+    def close(self) -> None:
+        return
+
     def add(self, values):
         return np.sum(self.meeting.swap(self.number, values), axis=0, dtype=np.int64)
 

@@ -1,0 +1,86 @@
+"""Ranks as processes that torchrun starts: the same bytes as one process, also where one is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="ranks exchange through torch.distributed")
+
+from aggregator.kernels import kernels_for
+from tests.simulate.jobs import job_of, play
+from tests.simulate.test_job import ROOT, model_of, path_here, without_times
+
+pytestmark = pytest.mark.long
+ROUNDS = 40
+
+
+def launch(out: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "edge_sdk.cli", "simulate"]
+    command += ["breast-cancer", "--method", "fedslr", "--clients", "40", "--cohort", "8", "--rounds", str(ROUNDS)]
+    command += ["--hospitals", "2", "--samples", "20", "--seed", "3", "--settings", "stated", "--out", str(out)]
+    command += ["--save-every", "0.1"]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=path_here(), cwd=ROOT
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    text, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, text
+    return text
+
+
+def check_same(out: Path, tmp_path: Path) -> None:
+    one = play(job_of(tmp_path / "one", clients=40, cohort=8, rounds=ROUNDS), kernels=kernels_for)
+    found = json.loads((out / "result.json").read_text())
+    assert without_times(found) == without_times(json.loads(json.dumps(one)))
+    assert model_of(out) == model_of(tmp_path / "one") and found["simulation"]["ranks"] == 2
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    finish(launch(tmp_path / "two", "--standalone", "--nproc-per-node", "2"))
+    check_same(tmp_path / "two", tmp_path)
+
+
+def test_two_agents(tmp_path: Path) -> None:
+    """As on two machines, each of which has one process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = ("--master-addr", "127.0.0.1", "--master-port", str(free.getsockname()[1]))
+    agents = [launch(tmp_path / "two", "--nnodes", "2", "--node-rank", str(i), *place) for i in range(2)]
+    for agent in agents:
+        finish(agent)
+    check_same(tmp_path / "two", tmp_path)
+
+
+def test_a_rank_that_is_killed_costs_what_was_done_since_the_last_checkpoint(tmp_path: Path) -> None:
+    out = tmp_path / "two"
+    process = launch(out, "--standalone", "--nproc-per-node", "2", "--max-restarts", "2")
+    ended = time.monotonic() + 120
+    while not ((out / "checkpoint.json").exists() and len((out / "metrics.jsonl").read_text().splitlines()) > 5):
+        assert process.poll() is None and time.monotonic() < ended
+        time.sleep(0.01)
+    os.kill(find_rank(str(out), 1), signal.SIGKILL)
+    assert "going on after" in finish(process)
+    check_same(out, tmp_path)
+
+
+def find_rank(word: str, rank: int) -> int:
+    """The process of a rank that has a word on its command line."""
+    for path in Path("/proc").iterdir():
+        try:
+            words, environment = ((path / name).read_bytes().split(b"\0") for name in ("cmdline", "environ"))
+        except OSError:
+            continue
+        if word.encode() in words and f"RANK={rank}".encode() in environment:
+            return int(path.name)
+    raise AssertionError(f"no process of rank {rank}")
