@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from aggregator.run_files import RESULT_FILE, RUN_FILE
 from aggregator.server import Aggregator
 from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
@@ -48,12 +49,13 @@ def serve_aggregator(path: Path, once: bool) -> None:
 
     def note() -> None:
         if aggregator.runtime.holds_directory:  # and no other process, whose notes these would be
+            aggregator.keep_earlier_files()
             ledger = list_traffic(aggregator)
             write_json(file.directory / LEDGER, ledger)
             if aggregator.runtime.node is not None:
                 suspensions.look(ledger["gauges"])
             if not noted:
-                write_text(file.directory / "run.toml", text_without_passwords(path))
+                write_text(file.directory / RUN_FILE, text_without_passwords(path))
                 noted.append(True)
 
     def reread() -> None:
@@ -61,7 +63,8 @@ def serve_aggregator(path: Path, once: bool) -> None:
 
     serve([aggregator], once=True, meanwhile=note, ports=[file.wire.metrics_port], reread=reread)
     if aggregator.finished.is_set():
-        write_result(file.directory / "result.json", aggregator, time.monotonic() - began)
+        aggregator.keep_earlier_files()
+        write_result(file.directory / RESULT_FILE, aggregator, time.monotonic() - began)
 
 
 def write_result(path: Path, aggregator: Aggregator, seconds: float) -> None:
@@ -88,7 +91,7 @@ def reread_aggregator(path: Path, began: AggregatorFile, aggregator: Aggregator)
     check_changes(path, changed, "deadline, quorum, run.deadline, run.quorum and limits")
     aggregator.change_limits(file.limits)
     aggregator.change_waiting(replace(aggregator.job, **describe_waiting(file)), file.deadline, file.quorum)
-    write_text(file.directory / "run.toml", text_without_passwords(path))
+    write_text(file.directory / RUN_FILE, text_without_passwords(path))
 
 
 def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:

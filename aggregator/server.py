@@ -6,6 +6,7 @@ What it writes in its directory:
     model.npz       the newest global model, one array for each parameter, by its name
     ledger.json     bytes from and to each hospital, and all counters, while it runs
     result.json     what it came to: the model's size and ranks, bytes, seconds, memory
+    earlier/ID/     the last four of these, of the run ID that was in this directory before (see run_files.py)
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ import numpy as np
 from aggregator.kernels import kernels_for, processor
 from aggregator.metrics import Metrics
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
+from aggregator.run_files import MODEL_FILE, switch_files
 from aggregator.sizes import count_numbers
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.node import Node
 from edge_sdk.contract.patience import list_deadlines
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Complaint, Event, Report
+from edge_sdk.methods.shared.reports import Complaint, Event, Report, mean_accuracies, mean_loss
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
 from edge_sdk.nodes.deadlines import deadline_above, deadline_of
@@ -106,7 +109,8 @@ class Aggregator:
         for warning in warnings_of(run, self.hospitals, regulariser, self.bundle.theta0):
             self.log.warning("%s: %s", name, warning)
         self.metrics = Metrics(self.directory / "metrics.jsonl", run.id)
-        self.finished = threading.Event()
+        self.finished, self.files_are_own = threading.Event(), False
+        self.latest: dict[str, float] = {}
         self.deadlines: dict[str, float] = {}
         self.runtime = Runtime(
             name,
@@ -119,7 +123,7 @@ class Aggregator:
             assemble=self.assemble,
             told=self.receive_event,
             wait_for=wait_for,
-            figures=count_suspensions,
+            figures=self.count_figures,
             log=self.log,
             **wire.options(broker),
         )
@@ -145,6 +149,7 @@ class Aggregator:
         The runtime calls this after its commit, and again if the process dies before it notes that it has; `Metrics`
         drops the repetition.
         """
+        self.keep_earlier_files()
         if isinstance(message, Complaint):
             kind = message.to_metrics()["kind"]
             self.metrics.add(number, {**message.to_metrics(), "time": time.time()})
@@ -154,6 +159,7 @@ class Aggregator:
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.count_sent()}
             self.metrics.add(number, {**message.to_metrics(), **more, "deadlines": self.read_deadlines()})
             self.log.info("%s: %s", self.name, message.to_sentence())
+            self.latest |= describe_figures(message.to_metrics())
         if isinstance(message, (Report, Finished)):
             self.save_model()
         if self.on_event is not None:
@@ -161,6 +167,16 @@ class Aggregator:
         if isinstance(message, Finished):
             self.deadlines = self.read_deadlines()
             self.finished.set()
+
+    def keep_earlier_files(self) -> None:
+        """Put the files of an earlier run in the directory aside, before the first of this run's is written."""
+        if not self.files_are_own:
+            switch_files(self.directory, self.job.id)
+            self.files_are_own = True
+
+    def count_figures(self, node: Node) -> dict[str, float]:
+        """Further gauges: suspensions, and what the latest line of metrics says."""
+        return count_suspensions(node) | self.latest
 
     def read_deadlines(self) -> dict[str, float]:
         """Kind of question -> the deadline that follows from the rounds so far, in seconds; "all" where it is set, and
@@ -214,7 +230,7 @@ class Aggregator:
         if theta is None:
             return
         arrays: dict[str, Any] = {slot.name: layout.view(theta, slot) for slot in layout.slots}
-        with replace_file(self.directory / "model.npz") as file:
+        with replace_file(self.directory / MODEL_FILE) as file:
             np.savez(file, **arrays)
 
 
@@ -227,3 +243,13 @@ def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
         if devices < 1:
             raise UsageError(f"hospitals.{name} = {devices}, a hospital has at least 1 device")
     return dict(hospitals)
+
+
+def describe_figures(line: Mapping[str, Any]) -> dict[str, float]:
+    """Gauges of a line of metrics: rounds, devices, loss, accuracy of each model."""
+    found = {"rounds_done": float(line["round"])} if "round" in line else {}
+    if line["kind"] == "round":
+        found["round_devices"] = float(line["devices"])
+    if (loss := mean_loss(line)) is not None:
+        found["loss"] = loss
+    return found | {f"accuracy.{name}": share for name, share in mean_accuracies(line.get("sums", {})).items()}

@@ -1,6 +1,6 @@
 """Compiles networks that nobody here wrote: torchvision, timm, braindecode, transformers and MONAI, random weights.
 
-    python benchmarks/foreign.py [NAME ...] [--json FILE] [--limit SECONDS] [--untimed]
+    python benchmarks/foreign.py [NAME ...] [--json FILE] [--limit SECONDS] [--untimed] [--image 32]
 
 Each runs in a process of its own. What is told of it: parameters, seconds to compile and to load, kB of the bundle, the
 worst float64 error against autograd, and without --untimed ms of a training step at batch 8 on one thread beside
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -253,9 +253,9 @@ def run_device(path: str) -> dict[str, float]:
     return {"load_s": loaded, "ms": 1e3 * statistics.median(times), "MB": int(peak.split()[1]) / 1024}
 
 
-def try_network(name: str, limit: float, timed: bool) -> dict[str, Any]:
+def try_network(name: str, limit: float, options: list[str]) -> dict[str, Any]:
     """What `measure` finds in a process of its own, or an error in one line."""
-    command = [sys.executable, "-W", "ignore", __file__, "--one", name, *([] if timed else ["--untimed"])]
+    command = [sys.executable, "-W", "ignore", __file__, "--one", name, *options]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
@@ -282,10 +282,14 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="of the battery (default: all)")
     parser.add_argument("--json", type=Path, help="file that each result is added to, one a line")
     parser.add_argument("--limit", type=float, default=600, help="seconds for one network (default: 600)")
+    parser.add_argument("--image", type=int, default=IMAGE[1], help="side of images for torchvision (default: 64)")
     parser.add_argument("--untimed", action="store_true", help="compile and compare only")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--device", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    for name, entry in NETWORKS.items():
+        if entry.input == IMAGE and entry.make.startswith("torchvision"):
+            NETWORKS[name] = replace(entry, input=(3, args.image, args.image))
     if args.one or args.device:
         print(json.dumps(measure(args.one, not args.untimed) if args.one else run_device(args.device)))
         return 0
@@ -294,9 +298,9 @@ def main() -> int:
         parser.error(f"{', '.join(unknown)}: there are {', '.join(NETWORKS)}")
     print(f"{'network':<30}{'parameters':>12} {'compile':>7} {'kB':>8} {'float64':>8}", end=" ")
     print(f"{'load':>6} {'ms':>8} {'torch':>8} {'ratio':>6} {'MB':>6}", flush=True)
-    compiled = 0
+    compiled, options = 0, [f"--image={args.image}", *(["--untimed"] if args.untimed else [])]
     for name in args.names or NETWORKS:
-        r = try_network(name, args.limit, not args.untimed)
+        r = try_network(name, args.limit, options)
         compiled += "error" not in r
         print(write_row(name, r), flush=True)
         if args.json:

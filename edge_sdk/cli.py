@@ -23,7 +23,19 @@ from edge_sdk.version import find_version
 FAILED, MISUSED = 1, 2
 INTERRUPTED, NO_READER = 130, 141
 """As shells have it: 128 and the number of the signal, SIGINT or SIGPIPE."""
-OWN_PARSERS = (("bundle", "compile"), ("pretrain",))
+SERVICE = {
+    "serve": "run the aggregator as a service, with its console in the browser (--demo: with a fleet to look at)",
+    "people": "say who may use the console of a service",
+    "audit": "check the audit log of a service",
+}
+"""Commands of the service -> what they do."""
+CLIENT = {
+    "runs": "see, queue, pause, resume, stop and clone the runs of a service",
+    "fleet": "see the hospitals and devices of a service",
+    "models": "see and promote the models of a service",
+}
+"""Commands that ask a service that runs -> what they do."""
+OWN_PARSERS = (("bundle", "compile"), ("pretrain",), *((name,) for name in (*SERVICE, *CLIENT)))
 """Commands that read their own arguments, in a module that a device does not have."""
 
 
@@ -77,6 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     from edge_sdk.simulate.commands import add_simulate
     from edge_sdk.tools.backup_command import add_backup
     from edge_sdk.tools.board import add_board
+    from edge_sdk.tools.completion import add_completion
     from edge_sdk.tools.doctor_command import add_doctor
     from edge_sdk.tools.provision_command import add_provision
     from edge_sdk.tools.record import add_record
@@ -96,12 +109,14 @@ def make_parser() -> argparse.ArgumentParser:
     add_tune(commands, [after])
     add_bundle(commands, [after])
     add_pretrain(commands)
+    add_service(commands)
     add_traces(commands, [after])
     add_provision(commands, [after])
     add_doctor(commands, [after])
     add_backup(commands, [after])
     add_board(commands, [after])
     add_record(commands, [after])
+    add_completion(commands, [after], top)
     return top
 
 
@@ -111,8 +126,11 @@ def add_log_option(parser: argparse.ArgumentParser, default: Any) -> None:
     parser.add_argument("--log", choices=levels, default=default, help=words)
 
 
-def import_extra(module: str) -> Any:
+def import_extra(module: str, extra: str = "aggregator") -> Any:
     """Imports a module that a device does not have: by name, so that this package imports nothing above it.
+
+    Args:
+        extra: what has to be installed for it.
 
     Raises:
         UsageError: it, or a library that it needs, is not installed.
@@ -120,7 +138,7 @@ def import_extra(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is missing here: pip install 'auscult[aggregator]'") from error
+        raise UsageError(f"{error.name} is missing here: pip install 'auscult[{extra}]'") from error
 
 
 # Services -------------------------------------------------------------------------------------------------------
@@ -150,6 +168,7 @@ def do_hospital(options: argparse.Namespace) -> None:
 
 
 def do_aggregator(options: argparse.Namespace) -> None:
+    logging.getLogger("auscult.serve").info("%s: torch is loading, which takes a few seconds", options.file)
     import_extra("aggregator.serve").serve_aggregator(options.file, options.once)
 
 
@@ -177,6 +196,20 @@ def add_pretrain(commands: Any) -> None:
 def do_pretrain(options: argparse.Namespace) -> int:
     """Runs the tool, which reads its own arguments, so that only it loads torch."""
     return int(import_extra("aggregator.private_model.pretrain").main(options.rest))
+
+
+# The service ------------------------------------------------------------------------------------------------------
+def add_service(commands: Any) -> None:
+    for name, words in SERVICE.items():
+        commands.add_parser(name, help=words).set_defaults(do=do_service, module="aggregator.service.command")
+    for name, words in CLIENT.items():
+        commands.add_parser(name, help=words).set_defaults(do=do_service, module="aggregator.service.client")
+
+
+def do_service(options: argparse.Namespace) -> int:
+    """Runs a command of the service, which reads its own arguments, so that only it loads the web."""
+    log = [] if options.log is None else ["--log", options.log]
+    return int(import_extra(options.module, "service").main([options.given[-1], *log, *options.rest]))
 
 
 if __name__ == "__main__":

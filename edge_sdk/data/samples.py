@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -115,20 +115,27 @@ def check_shares(validation: float, held_out: float) -> None:
         )
 
 
-def samples_of(data: Cut | Stored) -> SplitSamples:
+Normalise = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
+
+
+def samples_of(data: Cut | Stored, normalise: Normalise | None = None) -> SplitSamples:
     """Reads the samples that a [data] table names.
+
+    Args:
+        normalise: windows (N, channels, window) of a trace -> as the model takes them; stored samples are ready.
 
     Raises:
         UsageError: the trace cannot be read, or is too short for one window in training and test part; the file is not
             as above.
     """
-    return read_samples(data.samples) if isinstance(data, Stored) else cut_samples(data)
+    return read_samples(data.samples) if isinstance(data, Stored) else cut_samples(data, normalise)
 
 
-def cut_samples(data: Cut) -> SplitSamples:
+def cut_samples(data: Cut, normalise: Normalise | None = None) -> SplitSamples:
     """Cuts a trace into windows, and splits them."""
     trace = read_trace(data.trace, label=data.label)
     cuts = cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap)
+    cuts = cuts if normalise is None else replace(cuts, x=normalise(cuts.x))
     train, test = split(cuts, held_out=data.held_out)
     known = round(data.labelled * trace.rate_hz)
     if not data.validation:

@@ -153,10 +153,11 @@ class Announcer:
     def publish_goodbye(self, standing: Standing) -> None:
         """Say what the will would say, this node is gone, and why, if it could not take part.
 
-        A node that ends because it cannot take part may end before a birth that says so has left.
+        A node that ends because it cannot take part may end before a birth that says so has left. A will has count 0.
         """
         for link in self.publisher.links:
             for topic in self.list_topics(link):
                 if link.up:
-                    gone = Birth(self.name, standing.epoch, self.sessions[link], refusal=standing.refusal, gone=True)
+                    of, why, count = (standing.epoch, self.sessions[link]), standing.refusal, self.counts[link]
+                    gone = Birth(self.name, *of, refusal=why, gone=True, count=count)
                     self.publisher.publish_frame(link, topic, gone, 0, self.parent or ALL)

@@ -7,8 +7,10 @@ TLS the broker has made sure that the topic's name is the certificate's, so nobo
 
 from __future__ import annotations
 
+import time
 from logging import Logger
 
+from edge_sdk.contract.run import ID
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import DiskError
@@ -17,11 +19,23 @@ from edge_sdk.live.membership import Membership
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Acks, Birth, Chunk, ChunkReports, Frame, Hello, Message, Offer, unpack_frame
-from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES
+from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES, REPORTS
+
+STRANGERS = 20
+"""Names of strangers that are kept."""
+
+
+class StrangerError(PeerError):
+    """A payload of somebody who is neither parent nor child of this node."""
 
 
 class Dispatcher:
-    """Dispatcher of one node."""
+    """Dispatcher of one node.
+
+    Attributes:
+        heard_at: parent or child -> when a payload of it came last, by time.time().
+        strangers: the latest of those who call as children without being any -> when they did, by time.time().
+    """
 
     def __init__(
         self,
@@ -34,16 +48,23 @@ class Dispatcher:
     ):
         self.name, self.parent, self.membership, self.neighbours = name, parent, membership, neighbours
         self.counters, self.log = counters, log
+        self.heard_at: dict[str, float] = {}
+        self.strangers: dict[str, float] = {}
 
     def take_payload(self, topic: str, payload: bytes) -> None:
         """Take a payload that has arrived; never raises because of it."""
         sender = "?"
         try:
             parsed = topics.parse_topic(topic)
+            if parsed.channel == REPORTS and parsed.upward:
+                return  # for a console
             frame = self.check_frame(parsed, unpack_frame(payload))
             sender = parsed.sender
             self.counters.count_traffic("in", sender, len(payload))
+            self.heard_at[sender] = time.time()
             self.dispatch(frame, broadcast=parsed.child == ALL)
+        except StrangerError as e:
+            self.refuse("stranger", "?", str(e))  # names of strangers are no names of counters: they may be many
         except PeerError as e:
             self.refuse("malformed", sender, f"{topic}: {e}")
         except (DiskError, OSError) as e:
@@ -63,14 +84,24 @@ class Dispatcher:
             known = topic.parent == self.name and topic.child in self.membership.presence.expected
         else:
             known = topic.parent == self.parent and topic.child in (self.name, ALL)
+        if not known and topic.upward and topic.parent == self.name:
+            self.note_stranger(topic.child)
         if not known:
-            raise PeerError(f"{topic.sender} is a stranger")
+            raise StrangerError(
+                f"{topic.sender} is a stranger: the settings of {self.name} do not name it, so it takes no part"
+            )
         if frame.src != topic.sender:
             raise PeerError(f"the frame says that it is from {frame.src!r}")
         control = isinstance(frame, Birth) or (isinstance(frame, Hello) and not topic.upward)
         if topic.channel != (BIRTHS if control else MESSAGES) or (isinstance(frame, Hello) and topic.upward):
             raise PeerError(f"a {type(frame).__name__} does not come here")
         return frame
+
+    def note_stranger(self, name: str) -> None:
+        """Note who calls, for a person who may have forgotten to name a device. Few are kept, however many call."""
+        if ID.fullmatch(name):
+            self.strangers = {n: at for n, at in self.strangers.items() if n != name} | {name: time.time()}
+            self.strangers = dict(list(self.strangers.items())[-STRANGERS:])
 
     def dispatch(self, frame: Frame, broadcast: bool) -> None:
         """Give a checked frame to whom it concerns. `broadcast`: it was for all children."""
@@ -89,6 +120,8 @@ class Dispatcher:
         elif isinstance(frame, ChunkReports):
             session.take_reports(frame.src, frame.reports)
         else:
+            if frame.src == self.parent:
+                self.membership.turns.heard()
             session.take_acks(frame.src, frame.acks)
             if not isinstance(frame, Acks):
                 self.take_in(session, frame, broadcast)

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from logging import Logger
 from math import inf
+from typing import Protocol
 
 from edge_sdk.contract import round as rounds
+from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.wire.link import Link
@@ -40,6 +42,25 @@ def read_gauges(session: Session | None, links: Sequence[Link], children_here: i
     return found
 
 
+class Peers(Protocol):
+    """What is needed of a runtime to name its peers."""
+
+    @property
+    def current(self) -> Run | None: ...
+    @property
+    def here(self) -> tuple[str, ...]: ...
+
+    children: tuple[str, ...]
+
+
+def name_peers(node: Peers, heard_at: Mapping[str, float]) -> dict[str, float]:
+    """Gauges with a name: the run, which children are here (1 or 0), and when each peer was heard last, Unix time."""
+    here, run = frozenset(node.here), node.current
+    found = {f"child_here.{name}": float(name in here) for name in node.children}
+    found |= {f"last_heard_timestamp_seconds.{name}": at for name, at in list(heard_at.items())}
+    return found if run is None else found | {f"in_run.{run.id}": 1.0}
+
+
 class CounterLog:
     """Writes counters and gauges into the log, now and then.
 
@@ -57,6 +78,6 @@ class CounterLog:
         """Write a line, if anything has been counted since the last one."""
         totals = self.counters.totals()
         if totals != self.said:
-            gauges = {name: f"{value:g}" for name, value in self.gauges().items() if value}
+            gauges = {name: f"{value:g}" for name, value in self.gauges().items() if value and "." not in name}
             self.log.info("%s: counters: %s", self.name, " ".join(f"{k}={v}" for k, v in {**totals, **gauges}.items()))
         self.due, self.said = now + REPORTS_APART, totals

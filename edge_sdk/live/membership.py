@@ -24,6 +24,7 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.announcer import Announcer, Standing
 from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run, is_same_training
 from edge_sdk.live.presence import Presence
+from edge_sdk.live.turns import Turns
 from edge_sdk.wire.frames import Hello
 
 GRACE = 5.0  # seconds that a call may take to notice that the node is stopping
@@ -45,10 +46,12 @@ class Membership:
         given: the run that this node was started with; None: its parent brings one.
         presence: peers that are here; begun anew with each session, since all of them come again.
         refusal: why the node cannot take part in the run that it was offered, or empty.
+        refusal_below: why too few children can take part for this node's role to start, or empty.
         refused: encoding of that run, so that it is not tried each time that it is offered.
         changed_run: the root's run as its application describes it now.
         changed_limits: what the settings file says of the children now.
         next_run: a run of the parent's that waits until the call in progress has ended.
+        turns: notices two parents of one name.
         announced: parent and children have been told that the role has been started.
         unwilling: why this node wants no training now; None: it does.
         reconsider: what stood against the refused run may be gone: it is to be tried again. Set by any thread.
@@ -74,9 +77,10 @@ class Membership:
         self.session: Session | None = None
         self.given: Run | None = None
         self.presence = Presence(children)
-        self.refusal, self.refused = "", b""
+        self.refusal, self.refusal_below, self.refused = "", "", b""
         self.next_run: Run | None = None
         self.changed_run: Run | None = None
+        self.turns = Turns()
         self.changed_limits: Limits | None = None
         self.announced = False
         self.unwilling: Reason | None = None
@@ -98,7 +102,7 @@ class Membership:
     @property
     def standing(self) -> Standing:
         ready = self.session is not None and self.session.ready
-        return Standing(self.epoch, self.run, ready, self.refusal, self.unwilling)
+        return Standing(self.epoch, self.run, ready, self.refusal or self.refusal_below, self.unwilling)
 
     # -- taking a run up
 
@@ -138,6 +142,11 @@ class Membership:
                 raise PeerError(f"hello names run {hello.run!r} and brings {run.id!r}")
             if self.session is not None and is_same_training(run, self.session.run):
                 return self.change_waiting(self.session, run)
+            if self.session is not None and self.turns.are_taken(run.id):
+                self.counters.count("two_parents")
+                words = "%s: run %s is offered again, which was left a moment ago: two nodes are called %s; stays in %s"
+                self.log.warning(words, self.name, run.id, self.announcer.parent, self.session.run.id)
+                return
             self.refused, self.next_run = body, run  # tried once; `open_session` forgets the refusal
 
     def change_waiting(self, session: Session, run: Run) -> None:
@@ -186,9 +195,11 @@ class Membership:
 
     def take_up(self, run: Run) -> None:
         """Begin or resume a run; one that cannot be used leaves the node idle, and the parent hears why."""
+        before = self.run
         self.leave_run()
         try:
             self.open_session(run, self.assemble_offered(run))
+            self.turns.note_change("" if before is None else before.id, run.id)
         except UsageError as e:
             self.refusal = f"run {run.id}: {e}"
             self.log.error("%s: %s", self.name, self.refusal)
@@ -250,7 +261,7 @@ class Membership:
             store.drop()
             raise
         self.refusal, self.refused, self.announced = "", b"", self.session.ready
-        self.presence = Presence(self.children)
+        self.presence, self.refusal_below = Presence(self.children), ""
         self.log.info("%s: run %s %s", self.name, run.id, "resumed" if self.session.restarted else "opened")
 
     # -- saving

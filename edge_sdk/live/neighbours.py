@@ -19,7 +19,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import decode_run
 from edge_sdk.live.membership import Membership
-from edge_sdk.live.presence import REASON, Child
+from edge_sdk.live.presence import REASON, Child, describe_refusals
 from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 from edge_sdk.wire.link import Link
@@ -64,6 +64,8 @@ class Neighbours:
         child, before = presence.note_birth(birth, run)
         if child.refusal and (before is None or before.refusal != child.refusal):
             self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, child.refusal)
+        if child.ready and (before is None or not before.ready):
+            self.log.info("%s: %s has joined run %s", self.name, birth.src, run)
         self.note_willingness(birth.src, child, before)
         nonce, devices = presence.nonce_for(birth.src), self.sizes.get(birth.src, 0)
         self.announcer.publish_hello(birth, membership.standing, nonce, here=child.ready, devices=devices)
@@ -98,13 +100,26 @@ class Neighbours:
         presence = self.membership.presence
         if self.membership.session is not None:
             self.membership.session.members.note_presence(presence.here, presence.refusals, presence.willingness)
+        self.note_refusals()
+
+    def note_refusals(self) -> None:
+        """Tell the parent if so many children cannot take part that the role will not start: it would wait in vain."""
+        membership, refusals, children = self.membership, self.membership.presence.refusals, self.membership.children
+        session, said = membership.session, membership.refusal_below
+        starts = session is None or session.settled or len(children) - len(refusals) >= self.wait_for
+        membership.refusal_below = "" if starts or not refusals else describe_refusals(refusals, len(children))
+        if membership.refusal_below != said:
+            self.announcer.announce()
 
     def handle_parents_birth(self, birth: Birth) -> None:
         """The parent has come, or has gone."""
         assert self.parent and self.above
         presence = self.membership.presence
         if birth.gone:
-            if presence.parent is not None and presence.parent.session == birth.session:
+            known = presence.parent is not None and presence.parent.session == birth.session
+            if birth.count and (known or presence.parent is None):
+                self.membership.turns.end()  # a goodbye and no will: another one of its name may come at once
+            if known:
                 presence.forget_parent()
                 self.mark_unreachable(self.parent)
         else:
@@ -130,6 +145,7 @@ class Neighbours:
         if hello.body and (session is None or hello.run != session.run.id or decode_run(hello.body) != session.run):
             membership.take_offer(hello)
         if session is not None and hello.run == session.run.id:
+            membership.turns.heard()
             self.meet_peer(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)
 
     def find_mismatch(self, hello: Hello) -> str:

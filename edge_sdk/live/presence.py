@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edge_sdk.contract.willing import Reason
@@ -35,6 +35,7 @@ class Child:
 
 
 REASON = 500  # characters of a refusal that are kept
+NAMED = 5  # children that cannot take part whose names go up
 DISKS = 4  # of one child that are remembered
 
 
@@ -134,3 +135,11 @@ class Presence:
     def willingness(self) -> dict[str, Reason | None]:
         """Child that has come -> why it wants no training now, or None if it does."""
         return {name: c.unwilling for name, c in self.children.items()}
+
+
+def describe_refusals(refusals: Mapping[str, str], children: int) -> str:
+    """Who cannot take part, and the reason of the first one, e.g. "2 of 2 children cannot take part: a (why), b"."""
+    names = sorted(refusals)
+    more = [*names[1:NAMED], *([f"{len(names) - NAMED} more"] if len(names) > NAMED else [])]
+    first = f"{names[0]} ({refusals[names[0]]})"
+    return f"{len(names)} of {children} children cannot take part: {', '.join([first, *more])}"

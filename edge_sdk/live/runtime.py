@@ -30,7 +30,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.live.dispatcher import Dispatcher
-from edge_sdk.live.gauges import CounterLog, read_gauges
+from edge_sdk.live.fleet_report import NOTHING, FleetReporter
+from edge_sdk.live.gauges import CounterLog, name_peers, read_gauges
 from edge_sdk.live.log_guard import guard_log
 from edge_sdk.live.membership import GRACE, Membership
 from edge_sdk.live.neighbours import Neighbours
@@ -78,6 +79,7 @@ class Runtime:
         figures: the node as it was last saved -> further gauges, by name.
         tls: certificates, for a broker at mqtts:// or wss://.
         upstream_tls: certificates for the parent's broker, where that has another authority.
+        reports: what it reports of its children to a console, see fleet_report.py.
         willingness: whether this node wants to train; None: always.
         log: logger of this node.
     """
@@ -109,6 +111,7 @@ class Runtime:
         figures: Callable[[Node], dict[str, float]] = lambda node: {},
         tls: Tls | None = None,
         upstream_tls: Tls | None = None,
+        reports: str = NOTHING,
         willingness: Willingness | None = None,
         log: logging.Logger | None = None,
     ):
@@ -124,21 +127,17 @@ class Runtime:
         self.log = guard_log(log or logging.getLogger("auscult.node"))
         self.counters = Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
-        self.waiting_log = WaitingLog(name, parent, self.log)
-        self.keepalive, self.largest_chunk = keepalive, largest_chunk
-        self.stopping = False
+        self.waiting_log, self.reporter = WaitingLog(name, parent, self.log), FleetReporter(reports)
+        self.keepalive, self.largest_chunk, self.stopping = keepalive, largest_chunk, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
-        self.turned = inf  # when the loop last went round, by time.monotonic(); inf: it has not begun
-        self.willingness = willingness or Willingness()
+        self.willingness, self.turned = willingness or Willingness(), inf  # the loop has not gone round yet
         self.waiter = Waiter()
-        upstream = upstream or broker
-        contexts = make_tls_contexts(broker, upstream, tls, upstream_tls)
-        options = (contexts, keepalive, version, backoff or Backoff())
-        maker = LinkMaker(name, *options, self.waiter.wake, self.make_will, self.log)
+        contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
+        retries, wake = backoff or Backoff(), self.waiter.wake
+        maker = LinkMaker(name, contexts, keepalive, version, retries, wake, self.make_will, self.log)
         self.below, self.above = maker.make_links(parent, self.children, broker, upstream)
         self.publisher = Publisher(name, parent, self.below, self.above, self.counters, self.log)
-        self.all_links = self.publisher.links
-        self.announcer = Announcer(self.publisher)
+        self.all_links, self.announcer = self.publisher.links, Announcer(self.publisher)
         self.membership = Membership(
             name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal
         )
@@ -185,21 +184,19 @@ class Runtime:
     @property
     def node(self) -> Node | None:
         """The node as it was last saved; None outside a run."""
-        session = self.session
-        return None if session is None else session.node
+        return None if (session := self.session) is None else session.node
 
     @property
     def delivered(self) -> bool:
         """No message is waiting to be worked on, or to be acknowledged by a peer. A device's own clock may tick on."""
-        s = self.session
-        return s is None or not (s.calls.jobs or any(s.outbox.pending.values()))
+        return (s := self.session) is None or not (s.calls.jobs or any(s.outbox.pending.values()))
 
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). May be called from any thread."""
         found = read_gauges(self.session, self.all_links, len(self.here))
-        node = self.node
-        further = self.figures(node) if node is not None and node.record.started else {}
-        return found | self.waiting_log.gauges(time.monotonic()) | further
+        if (node := self.node) is not None and node.record.started:
+            found |= self.figures(node)
+        return found | self.waiting_log.gauges(time.monotonic()) | name_peers(self, self.dispatcher.heard_at)
 
     def waiting(self) -> dict[str, Any]:
         """What this node waits for, since when, and for whom (see waiting_log.py). May be called from any thread."""
@@ -275,6 +272,7 @@ class Runtime:
         self.save_session(now)
         self.publish_due(now)
         self.waiting_log.look(self.session, self.presence, now)
+        self.reporter.publish_due(self, now)
         if now >= self.counter_log.due:
             self.counter_log.write(now)
 
@@ -294,7 +292,8 @@ class Runtime:
             wait = min(wait, link.get_timer() - now, inf if link.connection is None else self.keepalive / 4)
             if link.connection is not None and not link.up:
                 wait = min(wait, 1.0)
-        return min(wait, self.announcer.get_timer(now), min(self.membership.reopen_at, self.willingness.at) - now)
+        at = min(self.membership.reopen_at, self.willingness.at, self.reporter.look_at)
+        return min(wait, self.announcer.get_timer(now), at - now)
 
     def serve_link(self, link: Link, now: float) -> bool:
         """Read from and write to a connection; True if something has come or changed that needs more than that."""

@@ -22,6 +22,7 @@ from edge_sdk.nodes.judging import count_labels, judge_alone, judge_kept_models
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.local_choice import choose_trial
 from edge_sdk.nodes.local_only import train_alone
+from edge_sdk.nodes.normalise import find_normaliser
 from edge_sdk.nodes.service_files import LEDGER, DeviceFile
 from hardware.probe import cpu_seconds, peak_memory_mb
 
@@ -39,7 +40,7 @@ class DeviceService:
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        samples = samples_of(self.file.data)
+        samples = samples_of(self.file.data, find_normaliser(self.file.bundle))
         self.device = Device(
             self.file.name,
             hospital=self.file.hospital,

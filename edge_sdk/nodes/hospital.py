@@ -15,6 +15,7 @@ from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
+from edge_sdk.live.fleet_report import NOTHING
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint
@@ -43,6 +44,7 @@ class Hospital:
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
         upstream_wire: certificates for the aggregator's broker; None: those of `wire`.
         limits: what its devices may claim, and when they are suspended; None: as `Limits` has it.
+        reports: what it tells a console of its devices: "nothing", "counts" or "names".
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Hospital:
         wire: Wire = DEFAULTS,
         upstream_wire: Wire | None = None,
         limits: Limits | None = None,
+        reports: str = NOTHING,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -71,7 +74,7 @@ class Hospital:
         self.bundle = read_bundle(bundle)
         self.model = SplitModel(self.bundle) if split.is_split(self.bundle) else None
         self.patients: Patients | None = None
-        self.finished = threading.Event()
+        self.finished, self.current = threading.Event(), ""
         self.log = log or logging.getLogger(f"auscult.{name}")
         if upstream_wire is not None:
             upstream_wire.check(upstream or broker)
@@ -88,6 +91,7 @@ class Hospital:
             worker=self.model is not None,  # it computes
             figures=count_suspensions,
             log=self.log,
+            reports=reports,
             upstream_tls=(upstream_wire or wire).tls,
             **wire.options(broker, None if upstream_wire else upstream),
         )
@@ -126,6 +130,9 @@ class Hospital:
     def assemble(self, run: Run) -> Assembly:
         """This hospital's part in a run: role, env and codecs."""
         check_bundle(run, self.bundle, "hospital")
+        if self.current not in ("", run.id):
+            self.finished.clear()  # the run before was
+        self.current = run.id
         given = family_of(run).for_hospital(
             HospitalParts(
                 run=run,

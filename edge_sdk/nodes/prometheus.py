@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Protocol
 
 from edge_sdk.delivery.counters import Counters
+from edge_sdk.errors import UsageError
 
 PREFIX = "auscult_"
 
@@ -17,7 +18,9 @@ class Measured(Protocol):
     """What is needed of a runtime."""
 
     name: str
-    counters: Counters
+
+    @property
+    def counters(self) -> Counters: ...
 
     def gauges(self) -> Mapping[str, float]: ...
 
@@ -30,7 +33,7 @@ def exposition(node: Measured) -> str:
         families.setdefault(f"{PREFIX}{family}_total", []).append(f"{{{labels(node, of)}}} {value}")
     for name, gauge in sorted(node.gauges().items()):
         family, _, of = name.partition(".")
-        families.setdefault(PREFIX + family, []).append(f"{{{labels(node, of)}}} {gauge:g}")
+        families.setdefault(PREFIX + family, []).append(f"{{{labels(node, of)}}} {gauge:.12g}")
     lines = []
     for family, samples in families.items():
         lines.append(f"# TYPE {family} {'counter' if family.endswith('_total') else 'gauge'}")
@@ -54,6 +57,9 @@ class Endpoint:
         node: whose counters are shown.
         port: to listen on; 0: a free one, see `port`.
         host: of this machine; by default only this machine can ask.
+
+    Raises:
+        UsageError: the port is another process's, or nobody's who is not root.
     """
 
     def __init__(self, node: Measured, port: int = 0, host: str = "127.0.0.1"):
@@ -70,7 +76,10 @@ class Endpoint:
             def log_message(self, format: str, *args: object) -> None:
                 """Says nothing: it is asked every few seconds."""
 
-        self.server = ThreadingHTTPServer((host, port), Handler)
+        try:
+            self.server = ThreadingHTTPServer((host, port), Handler)
+        except OSError as error:
+            raise UsageError(f"metrics_port = {port}: cannot be listened on at {host}: {error.strerror}") from error
         self.server.daemon_threads = True
         self.port = self.server.server_address[1]
 

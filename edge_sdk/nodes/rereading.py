@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.hospital import Hospital
-from edge_sdk.nodes.service_files import HospitalFile
-from edge_sdk.nodes.settings import read_toml
 
 
 def find_changes(before: Any, after: Any, but: Collection[str], prefix: str = "") -> list[str]:
@@ -23,17 +20,6 @@ def check_changes(path: Path, changed: Collection[str], allowed: str) -> None:
     """Raises UsageError if a file was changed in a way that no running node can take up."""
     if changed:
         raise UsageError(f"{path}: {', '.join(changed)} changed; while a run goes on, {allowed} may be")
-
-
-def reread_hospital(path: Path, began: HospitalFile, hospital: Hospital) -> None:
-    """Take the limits of a hospital's file.
-
-    Raises:
-        UsageError: it cannot be read, or something else in it has been changed.
-    """
-    file = read_toml(path, HospitalFile)
-    check_changes(path, find_changes(began, file, ("limits",)), "limits")
-    hospital.change_limits(file.limits)
 
 
 def refuse_rereading() -> None:

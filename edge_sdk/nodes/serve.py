@@ -13,21 +13,19 @@ from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
-from edge_sdk.data.patients import patients_of
+from edge_sdk.delivery.counters import Counters
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.nodes.device_service import DeviceNote, DeviceService
-from edge_sdk.nodes.hospital import Hospital
-from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
+from edge_sdk.nodes.hospital_service import HospitalService
+from edge_sdk.nodes.ledgers import write_json
 from edge_sdk.nodes.prometheus import Endpoint
-from edge_sdk.nodes.rereading import refuse_rereading, reread_hospital
-from edge_sdk.nodes.service_files import LEDGER, DeviceFile, HospitalFile
+from edge_sdk.nodes.rereading import refuse_rereading
+from edge_sdk.nodes.service_files import LEDGER, DeviceFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.nodes.side_work import SideWork
 from edge_sdk.nodes.suspensions import SuspensionLog
 from edge_sdk.nodes.watchdog import Watchdog, notify
-from edge_sdk.wire.topics import ALL
-from hardware.probe import peak_memory_mb
 
 log = logging.getLogger("auscult.serve")
 LINGER, LAST_WORDS = 0.7, 60.0  # seconds
@@ -43,11 +41,27 @@ def is_orphaned() -> bool:
 class Service(Protocol):
     """What can be run until it is stopped."""
 
-    finished: threading.Event
-    runtime: Runtime
+    @property
+    def finished(self) -> threading.Event: ...
+    @property
+    def runtime(self) -> Runtime: ...
 
     def run(self, until: Callable[[], bool] | None = None) -> None: ...
     def stop(self) -> None: ...
+
+
+class Figures:
+    """What a service counts, whichever runtime it has at the moment."""
+
+    def __init__(self, service: Service):
+        self.service, self.name = service, service.runtime.name
+
+    @property
+    def counters(self) -> Counters:
+        return self.service.runtime.counters
+
+    def gauges(self) -> dict[str, float]:
+        return self.service.runtime.gauges()
 
 
 def serve(
@@ -68,7 +82,7 @@ def serve(
     with ExitStack() as stack:
         for service, port in zip(services, ports, strict=False):
             if port is not None:
-                stack.enter_context(Endpoint(service.runtime, port))
+                stack.enter_context(Endpoint(Figures(service), port))
         serve_all(services, once, SideWork("the ledger", meanwhile, log), last_words)
 
 
@@ -167,47 +181,16 @@ def serve_devices(paths: Sequence[Path], once: bool) -> None:
 
 
 def serve_hospital(path: Path, once: bool) -> None:
-    file = read_toml(path, HospitalFile)
-    hospital = Hospital(
-        file.name,
-        aggregator=file.aggregator,
-        broker=file.broker,
-        upstream=file.upstream,
-        bundle=file.bundle,
-        directory=file.directory,
-        devices=file.devices,
-        companions=file.companions,
-        wait_for=file.wait_for,
-        wire=file.wire,
-        upstream_wire=file.upstream_wire,
-        limits=file.limits,
-    )
-    if file.data is not None:
-        hospital.train_on(patients_of(file.data.samples))
+    service = HospitalService(path)
 
-    suspensions = SuspensionLog(file.name, hospital.log)
+    suspensions = SuspensionLog(service.file.name, service.hospital.log)
 
     def note() -> None:
-        if hospital.runtime.holds_directory:  # and no other process, whose ledger this would be
-            ledger = list_hospital(hospital, file)
-            write_json(file.directory / LEDGER, ledger)
-            if hospital.runtime.node is not None:
+        if service.runtime.holds_directory:  # and no other process, whose ledger this would be
+            ledger = service.ledger()
+            write_json(service.file.directory / LEDGER, ledger)
+            if service.runtime.node is not None:
                 suspensions.look(ledger["gauges"])
 
-    def reread() -> None:
-        reread_hospital(path, file, hospital)
-
-    serve([hospital], once, note, [file.wire.metrics_port], file.last_words, reread)
-
-
-def list_hospital(hospital: Hospital, file: HospitalFile) -> dict[str, Any]:
-    """What has crossed this hospital's lines so far."""
-    counters = hospital.runtime.counters
-    return {
-        "hospital": file.name,
-        "up": count_bytes(counters, file.aggregator),
-        "down": {device: count_bytes(counters, device) for device in file.devices},
-        "to_all": count_bytes(counters, ALL)["sent"],
-        "peak_memory_mb": round(peak_memory_mb(), 1),
-        **list_counters(hospital.runtime),
-    }
+    ports = [service.file.wire.metrics_port]
+    serve([service], once, note, ports, service.file.last_words, reread=service.reread)

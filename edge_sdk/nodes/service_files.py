@@ -10,6 +10,7 @@ from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
+from edge_sdk.live.fleet_report import LEVELS, NOTHING
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
 from edge_sdk.nodes.presets import RECOMMENDED
@@ -67,6 +68,7 @@ class HospitalFile:
         last_words: seconds after the end of a run for which `--once` waits for devices that have not acknowledged the
             last words, such as newcomers that are only now started.
         limits: what its devices may claim, and when they are suspended.
+        reports: what it tells a console at the aggregator of its devices: "nothing", "counts" or "names".
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -82,6 +84,7 @@ class HospitalFile:
     data: Stored | None = None
     companions: tuple[str, ...] = ()
     last_words: float = 60.0
+    reports: str = NOTHING
     limits: Limits = field(default_factory=Limits)
     wire: Wire = field(default_factory=Wire)
     upstream_wire: Wire | None = None
@@ -95,6 +98,8 @@ class HospitalFile:
         if self.data is not None:
             existing(self.data.samples, "data.samples")
         check_count(self.wait_for, len(self.devices), "wait_for", "devices")
+        if self.reports not in LEVELS:
+            raise UsageError(f"reports = {self.reports!r}, expected {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
         if not self.last_words > 0:
             raise UsageError(f"last_words = {self.last_words}, it is in seconds and above 0")
         for device in self.devices:

@@ -124,9 +124,10 @@ def make_fleet(
     for hospital, members in cohort.tree.items():
         for name in members:
             own = make_device(job, name, hospital, files)
+            steps = count_steps(own)
             made[name] = own.assemble(run)
             step = step or measure_step(made[name], run)
-            devices[name] = virtual_device(what, own, boards[name], step)
+            devices[name] = virtual_device(what, own, boards[name], step, steps)
     for hospital, members in cohort.tree.items():
         made[hospital] = make_hospital(job, hospital, members, files).assemble(run)
     some = next(iter(made.values())).env
@@ -159,19 +160,26 @@ def make_hospital(job: Replay, name: str, devices: Sequence[str], files: NodeFil
     return Hospital(name, bundle=files.bundles[name], devices=devices, **given)
 
 
-def virtual_device(what: Days, device: Device, board: Emulation | None, seconds: float) -> VirtualDevice:
-    """A device in virtual time. Its model counts its training steps."""
-    steps, run = [0], device.model.run
+def count_steps(device: Device) -> Callable[[], int]:
+    """Counts a device's training steps from now on: before each, it asks whether it must give way."""
+    steps, asked = [0], device.must_give_way
 
-    def count(graph: str, feeds: Any, buffers: Any) -> Any:
-        steps[0] += graph == "loss_grad"
-        return run(graph, feeds, buffers)
+    def ask() -> bool:
+        steps[0] += 1
+        return asked()
 
-    device.model.run = count  # type: ignore[method-assign]
+    device.must_give_way = ask  # type: ignore[method-assign]
+    return lambda: steps[0]
+
+
+def virtual_device(
+    what: Days, device: Device, board: Emulation | None, seconds: float, steps: Callable[[], int]
+) -> VirtualDevice:
+    """A device in virtual time. `seconds`: of a step on this machine; `steps`: how many it has made."""
     share = 1.0 if board is None else board.share
     watts = what.budget.watts or (None if board is None else board.profile.estimate_watts(1))
     where = find_availability(Path(what.job.data), device.name)
-    return VirtualDevice(device.name, where, what.budget, lambda: steps[0], seconds / share, watts)
+    return VirtualDevice(device.name, where, what.budget, steps, seconds / share, watts)
 
 
 def measure_step(assembly: Any, run: Run) -> float:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
 from edge_sdk.nodes.labels import class_codes
+from edge_sdk.nodes.normalise import find_normaliser
 from edge_sdk.replay.node_files import NodeFiles
 
 Part = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -72,7 +73,8 @@ class StoredPopulation:
 
     def data(self, client: str) -> ClientData:
         table: Mapping[str, Any] = self.files.tables[client]
-        found = samples_of(Stored(**table) if "samples" in table else Cut(**table))
+        data = Stored(**table) if "samples" in table else Cut(**table)
+        found = samples_of(data, find_normaliser(self.files.bundles[client]))
         validation = None if found.validation is None else self.coded(found.validation, client)
         return ClientData(self.coded(found.train, client), self.coded(found.held_out, client), validation)
 

@@ -51,13 +51,20 @@ class Tls:
         Raises:
             UsageError: a file is missing or is no certificate.
         """
+        for key, path in (("ca", self.ca), ("certificate", self.certificate), ("key", self.key)):
+            if path is not None and not path.is_file():
+                raise UsageError(f"{key} = {str(path)!r}: there is no such file")
         try:
             context = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
-            context.hostname_checks_common_name = False  # a common name is a node's: it never stands for a host
+        except (OSError, ssl.SSLError) as e:
+            raise UsageError(f"ca = {str(self.ca)!r}: holds no certificates of authorities ({e})") from None
+        context.hostname_checks_common_name = False  # a common name is a node's: it never stands for a host
+        try:
             if self.certificate is not None:
                 context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as e:
-            raise UsageError(f"tls: {self}: {e}") from None
+            both = f"certificate = {str(self.certificate)!r}, key = {str(self.key)!r}"
+            raise UsageError(f"{both}: are no certificate and its key ({e})") from None
         return context
 
 

@@ -4,7 +4,8 @@
     auscult/v1/<parent>/<child>/down/<channel>    parent to one child
     auscult/v1/<parent>/all/down/<channel>        parent to all its children
 
-Channel `m` carries messages and acknowledgements, `b` births, hellos and wills.
+Channel `m` carries messages and acknowledgements, `b` births, hellos and wills. On `f` a hospital whose settings say so
+reports how its devices stand, for a console; nodes do not listen to it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from edge_sdk.errors import PeerError
 
 ROOT = ("auscult", "v1")
 ALL = "all"
-MESSAGES, BIRTHS = "m", "b"
+MESSAGES, BIRTHS, REPORTS = "m", "b", "f"
 
 
 @record

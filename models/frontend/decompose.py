@@ -6,6 +6,7 @@ the chain rule is not torch's at some points, or that overflows where torch does
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -91,6 +92,25 @@ POOLS: dict[int, Callable[[torch.Tensor, list[int]], Any]] = {
 }
 
 
+def as_strided(x: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
+    """Windows of each sample as entries of its row at fixed places; other uses are left to the exporter.
+
+    The exporter would take them from all samples together, where no sample has a place of its own.
+    """
+    width = math.prod(x.shape[1:])
+    if storage_offset or not x.is_contiguous() or size[0] != x.shape[0] or stride[0] != width:
+        return NotImplemented
+    places = torch.zeros((), dtype=torch.int64)
+    for axis, (count, step) in enumerate(zip(size[1:], stride[1:], strict=True)):
+        places = places.unsqueeze(-1) + step * torch.arange(count) if axis else step * torch.arange(count)
+    return x.reshape(x.shape[0], -1)[:, places]
+
+
+def mean_of_plane(x: torch.Tensor, output_size: list[int]) -> Any:
+    """Adaptive average pooling to one value; the exporter would take it by strides where channels lie last."""
+    return x.mean((-2, -1), keepdim=True) if list(output_size) == [1, 1] else NotImplemented
+
+
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.std.correction: std,
     aten.std.dim: std_of_axes,
@@ -99,6 +119,8 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.log_sigmoid.default: log_sigmoid,
     aten.logaddexp.default: logaddexp,
     aten.xlogy.Tensor: xlogy,
+    aten.as_strided.default: as_strided,
+    aten.adaptive_avg_pool2d.default: mean_of_plane,
     aten.adaptive_max_pool1d.default: largest_of_windows,
     aten.adaptive_max_pool2d.default: largest_of_windows,
     aten.adaptive_max_pool3d.default: largest_of_windows,
@@ -107,9 +129,15 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
 
 def spell_out(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program without the functions of DECOMPOSITIONS; the same program if it has none."""
-    if not any(n.target in DECOMPOSITIONS for n in program.graph.nodes if n.op == "call_function"):
+    if not any(is_to_spell_out(n) for n in program.graph.nodes if n.op == "call_function"):
         return program
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about its own use of its tree library
         made: torch.export.ExportedProgram = program.run_decompositions(dict(DECOMPOSITIONS))
     return made
+
+
+def is_to_spell_out(node: torch.fx.Node) -> bool:
+    """True for a call that the exporter would write wrongly, or not at all."""
+    pooled = node.target is aten.adaptive_avg_pool2d.default
+    return node.target in DECOMPOSITIONS and not (pooled and node.args[0].meta["val"].is_contiguous())  # type: ignore[union-attr]

@@ -31,6 +31,7 @@ from models.ir.errors import (
     DetachedGradient,
     TrainModeExport,
     UnsupportedOperator,
+    UnsupportedPattern,
 )
 from models.ir.layout import lay_out_buffers
 from models.ir.proto import OPSET
@@ -123,7 +124,7 @@ def export_forward(
     program = trace_module(whole, (tensors, *examples), bool(draws))
     sites = use_masks(program, draws) if draws else ()
     cut_batches_by_reshaping(program)
-    refuse_detached(program)
+    refuse_detached(program, len(parameters))
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
     model, written = write_onnx(spell_out(program), input_names, output)
     return Forward(model, tuple(inputs), tuple(examples), output, written, program, sites)
@@ -187,17 +188,35 @@ def explain_writing(error: Exception, program: torch.export.ExportedProgram) -> 
     named = re.search(r"translating node %(\w+)", told)
     nodes = [n for n in program.graph.nodes if named and n.name == named[1]]
     if missing:
+        nodes = nodes or [n for n in program.graph.nodes if getattr(n.target, "_opname", "") == missing[1]]
         where = find_path(nodes[0]) if nodes else ""
+        if "complex" in told:
+            advice = "write real and imaginary parts as two real tensors"
+            return UnsupportedPattern(f"{missing[1]} of complex numbers", where, advice)
         return UnsupportedOperator(f"{missing[1]} (of torch)", where, ADVICE.get(missing[1], ""))
     first = str(chain[-1]).strip().split("\n")[0][:300]
     return CompileError(f"torch could not write the module as ONNX: {first}; rewrite that part with plain layers")
 
 
-def refuse_detached(program: torch.export.ExportedProgram) -> None:
-    """Raise DetachedGradient if the program detaches a value: the ONNX graph would not show it."""
+def refuse_detached(program: torch.export.ExportedProgram, parameters: int) -> None:
+    """Raise DetachedGradient if the program detaches what parameters change: the ONNX graph would not show it.
+
+    Args:
+        parameters: number of the first inputs that are parameters.
+    """
+    signature = program.graph_signature
+    trained = {*map(str, signature.user_inputs[:parameters]), *signature.inputs_to_parameters}
     for node in program.graph.nodes:
         target = str(node.target)
-        what = "detach" if "detach" in target else "no_grad" if "set_grad_enabled" in target else ""
+        if any(a.name in trained for a in node.all_input_nodes):
+            trained.add(node.name)
+        what = (
+            "detach"
+            if "detach" in target and node.name in trained
+            else "no_grad"
+            if "set_grad_enabled" in target
+            else ""
+        )
         if what:
             raise DetachedGradient(
                 f"{find_path(node)}: {what}; the compiled gradient would flow through it. "

@@ -273,6 +273,28 @@ def cos(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.neg(g.mul(gy, g.unary("Sin", n.inputs[0]))),)
 
 
+@rule("Tan")
+def tan(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    y = n.outputs[0]
+    return (g.mul(gy, g.add(g.mul(y, y), g.scalar(1))),)
+
+
+@rule("Atan")
+def arc_tangent(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    x = n.inputs[0]
+    return (g.div(gy, g.add(g.mul(x, x), g.scalar(1))),)
+
+
+@rule("Sinh")
+def sinh(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    return (g.mul(gy, g.unary("Cosh", n.inputs[0])),)
+
+
+@rule("Cosh")
+def cosh(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    return (g.mul(gy, g.unary("Sinh", n.inputs[0])),)
+
+
 @rule("Erf")
 def erf(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """erf'(x) = 2/sqrt(pi) exp(-x^2)."""

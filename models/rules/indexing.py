@@ -101,6 +101,18 @@ def gather_nd(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.op("ScatterND", zeros, index, gy, reduction="add", shape=g.shape(x)),)
 
 
+@rule("ScatterElements")
+def scatter_elements(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """What was written takes the adjoints from where it lies; what it was written over gets none there."""
+    x, index, updates = n.inputs
+    axis, how = n.attributes.get("axis", 0) % g.rank(x), n.attributes.get("reduction", "none")
+    if isinstance(g.shape(x)[axis], BatchDim) or how not in ("none", "add"):
+        raise UnsupportedPattern(f"a scatter along the batch axis, or by {how}", n.where, "scatter or scatter_add")
+    zeros = g.zeros(g.shape(updates), like=updates)
+    rest = gy if how == "add" else g.op("ScatterElements", gy, index, zeros, axis=axis, shape=g.shape(x))
+    return rest, None, g.op("GatherElements", gy, index, axis=axis, shape=g.shape(updates))
+
+
 def scatter_rows(g: OnnxGraph, gy: str, shape: Shape, index: str) -> str:
     """Rows of a table that data chose: each row collects the adjoints of all who read it."""
     rows = multiply(g.shape(index))

@@ -176,3 +176,20 @@ def tile(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
             raise UnsupportedPattern(f"Tile from {shape} to {made}", n.where)
         apart += [repeats, size]
     return (g.reshape(g.sum(g.reshape(gy, apart), range(0, 2 * len(shape), 2)), shape),)
+
+
+@rule("DepthToSpace")
+def depth_to_space(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """Pixel shuffle moves channels into blocks of pixels, its adjoint moves them back."""
+    shape, size = g.shape(n.inputs[0]), int(n.attributes["blocksize"])
+    batch, channels, height, width = shape
+    apart = g.reshape(gy, (batch, as_number(channels) // size**2, height, size, width, size))
+    columns_last = n.attributes.get("mode", "DCR") == "CRD"
+    return (g.reshape(g.transpose(apart, [0, 1, 3, 5, 2, 4] if columns_last else [0, 3, 5, 1, 2, 4]), shape),)
+
+
+@rule("Trilu")
+def triangle(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The adjoint of the triangle that is kept, and zeros in the other."""
+    upper = n.attributes.get("upper", 1)
+    return (g.op("Trilu", gy, *n.inputs[1:], upper=upper, shape=g.shape(n.inputs[0])),)

@@ -92,7 +92,7 @@ def check_method(options: argparse.Namespace) -> None:
     for method in [named] if isinstance(named, str) else named or []:
         if not method.isupper():  # NAME stands for one
             assert method in METHODS
-            from_mapping(METHODS[method].settings, assigned(options.set), method)
+            from_mapping(METHODS[method].settings, assigned(getattr(options, "set", [])), method)
 
 
 def is_bare(words: Sequence[str]) -> bool:

@@ -55,15 +55,15 @@ def test_who_is_unwilling_is_not_asked_and_is_named(
     a, b = Moody(net, "a"), Moody(net, "b", LOW)
     hospital = net.node("h", HOSPITAL, "agg", ("a", "b"))
     with playing(net.aggregator("h"), hospital, a.node, b.node):
-        eventually(lambda: net.rounds >= 4)
+        eventually(lambda: net.rounds >= 4, 60)
         assert len(a.rounds) >= 4 and b.rounds == []
         assert "h: b is not willing to train now: battery 18 % < 30 %" in caplog.text
         assert "h: b is not in round 1: battery 18 % < 30 %" in caplog.text
         b.say(None)
-        eventually(lambda: len(b.rounds) >= 3)
+        eventually(lambda: len(b.rounds) >= 3, 60)
         assert "h: b is willing to train" in caplog.text
         b.say(Reason("charging"))
-        eventually(lambda: "h: b is not willing to train now: not charging" in caplog.text)
+        eventually(lambda: "h: b is not willing to train now: not charging" in caplog.text, 60)
     assert [done.round for _, done in net.told] == [*range(1, net.rounds + 1)]
     counted = {done.round: done.devices for _, done in net.told}
     assert all(counted[round] == 1 + (round in b.rounds) for round in counted)  # each upload counted once
@@ -81,22 +81,24 @@ def test_where_nobody_is_willing_the_run_waits(
     net = Net(tmp_path, quick.url)
     a = Moody(net, "a")
     with playing(net.aggregator("h")):
-        with playing(net.node("h", HOSPITAL, "agg", ("a",)), a.node):
-            eventually(lambda: net.rounds >= 2)
+        hospital = net.node("h", HOSPITAL, "agg", ("a",))
+        with playing(hospital, a.node):
+            eventually(lambda: net.rounds >= 2, 60)
             a.say(LOW)
-            eventually(lambda: "waiting for a device that is willing to train" in caplog.text)
+            eventually(lambda: "waiting for a device that is willing to train" in caplog.text, 60)
             assert "a (not willing to train now: battery 18 % < 30 %)" in caplog.text
+            eventually(lambda: hospital.session is not None and bool(hospital.session.calls.jobs), 60)  # the next one
             rounds, quiet = net.rounds, threading.Event()
             quiet.wait(0.5)
             assert net.rounds == rounds, "a round of nobody"
             if not restarts:
                 a.say(None)
-                eventually(lambda: net.rounds >= rounds + 3)
+                eventually(lambda: net.rounds >= rounds + 3, 60)
         if restarts:  # the question that waits is on the hospital's disk
             b = Moody(net, "a", LOW)
             with playing(net.node("h", HOSPITAL, "agg", ("a",)), b.node):
                 b.say(None)
-                eventually(lambda: net.rounds >= rounds + 3)
+                eventually(lambda: net.rounds >= rounds + 3, 60)
     assert all(done.devices == 1 for _, done in net.told)
 
 
@@ -114,11 +116,11 @@ def test_a_device_that_loses_its_will_in_a_round_answers_late_and_counts_once(
     device = net.device("a", "h", work, willingness=Willingness(lambda: mood[0], 0.05))
     hospital = net.node("h", HOSPITAL, "agg", ("a",))
     with playing(net.aggregator("h"), hospital, device):
-        eventually(lambda: "a" in (hospital.session.members.unwilling if hospital.session else {}))
+        eventually(lambda: "a" in (hospital.session.members.unwilling if hospital.session else {}), 60)
         assert net.rounds == 1
         mood[0] = None
         go_on.set()
-        eventually(lambda: net.rounds >= 4)
+        eventually(lambda: net.rounds >= 4, 60)
     assert all(done.devices == 1 for _, done in net.told)
 
 

@@ -8,6 +8,7 @@ from torch import nn
 from models.bundle.compile import compile_module
 from models.frontend.batch_sizes import find_constant
 from models.ir.errors import BatchSpecialised, ParityError, UnsupportedPattern
+from models.ir.graph import OnnxGraph
 from models.ir.spec import Spec
 from models.rules import shaping
 from tests.models.module_check import Net, export_net, measure_exported
@@ -62,6 +63,18 @@ class Token(nn.Module):
 
 def test_a_token_that_is_repeated_for_every_sample():
     assert measure_exported(*export_net(Token(), (5, 4))) <= 1e-9
+
+
+def test_a_sum_over_too_few_copies_is_caught(monkeypatch):
+    ready, original = export_net(Token(), (5, 4)), OnnxGraph.sum
+
+    def without_last(g, x, axes, keep=False):
+        axes = list(axes)
+        return original(g, x, axes, keep) if len(axes) < 3 else original(g, g.slice(x, 2, 0, 4), axes, keep)
+
+    monkeypatch.setattr(OnnxGraph, "sum", without_last)
+    with pytest.raises(ParityError, match="float64"):
+        measure_exported(*ready)
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -8,9 +8,12 @@ from tests.models.rule_check import check, make_node
 X = {"x": ("B", 3, 4)}
 
 
-@pytest.mark.parametrize(("op", "attributes"), [("Selu", {}), ("Celu", {"alpha": 0.75})])
+ELEMENTWISE = [("Selu", {}), ("Celu", {"alpha": 0.75}), ("Tan", {}), ("Atan", {}), ("Sinh", {}), ("Cosh", {})]
+
+
+@pytest.mark.parametrize(("op", "attributes"), ELEMENTWISE)
 def test_elementwise(op, attributes):
-    check([make_node(op, ["x"], **attributes)], X)
+    check([make_node(op, ["x"], **attributes)], X, draw=lambda rng, shape: rng.uniform(-1.2, 1.2, shape))
 
 
 @pytest.mark.parametrize("keep", [0, 1])
@@ -39,3 +42,23 @@ def test_gather_elements():
     index = np.array([[0, 1, 1, 2], [2, 2, 0, 0]], np.int64)
     nodes = [make_node("GatherElements", ["t", "index"], ["r"], axis=0), make_node("Mul", ["r", "x"])]
     check(nodes, {"t": (3, 4), "x": ("B", 2, 4)}, {"index": index})
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_to_space(mode):
+    check([make_node("DepthToSpace", ["x"], blocksize=2, mode=mode)], {"x": ("B", 8, 2, 3)})
+
+
+@pytest.mark.parametrize(("upper", "k"), [(0, 0), (1, 1), (0, -1)])
+def test_triangles(upper, k):
+    check([make_node("Trilu", ["x", "k"], upper=upper)], X, {"k": np.array(k, np.int64)})
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_scatter_elements(reduction):
+    index = np.array([[0, 1, 2, 0], [2, 0, 1, 1]], np.int64)  # no place twice, for what would lie there is open
+    nodes = [
+        make_node("ScatterElements", ["t", "index", "u"], ["r"], axis=0, reduction=reduction),
+        make_node("Mul", ["r", "x"]),
+    ]
+    check(nodes, {"t": (3, 4), "u": (2, 4), "x": ("B", 3, 4)}, {"index": index})

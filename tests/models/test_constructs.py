@@ -48,6 +48,13 @@ FUNCTIONS = {
     "indexed by a table": lambda h: h[:, INDEX].flatten(1) * h,
     "gather": lambda h: torch.gather(h, 1, (torch.arange(6) % 4).expand(h.shape[0], 6)),
     "powers of numbers": lambda h: torch.pow(1.5, h),
+    "tan, atan, sinh and cosh": lambda h: torch.tan(h) + torch.atan(h) + torch.sinh(h) * torch.cosh(h),
+    "triangle": lambda h: (h.reshape(-1, 2, 3).tril() + h.reshape(-1, 2, 3).triu(1)).flatten(1) * h,
+    "pixel shuffle": lambda h: F.pixel_shuffle(h[:, :4].reshape(-1, 4, 1, 1), 2).flatten(1).repeat(1, 2)[:, :6] * h,
+    "scatter": lambda h: torch.zeros_like(h).scatter(1, torch.arange(5, -1, -1).expand(h.shape[0], 6), h) * h,
+    "windows by strides": lambda h: h.as_strided((h.shape[0], 3, 2), (6, 2, 1)).mean(2).repeat(1, 2) * h,
+    "windows that overlap": lambda h: h.as_strided((h.shape[0], 3, 4), (6, 1, 1)).amax(2).repeat(1, 2) * h,
+    "fixed numbers in forward": lambda h: h.index_select(1, torch.tensor([0, 3, 3, 1, 5, 0])) * torch.tensor(0.5),
     "l1 norm": lambda h: h * h.norm(p=1, dim=1, keepdim=True),
 }
 MODULES = {
@@ -120,6 +127,24 @@ LAYERS = {
 def test_layers_of_images(name):
     torch.manual_seed(0)
     check(Images(LAYERS[name]), (2, 10, 9))
+
+
+class ChannelsLast(nn.Module):
+    """A mean over the plane of an image whose channels lie last in memory, as in ConvNeXt."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.mix = nn.Conv2d(2, 4, 3), nn.Linear(4, 6)
+        self.pool, self.last = nn.AdaptiveAvgPool2d(1), nn.Linear(6, 3)
+
+    def forward(self, x):
+        h = self.mix(self.first(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.last(self.pool(torch.tanh(h)).flatten(1))
+
+
+def test_a_mean_where_channels_lie_last():
+    torch.manual_seed(0)
+    check(ChannelsLast(), (2, 6, 5))
 
 
 class Twice(nn.Module):

@@ -11,13 +11,19 @@ import pytest
 
 from edge_sdk.contract.method import UP, Role
 from edge_sdk.contract.run import Run
-from edge_sdk.data.samples import Samples
+from edge_sdk.data.samples import Cut, Samples, samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Models
+from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.device_service import DeviceService
+from edge_sdk.nodes.normalise import find_normaliser
 from edge_sdk.nodes.progress_log import ProgressLog
+from edge_sdk.nodes.service_files import DeviceFile
+from edge_sdk.wire.link import Backoff
+from tests.model.bundle_files import repacked
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 X = np.random.default_rng(0).normal(size=(40, 3, 64)).astype(np.float32)
@@ -135,7 +141,25 @@ def test_a_line_says_that_a_device_works(tmp_path: Path, caplog: pytest.LogCaptu
     ]
 
 
-@pytest.mark.parametrize(("url", "cap"), [("mqtt://127.0.0.1", 10), ("mqtt://localhost", 10), ("mqtts://far", 300)])
+@pytest.mark.parametrize(
+    ("url", "cap"), [("mqtt://127.0.0.1", 10), ("mqtt://localhost", 10), ("mqtts://far", Backoff().cap)]
+)
 def test_a_broker_on_this_machine_is_tried_again_within_seconds(tmp_path: Path, url: str, cap: float) -> None:
     device = Device("d1", hospital="h", broker=url, bundle=WRIST, directory=tmp_path)
     assert [link.backoff.cap for link in device.runtime.all_links] == [cap]
+
+
+def test_a_trace_is_normalised_as_the_bundle_says_like_live_samples(tmp_path: Path) -> None:
+    """An application and a replay must not give one model different inputs."""
+    kept = read_bundle(WRIST)
+    how = {"normalise": {"mean": [0.0, 1.0, 2.0], "scale": [1.0, 2.0, 4.0]}}
+    bundle = tmp_path / "n.bundle"
+    bundle.write_bytes(repacked(kept, {"signal": {**kept.manifest["signal"], **how}}))
+    rows = [f"{at / 32:.5f},{at % 7},{at % 5},{at % 3},{'ab'[at // 320 % 2]}" for at in range(3200)]
+    (tmp_path / "t.csv").write_text("\n".join(["time,ax,ay,az,activity", *rows]) + "\n")
+    plain, ready = (samples_of(Cut(tmp_path / "t.csv"), how) for how in (None, find_normaliser(bundle)))
+    np.testing.assert_array_equal(ready.train.x, read_bundle(bundle).signal.normalise(plain.train.x))
+    assert ready.train.x[0, 2, 0] == (plain.train.x[0, 2, 0] - 2) / 4 and find_normaliser(WRIST) is None
+    given = {"broker": "mqtt://127.0.0.1:1", "bundle": bundle, "directory": tmp_path / "s"}
+    file = DeviceFile(name="d", hospital="h", data=Cut(tmp_path / "t.csv"), **given)
+    np.testing.assert_array_equal(DeviceService(file).device.train.x, ready.train.x)

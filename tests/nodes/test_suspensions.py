@@ -17,10 +17,9 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.methods.shared.guard import Guard
 from edge_sdk.nodes.hospital import Hospital
+from edge_sdk.nodes.hospital_service import HospitalService
 from edge_sdk.nodes.prometheus import exposition
-from edge_sdk.nodes.rereading import refuse_rereading, reread_hospital
-from edge_sdk.nodes.service_files import HospitalFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.rereading import refuse_rereading
 from edge_sdk.nodes.suspensions import SuspensionLog
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
@@ -72,17 +71,24 @@ def turn(hospital: Hospital) -> Node:
 
 def test_who_is_suspended_is_among_the_metrics(hospital: Hospital) -> None:
     assert 'auscult_suspended{node="north",of="watch-7"} 1\n' in exposition(hospital.runtime)
-    assert "watch-8" not in exposition(hospital.runtime)
+    assert 'auscult_suspended{node="north",of="watch-8"}' not in exposition(hospital.runtime)
+
+
+def service_of(path: Path, hospital: Hospital) -> HospitalService:
+    """The service of a settings file, around a hospital that is there already."""
+    service = HospitalService(path)
+    service.hospital = hospital
+    return service
 
 
 def test_a_lift_needs_no_restart(hospital: Hospital, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, said = tmp_path / "north.toml", SuspensionLog("north", logging.getLogger("suspensions"))
     path.write_text(FILE)
-    began = read_toml(path, HospitalFile)
+    service = service_of(path, hospital)
     with caplog.at_level(logging.WARNING):
         said.look(hospital.runtime.gauges())
         path.write_text(FILE + LIFT)
-        reread_hospital(path, began, hospital)
+        service.reread()
         assert turn(hospital).env.limits == Limits(lift={"watch-7": 1})
         said.look(hospital.runtime.gauges())
     assert "suspended.watch-7" not in hospital.runtime.gauges()
@@ -109,13 +115,13 @@ def test_a_lift_holds_after_the_disk_has_failed_and_in_later_runs(hospital: Hosp
 def test_nothing_else_of_the_file_is_taken_up(hospital: Hospital, tmp_path: Path) -> None:
     path = tmp_path / "north.toml"
     path.write_text(FILE)
-    began = read_toml(path, HospitalFile)
-    path.write_text(FILE.replace('"watch-8"]', '"watch-9"]') + LIFT)
-    with pytest.raises(UsageError, match=r"devices changed; while a run goes on, limits may be"):
-        reread_hospital(path, began, hospital)
+    service = service_of(path, hospital)
+    path.write_text(FILE.replace('"cloud"', '"sky"') + LIFT)
+    with pytest.raises(UsageError, match=r"aggregator changed; .* devices, .*limits, reports may be"):
+        service.reread()
     path.write_text(FILE + LIFT.replace("watch-7", "watch-9"))
     with pytest.raises(UsageError, match=r"limits\.lift\.watch-9: is none of watch-7, watch-8"):
-        reread_hospital(path, began, hospital)
+        service.reread()
     assert hospital.limits == Limits() == turn(hospital).env.limits
     with pytest.raises(UsageError, match="cannot be changed while it runs"):
         refuse_rereading()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from tests.system.night_device import BUNDLE, CLASSES, make_device
 
 ROUNDS, STEPS = 2, 2 * 2 * 4  # rounds of two epochs of four mini-batches
 SETTINGS = {"batch": 6, "local_epochs": 2}
+Start = Callable[[int], subprocess.Popen[bytes]]
 
 
 class Cloud:
@@ -65,27 +67,41 @@ class Cloud:
         self.stack.close()
 
 
-def start(directory: Path, broker: str, steps: int) -> subprocess.Popen[bytes]:
-    words = [directory, broker, lay_battery(directory / "root", 90), steps]
-    with (directory / "watch.log").open("ab") as log:
-        command = [sys.executable, "-m", "tests.system.night_device", *map(str, words)]
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+@pytest.fixture
+def start(tmp_path: Path, quick: LocalBroker) -> Iterator[Start]:
+    """Starts the device's process, whose battery is empty after so many steps; ends what is left at the end."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(steps: int) -> subprocess.Popen[bytes]:
+        words = [tmp_path, quick.url, lay_battery(tmp_path / "root", 90), steps]
+        with (tmp_path / "watch.log").open("ab") as log:
+            command = [sys.executable, "-m", "tests.system.night_device", *map(str, words)]
+            made.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
+        return made[-1]
+
+    yield start
+    for process in made:
+        process.kill()
+        process.wait()
 
 
 def test_a_round_over_several_nights_with_a_kill_in_each(
-    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    quick: LocalBroker,
+    start: Callable[[int], subprocess.Popen[bytes]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
     log, stops = tmp_path / "watch.log", 0
     with Cloud(tmp_path, quick.url) as cloud:
         for night in (3, 6):
-            process, stops = start(tmp_path, quick.url, night), stops + 1
-            eventually(lambda stops=stops: log.exists() and log.read_text().count("training stops") == stops)  # type: ignore[misc]
-            eventually(lambda: cloud.hospital.runtime.presence.willingness.get("watch") is not None)
+            process, stops = start(night), stops + 1
+            eventually(lambda stops=stops: log.exists() and log.read_text().count("training stops") == stops, 60)  # type: ignore[misc]
+            eventually(lambda: cloud.hospital.runtime.presence.willingness.get("watch") is not None, 60)
             process.kill()
             process.wait()
-        process = start(tmp_path, quick.url, 0)
-        eventually(lambda: process.poll() == 0)
+        process = start(0)
+        eventually(lambda: process.poll() == 0, 60)
         nights = cloud.theta()
     assert "watch is not willing to train now: battery 18 % < 3" in caplog.text
     assert "training stops after 3 steps" in log.read_text()
@@ -94,5 +110,5 @@ def test_a_round_over_several_nights_with_a_kill_in_each(
     with Cloud(tmp_path / "plain", quick.url) as cloud:
         device = make_device(tmp_path / "plain", quick.url)
         with Live(device.runtime):
-            eventually(device.finished.is_set)
+            eventually(device.finished.is_set, 60)
             np.testing.assert_array_equal(nights, cloud.theta())

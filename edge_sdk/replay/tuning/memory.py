@@ -31,6 +31,7 @@ from edge_sdk.nodes.device_service import compute_accuracies
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
 from edge_sdk.nodes.kernels.split import load_model, split_model
 from edge_sdk.nodes.labels import class_codes
+from edge_sdk.nodes.normalise import find_normaliser
 from edge_sdk.nodes.working_model import PREFERRED
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
@@ -98,7 +99,7 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> Fleet:
     run = plan_run(job, cohort)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, bool(family_of(run).own_bundles))
     files, tree = prepare_files(job, run, cohort, bundles), members_of(job, cohort)
-    samples = {name: without_test(files.tables[name]) for some in tree.values() for name in some}
+    samples = {name: without_test(files.tables[name], files.bundles[name]) for some in tree.values() for name in some}
     patients = {name: patients_without_test(files.tables[name]) for name in tree if name in files.tables}
     if not any(len(validation) for _, validation in samples.values()):
         raise UsageError("no device has validation samples, which tuning is judged on: give --validation a share")
@@ -108,9 +109,9 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> Fleet:
     return Fleet(run, tree, files, samples, patients, models, public, kernels)
 
 
-def without_test(table: Mapping[str, Any]) -> tuple[Samples, Samples]:
+def without_test(table: Mapping[str, Any], bundle: Path) -> tuple[Samples, Samples]:
     """Training and validation samples that a [data] table names; the test part goes no further than here."""
-    found = samples_of(Stored(**table) if "samples" in table else Cut(**table))
+    found = samples_of(Stored(**table) if "samples" in table else Cut(**table), find_normaliser(bundle))
     return found.train, found.validation or Samples(found.train.x[:0], ())
 
 

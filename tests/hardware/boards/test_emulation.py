@@ -53,7 +53,7 @@ def test_a_process_with_more_memory_than_its_board_is_ended(tmp_path: Path) -> N
         confinement.confine(small.pid, "small", 100, 0.1)
         confinement.confine(large.pid, "large", 100, 0.1)
         try:
-            eventually(lambda: large.poll() == -9)
+            eventually(lambda: large.poll() == -9, 60)
             assert confinement.ended == ["large"] and confinement.peaks["large"] > 100 and small.poll() is None
         finally:
             for process in (small, large):

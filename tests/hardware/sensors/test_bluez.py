@@ -31,12 +31,12 @@ def test_a_strap_is_found_connected_and_heard_until_it_goes_away(system_bus: Pat
         found = []
         for data in (bytes([0, 60]), b"", bytes([0x10, 75, 0, 4, 0, 2])):
             bluez.notify(data)
-        eventually(lambda: found.extend(strap.read(0.1)) is None and len(found) >= 3)
+        eventually(lambda: found.extend(strap.read(0.1)) is None and len(found) >= 3, 60)
         assert [reading.values for reading in found] == [(60.0, 0.0), (75.0, 1.0), (75.0, 0.5)]
         assert strap.refused == 1 and strap.channels == ("bpm", "rr")
         bluez.go_away()
         with pytest.raises(SensorError, match="the connection is lost"):
-            eventually(lambda: strap.read(0.1) == [] and False)
+            eventually(lambda: strap.read(0.1) == [] and False, 60)
 
 
 def test_a_strap_out_of_reach(system_bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,101 @@
+"""The web application: routes, templates, and what becomes of errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from aggregator.service import api, live, pages
+from aggregator.service.fleet_file import LOCAL
+from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
+from aggregator.service.runs import NoSuchRunError, NotPossibleError
+from aggregator.service.service import FleetService
+from aggregator.service.view import ACTIONS, FILTERS, STATE_WORDS
+from edge_sdk.errors import UsageError
+from edge_sdk.version import find_version
+
+HERE = Path(__file__).parent
+NAVIGATION = (("/", "Overview"), ("/fleet", "Fleet"), ("/runs", "Runs"), ("/models", "Models"), ("/audit", "Audit"))
+
+ROUTES = [
+    Route("/", pages.overview),
+    Route("/fleet", pages.fleet),
+    Route("/runs", pages.runs_page),
+    Route("/runs", pages.queue_run, methods=["POST"]),
+    Route("/runs/new", pages.new_run),
+    Route("/runs/{id}", pages.run_page),
+    Route("/runs/{id}/rounds.csv", pages.run_csv),
+    Route("/runs/{id}/{action}", pages.act_on_run, methods=["POST"]),
+    Route("/compare", pages.compare),
+    Route("/models", pages.models_page),
+    Route("/models/{sha256}/promote", pages.promote, methods=["POST"]),
+    Route("/audit", pages.audit_page),
+    Route("/sign-in", pages.sign_in_page),
+    Route("/sign-in", pages.sign_in, methods=["POST"]),
+    Route("/sign-out", pages.sign_out, methods=["POST"]),
+    Route("/events", live.stream),
+    Mount("/api/v1", routes=api.ROUTES),
+    Mount("/static", StaticFiles(directory=HERE / "static")),
+]
+
+
+def make_app(service: FleetService) -> Starlette:
+    """The application of a service that has been started."""
+    hosts = (*LOCAL, service.file.address, *service.file.hosts)
+    app = Starlette(
+        routes=ROUTES,
+        middleware=[Middleware(WebGuard, hosts=hosts)],
+        exception_handlers={UsageError: show_misuse, HTTPException: show_http_error},
+    )
+    app.state.service, app.state.news = service, live.News(service)
+    app.state.show = Templates(service).show
+    return app
+
+
+class Templates:
+    """Pages from templates. What is put into one is escaped, and a name that is not there is an error."""
+
+    def __init__(self, service: FleetService):
+        self.environment = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=select_autoescape(),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self.environment.filters |= FILTERS
+        self.environment.globals |= {
+            "words": STATE_WORDS,
+            "done": ACTIONS,
+            "csrf_field": CSRF_FIELD,
+            "navigation": NAVIGATION,
+        }
+        self.environment.globals |= {"version": find_version(), "fleet_name": service.file.name}
+        self.environment.globals |= {"is_open": service.is_open}
+
+    def show(self, request: Request, template: str, code: int = 200, **context: Any) -> Response:
+        """A page. `who`: who is looking at it, or None."""
+        who = getattr(request.state, "who", None) or find_somebody(request)
+        text = self.environment.get_template(template).render(path=request.url.path, who=who, **context)
+        return HTMLResponse(text, code)
+
+
+async def show_misuse(request: Request, error: Exception) -> Response:
+    """What somebody asked for is not possible: it is said, and nothing has changed."""
+    code = 404 if isinstance(error, NoSuchRunError) else 409 if isinstance(error, NotPossibleError) else 422
+    return refuse(request, code, str(error))
+
+
+async def show_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    said = {404: "There is no such page.", 405: "That page does not take this."}
+    return refuse(request, error.status_code, said.get(error.status_code, error.detail))

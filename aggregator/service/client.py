@@ -1,0 +1,262 @@
+"""`auscult runs`, `auscult fleet` and `auscult models`: the service's REST API from the command line.
+
+Where the service is comes from --service DIRECTORY, which holds how this user reaches it, from AUSCULT_SERVICE, or is
+the demonstration in the working directory. AUSCULT_URL and AUSCULT_TOKEN name one on another machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aggregator.service.demo import DIRECTORY
+from aggregator.service.service import read_connection
+from aggregator.service.view import ago, duration, number, percent
+from edge_sdk.errors import AuscultError
+from edge_sdk.nodes.settings import assigned
+
+TIMEOUT = 30.0  # seconds
+ACTIONS = {
+    "pause": "let runs end in good order, to be resumed later",
+    "resume": "queue paused, stopped or failed runs again: they go on where they were",
+    "stop": "end runs in good order",
+    "first": "put runs before all others in the queue",
+}
+
+
+class RefusedError(AuscultError):
+    """The service does not do what it was asked for, or cannot be reached."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one of the commands, and returns its exit code."""
+    options = make_parser().parse_args(arguments)
+    return int(options.do(options, ServiceClient(*find_service(options))) or 0)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="auscult")
+    tools = top.add_subparsers(metavar="command", required=True)
+    runs, fleet, models = (add_tool(tools, name) for name in ("runs", "fleet", "models"))
+    add(runs, "ls", list_runs, "all runs, the newest first")
+    add(runs, "show", show_run, "one run").add_argument("id")
+    add(runs, "log", show_log, "the last lines of a run's log").add_argument("id")
+    add(runs, "compare", compare_runs, "several runs side by side").add_argument("id", nargs="+")
+    add_wanted(add(runs, "start", start_run, "queue a run"))
+    command = add(runs, "clone", clone_run, "queue a run like another one")
+    command.add_argument("source", help="the run whose settings count where nothing else is said")
+    add_wanted(command)
+    for action, words in ACTIONS.items():
+        add(runs, action, act, words).add_argument("id", nargs="+")
+        runs.choices[action].set_defaults(action=action)
+    command = add(runs, "wait", wait_for, "wait until runs have ended; exit code 1 if one has failed")
+    command.add_argument("id", nargs="+")
+    add(fleet, "ls", list_fleet, "hospitals and devices")
+    add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
+    add(models, "ls", list_models, "bundles and trained models")
+    add(models, "promote", promote, "declare a trained model the one in use").add_argument("sha256")
+    return top
+
+
+def add_tool(tools: Any, name: str) -> Any:
+    tool = tools.add_parser(name)
+    tool.add_argument("--log", choices=["debug", "info", "warning", "error"], help="what is logged here")
+    return tool.add_subparsers(metavar="what", required=True)
+
+
+def add(commands: Any, name: str, do: Any, words: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
+    command.add_argument("--service", type=Path, metavar="DIRECTORY", help="what the service keeps everything in")
+    command.add_argument("--json", action="store_true", help="print what the service answers, as JSON")
+    command.set_defaults(do=do)
+    return command
+
+
+def add_wanted(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--id", default=argparse.SUPPRESS, help="name of the run (default: made of the method's)")
+    for name in ("method", "preset", "bundle"):
+        command.add_argument(f"--{name}", default=argparse.SUPPRESS)
+    for name in ("rounds", "seed", "evaluate-every"):
+        command.add_argument(f"--{name}", type=int, default=argparse.SUPPRESS)
+    command.add_argument("--hospitals", nargs="+", default=argparse.SUPPRESS)
+    for name in ("set", "settle", "augment", "robust", "uploads"):
+        command.add_argument(f"--{name}", action="append", metavar="KEY=VALUE", default=argparse.SUPPRESS)
+
+
+def find_service(options: argparse.Namespace) -> tuple[str, str]:
+    """Address and token of the service."""
+    url, token = os.environ.get("AUSCULT_URL"), os.environ.get("AUSCULT_TOKEN")
+    if options.service is None and url and token:
+        return url.rstrip("/"), token
+    return read_connection(options.service or Path(os.environ.get("AUSCULT_SERVICE", DIRECTORY / "service")))
+
+
+class ServiceClient:
+    """The REST API of one service."""
+
+    def __init__(self, url: str, token: str):
+        self.url, self.token = url, token
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """What the service answers; with a body it is asked to do something.
+
+        Raises:
+            RefusedError: it does not do it, or cannot be reached.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        heads = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/api/v1{path}", data, heads)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise RefusedError(read_refusal(error)) from None
+        except (OSError, ValueError) as error:
+            raise RefusedError(f"{self.url}: cannot be reached ({error}); does the service run?") from None
+
+
+def read_refusal(error: urllib.error.HTTPError) -> str:
+    """Why the service does not do something."""
+    try:
+        return str(json.load(error)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.url}: HTTP {error.code}"
+
+
+def print_json(options: argparse.Namespace, found: Any) -> bool:
+    """Print an answer as JSON, if that was asked for."""
+    if options.json:
+        print(json.dumps(found, indent=1))
+    return bool(options.json)
+
+
+# Runs ---------------------------------------------------------------------------------------------------------------
+
+
+def list_runs(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = client.ask("/runs")
+    if not print_json(options, found["runs"]):
+        print_runs(found["runs"])
+
+
+def print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
+    print(f"{'run':<22} {'state':<9} {'method':<12} {'rounds':>9} {'loss':>8} {'global':>8} {'personal':>9}")
+    for run in runs:
+        rounds, accuracy = f"{run['round']}/{run['rounds']}", run["accuracy"]
+        shares = f"{percent(accuracy.get('global')):>8} {percent(accuracy.get('personal')):>9}"
+        print(f"{run['id']:<22} {run['state']:<9} {run['method']:<12} {rounds:>9} {number(run['loss']):>8} {shares}")
+
+
+def show_run(options: argparse.Namespace, client: ServiceClient) -> None:
+    run = client.ask(f"/runs/{options.id}")
+    if print_json(options, run):
+        return
+    print_runs([run])
+    if run["why"]:
+        print(f"why: {run['why']}")
+    if run["seconds_left"] is not None:
+        print(f"{duration(run['seconds_per_round'])} for a round, {duration(run['seconds_left'])} left")
+    for complaint in run["complaints"]:
+        print(f"{complaint['kind']}: {complaint.get('sender', '')} {complaint.get('reason', '')}")
+
+
+def show_log(options: argparse.Namespace, client: ServiceClient) -> None:
+    log = client.ask(f"/runs/{options.id}")["log"]
+    if not print_json(options, log):
+        print("\n".join(log))
+
+
+def compare_runs(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = [client.ask(f"/runs/{id}") for id in options.id]
+    if not print_json(options, found):
+        print_runs(found)
+
+
+def read_wanted(options: argparse.Namespace) -> dict[str, Any]:
+    """What the options say about a run, as the API wants it."""
+    plain = ("id", "method", "preset", "bundle", "rounds", "seed", "evaluate_every", "hospitals")
+    found = {name: getattr(options, name) for name in plain if hasattr(options, name)}
+    tables = {"set": "settings"} | {name: name for name in ("settle", "augment", "robust", "uploads")}
+    return found | {key: assigned(getattr(options, name)) for name, key in tables.items() if hasattr(options, name)}
+
+
+def start_run(options: argparse.Namespace, client: ServiceClient) -> None:
+    run = client.ask("/runs", read_wanted(options))
+    if not print_json(options, run):
+        print(f"{run['id']} is queued")
+
+
+def clone_run(options: argparse.Namespace, client: ServiceClient) -> None:
+    run = client.ask(f"/runs/{options.source}/clone", read_wanted(options))
+    if not print_json(options, run):
+        print(f"{run['id']} is queued, a clone of {options.source}")
+
+
+def act(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = [client.ask(f"/runs/{id}/{options.action}", {}) for id in options.id]
+    if not print_json(options, found):
+        for run in found:
+            print(f"{run['id']}: {run['state']}" + (f", will {run['wish']}" if run["wish"] else ""))
+
+
+def wait_for(options: argparse.Namespace, client: ServiceClient) -> int:
+    """Returns 1 if one of the runs has failed."""
+    while True:
+        found = [client.ask(f"/runs/{id}") for id in options.id]
+        if all(run["state"] in ("finished", "failed", "stopped") for run in found):
+            break
+        time.sleep(1.0)
+    if not print_json(options, found):
+        print_runs(found)
+    return int(any(run["state"] == "failed" for run in found))
+
+
+# Fleet and models -----------------------------------------------------------------------------------------------------
+
+
+def list_fleet(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = client.ask("/fleet")["hospitals"]
+    if print_json(options, found):
+        return
+    for hospital in found:
+        here = f"{hospital['here']} of {hospital['size']} devices here"
+        print(f"{hospital['name']}: {here}; {hospital['why'] or 'all right'}")
+        for device in hospital["devices"]:
+            heard = "now" if device["state"] in ("here", "training") else f"{ago(device['heard'])} ago"
+            print(f"  {device['name']:<22} {device['state']:<10} {heard:<14} {device['why']}")
+
+
+def why(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = client.ask(f"/fleet/{options.name}")
+    if not print_json(options, found):
+        print(f"{found['name']}: {found.get('state', '')} {found['why'] or 'all right'}".replace(":  ", ": "))
+
+
+def list_models(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = client.ask("/models")["models"]
+    if print_json(options, found):
+        return
+    for model in found:
+        accuracy = model["facts"].get("accuracy", {})
+        reached = f"global {percent(accuracy.get('global'))}" if model["kind"] == "global" else ""
+        promoted = "promoted" if model["promoted"] else ""
+        print(f"{model['sha256'][:12]} {model['kind']:<7} {model['name']:<24} {reached} {promoted}".rstrip())
+
+
+def promote(options: argparse.Namespace, client: ServiceClient) -> None:
+    model = client.ask(f"/models/{options.sha256}/promote", {})
+    if not print_json(options, model):
+        print(f"{model['name']} ({model['sha256'][:12]}) is in use")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

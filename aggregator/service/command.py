@@ -1,0 +1,193 @@
+"""`auscult serve` and `auscult people`, `auscult audit`: what is done on the service's own machine."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import getpass
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from aggregator.service import audit
+from aggregator.service.app import make_app
+from aggregator.service.database import database_in
+from aggregator.service.demo import DIRECTORY, Demo, queue_first_runs
+from aggregator.service.fleet_file import FleetFile
+from aggregator.service.live import ConsoleServer
+from aggregator.service.people import ROLES, TOKEN, TOKEN_DAYS, People
+from aggregator.service.service import FleetService
+from edge_sdk.errors import UsageError
+from edge_sdk.nodes.serve import is_orphaned
+from edge_sdk.nodes.settings import read_toml
+
+log = logging.getLogger("auscult.service")
+PORT = "broker-port"
+"""File of a demonstration: the port of its broker, which its nodes know."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one of the commands, and returns its exit code."""
+    options = make_parser().parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger().setLevel((options.log or ("info" if options.do is serve else "warning")).upper())
+    return int(options.do(options) or 0)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="auscult")
+    commands = top.add_subparsers(metavar="command", required=True)
+    words = "run the aggregator as a service, with its console in the browser"
+    command = add(commands, "serve", serve, words)
+    command.add_argument("file", type=Path, nargs="?", help="settings, TOML")
+    command.add_argument(
+        "--demo", action="store_true", help="a broker, hospitals and devices on generated recordings too"
+    )
+    command.add_argument(
+        "--directory", type=Path, default=DIRECTORY, help="of the demonstration (default: %(default)s)"
+    )
+    command.add_argument("--listen", help="address and port of the console (default: 127.0.0.1:8080)")
+    command = add(commands, "people", change_people, "who may use the console")
+    command.add_argument("what", choices=["ls", "add", "remove", "token"])
+    command.add_argument("name", nargs="?")
+    command.add_argument("--role", choices=ROLES, default=ROLES[0])
+    command.add_argument("--days", type=float, default=TOKEN_DAYS, help="until a token ends (default: %(default)g)")
+    command.add_argument("--service", type=Path, required=True, metavar="FILE", help="settings of the service")
+    command = add(commands, "audit", verify_audit, "check the chain of hashes of the audit log")
+    command.add_argument("what", choices=["verify"])
+    command.add_argument("--service", type=Path, required=True, metavar="FILE", help="settings of the service")
+    return top
+
+
+def add(commands: Any, name: str, do: Any, words: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
+    command.add_argument("--log", choices=["debug", "info", "warning", "error"], help="what is logged")
+    command.set_defaults(do=do)
+    return command
+
+
+# The service ------------------------------------------------------------------------------------------------------
+
+
+def serve(options: argparse.Namespace) -> None:
+    """`auscult serve`.
+
+    Raises:
+        UsageError: the settings, or what they name, cannot be used.
+    """
+    if options.demo == (options.file is not None):
+        raise UsageError("serve: name a settings file, or say --demo for a fleet to look at")
+    with ExitStack() as stack:
+        demo = None
+        if options.demo:
+            demo = stack.enter_context(Demo(options.directory, options.listen or "127.0.0.1:8080", read_port(options)))
+            (options.directory / PORT).write_text(f"{demo.broker.port}\n")
+        file = demo.file if demo is not None else read_settings(options.file, options.listen)
+        line = listen(file)
+        service = FleetService(file, is_open=demo is not None)
+        stack.callback(service.stop)
+        url = f"http://{file.address}:{line.getsockname()[1]}"
+        service.write_connection(url)
+        service.start()
+        if demo is not None:
+            queue_first_runs(service.database, file.classes, log.info)
+            demo.start_nodes()
+        run_web(service, line, url)
+
+
+def read_port(options: argparse.Namespace) -> int | None:
+    """Port of the demonstration's broker when it ran before, if that is free now."""
+    try:
+        port = int((options.directory / PORT).read_text())
+        with socket.create_server(("127.0.0.1", port)):
+            return port
+    except (OSError, ValueError):
+        return None
+
+
+def read_settings(path: Path, listen: str | None) -> FleetFile:
+    """The settings of a service; `listen` counts more than what they say."""
+    file = read_toml(path.resolve(), FleetFile)
+    return file if listen is None else dataclasses.replace(file, listen=listen)
+
+
+def listen(file: FleetFile) -> socket.socket:
+    """The console's socket, taken before anything is started. Raises UsageError if it cannot be had."""
+    family = socket.AF_INET6 if ":" in file.address else socket.AF_INET
+    try:
+        return socket.create_server((file.address, file.port), family=family)
+    except OSError as error:
+        raise UsageError(f"listen = {file.listen!r}: cannot be listened on: {error.strerror}") from error
+
+
+def run_web(service: FleetService, line: socket.socket, url: str) -> None:
+    """Serve the console until SIGTERM, SIGINT, or the end of the process that started this one and wants that."""
+    server = ConsoleServer(make_app(service))
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.5):
+            if is_orphaned():
+                server.should_exit = True
+
+    threading.Thread(target=watch, daemon=True).start()
+    log.info("the console is at %s", url)
+    try:
+        server.run(sockets=[line])
+    except KeyboardInterrupt:
+        pass  # uvicorn raises again the signal by which it was ended
+    finally:
+        ended.set()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows is the end in good order already
+        log.info("the service ends; runs that were under way go on at its next start")
+
+
+# People and the log -------------------------------------------------------------------------------------------------
+
+
+def change_people(options: argparse.Namespace) -> None:
+    """`auscult people`."""
+    file = read_settings(options.service, None)
+    people = People(database_in(file.directory, file.database))
+    who = f"{getpass.getuser()} (terminal)"
+    if options.what == "ls":
+        for row in people.list_all():
+            print(f"{row['name']:<24} {row['role']}")
+        return
+    if not options.name:
+        raise UsageError(f"people {options.what}: whom? Name somebody")
+    if options.what == "remove":
+        return people.remove(options.name, who)
+    if options.what == "token":
+        return print(people.make_key(TOKEN, options.name, options.role, options.days * 86400, who))
+    people.add(options.name, options.role, ask_password(), who)
+
+
+def ask_password() -> str:
+    """A password from the environment, the terminal or, where there is none, the first line of the input."""
+    if given := os.environ.get("AUSCULT_PASSWORD"):
+        return given
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\n")
+    password = getpass.getpass("password: ")
+    if getpass.getpass("once more: ") != password:
+        raise UsageError("these were two different passwords")
+    return password
+
+
+def verify_audit(options: argparse.Namespace) -> int:
+    """`auscult audit verify`."""
+    file = read_settings(options.service, None)
+    broken, count, latest = audit.find_break(database_in(file.directory, file.database))
+    if broken is not None:
+        print(f"FAIL the chain is broken at entry {broken}; the {count} entries before it are as they were written")
+        return 1
+    print(f"ok   {count} entries, none changed, removed or inserted; latest hash {latest}")
+    return 0

@@ -1,0 +1,117 @@
+"""What a run has come to so far, read from the aggregator's own files while it writes them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
+
+Line = Mapping[str, Any]
+METRICS = "metrics.jsonl"
+
+
+@dataclass
+class RunLines:
+    """The lines of a run's metrics, read on from where the last reading ended.
+
+    Attributes:
+        read: bytes that have been read.
+    """
+
+    path: Path
+    read: int = 0
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read_on(self) -> None:
+        """Read what has come since. A line that is being written waits for the next time. From any thread."""
+        with self.lock:
+            self.read_more()
+
+    def read_more(self) -> None:
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            size = 0
+        if size < self.read:
+            self.read, self.lines = 0, []  # a crash had cut a line off, and it was removed
+        if size == self.read:
+            return
+        with self.path.open("rb") as file:
+            file.seek(self.read)
+            whole, _, _ = file.read().rpartition(b"\n")
+        for line in whole.splitlines() if whole else ():
+            self.read += len(line) + 1
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue  # damaged; the aggregator puts it aside
+            if isinstance(found, dict) and isinstance(found.get("kind"), str):
+                self.lines.append(found)
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["kind"] == "round"]
+
+    @property
+    def round(self) -> int:
+        """Rounds that are over."""
+        return int(self.rounds[-1]["round"]) if self.rounds else 0
+
+    @property
+    def finished(self) -> bool:
+        return any(line["kind"] == "finished" for line in self.lines)
+
+    @property
+    def complaints(self) -> list[dict[str, Any]]:
+        """What the aggregator had to say about its hospitals."""
+        return [line for line in self.lines if line["kind"] not in ("round", "evaluation", "finished", "settling")]
+
+    def latest_accuracies(self) -> dict[str, float]:
+        """Model -> mean accuracy over devices, of the latest line that has any."""
+        for line in reversed(self.lines):
+            if found := accuracies_of(line):
+                return found
+        return {}
+
+    def latest_loss(self) -> float | None:
+        return next((loss for line in reversed(self.lines) if (loss := mean_loss(line)) is not None), None)
+
+    def seconds_per_round(self) -> float | None:
+        """Mean over the latest ten rounds; None: fewer than two are over."""
+        times = [line["time"] for line in self.rounds[-11:]]
+        return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
+
+
+def accuracies_of(line: Line) -> dict[str, float]:
+    """Model -> mean accuracy over devices, on the samples by which rounds are judged."""
+    found = mean_accuracies(line.get("sums", {}))
+    return {name: share for name, share in found.items() if not name.startswith("test_")}
+
+
+TABLE = ("round", "devices", "loss", "global", "personal", "seconds", "bytes_down", "bytes_up")
+"""Columns of the table of rounds, and of its CSV."""
+
+
+def tabulate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each round. `global`, `personal`: accuracies of the models that the round started from."""
+    rows: list[dict[str, Any]] = []
+    before: Line | None = None
+    for line in lines:
+        if line["kind"] != "round":
+            continue
+        totals, earlier = line.get("bytes", {}), {} if before is None else before.get("bytes", {})
+        moved = {way: totals.get(way, 0) - earlier.get(way, 0) for way in ("bytes_out", "bytes_in")}
+        found = accuracies_of(line)
+        row = {"round": line["round"], "devices": line["devices"], "loss": mean_loss(line)}
+        row |= {"global": found.get("global"), "personal": found.get("personal")}
+        row |= {"seconds": None if before is None else line["time"] - before["time"]}
+        row |= {"bytes_down": moved["bytes_out"], "bytes_up": moved["bytes_in"]}
+        rows.append(row)
+        before = line
+    return rows

@@ -1,0 +1,270 @@
+"""The fleet as the console shows it: what hospitals report of themselves and of their devices, kept and judged.
+
+The service listens at the broker under a name of its own, and says nothing there. Reports are about the moment and may
+be lost; the latest of each hospital is in the database, so that a service that was restarted knows whom it once heard.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sql
+
+from aggregator.service.database import Database, Row, hospitals
+from aggregator.service.fleet_file import CONSOLE, FleetFile
+from edge_sdk.contract.run import ID
+from edge_sdk.errors import PeerError
+from edge_sdk.live.fleet_report import AGAIN, AWAY, CONNECTED, HERE, JOINING, MOST, REFUSES, STATES, TRAINING, VERSION
+from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.link import Backoff, Link
+from edge_sdk.wire.mqtt import Connection
+from edge_sdk.wire.topics import REPORTS, parse_topic, upward
+from edge_sdk.wire.waiter import Waiter
+
+log = logging.getLogger("auscult.service")
+SILENT = 3 * AGAIN
+"""Seconds without a report after which a hospital counts as silent."""
+SAVE_EVERY = 2.0  # seconds
+MOST_STRANGERS = 100
+TEXT = 500  # characters of a text in a report
+ORDER = {REFUSES: 0, AWAY: 1, CONNECTED: 2, JOINING: 3, TRAINING: 4, HERE: 5}
+"""States of devices, those that need somebody first."""
+
+WORDS = {
+    TRAINING: "training",
+    HERE: "ready",
+    JOINING: "joining",
+    CONNECTED: "connected",
+    REFUSES: "cannot take part",
+    AWAY: "away",
+}
+
+
+@dataclass(frozen=True)
+class SeenDevice:
+    """A device as its hospital has reported it."""
+
+    name: str
+    hospital: str
+    state: str
+    refusal: str = ""
+    heard: float | None = None
+    bytes_in: int = 0
+    bytes_out: int = 0
+    late: int = 0
+
+    @property
+    def why(self) -> str:
+        """What is the matter with it, in a sentence; or empty."""
+        if self.refusal:
+            return self.refusal
+        if self.state == AWAY:
+            return "not connected" if self.heard else f"{self.hospital} has not heard of it since it was started"
+        if self.state == CONNECTED:
+            return "connected, and not in the run of its hospital yet"
+        return f"late in {self.late} rounds" if self.late else ""
+
+
+@dataclass(frozen=True)
+class SeenHospital:
+    """A hospital as it has reported itself last.
+
+    Attributes:
+        heard: when that was, Unix time.
+        counts: state -> devices.
+        devices: empty where it reports numbers only.
+        strangers: names of devices that call there, and that its settings do not name.
+    """
+
+    name: str
+    heard: float
+    size: int
+    run: str = ""
+    refusal: str = ""
+    waiting: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    devices: tuple[SeenDevice, ...] = ()
+    strangers: tuple[str, ...] = ()
+
+    @property
+    def is_silent(self) -> bool:
+        return time.time() > self.heard + SILENT
+
+    @property
+    def here(self) -> int:
+        """Devices that take part now."""
+        return self.counts.get(HERE, 0) + self.counts.get(TRAINING, 0)
+
+
+def read_report(payload: bytes, sender: str) -> dict[str, Any]:
+    """Reads and checks a hospital's report.
+
+    Raises:
+        PeerError: it is none.
+    """
+    try:
+        found = json.loads(payload)
+        if not isinstance(found, dict) or found.get("version") != VERSION or found.get("node") != sender:
+            raise PeerError(f"{sender}: a report of version {VERSION} of this node was expected")
+        plain: dict[str, Any] = {key: check_text(found[key]) for key in ("run", "refusal", "waiting")}
+        counts = {state: check_count(found["counts"][state]) for state in STATES if state in found["counts"]}
+        rows = found.get("children", [])
+        if not isinstance(rows, list) or len(rows) > MOST:
+            raise PeerError(f"{sender}: a list of at most {MOST} devices was expected")
+        children = [check_child(row) for row in rows]
+        strangers = [check_name(name) for name in found.get("strangers", [])[:MOST_STRANGERS]]
+        plain |= {"strangers": strangers}
+        return {"devices": check_count(found["devices"]), "counts": counts, "children": children, **plain}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise PeerError(f"{sender}: its report cannot be read ({type(error).__name__}: {error})") from None
+
+
+def check_name(name: Any) -> str:
+    if not isinstance(name, str) or not ID.fullmatch(name):
+        raise ValueError(f"{name!r:.80} is no name")
+    return name
+
+
+def check_child(row: Mapping[str, Any]) -> dict[str, Any]:
+    name, state, heard = check_name(row["name"]), row["state"], row["heard"]
+    if state not in STATES:
+        raise ValueError(f"{state!r:.80} is no state")
+    counts = {key: check_count(row[key]) for key in ("bytes_in", "bytes_out", "late")}
+    return {"name": name, "state": state, "refusal": check_text(row["refusal"]), **counts} | {
+        "heard": None if heard is None else check_count(heard)
+    }
+
+
+def check_count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r:.80} is no count")
+    return value
+
+
+def check_text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r:.80} is no text")
+    return value[:TEXT]
+
+
+class Monitor:
+    """Listens to what hospitals report. Its thread is the only one that writes the table of hospitals.
+
+    Attributes:
+        seen: hospital -> its latest report.
+        refused: payloads that were no reports.
+    """
+
+    def __init__(self, file: FleetFile, database: Database):
+        self.file, self.database = file, database
+        self.seen = {row["name"]: to_hospital(row["name"], row["last_heard"], row["report"]) for row in load(database)}
+        self.unsaved: dict[str, tuple[float, dict[str, Any]]] = {}
+        self.save_at, self.refused = 0.0, 0
+        self.waiter, self.stopping = Waiter(), threading.Event()
+        wire = file.console_wire or file.wire
+        broker = broker_at(file.broker)
+        context = wire.tls.context() if broker.tls else None
+        topic = upward(file.name, "+", REPORTS)
+
+        def connect() -> Connection:
+            name = f"{file.name}-{CONSOLE}"
+            return Connection(broker, name, [topic], keepalive=wire.keepalive, version=wire.version, tls=context)
+
+        self.link = Link(connect, self.waiter.wake, Backoff(cap=30.0), log)
+        self.thread = threading.Thread(target=self.work, name="monitor", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.waiter.wake()
+        self.thread.join()
+
+    @property
+    def is_connected(self) -> bool:
+        return self.link.up
+
+    def work(self) -> None:
+        with self.waiter:
+            while not self.stopping.is_set():
+                try:
+                    self.take_turn()
+                except Exception:
+                    log.exception("reports of hospitals could not be taken in; it is tried again")
+                    self.stopping.wait(5.0)
+            self.link.close()
+            self.save()
+
+    def take_turn(self) -> None:
+        connections = [] if self.link.connection is None else [self.link.connection]
+        self.waiter.wait(connections, 1.0, time.monotonic() + 1.0)
+        now = time.monotonic()
+        if (connection := self.link.connection) is not None:
+            if connection.wants_write:
+                connection.write()
+            for topic, payload in connection.read() if connection.ready else ():
+                self.take(topic, payload)
+            connection.check_health(now)
+        before = self.link.up
+        self.link.poll(now)
+        if self.link.has_come_up() or self.link.up != before:
+            self.database.changed.set()
+        if self.unsaved and now >= self.save_at:
+            self.save()
+            self.save_at = now + SAVE_EVERY
+
+    def take(self, topic: str, payload: bytes) -> None:
+        """Take a report; what is none costs a line in the log."""
+        try:
+            parsed = parse_topic(topic)
+            report = read_report(payload, parsed.sender)
+        except PeerError as error:
+            self.refused += 1
+            if self.refused <= 10 or self.refused % 1000 == 0:
+                log.warning("a report is dropped (%d so far): %s", self.refused, error)
+            return
+        now = time.time()
+        self.seen[parsed.sender] = to_hospital(parsed.sender, now, report)
+        self.unsaved[parsed.sender] = now, report
+        self.database.changed.set()
+
+    def save(self) -> None:
+        """Write the reports that have come into the database."""
+        unsaved, self.unsaved = self.unsaved, {}
+        with self.database.transaction() as t:
+            for name, (at, report) in unsaved.items():
+                values = {"report": report, "last_heard": at}
+                found = t.execute(hospitals.update().where(hospitals.c.name == name).values(**values))
+                if not found.rowcount:
+                    t.execute(hospitals.insert().values(name=name, first_heard=at, **values))
+
+    # -- what others ask
+
+    def list_hospitals(self) -> list[SeenHospital]:
+        """All hospitals that were ever heard of or are named in the settings, by name."""
+        named = {name: SeenHospital(name, 0.0, size) for name, size in self.file.hospitals.items()}
+        return [hospital for _, hospital in sorted({**named, **self.seen}.items())]
+
+    def sizes(self) -> dict[str, int]:
+        """Hospitals that can take part now, each with its number of devices; those that the settings name can, unless
+        they have fallen silent."""
+        return {h.name: h.size for h in self.list_hospitals() if h.size and not (h.heard and h.is_silent)}
+
+
+def load(database: Database) -> list[Row]:
+    return database.read(sql.select(hospitals))
+
+
+def to_hospital(name: str, heard: float, report: Mapping[str, Any]) -> SeenHospital:
+    """A hospital from a checked report."""
+    devices = tuple(SeenDevice(hospital=name, **row) for row in report["children"])
+    about = {key: report[key] for key in ("run", "refusal", "waiting", "counts")}
+    strangers = tuple(report.get("strangers", ()))
+    return SeenHospital(name, heard, report["devices"], devices=devices, strangers=strangers, **about)

@@ -1,0 +1,118 @@
+"""The registry of models: compiled bundles, and the global models of finished runs, each by the hash of its content.
+
+A global model knows the bundle that it belongs to, the run that has made it, what that run's settings were and what it
+reached. The files are copies of the service's own: what a run's directory holds may change, a model in the registry
+does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sql
+
+from aggregator.run_files import MODEL_FILE
+from aggregator.service import audit
+from aggregator.service.curves import RunLines
+from aggregator.service.database import Database, Row, models
+from aggregator.service.fleet_file import FleetFile
+from aggregator.service.runs import wanted_of
+from aggregator.service.supervisor import SERVICE, run_directory
+from edge_sdk.atomic import make_private_directory, replace_file
+from edge_sdk.errors import UsageError
+from edge_sdk.model.bundle import read_bundle
+
+BUNDLE, GLOBAL = "bundle", "global"
+"""Kinds of models: one that runs train, and one that a run has trained."""
+
+
+class Registry:
+    """The models of one service."""
+
+    def __init__(self, file: FleetFile, database: Database):
+        self.file, self.database = file, database
+        self.directory = file.directory / "models"
+
+    def register_bundles(self) -> None:
+        """Copy the bundles that the settings name, and note them. Raises UsageError if one has too few outputs."""
+        make_private_directory(self.directory)
+        for path in self.file.bundles:
+            bundle = read_bundle(path)
+            manifest = bundle.manifest
+            if manifest["classes"] < len(self.file.classes):
+                raise UsageError(
+                    f"bundles: {path} tells {manifest['classes']} classes apart, classes names {len(self.file.classes)}"
+                )
+            facts = {"classes": manifest["classes"], "parameters": bundle.layout.size}
+            self.add(BUNDLE, bundle.sha256, str(manifest["name"]), path, facts)
+
+    def add_trained(self, run: Row, lines: RunLines) -> None:
+        """Note the global model of a run that has finished, unless it has none or that is noted already."""
+        path = run_directory(self.file, run["id"]) / MODEL_FILE
+        if not path.exists():
+            return
+        wanted = wanted_of(run)
+        facts: dict[str, Any] = {"method": wanted.method, "rounds": lines.round, "hospitals": run["hospitals"]}
+        facts |= {"accuracy": lines.latest_accuracies(), "loss": lines.latest_loss()}
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        self.add(GLOBAL, sha256, run["id"], path, facts, bundle=self.find(wanted.bundle)["sha256"], run=run["id"])
+
+    def add(self, kind: str, sha256: str, name: str, path: Path, facts: dict[str, Any], **lineage: str) -> None:
+        """Copy a file into the registry, under its hash. One that is there already stays as it is."""
+        target = self.directory / f"{sha256}{path.suffix}"
+        if not target.exists():
+            with replace_file(target) as copy, path.open("rb") as source:
+                shutil.copyfileobj(source, copy)
+        with self.database.transaction() as t:
+            if t.execute(sql.select(models.c.sha256).where(models.c.sha256 == sha256)).first() is not None:
+                return
+            row = {"sha256": sha256, "kind": kind, "name": name, "file": f"models/{target.name}", "facts": facts}
+            t.execute(
+                models.insert().values(**row, created=time.time(), bundle="", run="")
+                if not lineage
+                else models.insert().values(**row, created=time.time(), **lineage)
+            )
+            audit.note(t, SERVICE, f"model.{kind}", name, sha256=sha256, **lineage)
+
+    def find(self, sha256: str = "") -> Row:
+        """The row of a model, by the beginning of its hash; "": the first bundle of the settings.
+
+        Raises:
+            UsageError: there is none, or several begin so.
+        """
+        rows = self.list_all()
+        if not sha256:
+            first = read_bundle(self.file.bundles[0]).sha256 if self.file.bundles else ""
+            rows = [row for row in rows if row["sha256"] == first]
+        else:
+            rows = [row for row in rows if row["sha256"].startswith(sha256)]
+        if len(rows) != 1:
+            raise UsageError(f"model {sha256!r}: {'there is none' if not rows else 'several hashes begin so'}")
+        return rows[0]
+
+    def path_of(self, sha256: str = "") -> Path:
+        """The file of a model, by the beginning of its hash. Raises UsageError as `find`."""
+        return self.file.directory / str(self.find(sha256)["file"])
+
+    def list_all(self, kind: str = "") -> list[Row]:
+        """All models, the newest first; `kind`: only those."""
+        query = sql.select(models).order_by(models.c.created.desc())
+        return self.database.read(query if not kind else query.where(models.c.kind == kind))
+
+    def promoted(self) -> Row | None:
+        """The global model that is in use, where somebody has promoted one."""
+        rows = [row for row in self.list_all(GLOBAL) if row["promoted"]]
+        return max(rows, key=lambda row: row["promoted"], default=None)
+
+    def promote(self, sha256: str, who: str) -> None:
+        """Declare a global model the one that is in use. Raises UsageError if it is none."""
+        row = self.find(sha256)
+        if row["kind"] != GLOBAL:
+            raise UsageError(f"model {row['name']}: is a bundle that nobody has trained; promote a run's global model")
+        with self.database.transaction() as t:
+            t.execute(models.update().where(models.c.sha256 == row["sha256"]).values(promoted=time.time()))
+            audit.note(t, who, "model.promote", row["name"], sha256=row["sha256"])

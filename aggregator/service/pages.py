@@ -1,0 +1,238 @@
+"""The pages of the console. Each can be read without JavaScript; what changes something is a form."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from aggregator.service import audit, figures, view
+from aggregator.service.curves import TABLE, tabulate
+from aggregator.service.forms import list_methods, read_form, to_fields
+from aggregator.service.guard import COOKIE, needs
+from aggregator.service.models_kept import BUNDLE, GLOBAL
+from aggregator.service.people import OPERATOR, SESSION_SECONDS, VIEWER, SignInError
+from aggregator.service.runs import ACTIVE, RUNNING, Wanted, add_run, change_run, find_run, list_queue, list_runs
+from aggregator.service.service import FleetService
+from edge_sdk.errors import UsageError
+
+PAGE = 200  # rows of a long table
+AUDIT_PAGE = 100
+LATEST = 8
+
+
+def service_of(request: Request) -> FleetService:
+    found: FleetService = request.app.state.service
+    return found
+
+
+def show(request: Request, template: str, code: int = 200, **context: Any) -> Response:
+    answer: Response = request.app.state.show(request, template, code, **context)
+    return answer
+
+
+@needs()
+async def overview(request: Request) -> Response:
+    """GET /."""
+    service = service_of(request)
+    rows = list_runs(service.database)
+    running = next((row for row in rows if row["state"] == RUNNING), None)
+    shown = running or next((row for row in rows if row["started"]), None)
+    return show(
+        request,
+        "overview.html",
+        title="Overview",
+        needs=view.list_needs(service),
+        run=None if shown is None else view.describe_run(service, shown),
+        chart=None if shown is None else figures.draw_accuracy(service.supervisor.lines_of(shown["id"]).lines),
+        queue=[view.describe_run(service, row) for row in list_queue(service.database)],
+        recent=[view.describe_run(service, row) for row in rows if row["state"] not in ACTIVE][: view.RECENT],
+        hospitals=[view.describe_hospital(h, devices=False) for h in service.monitor.list_hospitals()],
+        latest=audit.list_latest(service.database, LATEST),
+        promoted=service.registry.promoted(),
+    )
+
+
+@needs()
+async def fleet(request: Request) -> Response:
+    """GET /fleet."""
+    service, query = service_of(request), request.query_params
+    text, state, sort = query.get("q", ""), query.get("state", ""), query.get("sort", "")
+    devices = view.list_devices(service, text, state, sort)
+    asked = query.get("page", "1")
+    page = max(1, int(asked)) if asked.isdigit() and len(asked) < 7 else 1
+    return show(
+        request,
+        "fleet.html",
+        title="Fleet",
+        hospitals=[view.describe_hospital(h, devices=False) for h in service.monitor.list_hospitals()],
+        devices=devices[(page - 1) * PAGE : page * PAGE],
+        count=len(devices),
+        pages=range(1, -(-len(devices) // PAGE) + 1),
+        page=page,
+        q=text,
+        state=state,
+        sort=sort,
+        connected=service.monitor.is_connected,
+    )
+
+
+@needs()
+async def runs_page(request: Request) -> Response:
+    """GET /runs."""
+    service = service_of(request)
+    rows = [view.describe_run(service, row) for row in list_runs(service.database)]
+    order = [view.describe_run(service, row) for row in list_queue(service.database)]
+    active = [row for row in rows if row["state"] in ACTIVE and row["state"] != "queued"]
+    past = [row for row in rows if row["state"] not in ACTIVE]
+    waits = service.supervisor.waits
+    return show(request, "runs.html", title="Runs", active=active, queue=order, past=past, waits=waits)
+
+
+@needs(OPERATOR)
+async def new_run(request: Request) -> Response:
+    """GET /runs/new: the form, with the fields of another run where `from` names one."""
+    service, source = service_of(request), request.query_params.get("from", "")
+    wanted = find_run(service.database, source)["wanted"] if source else vars(Wanted())
+    return show_form(request, to_fields(wanted), source)
+
+
+def show_form(request: Request, fields: dict[str, Any], source: str, wrong: str = "", code: int = 200) -> Response:
+    service = service_of(request)
+    return show(
+        request,
+        "new_run.html",
+        code,
+        title=f"Clone {source}" if source else "New run",
+        fields=fields,
+        source=source,
+        wrong=wrong,
+        methods=list_methods(),
+        bundles=service.registry.list_all(BUNDLE),
+        hospitals=service.monitor.list_hospitals(),
+    )
+
+
+@needs(OPERATOR)
+async def queue_run(request: Request) -> Response:
+    """POST /runs."""
+    service, form = service_of(request), await request.form()
+    ticked = [str(name) for name in form.getlist("hospitals")]
+    source = str(form.get("source", ""))
+    try:
+        wanted = read_form(form, ticked)
+        id = str(form.get("id", "")).strip()
+        made = add_run(service.database, wanted, service.file.classes, request.state.who.name, id, source)
+    except UsageError as error:
+        told = {key: str(value) for key, value in form.items()}
+        fields = to_fields(vars(Wanted())) | told | {"hospitals": ticked}
+        return show_form(request, fields, source, str(error), 422)
+    return RedirectResponse(f"/runs/{made}", 303)
+
+
+@needs()
+async def run_page(request: Request) -> Response:
+    """GET /runs/ID."""
+    service = service_of(request)
+    run = view.describe_run(service, find_run(service.database, request.path_params["id"]), whole=True)
+    lines = service.supervisor.lines_of(run["id"]).lines
+    traffic = {"bytes_down": "down", "bytes_up": "up"}
+    return show(
+        request,
+        "run.html",
+        title=run["id"],
+        run=run,
+        fields=to_fields(run["wanted"]),
+        accuracy=figures.draw_accuracy(lines),
+        loss=figures.draw_loss(lines),
+        traffic=figures.draw_column(run["curve"], traffic, 1e6, "MB"),
+        times=figures.draw_column(run["curve"], {"seconds": "seconds"}, 1.0, "seconds"),
+        models=[m for m in service.registry.list_all(GLOBAL) if m["run"] == run["id"]],
+    )
+
+
+@needs(OPERATOR)
+async def act_on_run(request: Request) -> Response:
+    """POST /runs/ID/ACTION."""
+    id, action = request.path_params["id"], request.path_params["action"]
+    change_run(service_of(request).database, id, action, request.state.who.name)
+    return RedirectResponse(f"/runs/{id}", 303)
+
+
+@needs()
+async def run_csv(request: Request) -> Response:
+    """GET /runs/ID/rounds.csv."""
+    service = service_of(request)
+    row = find_run(service.database, request.path_params["id"])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, TABLE)
+    writer.writeheader()
+    writer.writerows(tabulate(service.supervisor.lines_of(row["id"]).lines))
+    name = f'attachment; filename="{row["id"]}.csv"'
+    return Response(text.getvalue(), media_type="text/csv", headers={"content-disposition": name})
+
+
+@needs()
+async def compare(request: Request) -> Response:
+    """GET /compare?run=A&run=B."""
+    service = service_of(request)
+    ids = list(dict.fromkeys(request.query_params.getlist("run")))[:6]
+    rows = [view.describe_run(service, find_run(service.database, id)) for id in ids]
+    lines = {row["id"]: service.supervisor.lines_of(row["id"]).lines for row in rows}
+    charts = {model: figures.draw_comparison(lines, model) for model in ("personalised", "global model")}
+    return show(request, "compare.html", title="Compare", rows=rows, charts=charts)
+
+
+@needs()
+async def models_page(request: Request) -> Response:
+    """GET /models."""
+    registry = service_of(request).registry
+    bundles = {row["sha256"]: row for row in registry.list_all(BUNDLE)}
+    trained, promoted = registry.list_all(GLOBAL), registry.promoted()
+    return show(request, "models.html", title="Models", bundles=bundles, trained=trained, promoted=promoted)
+
+
+@needs(OPERATOR)
+async def promote(request: Request) -> Response:
+    """POST /models/SHA256/promote."""
+    service_of(request).registry.promote(request.path_params["sha256"], request.state.who.name)
+    return RedirectResponse("/models", 303)
+
+
+@needs()
+async def audit_page(request: Request) -> Response:
+    """GET /audit."""
+    database, before = service_of(request).database, request.query_params.get("before", "")
+    entries = audit.list_latest(database, AUDIT_PAGE, int(before) if before.isdigit() and len(before) < 18 else None)
+    broken, count, latest = audit.find_break(database)
+    return show(request, "audit.html", title="Audit", entries=entries, broken=broken, count=count, latest=latest)
+
+
+async def sign_in_page(request: Request) -> Response:
+    """GET /sign-in."""
+    return show(request, "sign_in.html", title="Sign in", wrong="", empty=not service_of(request).people.list_all())
+
+
+async def sign_in(request: Request) -> Response:
+    """POST /sign-in."""
+    service, form = service_of(request), await request.form()
+    try:
+        key = service.people.sign_in(str(form.get("name", "")), str(form.get("password", "")))
+    except SignInError as error:
+        return show(request, "sign_in.html", 401, title="Sign in", wrong=str(error), empty=False)
+    answer = RedirectResponse("/", 303)
+    secure = service.file.proxied
+    answer.set_cookie(COOKIE, key, int(SESSION_SECONDS), httponly=True, samesite="strict", secure=secure)
+    return answer
+
+
+@needs(VIEWER)
+async def sign_out(request: Request) -> Response:
+    """POST /sign-out."""
+    service_of(request).people.end_key(request.cookies.get(COOKIE, ""))
+    answer = RedirectResponse("/sign-in", 303)
+    answer.delete_cookie(COOKIE)
+    return answer

@@ -1,0 +1,86 @@
+"""The parts of one service, put together: database, registry, monitor, supervisor, people."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+from pathlib import Path
+from typing import IO
+
+from aggregator.service.database import Database, database_in
+from aggregator.service.fleet import Monitor
+from aggregator.service.fleet_file import FleetFile
+from aggregator.service.models_kept import Registry
+from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
+from aggregator.service.supervisor import SERVICE, Supervisor
+from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
+from edge_sdk.errors import UsageError
+from edge_sdk.live.directory import lock_file
+
+CONNECTION = "console.json"
+"""Beside the database: address of the console, and a token for commands of this user on this machine."""
+
+
+class FleetService:
+    """Everything but the web.
+
+    Args:
+        is_open: whoever reaches the console may do everything, without a password: for a demonstration on one machine.
+
+    Raises:
+        UsageError: another process works in the directory, or something in the settings cannot be used.
+    """
+
+    def __init__(self, file: FleetFile, is_open: bool = False):
+        self.file, self.is_open = file, is_open
+        make_private_directory(file.directory)
+        self.lock: IO[str] = lock_file(file.directory / LOCK)
+        fcntl.fcntl(self.lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+        sweep_aside(file.directory)
+        self.database: Database = database_in(file.directory, file.database)
+        self.registry = Registry(file, self.database)
+        self.registry.register_bundles()
+        self.people = People(self.database)
+        self.monitor = Monitor(file, self.database)
+        self.supervisor = Supervisor(
+            file, self.database, self.monitor.sizes, self.registry.path_of, self.registry.add_trained
+        )
+        self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
+
+    def start(self) -> None:
+        self.monitor.start()
+        self.supervisor.start()
+
+    def stop(self) -> None:
+        """End everything in good order; runs go on at the next start."""
+        self.supervisor.stop()
+        self.monitor.stop()
+        self.database.close()
+        self.lock.close()
+
+    def write_connection(self, url: str) -> Path:
+        """Write how commands on this machine reach the console."""
+        self.people.end_tokens(SERVICE)
+        token = self.people.make_key(TOKEN, SERVICE, ADMIN, TOKEN_DAYS * 86400, SERVICE)
+        path = self.file.directory / CONNECTION
+        write_text(path, json.dumps({"url": url, "token": token}) + "\n")
+        return path
+
+
+def read_connection(directory: Path) -> tuple[str, str]:
+    """Address of a service's console, and a token for it.
+
+    Raises:
+        UsageError: there is none in the directory.
+    """
+    path = directory / CONNECTION
+    try:
+        found = json.loads(path.read_text())
+        return str(found["url"]), str(found["token"])
+    except FileNotFoundError:
+        raise UsageError(
+            f"{directory}: no service has been started there (auscult serve); name its directory"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None

@@ -1,0 +1,221 @@
+"""Starts, pauses, stops and resumes the processes of runs, as the table of runs says; one run at a time in a fleet.
+
+Everything that it decides by is on the disk. A service that was killed finds the runs that were running, and starts
+them again; their processes had ended with it, and go on from their own directories.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aggregator.service import audit
+from aggregator.service.curves import METRICS, RunLines
+from aggregator.service.database import Database, Row, runs
+from aggregator.service.fleet_file import FleetFile
+from aggregator.service.runs import (
+    FAILED,
+    FINISHED,
+    PAUSE,
+    PAUSED,
+    RUNNING,
+    STOP,
+    STOPPED,
+    get_run,
+    list_queue,
+    list_runs,
+    wanted_of,
+)
+from edge_sdk.atomic import make_private_directory
+from edge_sdk.errors import AuscultError
+from edge_sdk.nodes.presets import STATED
+from edge_sdk.replay.node_files import run_table
+from edge_sdk.replay.processes import NodeProcesses
+from edge_sdk.replay.toml_files import write_toml
+
+log = logging.getLogger("auscult.service")
+EVERY = 0.25  # seconds between two looks
+SERVICE = "service"
+"""Who did it, in the audit log, where no person did."""
+LAST_LINES = 12
+
+
+class Supervisor:
+    """The processes of one service's runs.
+
+    Args:
+        sizes: names the hospitals that can take part now, each with its number of devices.
+        on_finish: called with the row of a run that has finished, before that is noted: it may come twice.
+        find_bundle: sha256, or "" for the first one -> file of a bundle.
+
+    Attributes:
+        lines: run -> its metrics so far.
+        shown: run -> number of its lines when browsers were told last.
+    """
+
+    def __init__(
+        self,
+        file: FleetFile,
+        database: Database,
+        sizes: Callable[[], Mapping[str, int]],
+        find_bundle: Callable[[str], Path],
+        on_finish: Callable[[Row, RunLines], None],
+    ):
+        self.file, self.database, self.sizes = file, database, sizes
+        self.find_bundle, self.on_finish = find_bundle, on_finish
+        self.processes = NodeProcesses(file.directory / "logs")
+        self.lines: dict[str, RunLines] = {}
+        self.shown: dict[str, int] = {}
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.work, name="supervisor", daemon=True)
+        self.waits = ""  # why the next run does not start, or empty
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self) -> None:
+        """End the processes of runs in good order; the runs go on when the service is started again."""
+        self.stopping.set()
+        self.thread.join()
+        self.processes.stop()
+
+    def work(self) -> None:
+        while not self.stopping.wait(EVERY):
+            try:
+                self.look()
+            except Exception:
+                log.exception("the runs could not be looked after; it is tried again")
+                self.stopping.wait(5.0)
+
+    def look(self) -> None:
+        """Do what is to be done now."""
+        running = list_runs(self.database, RUNNING)
+        for run in running:
+            self.look_after(run)
+        if not running and (queue := list_queue(self.database)):
+            self.begin(queue[0])
+        elif not running:
+            self.waits = ""
+
+    def look_after(self, run: Row) -> None:
+        """Start, end or bury the process of a run that is said to be running."""
+        id = run["id"]
+        self.lines_of(id).read_on()
+        if (count := len(self.lines_of(id).lines)) != self.shown.get(id):
+            self.shown[id] = count
+            self.database.changed.set()
+        process = self.processes.running.get(id)
+        if process is None:
+            if run["wish"]:
+                self.note_end(run, None)
+            else:
+                self.spawn(run)
+        elif (code := process.poll()) is not None:
+            del self.processes.running[id]
+            self.note_end(run, code)
+        elif run["wish"]:
+            process.send_signal(signal.SIGTERM)
+
+    def begin(self, run: Row) -> None:
+        """Start the run that is next, or say what it waits for."""
+        wanted, present = wanted_of(run), dict(self.sizes())
+        names = wanted.hospitals or tuple(run["hospitals"]) or tuple(present)
+        if missing := sorted({*names} - {*present} - {*run["hospitals"]}):
+            self.waits = f"{run['id']} waits for {', '.join(missing)}, of which nothing has been heard yet"
+            return
+        if not names:
+            self.waits = f"{run['id']} waits for a hospital: none has reported itself, and the settings name none"
+            return
+        self.waits = ""
+        sizes = run["hospitals"] or {name: present[name] for name in names}
+        with self.database.transaction() as t:
+            now = get_run(t, run["id"])
+            if now["state"] != run["state"]:
+                return  # somebody was faster
+            changes = {"state": RUNNING, "wish": "", "hospitals": sizes, "started": run["started"] or time.time()}
+            t.execute(runs.update().where(runs.c.id == run["id"]).values(**changes))
+            audit.note(t, SERVICE, "run.start", run["id"], hospitals=sizes)
+
+    def spawn(self, run: Row) -> None:
+        """Start the process of a run; a run of which no settings can be written has failed."""
+        try:
+            path = write_settings(self.file, run, self.find_bundle(wanted_of(run).bundle))
+            self.processes.start(run["id"], ["aggregator", "--once", path])
+        except (AuscultError, OSError) as error:
+            self.set_state(run, FAILED, str(error))
+
+    def note_end(self, run: Row, code: int | None) -> None:
+        """A run's process has ended, or there is none although somebody wished that the run ends."""
+        lines = self.lines_of(run["id"])
+        lines.read_on()
+        if lines.finished and code in (0, None):
+            self.on_finish(run, lines)
+            self.set_state(run, FINISHED)
+        elif run["wish"] == PAUSE:
+            self.set_state(run, PAUSED)
+        elif run["wish"] == STOP:
+            self.set_state(run, STOPPED)
+        elif not self.stopping.is_set():
+            said = self.read_log(run["id"], LAST_LINES)
+            self.set_state(run, FAILED, f"its process ended with code {code}:\n" + "\n".join(said))
+
+    def set_state(self, run: Row, state: str, why: str = "") -> None:
+        """Note where a run stands now."""
+        changes: dict[str, Any] = {"state": state, "wish": "", "why": why}
+        if state != PAUSED:
+            changes["ended"] = time.time()
+        with self.database.transaction() as t:
+            t.execute(runs.update().where(runs.c.id == run["id"]).values(**changes))
+            audit.note(t, SERVICE, f"run.{state}", run["id"], why=why)
+        log.info("run %s is %s%s", run["id"], state, f": {why}" if why else "")
+
+    def lines_of(self, id: str) -> RunLines:
+        """The metrics of a run. They are read on by whoever wants the newest."""
+        if id not in self.lines:
+            self.lines[id] = RunLines(run_directory(self.file, id) / METRICS)
+            self.lines[id].read_on()
+        return self.lines[id]
+
+    def read_log(self, id: str, count: int) -> list[str]:
+        """The last lines that the process of a run has said."""
+        path = self.processes.logs / f"{id}.log"
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 200 * count))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+
+
+def run_directory(file: FleetFile, id: str) -> Path:
+    """Where the aggregator of a run keeps everything."""
+    return file.directory / "runs" / id
+
+
+def write_settings(file: FleetFile, run: Row, bundle: Path) -> Path:
+    """Writes the settings file with which the aggregator of a run is started. What is in [run] stays as it was at the
+    first start: what is recommended may be something else since then, and a run goes on as it was begun.
+
+    Raises:
+        UsageError: no run can be made of what is wanted.
+    """
+    directory = run_directory(file, run["id"])
+    path = directory / "settings.toml"
+    make_private_directory(directory.parent)
+    make_private_directory(directory)
+    own = tomllib.loads(path.read_text())["run"] if path.exists() else make_run_table(file, run)
+    table = {"name": file.name, "broker": file.broker, "bundle": bundle.resolve(), "directory": "."}
+    table |= {"hospitals": run["hospitals"], "threads": file.threads, "settings": STATED}
+    wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(file.wire).items()}
+    return write_toml(path, table | {"run": own, "wire": wire})
+
+
+def make_run_table(file: FleetFile, run: Row) -> dict[str, Any]:
+    """The [run] table of a run, with all its settings. Who is asked is waited for as long as that usually takes."""
+    made = wanted_of(run).as_run(run["id"], file.classes)
+    return {key: value for key, value in run_table(made).items() if key != "deadline"}

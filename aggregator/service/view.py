@@ -1,0 +1,209 @@
+"""What pages and the API show of the service: plain dictionaries and texts, made of rows, reports and metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from aggregator.service.curves import tabulate
+from aggregator.service.database import Row
+from aggregator.service.fleet import ORDER, WORDS, SeenDevice, SeenHospital
+from aggregator.service.runs import FAILED, FINISHED, PAUSED, QUEUED, RUNNING, STOPPED, list_actions, list_runs
+from aggregator.service.service import FleetService
+from edge_sdk.live.fleet_report import AWAY, REFUSES
+
+RECENT = 6
+UNNAMED = "and is not in that hospital's settings: name it there, or find out whose it is"
+DAY = 86400.0
+
+
+def describe_run(service: FleetService, row: Row, whole: bool = False) -> dict[str, Any]:
+    """A run as JSON has it. `whole`: with its rounds, complaints and the last lines of its log."""
+    lines, wanted = service.supervisor.lines_of(row["id"]), row["wanted"]
+    lines.read_on()
+    rate, left = lines.seconds_per_round(), max(0, wanted["rounds"] - lines.round)
+    found: dict[str, Any] = {
+        "id": row["id"],
+        "state": row["state"],
+        "wish": row["wish"],
+        "why": row["why"],
+        "actions": list_actions(row),
+        "method": wanted["method"],
+        "round": lines.round,
+        "rounds": wanted["rounds"],
+        "devices": lines.rounds[-1]["devices"] if lines.rounds else None,
+        "loss": lines.latest_loss(),
+        "accuracy": lines.latest_accuracies(),
+        "seconds_per_round": rate,
+        "seconds_left": None if rate is None or row["state"] != RUNNING else rate * left,
+        "created": row["created"],
+        "started": row["started"],
+        "ended": row["ended"],
+        "by": row["by"],
+        "cloned": row["cloned"],
+        "hospitals": row["hospitals"],
+        "wanted": wanted,
+    }
+    if whole:
+        found["curve"] = tabulate(lines.lines)
+        found["complaints"] = lines.complaints
+        found["log"] = service.supervisor.read_log(row["id"], 60)
+    return found
+
+
+def describe_hospital(hospital: SeenHospital, devices: bool = True) -> dict[str, Any]:
+    """A hospital as JSON has it."""
+    found = {f.name: getattr(hospital, f.name) for f in fields(hospital)}
+    found |= {
+        "counts": dict(hospital.counts),
+        "silent": hospital.is_silent,
+        "here": hospital.here,
+        "why": why_hospital(hospital),
+    }
+    found["devices"] = [describe_device(device) for device in hospital.devices] if devices else []
+    return found
+
+
+def describe_device(device: SeenDevice) -> dict[str, Any]:
+    """A device as JSON has it."""
+    return asdict(device) | {"why": device.why}
+
+
+def why_hospital(hospital: SeenHospital) -> str:
+    """What is the matter with a hospital, in a sentence; or empty."""
+    if not hospital.heard:
+        return 'nothing has been heard of it: does it run, and do its settings say reports = "names"?'
+    if hospital.is_silent:
+        return f"nothing has been heard of it for {ago(hospital.heard)}"
+    return hospital.refusal or hospital.waiting
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that a person should look at. `link`: where."""
+
+    what: str
+    why: str
+    link: str
+
+
+def list_needs(service: FleetService) -> list[Need]:
+    """What needs a person, the most urgent first."""
+    found: list[Need] = []
+    if not service.monitor.is_connected:
+        found.append(Need("The broker cannot be reached", service.file.broker.rpartition("@")[2], "/fleet"))
+    for hospital in service.monitor.list_hospitals():
+        if not hospital.heard or hospital.is_silent or hospital.refusal:
+            found.append(Need(f"Hospital {hospital.name}", why_hospital(hospital), "/fleet"))
+            continue
+        refusing = [d for d in hospital.devices if d.state == REFUSES]
+        found += [Need(f"Device {d.name} cannot take part", d.why, f"/fleet?q={d.name}") for d in refusing[:RECENT]]
+        found += [Need(f"{name} calls at {hospital.name}", UNNAMED, "/fleet") for name in hospital.strangers[:RECENT]]
+        if away := hospital.counts.get(AWAY, 0):
+            names = ", ".join([d.name for d in hospital.devices if d.state == AWAY][:RECENT])
+            many = "1 device is" if away == 1 else f"{away} devices are"
+            found.append(Need(f"{many} away from {hospital.name}", names, "/fleet?state=away"))
+    if service.supervisor.waits:
+        found.append(Need("The next run cannot start", service.supervisor.waits, "/runs"))
+    recent = [row for row in list_runs(service.database, FAILED) if (row["ended"] or 0) > time.time() - DAY]
+    found += [Need(f"Run {row['id']} has failed", row["why"].splitlines()[0], f"/runs/{row['id']}") for row in recent]
+    return found
+
+
+def list_devices(service: FleetService, text: str = "", state: str = "", sort: str = "") -> list[SeenDevice]:
+    """Devices of all hospitals. `text`: part of a name or a hospital's; `state`: only those; `sort`: a field."""
+    found = [device for hospital in service.monitor.list_hospitals() for device in hospital.devices]
+    if text:
+        found = [d for d in found if text.lower() in f"{d.name} {d.hospital} {d.why}".lower()]
+    if state:
+        found = [d for d in found if d.state == state]
+    return sorted(found, key=SORTS.get(sort, SORTS[""]))
+
+
+SORTS: Mapping[str, Any] = {
+    "": lambda d: (ORDER[d.state], d.hospital, d.name),
+    "name": lambda d: (d.name, d.hospital),
+    "hospital": lambda d: (d.hospital, d.name),
+    "heard": lambda d: -(d.heard or 0.0),
+    "up": lambda d: -d.bytes_in,
+    "down": lambda d: -d.bytes_out,
+    "late": lambda d: -d.late,
+}
+"""Name of a sorting -> its key; the first is used where none is asked for."""
+
+STATE_WORDS = {
+    QUEUED: "waiting",
+    RUNNING: "running",
+    PAUSED: "paused",
+    STOPPED: "stopped",
+    FINISHED: "finished",
+    FAILED: "failed",
+} | WORDS
+"""States of runs and devices in words."""
+
+NONE = "\N{EN DASH}"
+"""What stands where there is no figure."""
+
+ACTIONS = {
+    "run.queue": "queued",
+    "run.start": "started",
+    "run.pause": "to be paused",
+    "run.resume": "to be resumed",
+    "run.stop": "to be stopped",
+    "run.first": "put first",
+    **{f"run.{state}": state for state in (PAUSED, STOPPED, FINISHED, FAILED)},
+    "model.bundle": "is in the registry",
+    "model.global": "left its model",
+    "model.promote": "is in use",
+    "people.add": "may use the console",
+    "people.remove": "may use the console no longer",
+    "session.make": "signed in",
+    "token.make": "has a new token",
+}
+"""Actions of the audit log in words, behind what they are of."""
+
+# Formats ----------------------------------------------------------------------------------------------------------
+
+
+def percent(share: float | None) -> str:
+    return NONE if share is None else f"{100 * share:.1f} %"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    return NONE if value is None else f"{value:.{digits}g}"
+
+
+def size(count: float | None) -> str:
+    """Bytes for people, e.g. 1.2 MB."""
+    if count is None:
+        return NONE
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("GB ends the loop")
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds for people, e.g. 4 min."""
+    if seconds is None:
+        return NONE
+    for limit, unit, digits in ((1.0, 1.0, "s"), (100.0, 1.0, "s"), (5400.0, 60.0, "min"), (2 * DAY, 3600.0, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.2f} {digits}" if limit == 1.0 else f"{seconds / unit:.0f} {digits}"
+    return f"{seconds / DAY:.0f} days"
+
+
+def ago(at: float | None) -> str:
+    """The time since a moment, for people; "never" where there was none."""
+    return duration(max(0.0, time.time() - at)) if at else "never"
+
+
+def when(at: float | None) -> str:
+    """A moment, in the time zone of the service."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else NONE
+
+
+FILTERS = {"percent": percent, "number": number, "size": size, "duration": duration, "ago": ago, "when": when}

@@ -1,0 +1,90 @@
+"""A service whose parts are there and whose threads are not started, and clients of its web application."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if any(importlib.util.find_spec(name) is None for name in ("starlette", "sqlalchemy", "jinja2", "argon2", "httpx2")):
+    collect_ignore_glob = ["test_*.py"]  # the extra `service` is not installed
+
+from edge_sdk.replay.bundles import find_shipped_bundle
+
+CLASSES = tuple(f"c{i}" for i in range(11))
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(autouse=True)
+def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords of tests are worth little, and their hashes cost as much."""
+    from argon2 import PasswordHasher
+
+    monkeypatch.setattr("aggregator.service.people.PasswordHasher", partial(PasswordHasher, 1, 8, 1))
+
+
+@pytest.fixture
+def make_service(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Makes a service in one directory; each one before is closed as a kill would leave it."""
+    from aggregator.service.fleet_file import FleetFile
+    from aggregator.service.service import FleetService
+
+    made: list[Any] = []
+
+    def end() -> None:
+        for service in made:
+            service.supervisor.processes.stop()
+            service.database.close()
+            service.lock.close()
+        made.clear()
+
+    def make(is_open: bool = False, **settings: Any) -> Any:
+        end()
+        bundle = find_shipped_bundle("wrist.bundle")
+        assert bundle is not None
+        about = {"name": "cloud", "broker": "mqtt://127.0.0.1:1", "directory": tmp_path / "service"}
+        file = FleetFile(**{**about, "bundles": (bundle,), "classes": CLASSES, "hospitals": {"north": 2}, **settings})
+        made.append(FleetService(file, is_open=is_open))
+        return made[-1]
+
+    yield make
+    end()
+
+
+@pytest.fixture
+def service(make_service: Callable[..., Any]) -> Any:
+    return make_service()
+
+
+@pytest.fixture
+def browse(service: Any) -> Iterator[Callable[..., Any]]:
+    """A browser of the service's console: `browse()` is nobody, `browse("viewer")` somebody of that role."""
+    from starlette.testclient import TestClient
+
+    from aggregator.service.app import make_app
+
+    clients = []
+
+    def make(role: str = "") -> Any:
+        client = TestClient(make_app(service), base_url="http://127.0.0.1", follow_redirects=False)
+        clients.append(client)
+        if role:
+            service.people.add(role, role, PASSWORD, "test")
+            assert client.post("/sign-in", data={"name": role, "password": PASSWORD}).status_code == 303
+        return client
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+def secret_in(page: str) -> str:
+    """The secret that the forms of a page bring."""
+    found = re.search(r'name="csrf" value="([^"]+)"', page)
+    assert found is not None
+    return found[1]

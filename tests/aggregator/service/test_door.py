@@ -1,0 +1,167 @@
+"""The console as an attacker would try it: other hosts, foreign forms, missing roles, texts that want to be scripts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from aggregator.service.database import keys
+from aggregator.service.fleet import to_hospital
+from aggregator.service.fleet_file import FleetFile
+from aggregator.service.guard import HEADERS, LARGEST_FORM
+from aggregator.service.people import ADMIN, TOKEN, TRIES
+from aggregator.service.runs import Wanted, add_run, find_run
+from edge_sdk.errors import UsageError
+from tests.aggregator.service.conftest import CLASSES, PASSWORD, secret_in
+
+PAGES = (
+    "/",
+    "/fleet",
+    "/runs",
+    "/models",
+    "/audit",
+    "/compare",
+    "/events",
+    "/runs/fedslr-1",
+    "/runs/fedslr-1/rounds.csv",
+)
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.mark.parametrize("page", [*PAGES, "/runs/new", "/api/v1/runs", "/api/v1/fleet"])
+def test_nobody_reads_anything_without_signing_in(browse: Any, page: str) -> None:
+    answer = browse().get(page)
+    assert (answer.status_code, answer.headers.get("location")) in [(303, "/sign-in"), (401, None)]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:80", ""])
+def test_another_host_is_not_answered(browse: Any, host: str) -> None:
+    """A foreign name that points here must not make this console part of a foreign page."""
+    assert browse().get("/sign-in", headers={"host": host}).status_code == 421
+
+
+def test_every_answer_has_its_headers(browse: Any) -> None:
+    for page in ("/sign-in", "/nothing", "/static/style.css", "/api/v1/runs"):
+        answer = browse().get(page)
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    assert browse().get("/sign-in").headers["cache-control"] == "no-store"
+    assert "script-src 'self'" in HEADERS["content-security-policy"]
+
+
+def test_a_form_without_the_secret_of_its_session_changes_nothing(browse: Any, service: Any) -> None:
+    id = add_run(service.database, Wanted(), CLASSES, "test")
+    browser = browse("operator")
+    right = secret_in(browser.get(f"/runs/{id}").text)
+    other = secret_in(browse("admin").get(f"/runs/{id}").text)
+    for given in ({}, {"csrf": ""}, {"csrf": other}, {"csrf": right[:-1]}):
+        assert browser.post(f"/runs/{id}/stop", data=given).status_code == 403
+    assert browser.post(f"/api/v1/runs/{id}/stop", json={}).status_code == 403
+    assert find_run(service.database, id)["state"] == "queued"
+    foreign = {"origin": "https://evil.example"}
+    assert browser.post(f"/runs/{id}/stop", data={"csrf": right}, headers=foreign).status_code == 403
+    assert browser.post(f"/runs/{id}/stop", data={"csrf": right}).status_code == 303
+    assert find_run(service.database, id)["state"] == "stopped"
+
+
+def test_a_viewer_reads_and_changes_nothing(browse: Any, service: Any) -> None:
+    id = add_run(service.database, Wanted(), CLASSES, "test")
+    browser = browse("viewer")
+    page = browser.get(f"/runs/{id}")
+    assert page.status_code == 200 and "Pause" not in page.text
+    secret = {"csrf": secret_in(page.text)}
+    assert browser.post(f"/runs/{id}/stop", data=secret).status_code == 403
+    assert browser.post("/runs", data=secret | {"method": "fedavg"}).status_code == 403
+    assert browser.get("/runs/new").status_code == 403
+
+
+def test_wrong_passwords_are_counted_and_names_are_not_told(browse: Any, service: Any) -> None:
+    service.people.add("ada", "viewer", PASSWORD, "test")
+    browser = browse()
+    said = set()
+    for name in ("ada", "nobody"):
+        answers = [browser.post("/sign-in", data={"name": name, "password": "wrong"}) for _ in range(TRIES)]
+        said |= {answer.text for answer in answers}
+        assert {answer.status_code for answer in answers} == {401}
+    assert len(said) == 1
+    assert "too many" in browser.post("/sign-in", data={"name": "ada", "password": PASSWORD}).text
+
+
+def test_a_session_is_for_this_site_alone_and_ends(browse: Any, service: Any) -> None:
+    service.people.add("ada", "viewer", PASSWORD, "test")
+    browser = browse()
+    answer = browser.post("/sign-in", data={"name": "ada", "password": PASSWORD})
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie and "samesite=strict" in cookie
+    page = browser.get("/")
+    assert page.status_code == 200
+    held = dict(browser.cookies)
+    assert browser.post("/sign-out", data={"csrf": secret_in(page.text)}).status_code == 303
+    browser.cookies.update(held)
+    assert browser.get("/").status_code == 303  # the cookie that somebody has kept is worth nothing
+
+
+def test_a_token_has_a_role_and_an_end(browse: Any, service: Any) -> None:
+    browser = browse()
+    token = service.people.make_key(TOKEN, "robot", "viewer", 60.0, "test")
+    heads = {"authorization": f"Bearer {token}"}
+    assert browser.get("/api/v1/runs", headers=heads).status_code == 200
+    assert browser.post("/api/v1/runs", json={}, headers=heads).status_code == 403
+    with service.database.transaction() as t:
+        t.execute(keys.update().values(expires=time.time() - 1))
+    assert browser.get("/api/v1/runs", headers=heads).status_code == 401
+    assert browser.get("/api/v1/runs", headers={"authorization": "Bearer "}).status_code == 401
+    with service.database.engine.connect() as t:
+        assert token not in str(t.execute(keys.select()).all())  # what is on the disk opens nothing
+
+
+def test_a_body_that_is_larger_than_any_form_is_not_read(browse: Any) -> None:
+    assert browse().post("/sign-in", content=b"a" * (LARGEST_FORM + 1)).status_code == 413
+    assert browse().post("/sign-in", content=iter([b"a"] * 3)).status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/static/../service.py", "/static/%2e%2e/service.py", "/runs/..%2f..%2fservice.db"])
+def test_no_file_is_reached_that_is_none_of_the_consoles(browse: Any, path: str) -> None:
+    assert browse("viewer").get(path).status_code == 404
+
+
+def test_what_others_say_is_text_and_no_page(browse: Any, service: Any) -> None:
+    """Names are checked where they enter; reasons, settings and logs may hold anything."""
+    child = {
+        "name": "a",
+        "state": "refuses",
+        "refusal": SCRIPT,
+        "heard": None,
+        "bytes_in": 0,
+        "bytes_out": 0,
+        "late": 0,
+    }
+    report = {
+        "run": "",
+        "refusal": SCRIPT,
+        "waiting": SCRIPT,
+        "counts": {"refuses": 1},
+        "devices": 1,
+        "children": [child],
+    }
+    service.monitor.seen["north"] = to_hospital("north", time.time(), report)
+    id = add_run(service.database, Wanted(robust={}), CLASSES, SCRIPT)
+    service.supervisor.processes.logs.mkdir(parents=True)
+    (service.supervisor.processes.logs / f"{id}.log").write_text(SCRIPT)
+    browser = browse("admin")
+    for page in ("/", "/fleet", f"/runs/{id}", f"/fleet?q={SCRIPT}", f"/runs/new?from={id}", "/audit"):
+        text = browser.get(page).text
+        assert (SCRIPT not in text and "&lt;script&gt;" in text) or page.startswith("/runs/new")
+
+
+def test_plain_http_is_not_offered_to_other_machines(service: Any) -> None:
+    with pytest.raises(UsageError, match="put a proxy with TLS in front"):
+        FleetFile(**{**vars(service.file), "listen": "0.0.0.0:8080"})
+
+
+def test_the_one_who_may_do_everything_is_not_made_by_itself(browse: Any, service: Any) -> None:
+    assert not service.people.list_all()
+    assert "auscult people add" in browse().get("/sign-in").text
+    with pytest.raises(UsageError, match="at least 10 characters"):
+        service.people.add("ada", ADMIN, "short", "test")

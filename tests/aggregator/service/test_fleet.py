@@ -1,0 +1,123 @@
+"""What hospitals report: over a real broker, and whatever else may come on that topic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.service.fleet import SILENT, read_report
+from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.replay.broker import LocalBroker
+from tests.delivery.fleet import eventually
+from tests.delivery.live import Net, playing
+from tests.live.test_who_takes_part import refuse
+
+CHILD = {"name": "a", "state": "here", "refusal": "", "heard": 5, "bytes_in": 1, "bytes_out": 2, "late": 0}
+REPORT = {
+    **{"version": 1, "node": "north", "run": "r", "refusal": "", "waiting": "", "devices": 1, "counts": {"here": 1}},
+    "children": [CHILD],
+}
+
+
+def test_a_console_sees_who_is_here_and_why_not(tmp_path: Path, quick: LocalBroker, make_service: Any) -> None:
+    service = make_service(name="agg", broker=quick.url, hospitals={})
+    net = Net(tmp_path, quick.url)
+    hospital = net.hospital("h", "a", "b", "c", wait_for=1, reports="names")
+    odd = net.node("b", None, "h", (), assemble=refuse)  # type: ignore[arg-type]
+    service.monitor.start()
+    stranger = net.device("watch-9", "h")
+    with playing(net.aggregator("h", size=3), hospital, net.device("a", "h"), odd, stranger):
+        eventually(lambda: [h.strangers for h in service.monitor.list_hospitals()] == [("watch-9",)], 60)
+        eventually(lambda: service.monitor.sizes() == {"h": 3}, 60)
+        eventually(lambda: states(service) == {"a": True, "b": "refuses", "c": "away"}, 60)
+    [seen] = service.monitor.list_hospitals()
+    assert "label 'wlak'" in next(d.why for d in seen.devices if d.name == "b")
+    service.monitor.stop()
+    again = make_service(name="agg", broker=quick.url, hospitals={})  # the latest report outlives the service
+    assert again.monitor.list_hospitals()[0].name == "h"
+
+
+def states(service: Any) -> dict[str, Any]:
+    """Device -> its state; True for one that takes part."""
+    found = [d for h in service.monitor.list_hospitals() for d in h.devices]
+    return {d.name: True if d.state in ("here", "training") else d.state for d in found}
+
+
+def test_numbers_without_names_where_no_more_is_told(tmp_path: Path, quick: LocalBroker, make_service: Any) -> None:
+    service = make_service(name="agg", broker=quick.url, hospitals={})
+    net = Net(tmp_path, quick.url)
+    service.monitor.start()
+    silent = net.hospital("s", "x", reports="nothing")
+    with playing(net.aggregator("h", "s"), net.hospital("h", "a", "b", reports="counts"), silent):
+        eventually(lambda: service.monitor.sizes() == {"h": 2}, 60)
+    [seen] = service.monitor.list_hospitals()
+    assert seen.counts == {"away": 2} and not seen.devices
+    service.monitor.stop()
+
+
+def test_a_silent_hospital_is_counted_on_no_longer(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.monitor.take("auscult/v1/cloud/south/up/f", json.dumps({**REPORT, "node": "south"}).encode())
+    assert service.monitor.sizes() == {"north": 2, "south": 1}  # north is named in the settings
+    import time
+
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + SILENT + 1)
+    assert service.monitor.sizes() == {"north": 2}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"node": "south"},
+        {"devices": -1},
+        {"devices": "1"},
+        {"devices": True},
+        {"counts": {"here": 1.5}},
+        {"counts": 3},
+        {"refusal": None},
+        {"children": {}},
+        {"children": [3]},
+        {"children": [{**CHILD, "name": "../a"}]},
+        {"children": [{**CHILD, "name": "<script>"}]},
+        {"children": [{**CHILD, "state": "dead"}]},
+        {"children": [{**CHILD, "heard": "now"}]},
+        {"children": [{**CHILD, "late": 2**64}]},
+        {"children": [{}]},
+        {"strangers": ["<b>"]},
+        {"strangers": 3},
+    ],
+)
+def test_what_is_no_report_is_dropped(service: Any, change: dict[str, Any]) -> None:
+    with pytest.raises(PeerError):
+        read_report(json.dumps({**REPORT, **change}).encode(), "north")
+    service.monitor.take("auscult/v1/cloud/north/up/f", json.dumps({**REPORT, **change}).encode())
+    assert service.monitor.refused == 1 and not service.monitor.seen
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff\xfe", b"null", b"[" * 100_000, b"{}"])
+def test_bytes_that_are_no_report_are_dropped(payload: bytes) -> None:
+    with pytest.raises(PeerError):
+        read_report(payload, "north")
+
+
+def test_a_broken_piece_of_a_report_is_a_report_or_none() -> None:
+    whole = json.dumps(REPORT).encode()
+    assert read_report(whole, "north")["devices"] == 1
+    for end in range(len(whole)):
+        with pytest.raises(PeerError):
+            read_report(whole[:end], "north")
+
+
+def test_the_settings_say_what_is_wrong_with_them(service: Any) -> None:
+    for change, says in (
+        ({"listen": "here"}, "expected ADDRESS:PORT"),
+        ({"classes": ("one",)}, "at least 2"),
+        ({"hospitals": {"north": 0}}, "at least 1 device"),
+        ({"bundles": (Path("nope"),)}, "no such file"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            type(service.file)(**{**vars(service.file), **change})

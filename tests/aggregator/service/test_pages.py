@@ -1,0 +1,113 @@
+"""The pages and the API: all can be read, with nothing in the service and with much, without any script."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.service.fleet import to_hospital
+from aggregator.service.runs import Wanted, add_run
+from tests.aggregator.service.conftest import CLASSES, secret_in
+
+STATES = ("training", "here", "refuses", "away")
+
+
+def fill(service: Any, devices: int = 4, rounds: int = 5) -> str:
+    """A run with rounds behind it, and a hospital with devices in all states."""
+    id = add_run(service.database, Wanted(method="ditto"), CLASSES, "test")
+    path = Path(service.file.directory) / "runs" / id / "metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    sums = {"loss": 1.0, "samples": 9.0, "devices": 2.0, "global_accuracy": 1.0, "personal_accuracy": 1.5}
+    lines = [
+        {"kind": "round", "round": r + 1, "devices": 2, "sums": sums, "time": 5.0 * r, "bytes": {"bytes_in": 1000 * r}}
+        for r in range(rounds)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    children = [
+        {"name": f"w-{i:05}", "state": STATES[i % 4], "refusal": "label 'wlak'" if i % 4 == 2 else "", "heard": i}
+        | {"bytes_in": i, "bytes_out": 7, "late": i % 3}
+        for i in range(devices)
+    ]
+    counts = {state: sum(c["state"] == state for c in children) for state in STATES}
+    report = {"run": id, "refusal": "", "waiting": "", "counts": counts, "devices": devices, "children": children}
+    service.monitor.seen["north"] = to_hospital("north", time.time(), report)
+    return id
+
+
+@pytest.mark.parametrize("page", ["/", "/fleet", "/runs", "/runs/new", "/models", "/audit", "/compare"])
+def test_every_page_is_there_when_nothing_else_is(browse: Any, page: str) -> None:
+    assert browse("admin").get(page).status_code == 200
+
+
+def test_the_overview_says_what_needs_somebody(browse: Any, service: Any) -> None:
+    fill(service)
+    text = browse("viewer").get("/").text
+    assert "things need you" in text and "Device w-00002 cannot take part" in text and "label &#39;wlak&#39;" in text
+    assert "1 device is away from north" in text
+
+
+def test_a_run_has_its_curves_and_the_same_as_a_table(browse: Any, service: Any) -> None:
+    id, browser = fill(service), browse("viewer")
+    text = browser.get(f"/runs/{id}").text
+    assert text.count("<figure") == 4 and "75.0 %" in text and "50.0 %" in text
+    lines = browser.get(f"/runs/{id}/rounds.csv").text.splitlines()
+    assert lines[0].startswith("round,devices,loss,global,personal")
+    assert lines[2] == "2,2,0.5,0.5,0.75,5.0,0,1000"
+    assert browser.get("/runs/nothing").status_code == 404
+    assert browser.get(f"/compare?run={id}").text.count("<figure") == 2
+
+
+def test_devices_are_found_sorted_and_paged(browse: Any, service: Any) -> None:
+    fill(service, devices=10_000, rounds=1)
+    browser = browse("viewer")
+    began = time.monotonic()
+    text = browser.get("/fleet").text
+    assert time.monotonic() - began < 5.0  # some tens of milliseconds on a quiet machine
+    assert "10000 devices" in text and text.count('<td data-name="Device">') == 200
+    assert text.index("w-00002") < text.index("w-00006")  # those who need somebody come first
+    found = browser.get("/fleet?q=w-01234").text
+    assert "1 device<" in found.replace("\n", "") or "1 device" in found
+    assert browser.get("/fleet?state=away&page=13").text.count('<td data-name="Device">') == 100
+    assert browser.get("/fleet?page=x&sort=nothing").status_code == 200
+
+
+def test_a_run_is_queued_by_a_form_and_cloned(browse: Any, service: Any) -> None:
+    browser = browse("operator")
+    form = {
+        "csrf": secret_in(browser.get("/runs/new").text),
+        "method": "fedavg",
+        "rounds": "7",
+        "settings": "eta_l = 0.1",
+    }
+    form |= {"preset": "recommended", "hospitals": "north", "id": "mine"}
+    assert browser.post("/runs", data=form).headers["location"] == "/runs/mine"
+    again = browser.post("/runs", data=form)
+    assert (
+        again.status_code == 422 and "there is a run of that name already" in again.text and "eta_l = 0.1" in again.text
+    )
+    clone = browser.get("/runs/new?from=mine").text
+    assert "eta_l = 0.1" in clone and 'value="7"' in clone
+
+
+def test_the_api_does_what_the_console_does(browse: Any, service: Any) -> None:
+    token = service.people.make_key("token", "robot", "operator", 60.0, "test")
+    browser = browse()
+    browser.headers["authorization"] = f"Bearer {token}"
+    made = browser.post("/api/v1/runs", json={"method": "fedavg", "rounds": 3, "settings": {"eta_l": 0.1}, "id": "a"})
+    assert made.status_code == 201 and made.json()["state"] == "queued"
+    clone = browser.post("/api/v1/runs/a/clone", json={"rounds": 4, "settings": {"batch": 8}}).json()
+    assert clone["wanted"]["settings"] == {"eta_l": 0.1, "batch": 8} and clone["cloned"] == "a"
+    assert [run["id"] for run in browser.get("/api/v1/runs").json()["runs"]] == [clone["id"], "a"]
+    assert browser.post("/api/v1/runs/a/stop").json()["state"] == "stopped"
+    assert browser.post("/api/v1/runs/a/stop").status_code == 409
+    for path, body, code in (("/runs", b"{", 422), ("/runs", b"[]", 422), ("/runs", b'{"nope": 1}', 422)):
+        assert browser.post(f"/api/v1{path}", content=body).status_code == code
+    assert browser.post("/api/v1/runs/nothing/stop").status_code == 404
+    assert browser.get("/api/v1/fleet/nothing").status_code == 404
+    assert browser.get("/api/v1/status").json()["audit"]["broken"] is None
+    fill(service)
+    assert browser.get("/api/v1/fleet/w-00002").json()["why"] == "label 'wlak'"

@@ -1,0 +1,55 @@
+"""Who joins, who refuses and who is a stranger is said where somebody looks: at the node above, and in its metrics."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from edge_sdk.contract.run import Run
+from edge_sdk.delivery.engine import Assembly
+from edge_sdk.errors import UsageError
+from edge_sdk.nodes.prometheus import exposition
+from edge_sdk.replay.broker import LocalBroker
+from tests.delivery.fleet import eventually
+from tests.delivery.live import Net, playing
+
+
+def refuse(run: Run) -> Assembly:
+    raise UsageError("label 'wlak' is none of the run's classes")
+
+
+def test_the_root_hears_why_all_devices_of_a_hospital_refuse(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It once said that it was connected, and then nothing more."""
+    net = Net(tmp_path, quick.url)
+    devices = [net.node(name, None, "h", (), assemble=refuse) for name in ("a", "b")]  # type: ignore[arg-type]
+    with playing(net.aggregator("h", size=2), net.hospital("h", "a", "b"), *devices):
+        eventually(lambda: "agg: h cannot take part: 2 of 2 children cannot take part" in caplog.text, 60)
+    said = next(line for line in caplog.messages if line.startswith("agg: h cannot") and "2 of 2" in line)
+    assert "a (run count: label 'wlak' is none of the run's classes), b" in said
+
+
+def test_who_joins_is_said_and_named_in_the_metrics(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    net = Net(tmp_path, quick.url)
+    aggregator = net.aggregator("a", "b")
+    with playing(aggregator, net.device("a", "agg")):
+        eventually(lambda: "agg: a has joined run count" in caplog.text, 60)
+        text = exposition(aggregator)
+    assert 'auscult_child_here{node="agg",of="a"} 1' in text and 'auscult_child_here{node="agg",of="b"} 0' in text
+    assert 'auscult_in_run{node="agg",of="count"} 1' in text
+    assert 'auscult_last_heard_timestamp_seconds{node="agg",of="a"} 1' in text
+
+
+def test_a_stranger_is_counted_as_one(tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture) -> None:
+    net = Net(tmp_path, quick.url)
+    aggregator = net.aggregator("a")
+    with playing(aggregator, net.device("watch-9", "agg")):
+        eventually(lambda: aggregator.counters["refused.stranger.?"], 60)
+    assert "watch-9 is a stranger: the settings of agg do not name it" in caplog.text
+    assert not aggregator.counters["refused.malformed.?"]
