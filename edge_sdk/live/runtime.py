@@ -215,8 +215,7 @@ class Runtime:
         self.waiter.wake()
 
     def change_waiting(self, run: Run) -> None:
-        """Go on in the root's run as it is described now: how long is waited may differ, and nothing else. What
-        `assemble` says of it for this node counts too. May be called from any thread."""
+        """Go on in the root's run as it is described now, where only how long is waited may differ. From any thread."""
         self.run_given = self.membership.changed_run = run
         self.wake()
 

@@ -18,9 +18,8 @@ from edge_sdk.tools.node_files import is_running
 
 
 def examine_run(directory: Path) -> Iterator[Finding]:
-    """Findings about the process that works in a node's directory now; none of them is a fault of the machine."""
+    """Findings about the process that works in a node's directory now, if one does; none is a fault of the machine."""
     if not is_running(directory):
-        yield Finding("run", None, "the node does not run now")
         return
     try:
         ledger = json.loads((directory / LEDGER).read_text())

@@ -65,11 +65,14 @@ def say(services: Services, faults: Faults, peer: BadPeer) -> None:
 
 
 def wait_for_rounds(services: Services, wanted: int) -> list[str]:
-    until = time.monotonic() + PATIENCE
-    while services.rounds_done() < wanted:
+    """Wait until so many rounds are done; returns what is wrong, if none ends for a while. (A busy machine is slow.)"""
+    until, seen = time.monotonic() + PATIENCE, -1
+    while (done := services.rounds_done()) < wanted:
         services.note_ended()
+        if done > seen:
+            until, seen = time.monotonic() + PATIENCE, done
         if time.monotonic() > until:
-            return [f"the run stands still at round {services.rounds_done()}"]
+            return [f"the run stands still at round {done}"]
         time.sleep(0.2)
     return []
 

@@ -106,7 +106,7 @@ class Faults:
         """A second process says that the directory is taken, and ends, while the first goes on."""
         second = self.services.spawn(name)
         try:
-            status = second.wait(60)
+            status = second.wait(240)  # on a busy machine torch alone takes a minute
             said = "another process works in this directory" in self.services.log(name)
         except subprocess.TimeoutExpired:
             status, said = 0, False

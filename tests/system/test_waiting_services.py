@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.cli import main
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.traces.synth import write_traces
 from tests.system.test_three_terminals import ROUNDS, Terminals, written
@@ -103,6 +104,35 @@ def test_files_that_count_other_devices_are_said_on_both_tiers_and_may_be_correc
     edit(made, "cloud", ("north = 3", "north = 2"))
     for name in ("cloud", "north"):
         made.start(name)
+    made.wait_for_the_end()
+    assert made.rounds() == list(range(1, ROUNDS + 1))
+
+
+def test_limits_are_taken_from_a_hospitals_file_at_sighup_and_the_doctor_says_what_it_waits_for(
+    made: Terminals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No restart is needed to lift a suspension; a device, which takes up nothing, is not ended by the signal."""
+    for name in ("cloud", "north", "d1"):
+        made.start(name)
+    made.wait(lambda: "run by-hand opened" in said(made, "north"))
+    made.wait(lambda: "connected to" in said(made, "d1"))
+    made.running["d1"].send_signal(signal.SIGHUP)
+    made.wait(lambda: "cannot be changed while it runs" in said(made, "d1"))
+    path = made.directory / "north.toml"
+    path.write_text(path.read_text() + "\n[limits]\nlift = { d1 = 1 }\n")
+    made.running["north"].send_signal(signal.SIGHUP)
+    made.wait(lambda: "limits of children are as the settings file has them now" in said(made, "north"))
+
+    def diagnosis() -> str:
+        capsys.readouterr()
+        main(["doctor", str(path)])
+        return capsys.readouterr().out
+
+    made.wait(lambda: "waiting for children to come (1 of 2 are here): d2 (not connected)" in diagnosis())
+    path.write_text(path.read_text().replace("d1 = 1", "d3 = 1"))
+    made.running["north"].send_signal(signal.SIGHUP)
+    made.wait(lambda: "limits.lift.d3: is none of d1, d2" in said(made, "north"))
+    made.start("d2")
     made.wait_for_the_end()
     assert made.rounds() == list(range(1, ROUNDS + 1))
 
