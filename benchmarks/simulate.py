@@ -12,6 +12,7 @@ that they share counted once for each. Figures depend on what else the machine d
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -84,11 +85,12 @@ def race(name: str, command: list[str], args: argparse.Namespace) -> dict[str, A
 
 
 class Memory(threading.Thread):
-    """The largest sum of resident memory of all processes of a session, in MB, looked at twice a second."""
+    """The largest sum of resident memory of a process and all that it has started, in MB, looked at twice a second."""
 
-    def __init__(self, session: int) -> None:
+    def __init__(self, first: int) -> None:
         super().__init__(daemon=True)
-        self.session, self.peak, self.over = session, 0.0, threading.Event()
+        self.known = {(first, look_at(first)[1])}  # with their starts: numbers of processes are used again
+        self.peak, self.over = 0.0, threading.Event()
         self.start()
 
     def run(self) -> None:
@@ -98,18 +100,29 @@ class Memory(threading.Thread):
     def stop(self) -> float:
         self.over.set()
         for pid in self.members():  # Ray leaves some behind
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         return round(self.peak)
 
     def members(self) -> list[int]:
-        return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and session_of(p) == self.session]
+        """The processes that there are of those that were ever seen to descend from the first."""
+        there = {int(p.name): look_at(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit()}
+        ours = {pid for pid, start in self.known if there.get(pid, (0, -1))[1] == start}
+        before = -1
+        while len(ours) > before:
+            before = len(ours)
+            ours |= {pid for pid, (parent, _) in there.items() if parent in ours}
+        self.known |= {(pid, there[pid][1]) for pid in ours}
+        return sorted(ours)
 
 
-def session_of(process: Path) -> int:
+def look_at(pid: int) -> tuple[int, int]:
+    """The parent of a process, and when it started, in ticks of the kernel; (-1, -1): it has ended."""
     try:
-        return int((process / "stat").read_text().rpartition(")")[2].split()[3])
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(words[1]), int(words[19])
     except (OSError, IndexError):
-        return -1
+        return -1, -1
 
 
 def resident_mb(pid: int) -> float:
