@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.contract.round import Policy
+from edge_sdk.contract.round import LEAP, Policy
 from edge_sdk.delivery.store import Store
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.live.runtime import Runtime
@@ -94,7 +94,7 @@ def test_what_a_role_cannot_work_on_is_set_aside(tmp_path: Path, quick: LocalBro
     store = Store(tmp_path / "a" / "count.db")
     ((sender, number, why),) = store.load_quarantine()
     store.close()
-    assert (sender, number) == ("agg", 1) and "a fault of the method" in why
+    assert (sender, number % LEAP) == ("agg", 1) and "a fault of the method" in why
 
 
 def stranger(url: str, name: str) -> Connection:
@@ -197,7 +197,7 @@ def test_stop_leaves_nothing_owed(tmp_path: Path, quick: LocalBroker) -> None:
     with playing(aggregator):
         with playing(device):
             session = eventually(lambda: aggregator.session)
-            eventually(lambda: device.session and device.session.calls.latest == 1)
+            eventually(lambda: device.session and device.session.calls.latest % LEAP == 1)
         eventually(lambda: not session.outbox.pending)
 
 
