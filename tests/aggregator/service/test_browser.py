@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.aggregator.service.test_pages import fill
-from tests.delivery.fleet import eventually
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -72,7 +71,7 @@ def test_a_run_is_followed_and_stopped_in_the_browser(console: tuple[Any, str], 
     id = fill(service, rounds=3)
     page = chromium.new_page()
     page.goto(f"{url}/runs/{id}")
-    page.wait_for_selector("body.live")
+    page.wait_for_selector("body.live", timeout=60_000)
     page.evaluate("window.same = true")
     path = Path(service.file.directory) / "runs" / id / "metrics.jsonl"
     line = {"kind": "round", "round": 4, "devices": 2, "sums": {"loss": 0.5}, "time": 20.0}
@@ -83,8 +82,8 @@ def test_a_run_is_followed_and_stopped_in_the_browser(console: tuple[Any, str], 
     assert page.evaluate("window.same")  # the page was not loaded again
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Stop").click()
-    page.wait_for_selector(".pill.stopped")
-    eventually(lambda: page.get_by_role("button", name="Resume").count() == 1, 60)
+    page.wait_for_selector(".pill.stopped", timeout=60_000)
+    sync_api.expect(page.get_by_role("button", name="Resume")).to_have_count(1, timeout=60_000)
     page.close()
 
 
@@ -111,7 +110,7 @@ def test_everything_can_be_read_and_stopped_without_scripts(console: tuple[Any, 
     page = chromium.new_context(java_script_enabled=False).new_page()
     page.goto(url)
     page.get_by_role("link", name=id).first.click()
-    assert page.locator("main svg").count() == 4
+    sync_api.expect(page.locator("main svg")).to_have_count(4, timeout=60_000)
     page.get_by_role("button", name="Stop").click()
-    assert page.locator(".pill.stopped").count() == 1
+    sync_api.expect(page.locator(".pill.stopped")).to_have_count(1, timeout=60_000)
     page.context.close()
