@@ -88,12 +88,13 @@ class Loopback:
 
     Args:
         method: whose roles the nodes play.
-        tree: hospital -> its devices; the aggregator is called ROOT.
+        tree: hospital -> its devices.
         envs: node -> what it is given.
         policies: tier ("aggregator", "hospital", "device") -> when its rounds are over.
         seed: of the faults.
         faults: what the network and the nodes do to messages.
         through: what every message passes on the wire, e.g. encoding and decoding.
+        root: name of the aggregator. What it draws depends on it.
     """
 
     def __init__(
@@ -105,11 +106,12 @@ class Loopback:
         seed: int = 0,
         faults: NetworkFaults = NetworkFaults(),
         through: Callable[[Any], Any] = lambda message: message,
+        root: str = ROOT,
     ):
         self.random, self.faults, self.through, self.transcript = random.Random(seed), faults, through, Transcript()
         self.queue: list[tuple[float, int, str, Any]] = []
         self.ticket, self.busy = itertools.count(), dict[str, float]()
-        self.nodes = build(method, tree, envs, policies or {})
+        self.nodes = build(method, tree, envs, policies or {}, root)
         for name, spans in faults.away.items():
             for _, until in spans:
                 if until < inf:
@@ -194,7 +196,7 @@ class Loopback:
 
 
 def build(
-    method: Method, tree: Tree, envs: Mapping[str, NodeEnv], policies: Mapping[str, Policy]
+    method: Method, tree: Tree, envs: Mapping[str, NodeEnv], policies: Mapping[str, Policy], root: str = ROOT
 ) -> dict[str, nodes.Node]:
     """One node per name, everybody here."""
 
@@ -202,7 +204,7 @@ def build(
         policy = policies.get(tier, Policy())
         return nodes.new(name, getattr(method, tier), envs[name], parent, policy, 0.0, children)
 
-    made = [make(ROOT, "aggregator", None, tuple(tree))]
-    made += [make(h, "hospital", ROOT, devices) for h, devices in tree.items()]
+    made = [make(root, "aggregator", None, tuple(tree))]
+    made += [make(h, "hospital", root, devices) for h, devices in tree.items()]
     made += [make(d, "device", h, ()) for h, devices in tree.items() for d in devices]
     return {n.name: n for n in made}

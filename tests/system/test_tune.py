@@ -22,6 +22,7 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 pytest.importorskip("optuna", reason="the search needs optuna")
 
 DATA = ("breast-cancer", "--hospitals", 2, "--devices", 2, "--rounds", 3, "--seed", 5)
+DRAWN = ("--set", "participation=0.5", "--set", "selection=bernoulli")  # by the aggregator, whose name counts
 ROBUST = ("--robust", "clip")
 SETTLE = ("--settle", "steps=[0, 10]", "--settle", "local_steps=[10]")
 
@@ -33,6 +34,7 @@ SETTLE = ("--settle", "steps=[0, 10]", "--settle", "local_steps=[10]")
         ("ditto", SETTLE, "personalised"),
         ("scaffold", ROBUST, "global"),
         ("hsgd", (), "global"),
+        ("fedavg", DRAWN, "personalised"),
     ],
 )
 def test_the_file_replayed_gives_the_figure_that_was_told(

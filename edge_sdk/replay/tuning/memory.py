@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.data.patients import Patients, patients_of
@@ -35,7 +35,7 @@ from edge_sdk.nodes.normalise import find_normaliser
 from edge_sdk.nodes.working_model import PREFERRED
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.replay.node_files import NodeFiles, prepare_files
+from edge_sdk.replay.node_files import CLOUD, NodeFiles, prepare_files
 from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
 from edge_sdk.replay.result import mean, natural
 
@@ -151,8 +151,8 @@ class Network(Loopback):
 
     def __init__(self, fleet: Fleet, run: Run) -> None:
         envs = make_envs(fleet, run)
-        super().__init__(method_of(run), fleet.tree, envs, faults=NetworkFaults(repeat=0.0))
-        tiers = {ROOT: "aggregator", **dict.fromkeys(fleet.tree, "hospital")}
+        super().__init__(method_of(run), fleet.tree, envs, faults=NetworkFaults(repeat=0.0), root=CLOUD)
+        tiers = {CLOUD: "aggregator", **dict.fromkeys(fleet.tree, "hospital")}
         self.scores: dict[str, Mapping[str, float]] = {}
         for name, old in self.nodes.items():
             parts = make_assembly(run, tiers.get(name, "device"), envs[name])
@@ -171,7 +171,7 @@ class Network(Loopback):
 
 def make_envs(fleet: Fleet, run: Run) -> dict[str, NodeEnv]:
     """Node -> what it is given."""
-    found = {ROOT: aggregator_env(fleet, run)}
+    found = {CLOUD: aggregator_env(fleet, run)}
     found |= {hospital: hospital_env(fleet, run, hospital) for hospital in fleet.tree}
     return found | {name: device_env(fleet, run, name) for devices in fleet.tree.values() for name in devices}
 
