@@ -50,6 +50,7 @@ READ_ONLY = {
     "needs mnist.npz": "the images are not in the repository",
     "needs braindecode": "the library is not among those that tests have",
     "needs a fleet": "tests/system/test_living_fleet.py does what the page tells",
+    "needs transformers": "the library is not among those that tests have",
     "needs timm": "the library and the images are not among those that tests have",
     "takes minutes": "measurements, and tests that have a command of their own",
     "make test": "it is the test that runs here",

@@ -64,10 +64,11 @@ def test_hospital_and_device_hold_the_two_parts_of_the_same_patients(tmp_path):
         patients = patients_of(parts[hospital].samples)
         for device, mine in rows_of(patients.devices).items():
             found = samples_of(parts[device])
-            assert found.validation is None, "divided samples have no validation part"
-            train, judged = found.train, found.held_out
-            theirs = rows_of(patients.held_out_devices)[device]
-            for x1, x2 in ((patients.train.x[mine], train.x), (patients.held_out[theirs], judged.x)):
+            train, judged, chosen = found.train, found.held_out, found.validation
+            theirs = patients.held_out[rows_of(patients.held_out_devices)[device]]
+            others = patients.validation[rows_of(patients.validation_devices)[device]]
+            assert len(others) and len(theirs)
+            for x1, x2 in ((patients.train.x[mine], train.x), (theirs, judged.x), (others, chosen.x)):
                 assert (x1 == known.x1[[patient[key] for key in rows(x2)]]).all()
             assert tuple(np.array(patients.train.labels)[mine]) == train.labels
         assert {*patients.devices} == {*devices}

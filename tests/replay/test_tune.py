@@ -50,7 +50,7 @@ def test_test_samples_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
     """They are dropped where a device's file is read, so no node has any, and whatever they are changes nothing."""
     kept = play(prepared(tmp_path / "a", settle=SETTLE), {})
     read = memory.samples_of
-    monkeypatch.setattr(memory, "samples_of", lambda table: hide(read(table)))
+    monkeypatch.setattr(memory, "samples_of", lambda *where: hide(read(*where)))
     fleet = prepared(tmp_path / "b", settle=SETTLE)
     assert play(fleet, {}) == kept
     for env in make_envs(fleet, fleet.run).values():

@@ -25,7 +25,7 @@ from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.tuning.memory import Fleet, Kernels, play, prepare
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-PATHS = ("out", "bundle", "private")
+PATHS = ("out", "bundle", "private", "boards", "link")
 """Fields of a job that JSON has no form for, or that no trial needs."""
 
 
