@@ -89,7 +89,11 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         one.leave()
 
 
-@pytest.mark.parametrize("page", PAGES)
+LONG = ("docs/methods.md", "docs/replay.md", "docs/tuning.md")
+"""Pages whose commands take half a minute or more; `make test` only has their programs read them."""
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.long) if p in LONG else p for p in PAGES])
 def test_a_page_from_top_to_bottom(page: str, reader: Reader) -> None:
     for block in blocks(page):
         assert block.kind in KINDS, f"{block}: kind {block.kind!r}, there are {KINDS}"

@@ -88,6 +88,7 @@ def test_deaths_in_the_middle_of_a_synchronous_run_change_nothing(tmp_path: Path
     assert [model.tobytes() for model in disturbed] == [model.tobytes() for model in quiet]
 
 
+@pytest.mark.long
 def test_first_b_over_links_that_are_cut(tmp_path: Path, broker: str, bundle: Path) -> None:
     nodes, port = Nodes(tmp_path, bundle, TREE), urlsplit(broker).port
     assert port is not None

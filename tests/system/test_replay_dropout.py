@@ -42,6 +42,7 @@ def trained(bundle: Path, out: Path, *more: object) -> np.ndarray:
         )
 
 
+@pytest.mark.long
 def test_a_repeated_run_ends_with_the_same_model_to_the_bit(bundles: dict[str, Path], tmp_path: Path) -> None:
     first, again = (trained(bundles["keep"], tmp_path / name) for name in ("first", "again"))
     without = trained(bundles["off"], tmp_path / "without")

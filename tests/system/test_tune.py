@@ -30,8 +30,8 @@ SETTLE = ("--settle", "steps=[0, 10]", "--settle", "local_steps=[10]")
 @pytest.mark.parametrize(
     ("method", "more", "model"),
     [
-        ("fedslr", (), "personalised"),
-        ("ditto", SETTLE, "personalised"),
+        pytest.param("fedslr", (), "personalised", marks=pytest.mark.long),
+        pytest.param("ditto", SETTLE, "personalised", marks=pytest.mark.long),
         ("scaffold", ROBUST, "global"),
         ("hsgd", (), "global"),
         ("fedavg", DRAWN, "personalised"),
