@@ -17,6 +17,7 @@ pytest.importorskip("torch", reason="the model of these data is compiled with it
 
 from edge_sdk import cli
 from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.replay.node_files import CLOUD
 from edge_sdk.replay.tuning.memory import make_envs
 from edge_sdk.replay.tuning.memory import play as play_in_memory
 from edge_sdk.replay.tuning.memory import prepare as prepare_in_memory
@@ -49,7 +50,7 @@ def test_devices_of_a_replay_reach_what_they_reach_there(tmp_path, method):
     names = {"personal": "personalised"}
     for name, accuracies in expected.items():
         assert found[name]["validation_accuracy"] == {names.get(m, m): a for m, a in accuracies.items()}
-    assert make_envs(fleet, fleet.run).keys() - {"aggregator"} == {*found, "hospital-1", "hospital-2"}
+    assert make_envs(fleet, fleet.run).keys() - {CLOUD} == {*found, "hospital-1", "hospital-2"}
 
 
 @pytest.mark.parametrize("method", ["fedslr", "hsgd"])
