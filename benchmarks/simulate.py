@@ -205,6 +205,7 @@ def play(args: argparse.Namespace) -> None:
     if ranks.number == 0:
         ended = times[args.rounds - 1] - times[WARM - 1]
         print(json.dumps({"rate": args.cohort * (args.rounds - WARM) / ended}), flush=True)
+    ranks.close()
 
 
 if __name__ == "__main__":

@@ -84,6 +84,9 @@ def main() -> None:
     rounds = len(Clock.times) - WARM
     if os.environ.get("RANK", "0") == "0":
         print(json.dumps({"rate": args.cohort * rounds / (Clock.times[-1] - Clock.times[WARM - 1])}), flush=True)
+    if torch.distributed.is_initialized():  # a process that ends without it is aborted now and then
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
