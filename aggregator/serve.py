@@ -111,6 +111,7 @@ def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
         device=file.device,
         private=file.private,
         limits=file.limits,
+        enrolled=file.enrolled,
         wire=file.wire,
     )
 

@@ -94,7 +94,7 @@ class Demo:
 
     def write_hospital(self, name: str, devices: tuple[str, ...]) -> Path:
         table = {"name": name, "aggregator": CLOUD, "broker": self.broker.url, "bundle": self.bundle}
-        table |= {"directory": name, "devices": list(devices), "reports": NAMES}
+        table |= {"directory": name, "devices": list(devices), "enrolled": True, "reports": NAMES}
         return write_toml(self.directory / f"{name}.toml", table)
 
     def write_device(self, name: str, hospital: str) -> Path:

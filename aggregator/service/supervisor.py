@@ -210,7 +210,7 @@ def write_settings(file: FleetFile, run: Row, bundle: Path) -> Path:
     make_private_directory(directory)
     own = tomllib.loads(path.read_text())["run"] if path.exists() else make_run_table(file, run)
     table = {"name": file.name, "broker": file.broker, "bundle": bundle.resolve(), "directory": "."}
-    table |= {"hospitals": run["hospitals"], "threads": file.threads, "settings": STATED}
+    table |= {"hospitals": run["hospitals"], "threads": file.threads, "settings": STATED, "enrolled": True}
     wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(file.wire).items()}
     return write_toml(path, table | {"run": own, "wire": wire})
 

@@ -207,6 +207,10 @@ def any_rule(settings: Any, tier: str, rule: str) -> str:
     return ""
 
 
+def changeable(settings: Any) -> str:
+    return ""
+
+
 def no_sums(settings: Any) -> VectorTraffic | str:
     return "what its devices send is not added up"
 
@@ -248,6 +252,8 @@ class Method:
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
+        fixed: settings -> why devices that come or leave have to wait for the next run, as a sentence; "": they may
+            do so while a run goes on, and `NodeEnv.sizes` says how many there are.
     """
 
     name: str
@@ -270,6 +276,7 @@ class Method:
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
+    fixed: Callable[[Any], str] = changeable
     adds_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)

@@ -73,6 +73,7 @@ class HospitalFile:
         limits: what its devices may claim, and when they are suspended.
         reports: what it tells a console at the aggregator of its devices: "nothing", "counts" or "names".
         allow: which runs reach its devices.
+        enrolled: devices that the aggregator's service has enrolled for it count beside `devices`.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -82,7 +83,8 @@ class HospitalFile:
     broker: str
     bundle: Path
     directory: Path
-    devices: tuple[str, ...]
+    devices: tuple[str, ...] = ()
+    enrolled: bool = False
     upstream: str | None = None
     wait_for: int | None = None
     data: Stored | None = None
@@ -102,7 +104,12 @@ class HospitalFile:
         existing(self.bundle, "bundle")
         if self.data is not None:
             existing(self.data.samples, "data.samples")
-        check_count(self.wait_for, len(self.devices), "wait_for", "devices")
+        if not (self.devices or self.enrolled):
+            raise UsageError("devices is missing: a list of texts, unless enrolled = true")
+        if self.enrolled and self.reports == NOTHING:
+            raise UsageError('enrolled = true: the service has to hear of this hospital; say reports = "names"')
+        if not self.enrolled:
+            check_count(self.wait_for, len(self.devices), "wait_for", "devices")
         if self.reports not in LEVELS:
             raise UsageError(f"reports = {self.reports!r}, expected {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
         if not self.last_words > 0:
@@ -159,6 +166,7 @@ class AggregatorFile:
         public: file of public inputs, which all devices must have; for a method that compares outputs.
         private: a pretrained model and what it is for; never sent.
         limits: what its hospitals may claim, and when they are suspended.
+        enrolled: hospitals say themselves how many devices they have, which may change while the run goes on.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
@@ -178,6 +186,7 @@ class AggregatorFile:
     public: Path | None = None
     private: Private | None = None
     limits: Limits = field(default_factory=Limits)
+    enrolled: bool = False
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:

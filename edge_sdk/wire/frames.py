@@ -10,7 +10,7 @@ The header begins with a letter, and then has these fields:
                                                         you got of it?
     p  run src reports                                  what has come: [whom it is for, epoch, seq, bitmap, nonce]
     a  run src acks                                     acknowledgements on their own
-    b  src epoch session run ready refusal gone count nonce [unwilling]
+    b  src epoch session run ready refusal gone count nonce [unwilling] [devices]
                                                         birth, at each connect; as a will or a goodbye: gone
     h  src epoch session run here to count nonce taken devices refusal
                                                         hello, the answer to a birth; body: the encoded run, or empty
@@ -186,6 +186,7 @@ class Birth:
         count: which birth of this connection it is, from 1.
         nonce: of the latest hello that the node has had; 0: it has had none.
         unwilling: why the node wants no training now; None: it does.
+        devices: how many there are behind it, where that may change while a run goes on; 0: it does not say.
     """
 
     src: str
@@ -198,6 +199,7 @@ class Birth:
     count: int = 0
     nonce: int = 0
     unwilling: Reason | None = None
+    devices: int = 0
     body: Buffer = b""
 
 
@@ -246,7 +248,7 @@ Check = Callable[[Any], Any]
 COUNTS: tuple[Check, ...] = (check_count,) * 3
 MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, check_flag)
 DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
-BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason)
+BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_count)
 HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_count, check_text)
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
@@ -260,7 +262,7 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
 }
 """Letter -> class of the frame, and the checks of its header's fields in their order."""
 
-APPENDED = {"b": 1}
+APPENDED = {"b": 2}
 """Letter -> how many of its fields were appended after the first version, so that they may be missing."""
 
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}
