@@ -32,6 +32,7 @@ from aggregator.service.runs import (
     list_runs,
     wanted_of,
 )
+from aggregator.service.signing import PRIVATE_FILE
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.presets import STATED
@@ -210,7 +211,12 @@ def write_settings(file: FleetFile, run: Row, bundle: Path) -> Path:
     make_private_directory(directory)
     own = tomllib.loads(path.read_text())["run"] if path.exists() else make_run_table(file, run)
     table = {"name": file.name, "broker": file.broker, "bundle": bundle.resolve(), "directory": "."}
-    table |= {"hospitals": run["hospitals"], "threads": file.threads, "settings": STATED}
+    table |= {
+        "signing_key": file.directory.resolve() / PRIVATE_FILE,
+        "hospitals": run["hospitals"],
+        "threads": file.threads,
+        "settings": STATED,
+    }
     wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(file.wire).items()}
     return write_toml(path, table | {"run": own, "wire": wire})
 

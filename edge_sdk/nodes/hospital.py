@@ -25,6 +25,7 @@ from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
 from edge_sdk.nodes.suspensions import count_suspensions
+from edge_sdk.nodes.trust import Trust
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -45,6 +46,8 @@ class Hospital:
         upstream_wire: certificates for the aggregator's broker; None: those of `wire`.
         limits: what its devices may claim, and when they are suspended; None: as `Limits` has it.
         reports: what it tells a console of its devices: "nothing", "counts" or "names".
+        trusted_key: PEM file with the public key of the operator: it takes no run that is not signed with that; None:
+            it takes what the aggregator offers.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Hospital:
         upstream_wire: Wire | None = None,
         limits: Limits | None = None,
         reports: str = NOTHING,
+        trusted_key: str | Path | None = None,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -71,6 +75,7 @@ class Hospital:
         self.companions = tuple(companions)
         self.limits = limits or Limits()
         self.limits.check_children(self.devices)
+        self.trust = Trust(trusted_key, Path(directory))
         self.bundle = read_bundle(bundle)
         self.model = SplitModel(self.bundle) if split.is_split(self.bundle) else None
         self.patients: Patients | None = None
@@ -87,6 +92,7 @@ class Hospital:
             upstream=upstream,
             assemble=self.assemble,
             told=self.receive_event,
+            check_run=self.trust.check_run,
             wait_for=wait_for,
             worker=self.model is not None,  # it computes
             figures=count_suspensions,

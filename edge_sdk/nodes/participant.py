@@ -34,6 +34,7 @@ from edge_sdk.nodes.live_samples import Recording
 from edge_sdk.nodes.own_training import TrainingCode, fields_of
 from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.progress_log import ProgressLog
+from edge_sdk.nodes.trust import Trust
 from edge_sdk.nodes.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.wire.options import Wire
 
@@ -75,13 +76,14 @@ class Participant:
         on_event: Callable[[Any], None] | None,
         log: logging.Logger | None,
         budget: TrainingBudget | None = None,
+        trusted_key: str | Path | None = None,
     ):
         self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
         self.train: Samples | None = None
         self.held_out: Samples | None = None
         self.validation: Samples | None = None
-        self.directory = directory
+        self.directory, self.trust = directory, Trust(trusted_key, directory)
         self.public = None if public is None else read_public(public)
         self.current: Run | None = None
         self.kept = kept_models.KeptModels()
@@ -98,6 +100,7 @@ class Participant:
             assemble=self.assemble,
             told=self.receive_event,
             told_refusal=self.receive_refusal,
+            check_run=self.trust.check_run,
             log=self.log,
             willingness=Willingness() if budget is None else Willingness(self.ask_pace, IDLE_LOOK),
             **wire.options(broker),
