@@ -111,6 +111,7 @@ def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
         wait_for=file.wait_for,
         device=file.device,
         private=file.private,
+        model=file.model,
         limits=file.limits,
         wire=file.wire,
     )

@@ -62,7 +62,8 @@ class DeviceService:
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         self.device.run(until)
-        if self.device.finished.is_set() and not self.device.refusal:
+        over = self.device.finished.is_set() and not self.device.refusal
+        if over and self.device.current is not None:  # of a rollout there is nothing to tell
             write_json(self.file.directory / "result.json", self.result())
 
     def stop(self) -> None:

@@ -162,6 +162,7 @@ class AggregatorFile:
         public: file of public inputs, which all devices must have; for a method that compares outputs.
         private: a pretrained model and what it is for; never sent.
         limits: what its hospitals may claim, and when they are suspended.
+        model: a trained model that a rollout brings to devices, NPZ; None: the bundle's initial one.
         signing_key: PEM file of the operator's private key, with which the run is signed; None: it is not.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
@@ -181,6 +182,7 @@ class AggregatorFile:
     threads: int = 1
     public: Path | None = None
     private: Private | None = None
+    model: Path | None = None
     signing_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
     wire: Wire = field(default_factory=Wire)
@@ -191,6 +193,8 @@ class AggregatorFile:
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")
+        if self.model is not None:
+            existing(self.model, "model")
         if self.signing_key is not None:
             existing(self.signing_key, "signing_key")
         if self.threads < 1:

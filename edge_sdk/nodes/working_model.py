@@ -5,6 +5,7 @@ classes and a copy of its bundle, so a device that was started again predicts at
 where the application brings another bundle by then.
 
     working        id of the run that made it
+    previous       id of the run that made the one before a rollout; empty: the initial one
     RUN.npz        its models (kept_models.py)
     BUNDLE.bundle  a copy of the bundle they are for
 """
@@ -34,7 +35,7 @@ from edge_sdk.nodes import kept_models
 from edge_sdk.nodes.kept_models import KeptModels
 from edge_sdk.nodes.predictions import INITIAL, Predictions
 
-NOTE = "working"
+NOTE, PREVIOUS = "working", "previous"
 ENSEMBLE = ("personal", "local")
 """Models that predict as a run which settles has chosen."""
 PREFERRED = ("personal", COMPANION, "global")
@@ -134,8 +135,10 @@ def note_working(directory: Path, working: WorkingModel) -> None:
     """Make the models of a run, which are saved, those that predict after a restart. The bundle's copy comes first."""
     keep_bundle(directory, working.model)
     write_text(directory / NOTE, working.run + "\n")
+    before = previous_run(directory)
+    kept = {working.model.sha256, kept_models.load(directory / f"{before}.npz").bundle if before else ""}
     for path in directory.glob("*.bundle"):
-        if path != bundle_path(directory, working.model.sha256):
+        if path not in {bundle_path(directory, sha256) for sha256 in kept if sha256}:
             path.unlink(missing_ok=True)
 
 
@@ -178,7 +181,16 @@ def load_working(directory: Path, whose: str, model: Model, threads: int) -> Wor
 
 def working_run(directory: Path) -> str:
     """Id of the run whose models work; "": none."""
-    note = directory / NOTE
+    return read_note(directory / NOTE)
+
+
+def previous_run(directory: Path) -> str:
+    """Id of the run whose models worked before a rollout; "": none."""
+    return read_note(directory / PREVIOUS)
+
+
+def read_note(note: Path) -> str:
+    """The id of a run that a file names; "": it names none."""
     found = note.read_text(errors="replace").strip() if note.is_file() else ""
     return found if ID.fullmatch(found) else ""
 
@@ -197,7 +209,7 @@ def remove_old_runs(directory: Path, current: str) -> list[str]:
     """
     ages = {path.stem: path.stat().st_mtime for path in directory.glob("*.db") if ID.fullmatch(path.stem)}
     latest = sorted(ages.keys() - {current}, key=lambda run: (ages[run], run))[-(KEEP - 1) :]
-    old = sorted(ages.keys() - {current, working_run(directory), *latest})
+    old = sorted(ages.keys() - {current, working_run(directory), previous_run(directory), *latest})
     for run in old:
         for ending in OF_A_RUN:
             (directory / f"{run}{ending}").unlink(missing_ok=True)
