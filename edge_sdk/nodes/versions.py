@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.atomic import write_bytes, write_text
+from edge_sdk.atomic import make_private_directory, write_bytes, write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
@@ -133,7 +133,7 @@ class Versions:
         return WorkingModel(f"device {self.name}", model, run.classes, kept, run.id)
 
     def compare(self, candidate: WorkingModel, samples: Samples | None) -> dict[str, float]:
-        """How many held-out samples are right by the model that predicts now, and by another one."""
+        """Counts of held-out samples that are right by the model that predicts now, and by another one."""
         if samples is None or not len(samples):
             return {}
         before, after = count_right(self.working(), samples), count_right(candidate, samples)
@@ -158,6 +158,7 @@ class Versions:
             return  # told again
         model = self.load(file)
         candidate = self.make_candidate(run, model, theta)
+        make_private_directory(self.directory)
         if not bundle_path(self.directory, file.sha256).exists():
             write_bytes(bundle_path(self.directory, file.sha256), np.asarray(bundle, np.uint8).tobytes())
         kept_models.save(self.directory / f"{run.id}.npz", candidate.kept)
@@ -230,7 +231,7 @@ def carry_over(before: WorkingModel, model: Model, theta: Vector) -> KeptModels:
 
 
 def count_right(working: WorkingModel, samples: Samples) -> int:
-    """How many samples a model gives their label."""
+    """Number of samples to which a model gives their label."""
     right = 0
     for start in range(0, len(samples), BATCH):
         part = slice(start, start + BATCH)

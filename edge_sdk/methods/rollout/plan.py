@@ -65,12 +65,12 @@ class Settings:
 
 
 def count_target(settings: Settings, devices: int) -> int:
-    """How many devices are to have the version at the end."""
+    """Number of devices that are to have the version at the end."""
     return len(settings.devices) or max(1, ceil(settings.share * devices - 1e-9))
 
 
 def list_stages(settings: Settings, devices: int) -> tuple[int, ...]:
-    """How many devices have been asked at the end of each stage: the canaries, then growing, up to the target."""
+    """Devices that have been asked by the end of each stage: the canaries, then growing, up to the target."""
     target = count_target(settings, devices)
     stages = [min(settings.canary, target)]
     while stages[-1] < target:
@@ -79,7 +79,7 @@ def list_stages(settings: Settings, devices: int) -> tuple[int, ...]:
 
 
 def share_out(sizes: Mapping[str, int], count: int, seed: int) -> dict[str, int]:
-    """How many of `count` devices each hospital asks. A larger count leaves none with fewer.
+    """Shares of `count` devices, by hospital. A larger count leaves none with fewer.
 
     Every device of every hospital has a place in one random order, and the first `count` are taken.
     """
