@@ -19,7 +19,7 @@ from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import NOTHING
 from edge_sdk.live.runtime import Assembly, Runtime
-from edge_sdk.methods.rollout.method import VersionTaken
+from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint
 from edge_sdk.model.bundle import Bundle, parse, read_bundle

@@ -1,6 +1,6 @@
 """Versions of the model that rollouts bring to a device: tried, taken in one step, and left again.
 
-    rollout.json   the latest version that a rollout brought: run, hashes, and whether it is confirmed
+    rollout.json   the latest versions that rollouts brought: run, hashes, what predicted before, is it confirmed?
     previous       what predicted before (working_model.py), which stays on the disk with its bundle
 
 A version predicts as soon as it is taken, and counts as a trial until its rollout is over and has kept it. A device
@@ -24,13 +24,14 @@ from edge_sdk.atomic import make_private_directory, write_bytes, write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.rollout.method import VersionKept, VersionLeft, VersionTaken
+from edge_sdk.methods.rollout.messages import VersionKept, VersionLeft, VersionTaken
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models
 from edge_sdk.nodes.kept_models import KeptModels
 from edge_sdk.nodes.kernels.rollout import hash_model, open_version
+from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.nodes.working_model import (
     NOTE,
     PREVIOUS,
@@ -38,22 +39,31 @@ from edge_sdk.nodes.working_model import (
     bundle_path,
     load_working,
     note_working,
-    previous_run,
     working_run,
 )
 
 FILE = "rollout.json"
+DEEP = 3
+"""Versions before the present one that stay on the disk, and of which is known what was before them."""
 BATCH = 512
 """Windows that both versions predict at once when they are compared."""
 
 
 @dataclass(frozen=True)
 class Rolled:
-    """The latest version that a rollout has brought. `confirmed`: the rollout has kept it."""
+    """A version that a rollout has brought.
 
-    run: str = ""
-    bundle: str = ""
-    theta: str = ""
+    Attributes:
+        run: id of the rollout.
+        bundle, theta: hashes of bundle and model.
+        before: id of the run whose models predicted before; "": the initial one.
+        confirmed: the rollout has kept it.
+    """
+
+    run: str
+    bundle: str
+    theta: str
+    before: str = ""
     confirmed: bool = False
 
 
@@ -114,9 +124,10 @@ class Versions:
 
     def has(self, run: Run, theta: Vector) -> bool:
         """Does this version predict here already, brought by an earlier rollout?"""
-        rolled, working = self.read(), self.working()
-        same = (rolled.bundle, rolled.theta) == (run.bundle, hash_model(theta))
-        return same and rolled.run not in ("", run.id) and working.run == rolled.run and rolled.confirmed
+        rolled = self.read().get(self.working().run)
+        if rolled is None or rolled.run == run.id or not rolled.confirmed:
+            return False
+        return (rolled.bundle, rolled.theta) == (run.bundle, hash_model(theta))
 
     def load(self, file: Bundle) -> Model:
         """The model of a bundle that has come, whose golden vectors are run. Raises BundleError if they fail."""
@@ -162,58 +173,66 @@ class Versions:
         if not bundle_path(self.directory, file.sha256).exists():
             write_bytes(bundle_path(self.directory, file.sha256), np.asarray(bundle, np.uint8).tobytes())
         kept_models.save(self.directory / f"{run.id}.npz", candidate.kept)
-        write_text(self.directory / PREVIOUS, working_run(self.directory) + "\n")
-        self.write(Rolled(run.id, file.sha256, hash_model(theta)))
+        self.write(Rolled(run.id, file.sha256, hash_model(theta), working_run(self.directory)))
         note_working(self.directory, candidate)
         self.use(candidate)
         self.log.info("%s: predicts with version %s of rollout %s", self.name, hash_model(theta)[:12], run.id)
 
     def confirm(self, run: str) -> None:
         """A rollout has kept its version."""
-        rolled = self.read()
-        if rolled.run == run and not rolled.confirmed:
+        rolled = self.read().get(run)
+        if rolled is not None and not rolled.confirmed:
             self.write(replace(rolled, confirmed=True))
 
     def leave(self, rollout: str) -> None:
         """Go back to the version before that of a rollout, if it is this that predicts."""
-        if not self.predicts(rollout):
+        rolled = self.read().get(rollout)
+        if rolled is None or not self.predicts(rollout):
             return
-        before = previous_run(self.directory)
-        if before:
-            write_text(self.directory / NOTE, before + "\n")
+        if rolled.before:
+            write_text(self.directory / NOTE, rolled.before + "\n")
         else:
             (self.directory / NOTE).unlink(missing_ok=True)
-        whose = f"device {self.name}"
-        self.use(load_working(self.directory, whose, self.model, self.threads))
-        self.log.warning(
-            "%s: the version of rollout %s is left; %s predicts", self.name, rollout, before or "the first"
-        )
+        self.use(load_working(self.directory, f"device {self.name}", self.model, self.threads))
+        words = "%s: the version of rollout %s is left; %s predicts"
+        self.log.warning(words, self.name, rollout, rolled.before or "the initial model")
 
     def leave_unconfirmed(self, next_run: str) -> None:
         """Leave a version whose rollout nobody has said to be kept, when another run begins."""
-        rolled = self.read()
-        if rolled.run and rolled.run != next_run and not rolled.confirmed:
+        rolled = self.read().get(self.working().run)
+        if rolled is not None and rolled.run != next_run and not rolled.confirmed:
             self.leave(rolled.run)
 
     def predicts(self, rollout: str) -> bool:
         """Does the version of a rollout predict now?"""
-        return bool(rollout) and self.read().run == rollout and self.working().run == rollout
+        return bool(rollout) and self.working().run == rollout and rollout in self.read()
 
     # -- on the disk
 
-    def read(self) -> Rolled:
-        """What was noted; a damaged note is as good as none: the version stays, and no rollout can take it back."""
+    def read(self) -> dict[str, Rolled]:
+        """Rollout -> what was noted, the latest last. A damaged note is as good as none: the version that predicts
+        stays, and no rollout can take it back."""
+        path = self.directory / FILE
         try:
-            found = json.loads((self.directory / FILE).read_text())
-            return Rolled(str(found["run"]), str(found["bundle"]), str(found["theta"]), found["confirmed"] is True)
+            found = [from_mapping(Rolled, row, str(path)) for row in json.loads(path.read_text())]
         except FileNotFoundError:
-            return Rolled()
-        except (ValueError, KeyError, TypeError) as error:
-            self.log.error("%s: %s is damaged: %s", self.name, self.directory / FILE, error)
-            return Rolled()
+            return {}
+        except (ValueError, TypeError, UsageError) as error:
+            self.log.error("%s: %s is damaged: %s", self.name, path, error)
+            return {}
+        return {rolled.run: rolled for rolled in found}
 
     def write(self, rolled: Rolled) -> None:
-        write_text(self.directory / FILE, json.dumps(asdict(rolled)) + "\n")
+        """Note a version, and that those before it stay on the disk."""
+        noted = {**{run: one for run, one in self.read().items() if run != rolled.run}, rolled.run: rolled}
+        chain: list[str] = []
+        run = rolled.before
+        while run and len(chain) < DEEP and run not in chain:
+            chain.append(run)
+            run = noted[run].before if run in noted else ""
+        write_text(self.directory / PREVIOUS, "".join(f"{run}\n" for run in chain))
+        kept = [asdict(one) for one in [*noted.values()][-2 * DEEP :]]
+        write_text(self.directory / FILE, json.dumps(kept) + "\n")
 
 
 def carry_over(before: WorkingModel, model: Model, theta: Vector) -> KeptModels:

@@ -5,7 +5,7 @@ classes and a copy of its bundle, so a device that was started again predicts at
 where the application brings another bundle by then.
 
     working        id of the run that made it
-    previous       id of the run that made the one before a rollout; empty: the initial one
+    previous       ids of the runs that made those before it, the latest first, which a rollout can be taken back to
     RUN.npz        its models (kept_models.py)
     BUNDLE.bundle  a copy of the bundle they are for
 """
@@ -135,10 +135,10 @@ def note_working(directory: Path, working: WorkingModel) -> None:
     """Make the models of a run, which are saved, those that predict after a restart. The bundle's copy comes first."""
     keep_bundle(directory, working.model)
     write_text(directory / NOTE, working.run + "\n")
-    before = previous_run(directory)
-    kept = {working.model.sha256, kept_models.load(directory / f"{before}.npz").bundle if before else ""}
+    before = {kept_models.load(directory / f"{run}.npz").bundle for run in previous_runs(directory)}
+    kept = {bundle_path(directory, sha256) for sha256 in (*before, working.model.sha256) if sha256}
     for path in directory.glob("*.bundle"):
-        if path not in {bundle_path(directory, sha256) for sha256 in kept if sha256}:
+        if path not in kept:
             path.unlink(missing_ok=True)
 
 
@@ -181,18 +181,16 @@ def load_working(directory: Path, whose: str, model: Model, threads: int) -> Wor
 
 def working_run(directory: Path) -> str:
     """Id of the run whose models work; "": none."""
-    return read_note(directory / NOTE)
-
-
-def previous_run(directory: Path) -> str:
-    """Id of the run whose models worked before a rollout; "": none."""
-    return read_note(directory / PREVIOUS)
-
-
-def read_note(note: Path) -> str:
-    """The id of a run that a file names; "": it names none."""
+    note = directory / NOTE
     found = note.read_text(errors="replace").strip() if note.is_file() else ""
     return found if ID.fullmatch(found) else ""
+
+
+def previous_runs(directory: Path) -> tuple[str, ...]:
+    """Ids of the runs whose models a rollout may be taken back to."""
+    note = directory / PREVIOUS
+    lines = note.read_text(errors="replace").splitlines() if note.is_file() else []
+    return tuple(line for line in lines if ID.fullmatch(line))
 
 
 # Old runs -------------------------------------------------------------------------------------------------------
@@ -209,7 +207,7 @@ def remove_old_runs(directory: Path, current: str) -> list[str]:
     """
     ages = {path.stem: path.stat().st_mtime for path in directory.glob("*.db") if ID.fullmatch(path.stem)}
     latest = sorted(ages.keys() - {current}, key=lambda run: (ages[run], run))[-(KEEP - 1) :]
-    old = sorted(ages.keys() - {current, working_run(directory), previous_run(directory), *latest})
+    old = sorted(ages.keys() - {current, working_run(directory), *previous_runs(directory), *latest})
     for run in old:
         for ending in OF_A_RUN:
             (directory / f"{run}{ending}").unlink(missing_ok=True)
