@@ -32,13 +32,6 @@ NAVIGATION = (
     ("/rollouts", "Rollouts"),
     ("/audit", "Audit"),
 )
-    ("/", "Overview"),
-    ("/fleet", "Fleet"),
-    ("/runs", "Runs"),
-    ("/models", "Models"),
-    ("/rollouts", "Rollouts"),
-    ("/audit", "Audit"),
-)
 
 ROUTES = [
     Route("/", pages.overview),

@@ -30,7 +30,7 @@ def describe_rollout(service: FleetService, row: Row) -> dict[str, Any]:
     verdict = next((line for line in reversed(lines.lines) if line["kind"] == "rollout"), None)
     latest: Mapping[str, Any] = verdict or (stages[-1] if stages else {})
     counts, target = latest.get("counts", {}), stages[-1]["target"] if stages else None
-    samples, undo = counts.get("samples", 0), settings.get("undo", "")
+    samples, undo = counts.get("samples", 0), undone_in(row)
     return {
         "id": row["id"],
         "state": row["state"],
@@ -40,9 +40,7 @@ def describe_rollout(service: FleetService, row: Row) -> dict[str, Any]:
         "actions": [action for action in list_actions(row) if action != "first"],
         "may_undo": not undo and row["state"] != QUEUED,
         "undo": undo,
-        "undone_by": [
-            r["id"] for r in list_rollouts(service.database) if r["wanted"]["settings"].get("undo") == row["id"]
-        ],
+        "undone_by": [r["id"] for r in list_rollouts(service.database) if undone_in(r) == row["id"]],
         "model": describe_model(service, settings.get("model", "")),
         "target": target,
         "having": count_having(counts),
@@ -58,6 +56,11 @@ def describe_rollout(service: FleetService, row: Row) -> dict[str, Any]:
         "started": row["started"],
         "ended": row["ended"],
     }
+
+
+def undone_in(row: Row) -> str:
+    """Id of the rollout that this one takes back; "": none."""
+    return str(row["wanted"]["settings"].get("undo", ""))
 
 
 def describe_stage(stage: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:

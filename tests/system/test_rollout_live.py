@@ -140,9 +140,7 @@ def test_a_hospital_that_hands_out_another_model_is_refused(
     with Ward(tmp_path, quick.url, trusted=True) as ward:
         run = sign_run(ward.run_of(ward.theta0), SIGNER, 1000)
         with running(ward.cloud(run, ward.theta0)):
-            eventually(
-                lambda: any("h: a cannot take part" in m or "h: b cannot take part" in m for m in caplog.messages)
-            )
+            eventually(lambda: any(m.startswith("h: ") and "cannot take part" in m for m in caplog.messages))
         assert "another model came than the run says" in caplog.text
         assert ward.versions == {"a": "", "b": ""}
 
@@ -160,10 +158,10 @@ class Liar:
         return isinstance(message, VersionOffer)
 
 
-def test_a_device_that_is_started_again_while_it_tries_a_version(
+def test_a_device_whose_disk_fails_while_it_tries_a_version(
     tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped before its answer is saved, as a kill would; the offer is on its disk."""
+    """Nothing of its call is saved, as after a kill; the offer is on its disk, and is tried again."""
     attempt, died = Versions.attempt, threading.Event()
     gate = threading.Event()
 
@@ -178,8 +176,9 @@ def test_a_device_that_is_started_again_while_it_tries_a_version(
         theta = ward.theta0 * np.float32(1.001)
         with running(ward.cloud(ward.run_of(theta), theta)) as cloud:
             eventually(died.is_set)
-            first = ward.devices["a"]
-            first.runtime.membership.session.store.drop()  # as a kill: nothing of the call is saved
+            session = ward.devices["a"].runtime.session
+            assert session is not None
+            session.store.drop()
             gate.set()
             eventually(lambda: cloud.finished.is_set(), 90)
         assert ward.verdicts[-1].kept

@@ -143,7 +143,7 @@ def test_few_samples_are_not_judged() -> None:
     [{"installed": 2.0}, {"theta": 1.0}, {"samples": -1.0}, {"samples": 3.0, "after": 4.0}, {"asked": float("nan")}],
 )
 def test_counts_that_no_device_can_have_are_refused(counts: Mapping[str, float]) -> None:
-    with pytest.raises(ValueError, match="count|samples"):
+    with pytest.raises(ValueError, match=r"count|samples"):
         check_counts(counts, 1)
 
 
