@@ -57,7 +57,8 @@ def list_rollouts(options: argparse.Namespace, client: Any) -> None:
 def print_rollout(rollout: Mapping[str, Any]) -> None:
     accuracy = rollout["accuracy"] or {}
     name = f"back from {rollout['undo']}" if rollout["undo"] else (rollout["model"] or {"name": "?"})["name"]
-    devices = f"{rollout['having']:.0f}/{number(rollout['target'])}"
+    back = f"{rollout['counts'].get('reverted', 0):.0f} back"
+    devices = back if rollout["undo"] else f"{rollout['having']:.0f}/{number(rollout['target'])}"
     shares = f"{percent(accuracy.get('before')):>8} {percent(accuracy.get('after')):>8}"
     print(f"{rollout['id']:<22} {rollout['outcome']:<12} {name:<22} {devices:>9} {shares}")
 
