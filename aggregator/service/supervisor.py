@@ -167,6 +167,7 @@ class Supervisor:
 
     def set_state(self, run: Row, state: str, why: str = "") -> None:
         """Note where a run stands now."""
+        why = why.replace("\0", "\N{REPLACEMENT CHARACTER}")  # which PostgreSQL does not take
         changes: dict[str, Any] = {"state": state, "wish": "", "why": why}
         if state != PAUSED:
             changes["ended"] = time.time()
