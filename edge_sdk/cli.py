@@ -27,6 +27,7 @@ SERVICE = {
     "serve": "run the aggregator as a service, with its console in the browser (--demo: with a fleet to look at)",
     "people": "say who may use the console of a service",
     "audit": "check the audit log of a service",
+    "service": "back up a service while it runs, or put a backup back",
 }
 """Commands of the service -> what they do."""
 CLIENT = {

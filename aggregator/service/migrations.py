@@ -5,7 +5,7 @@ transaction: after a kill in the middle it has its old form, whole. There are no
 new version (`auscult service backup`); a database that a newer version has made is refused.
 
 To change the form: change the tables in database.py, and add a step here under the next number. Tables that are missing
-are made after the steps, so a step does only what changes those that are there; for new tables alone it is `add_tables`.
+are made after the steps, so a step does what changes those that are there; for new tables alone it is `add_tables`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SCHEMA = max(STEPS, default=FIRST)
 
 
 def migrate(t: Connection, tables: sql.MetaData) -> None:
-    """Brings a database to the present form, within a transaction that nobody else's can be beside; a new one is filled.
+    """Brings a database to the present form, within a transaction that nobody else is beside; a new one is filled.
 
     Raises:
         UsageError: it is of a newer version of Auscult, or of something else.

@@ -157,6 +157,8 @@ ACTIONS = {
     "model.bundle": "is in the registry",
     "model.global": "left its model",
     "model.promote": "is in use",
+    "service.backup": "was backed up",
+    "service.restore": "was put back from a backup",
     "people.add": "may use the console",
     "people.remove": "may use the console no longer",
     "session.make": "signed in",

@@ -37,7 +37,7 @@ def find_user() -> dict[str, Any]:
 
 
 class Server:
-    """A server that listens on a socket in its own folder. It never waits for a disk: tests do not outlive power cuts."""
+    """A server that listens on a socket in its own folder, and never waits for a disk."""
 
     def __init__(self, folder: Path):
         self.folder, self.user, self.made = folder, find_user(), 0
