@@ -40,6 +40,20 @@ runs = sql.Table(
     sql.Column("ended", sql.Float),
 )
 
+schedules = sql.Table(
+    "schedules",
+    tables,
+    sql.Column("name", sql.String(64), primary_key=True),
+    sql.Column("wanted", sql.JSON, nullable=False),
+    sql.Column("begin", sql.String(5), nullable=False),  # as 22:00, in the service's time zone
+    sql.Column("end", sql.String(5), nullable=False),
+    sql.Column("days", sql.String(40), nullable=False, default=""),
+    sql.Column("latest", sql.String(10), nullable=False, default=""),  # day of the window that began a run last
+    sql.Column("held", sql.String(64), nullable=False, default=""),  # run that was paused at the end of a window
+    sql.Column("by", sql.String(64), nullable=False, default=""),
+    sql.Column("created", sql.Float, nullable=False),
+)
+
 hospitals = sql.Table(
     "hospitals",
     tables,

@@ -102,15 +102,20 @@ def add_run(
     """
     wanted.check(classes)
     with database.transaction() as t:
-        taken = set(t.execute(sql.select(runs.c.id)).scalars())
-        id = checked_name(id, "id") if id else make_id(wanted.method, taken)
-        if id in taken:
-            raise UsageError(f"id = {id!r}: there is a run of that name already")
-        row = {"id": id, "place": next_place(t), "state": QUEUED, "wish": "", "wanted": asdict(wanted)}
-        row |= {"hospitals": {}, "cloned": cloned, "by": who, "why": "", "created": time.time()}
-        t.execute(runs.insert().values(**row))
-        told = {key: value for key, value in {**asdict(wanted), "cloned": cloned}.items() if value}
-        audit.note(t, who, "run.queue", id, **told)
+        return queue_in(t, wanted, who, id, cloned)
+
+
+def queue_in(t: Connection, wanted: Wanted, who: str, id: str = "", cloned: str = "") -> str:
+    """Queues a checked run within a transaction, and returns its id. Raises UsageError if the id is taken."""
+    taken = set(t.execute(sql.select(runs.c.id)).scalars())
+    id = checked_name(id, "id") if id else make_id(wanted.method, taken)
+    if id in taken:
+        raise UsageError(f"id = {id!r}: there is a run of that name already")
+    row = {"id": id, "place": next_place(t), "state": QUEUED, "wish": "", "wanted": asdict(wanted)}
+    row |= {"hospitals": {}, "cloned": cloned, "by": who, "why": "", "created": time.time()}
+    t.execute(runs.insert().values(**row))
+    told = {key: value for key, value in {**asdict(wanted), "cloned": cloned}.items() if value}
+    audit.note(t, who, "run.queue", id, **told)
     return id
 
 
@@ -135,17 +140,23 @@ def change_run(database: Database, id: str, action: str, who: str) -> None:
         NotPossibleError: there is no such run, or that is not possible from where it stands.
     """
     with database.transaction() as t:
-        run = get_run(t, id)
-        changes = find_changes(run, action)
-        if changes is None:
-            raise NotPossibleError(f"run {id} is {run['state']}: it cannot be {DONE[action]} now")
-        if action == "resume":
-            changes["place"] = next_place(t)
-        if action == "first":
-            lowest = t.execute(sql.select(sql.func.min(runs.c.place))).scalar_one()
-            changes["place"] = lowest - 1
-        t.execute(runs.update().where(runs.c.id == id).values(**changes))
-        audit.note(t, who, f"run.{action}", id)
+        change_in(t, id, action, who)
+
+
+def change_in(t: Connection, id: str, action: str, who: str) -> None:
+    """Changes a run within a transaction. Raises NotPossibleError as `change_run`."""
+    run = get_run(t, id)
+    if action not in DONE:
+        raise NoSuchRunError(f"{action!r}: a run has {', '.join(DONE)}")
+    changes = find_changes(run, action)
+    if changes is None:
+        raise NotPossibleError(f"run {id} is {run['state']}: it cannot be {DONE[action]} now")
+    if action == "resume":
+        changes["place"] = next_place(t)
+    if action == "first":
+        changes["place"] = t.execute(sql.select(sql.func.min(runs.c.place))).scalar_one() - 1
+    t.execute(runs.update().where(runs.c.id == id).values(**changes))
+    audit.note(t, who, f"run.{action}", id)
 
 
 DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped", "first": "put first"}

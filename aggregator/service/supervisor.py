@@ -32,6 +32,7 @@ from aggregator.service.runs import (
     list_runs,
     wanted_of,
 )
+from aggregator.service.schedules import look_at_schedules
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.presets import STATED
@@ -95,6 +96,7 @@ class Supervisor:
 
     def look(self) -> None:
         """Do what is to be done now."""
+        look_at_schedules(self.database, time.time())
         running = list_runs(self.database, RUNNING)
         for run in running:
             self.look_after(run)

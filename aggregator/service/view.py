@@ -157,6 +157,8 @@ ACTIONS = {
     "model.bundle": "is in the registry",
     "model.global": "left its model",
     "model.promote": "is in use",
+    "schedule.add": "was set",
+    "schedule.remove": "is no more",
     "service.backup": "was backed up",
     "service.restore": "was put back from a backup",
     "people.add": "may use the console",
