@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from aggregator.service import api, live, pages
+from aggregator.service import api, live, openapi, pages
 from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
 from aggregator.service.runs import NoSuchRunError, NotPossibleError
@@ -46,6 +46,7 @@ ROUTES = [
     Route("/sign-in", pages.sign_in, methods=["POST"]),
     Route("/sign-out", pages.sign_out, methods=["POST"]),
     Route("/events", live.stream),
+    Route("/api/openapi.json", openapi.show_document),
     Mount("/api/v1", routes=api.ROUTES),
     Mount("/static", StaticFiles(directory=HERE / "static")),
 ]
@@ -60,6 +61,7 @@ def make_app(service: FleetService) -> Starlette:
         exception_handlers={UsageError: show_misuse, HTTPException: show_http_error, **OF_THE_DATABASE},
     )
     app.state.service, app.state.news = service, live.News(service)
+    app.state.api = api.ROUTES
     app.state.show = Templates(service).show
     return app
 

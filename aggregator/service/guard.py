@@ -21,6 +21,8 @@ from aggregator.service.service import FleetService
 
 COOKIE = "auscult-session"
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
+ROLE = "role"
+"""Attribute of an endpoint: the role that it needs."""
 LARGEST_FORM = 256 * 1024  # bytes
 DEMO = "demo"
 """Name of whoever uses an open console, in the audit log."""
@@ -108,7 +110,8 @@ def needs(role: str = VIEWER) -> Callable[[Endpoint], Endpoint]:
             request.state.who = who
             return await endpoint(request)
 
-        guarded.__name__ = endpoint.__name__
+        guarded.__name__, guarded.__doc__ = endpoint.__name__, endpoint.__doc__
+        setattr(guarded, ROLE, role)
         return guarded
 
     return decorate
