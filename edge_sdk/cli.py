@@ -34,6 +34,7 @@ CLIENT = {
     "runs": "see, queue, pause, resume, stop and clone the runs of a service",
     "fleet": "see the hospitals and devices of a service",
     "models": "see and promote the models of a service",
+    "schedules": "see, add and remove runs of a service that begin by themselves",
 }
 """Commands that ask a service that runs -> what they do."""
 OWN_PARSERS = (("bundle", "compile"), ("pretrain",), *((name,) for name in (*SERVICE, *CLIENT)))

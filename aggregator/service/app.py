@@ -38,6 +38,7 @@ ROUTES = [
     Route("/runs/{id}", pages.run_page),
     Route("/runs/{id}/rounds.csv", pages.run_csv),
     Route("/runs/{id}/{action}", pages.act_on_run, methods=["POST"]),
+    Route("/schedules/{name}/remove", pages.end_schedule, methods=["POST"]),
     Route("/compare", pages.compare),
     Route("/models", pages.models_page),
     Route("/models/{sha256}/promote", pages.promote, methods=["POST"]),

@@ -16,6 +16,7 @@ from aggregator.service.guard import COOKIE, needs
 from aggregator.service.models_kept import BUNDLE, GLOBAL
 from aggregator.service.people import OPERATOR, SESSION_SECONDS, VIEWER, SignInError
 from aggregator.service.runs import ACTIVE, RUNNING, Wanted, add_run, change_run, find_run, list_queue, list_runs
+from aggregator.service.schedules import Window, add_schedule, list_schedules, remove_schedule
 from aggregator.service.service import FleetService
 from edge_sdk.errors import UsageError
 
@@ -89,7 +90,9 @@ async def runs_page(request: Request) -> Response:
     active = [row for row in rows if row["state"] in ACTIVE and row["state"] != "queued"]
     past = [row for row in rows if row["state"] not in ACTIVE]
     waits = service.supervisor.waits
-    return show(request, "runs.html", title="Runs", active=active, queue=order, past=past, waits=waits)
+    nightly = list_schedules(service.database)
+    found: dict[str, Any] = {"active": active, "queue": order, "past": past, "waits": waits, "schedules": nightly}
+    return show(request, "runs.html", title="Runs", **found)
 
 
 @needs(OPERATOR)
@@ -125,6 +128,10 @@ async def queue_run(request: Request) -> Response:
     try:
         wanted = read_form(form, ticked)
         id = str(form.get("id", "")).strip()
+        if str(form.get("begin", "")).strip():
+            window = Window(str(form["begin"]).strip(), str(form.get("end", "")).strip())
+            add_schedule(service.database, id, wanted, window, service.file.classes, request.state.who.name)
+            return RedirectResponse("/runs", 303)
         made = add_run(service.database, wanted, service.file.classes, request.state.who.name, id, source)
     except UsageError as error:
         told = {key: str(value) for key, value in form.items()}
@@ -160,6 +167,13 @@ async def act_on_run(request: Request) -> Response:
     id, action = request.path_params["id"], request.path_params["action"]
     change_run(service_of(request).database, id, action, request.state.who.name)
     return RedirectResponse(f"/runs/{id}", 303)
+
+
+@needs(OPERATOR)
+async def end_schedule(request: Request) -> Response:
+    """POST /schedules/NAME/remove."""
+    remove_schedule(service_of(request).database, request.path_params["name"], request.state.who.name)
+    return RedirectResponse("/runs", 303)
 
 
 @needs()
