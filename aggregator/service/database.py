@@ -89,6 +89,13 @@ audit = sql.Table(
     sql.Column("hash", sql.String(64), nullable=False),
 )
 
+hooks = sql.Table(
+    "hooks",
+    tables,
+    sql.Column("name", sql.String(64), primary_key=True),
+    sql.Column("taken", sql.Integer, nullable=False),  # number of the audit log's entry that it was told last
+)
+
 people = sql.Table(
     "people",
     tables,
