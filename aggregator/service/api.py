@@ -13,7 +13,7 @@ from aggregator.service.database import Row, models
 from aggregator.service.declared import Either, Keys, ListOf, declare
 from aggregator.service.forms import from_table, read_json, read_table
 from aggregator.service.guard import needs
-from aggregator.service.pages import service_of
+from aggregator.service.pages import awaits_of, checked_action, service_of
 from aggregator.service.people import OPERATOR
 from aggregator.service.runs import NoSuchRunError, add_run, change_run, find_run, list_runs, wanted_of
 from aggregator.service.shapes import (
@@ -41,7 +41,9 @@ async def list_all(request: Request) -> Response:
 async def queue(request: Request) -> Response:
     service, table = service_of(request), read_json(await request.body())
     id = str(table.pop("id", ""))
-    made = add_run(service.database, from_table(table), service.file.classes, request.state.who.name, id)
+    made = add_run(
+        service.database, from_table(table), service.file.classes, request.state.who.name, id, "", awaits_of(service)
+    )
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
 
 
@@ -57,7 +59,7 @@ async def show(request: Request) -> Response:
 @needs(OPERATOR)
 async def act(request: Request) -> Response:
     service, id = service_of(request), request.path_params["id"]
-    change_run(service.database, id, request.path_params["action"], request.state.who.name)
+    change_run(service.database, id, checked_action(request), request.state.who.name)
     return JSONResponse(view.describe_run(service, find_run(service.database, id)))
 
 
@@ -69,7 +71,9 @@ async def clone(request: Request) -> Response:
     source, id = request.path_params["id"], str(table.pop("id", ""))
     before = vars(wanted_of(find_run(service.database, source)))
     wanted = from_table(before | {key: merge(before.get(key), value) for key, value in table.items()})
-    made = add_run(service.database, wanted, service.file.classes, request.state.who.name, id, source)
+    made = add_run(
+        service.database, wanted, service.file.classes, request.state.who.name, id, source, awaits_of(service)
+    )
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
 
 

@@ -62,7 +62,6 @@ def make_app(service: FleetService) -> Starlette:
         exception_handlers={UsageError: show_misuse, HTTPException: show_http_error, **OF_THE_DATABASE},
     )
     app.state.service, app.state.news = service, live.News(service)
-    app.state.api = api.ROUTES
     app.state.show = Templates(service).show
     return app
 

@@ -23,7 +23,7 @@ from aggregator.service.database import Database, database_in
 from aggregator.service.demo import DIRECTORY, Demo, queue_first_runs
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.live import ConsoleServer
-from aggregator.service.people import ROLES, TOKEN, TOKEN_DAYS, People
+from aggregator.service.people import ROLES, SCOPES, TOKEN, TOKEN_DAYS, People
 from aggregator.service.service import FleetService
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import UsageError
@@ -60,6 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("what", choices=["ls", "add", "remove", "token"])
     command.add_argument("name", nargs="?")
     command.add_argument("--role", choices=ROLES, default=ROLES[0])
+    command.add_argument("--scope", action="append", choices=SCOPES, default=[], help="part of the API for a token")
     command.add_argument("--days", type=float, default=TOKEN_DAYS, help="until a token ends (default: %(default)g)")
     command.add_argument("--service", type=Path, required=True, metavar="FILE", help="settings of the service")
     command = add(commands, "audit", verify_audit, "check the chain of hashes of the audit log")
@@ -174,7 +175,7 @@ def change_people(options: argparse.Namespace) -> None:
     if options.what == "remove":
         return people.remove(options.name, who)
     if options.what == "token":
-        return print(people.make_key(TOKEN, options.name, options.role, options.days * 86400, who))
+        return print(people.make_key(TOKEN, options.name, options.role, options.days * 86400, who, options.scope))
     people.add(options.name, options.role, ask_password(), who)
 
 

@@ -33,6 +33,7 @@ class FleetFile:
         database: URL as SQLAlchemy has it; "": an SQLite file in the directory.
         threads: of torch on a CPU, in each run.
         proxied: a proxy in front of the console speaks TLS with browsers, so cookies are for that alone.
+        two_people: a run that somebody asks for begins when another one has approved it.
         wire: certificates of the aggregator.
         console_wire: certificates with which the service listens to reports; None: those of `wire`.
         webhooks: name -> who is told what has happened.
@@ -49,6 +50,7 @@ class FleetFile:
     database: str = ""
     threads: int = 1
     proxied: bool = False
+    two_people: bool = False
     wire: Wire = field(default_factory=Wire)
     console_wire: Wire | None = None
     webhooks: dict[str, Webhook] = field(default_factory=dict)

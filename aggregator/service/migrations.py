@@ -32,8 +32,9 @@ def add_column(t: Connection, table: str, words: str) -> None:
 
 
 def scope_tokens(t: Connection) -> None:
-    """A token may be for some parts of the API only."""
+    """A token may be for some parts of the API only, and a run may await a second person's approval."""
     add_column(t, "keys", "scopes VARCHAR(200) DEFAULT '' NOT NULL")
+    add_column(t, "runs", "awaits INTEGER DEFAULT 0 NOT NULL")
 
 
 FIRST = 1

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route
 
 from aggregator.service.declared import DECLARED, Declared, Schema, to_schema, without_required
 from aggregator.service.guard import ROLE, needs
@@ -77,4 +78,10 @@ def say_problem(code: int) -> dict[str, Any]:
 @needs()
 async def show_document(request: Request) -> Response:
     """GET /api/openapi.json."""
-    return JSONResponse(make_document(request.app.state.api))
+    return JSONResponse(make_document(list_routes(request.app)))
+
+
+def list_routes(app: Starlette) -> list[BaseRoute]:
+    """The routes of the API, without its prefix."""
+    [api] = [route for route in app.routes if isinstance(route, Mount) and route.path == PREFIX]
+    return list(api.routes)

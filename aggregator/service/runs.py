@@ -1,5 +1,6 @@
 """Runs as the service keeps them: what somebody asked for, where it stands, and which changes are possible from there.
 
+    proposed ──> queued        where two people are needed, by the approval of another one
     queued ──> running ──> finished
       ^  │       │  └────> failed        its process has ended before its time
       │  │       ├──────── paused        (wish: pause) its process has ended in good order
@@ -30,7 +31,9 @@ from edge_sdk.nodes.assembly import augmentation_of, method_of, settings_of
 from edge_sdk.nodes.presets import PAPER, RECOMMENDED, STATED, SettingsTable, complete
 
 QUEUED, RUNNING, PAUSED, STOPPED, FINISHED, FAILED = "queued", "running", "paused", "stopped", "finished", "failed"
-ACTIVE = (QUEUED, RUNNING, PAUSED)
+PROPOSED = "proposed"
+ACTIVE = (PROPOSED, QUEUED, RUNNING, PAUSED)
+APPROVE = "approve"
 PAUSE, STOP = "pause", "stop"
 """Wishes for a run that is running."""
 MOST_ROUNDS = 1_000_000
@@ -93,25 +96,35 @@ class Wanted:
 
 
 def add_run(
-    database: Database, wanted: Wanted, classes: tuple[str, ...], who: str, id: str = "", cloned: str = ""
+    database: Database,
+    wanted: Wanted,
+    classes: tuple[str, ...],
+    who: str,
+    id: str = "",
+    cloned: str = "",
+    awaits: int = 0,
 ) -> str:
     """Queues a run, and returns its id: the given one, or one that is made of the method's name.
+
+    Args:
+        awaits: approvals of other people that it needs before.
 
     Raises:
         UsageError: no run can be made of what is wanted, or the id is taken.
     """
     wanted.check(classes)
     with database.transaction() as t:
-        return queue_in(t, wanted, who, id, cloned)
+        return queue_in(t, wanted, who, id, cloned, awaits)
 
 
-def queue_in(t: Connection, wanted: Wanted, who: str, id: str = "", cloned: str = "") -> str:
+def queue_in(t: Connection, wanted: Wanted, who: str, id: str = "", cloned: str = "", awaits: int = 0) -> str:
     """Queues a checked run within a transaction, and returns its id. Raises UsageError if the id is taken."""
     taken = set(t.execute(sql.select(runs.c.id)).scalars())
     id = checked_name(id, "id") if id else make_id(wanted.method, taken)
     if id in taken:
         raise UsageError(f"id = {id!r}: there is a run of that name already")
-    row = {"id": id, "place": next_place(t), "state": QUEUED, "wish": "", "wanted": asdict(wanted)}
+    state = PROPOSED if awaits else QUEUED
+    row = {"id": id, "place": next_place(t), "state": state, "wish": "", "wanted": asdict(wanted), "awaits": awaits}
     row |= {"hospitals": {}, "cloned": cloned, "by": who, "why": "", "created": time.time()}
     t.execute(runs.insert().values(**row))
     told = {key: value for key, value in {**asdict(wanted), "cloned": cloned}.items() if value}
@@ -149,6 +162,8 @@ def change_in(t: Connection, id: str, action: str, who: str) -> None:
     if action not in DONE:
         raise NoSuchRunError(f"{action!r}: a run has {', '.join(DONE)}")
     changes = find_changes(run, action)
+    if action == APPROVE and who == run["by"]:
+        raise NotPossibleError(f"run {id} was asked for by {who}: somebody else has to approve it")
     if changes is None:
         raise NotPossibleError(f"run {id} is {run['state']}: it cannot be {DONE[action]} now")
     if action == "resume":
@@ -159,7 +174,7 @@ def change_in(t: Connection, id: str, action: str, who: str) -> None:
     audit.note(t, who, f"run.{action}", id)
 
 
-DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped", "first": "put first"}
+DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped", "first": "put first", APPROVE: "approved"}
 """What people can do with a run -> how an error calls it."""
 
 
@@ -168,14 +183,16 @@ def find_changes(run: Mapping[str, Any], action: str) -> dict[str, Any] | None:
     state = run["state"]
     if action in (PAUSE, STOP) and state == RUNNING:
         return {"wish": action}
-    if action == STOP and state in (QUEUED, PAUSED):
+    if action == APPROVE and state == PROPOSED:
+        return {"state": QUEUED, "awaits": 0}
+    if action == STOP and state in (PROPOSED, QUEUED, PAUSED):
         return {"state": STOPPED, "ended": time.time()}
     if action == PAUSE and state == QUEUED:
         return {"state": PAUSED}
     if action == "resume" and state == RUNNING and run["wish"]:
         return {"wish": ""}
     if action == "resume" and state in (PAUSED, STOPPED, FAILED):
-        return {"state": QUEUED, "wish": "", "why": "", "ended": None}
+        return {"state": PROPOSED if run["awaits"] else QUEUED, "wish": "", "why": "", "ended": None}
     if action == "first" and state == QUEUED:
         return {}
     return None

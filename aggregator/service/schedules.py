@@ -23,6 +23,7 @@ from aggregator.service.database import Database, Row, runs, schedules
 from aggregator.service.runs import (
     PAUSE,
     PAUSED,
+    PROPOSED,
     QUEUED,
     RUNNING,
     NoSuchRunError,
@@ -114,13 +115,14 @@ def window_of(row: Mapping[str, Any]) -> Window:
     return Window(row["begin"], row["end"], tuple(day for day in row["days"].split(",") if day))
 
 
-def look_at_schedules(database: Database, now: float) -> None:
-    """Queues, takes up and holds what is due at a moment."""
+def look_at_schedules(database: Database, now: float, awaits: int = 0) -> None:
+    """Queues, takes up and holds what is due at a moment. `awaits`: approvals that a run of a schedule needs."""
     for row in list_schedules(database):
         day = window_of(row).find_day(now)
         if is_due(database, row, day):
             with database.transaction() as t:
-                act(t, t.execute(sql.select(schedules).where(schedules.c.name == row["name"])).mappings().first(), day)
+                found = t.execute(sql.select(schedules).where(schedules.c.name == row["name"])).mappings().first()
+                act(t, found, day, awaits)
 
 
 def is_due(database: Database, row: Row, day: str) -> bool:
@@ -140,7 +142,7 @@ def author(name: str) -> str:
     return f"schedule {name}"
 
 
-def act(t: Connection, row: Any, day: str) -> None:
+def act(t: Connection, row: Any, day: str, awaits: int) -> None:
     """Does what is due for a schedule.
 
     Args:
@@ -163,8 +165,8 @@ def act(t: Connection, row: Any, day: str) -> None:
         changes |= {"held": "", "latest": day}
     elif row["latest"] != day:
         changes["latest"] = day
-        if t.execute(find_active(name, QUEUED, RUNNING, PAUSED)).first() is None:
-            queue_in(t, wanted_of(row), author(name), make_run_id(t, f"{name}-{day}"))
+        if t.execute(find_active(name, PROPOSED, QUEUED, RUNNING, PAUSED)).first() is None:
+            queue_in(t, wanted_of(row), author(name), make_run_id(t, f"{name}-{day}"), awaits=awaits)
     t.execute(schedules.update().where(schedules.c.name == name).values(**changes))
 
 

@@ -96,7 +96,7 @@ class Supervisor:
 
     def look(self) -> None:
         """Do what is to be done now."""
-        look_at_schedules(self.database, time.time())
+        look_at_schedules(self.database, time.time(), int(self.file.two_people))
         running = list_runs(self.database, RUNNING)
         for run in running:
             self.look_after(run)

@@ -14,6 +14,7 @@ from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES
 
 POSSIBLE = {
+    runs.PROPOSED: {"approve", "stop"},
     runs.QUEUED: {"pause", "stop", "first"},
     runs.RUNNING: {"pause", "stop"},
     runs.PAUSED: {"resume", "stop"},
