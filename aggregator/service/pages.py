@@ -50,9 +50,7 @@ def checked_action(request: Request) -> str:
     """What somebody wants done with a run. Raises HTTPException if their role does not include it."""
     action: str = request.path_params["action"]
     if action == APPROVE and not request.state.who.may(APPROVER):
-        raise HTTPException(
-            403, f"{request.state.who.name} is an {request.state.who.role}: an {APPROVER} approves runs"
-        )
+        raise HTTPException(403, f"This needs the role {APPROVER}.")
     return action
 
 

@@ -1,8 +1,8 @@
 """Who may use the console, and what: people with passwords, tokens for programs, sessions of browsers.
 
 A session's cookie and a token are random and kept as their sha256 only, passwords as argon2id. Roles contain each
-other: a viewer reads; an operator also starts and stops runs and promotes models; an approver also approves what somebody
-else has asked for, where two people are needed; an admin also says who may do what.
+other: a viewer reads; an operator also starts and stops runs and promotes models; an approver also approves what
+somebody else has asked for, where two people are needed; an admin also says who may do what.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
 from aggregator.service import audit
-from aggregator.service.database import Database, Row, runs
+from aggregator.service.database import Database, Row, runs, schedules
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
@@ -162,16 +162,30 @@ def change_in(t: Connection, id: str, action: str, who: str) -> None:
     if action not in DONE:
         raise NoSuchRunError(f"{action!r}: a run has {', '.join(DONE)}")
     changes = find_changes(run, action)
-    if action == APPROVE and who == run["by"]:
-        raise NotPossibleError(f"run {id} was asked for by {who}: somebody else has to approve it")
     if changes is None:
         raise NotPossibleError(f"run {id} is {run['state']}: it cannot be {DONE[action]} now")
+    if action == APPROVE and who == find_asker(t, run):
+        raise NotPossibleError(f"run {id} was asked for by {who}: somebody else has to approve it")
     if action == "resume":
         changes["place"] = next_place(t)
     if action == "first":
         changes["place"] = t.execute(sql.select(sql.func.min(runs.c.place))).scalar_one() - 1
     t.execute(runs.update().where(runs.c.id == id).values(**changes))
     audit.note(t, who, f"run.{action}", id)
+
+
+SCHEDULE = "schedule "
+"""What stands before a schedule's name where it is the author of a run."""
+
+
+def find_asker(t: Connection, run: Mapping[str, Any]) -> str:
+    """The person who asked for a run, or for the schedule that did. Raises NotPossibleError if that is gone."""
+    if not run["by"].startswith(SCHEDULE):
+        return str(run["by"])
+    found = t.execute(sql.select(schedules.c.by).where(schedules.c.name == run["by"].removeprefix(SCHEDULE))).scalar()
+    if found is None:
+        raise NotPossibleError(f"run {run['id']}: its schedule was removed; stop it, and ask for another one")
+    return str(found)
 
 
 DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped", "first": "put first", APPROVE: "approved"}

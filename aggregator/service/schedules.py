@@ -26,6 +26,7 @@ from aggregator.service.runs import (
     PROPOSED,
     QUEUED,
     RUNNING,
+    SCHEDULE,
     NoSuchRunError,
     Wanted,
     change_in,
@@ -139,7 +140,7 @@ def find_active(name: str, *states: str) -> sql.Select[Any]:
 
 def author(name: str) -> str:
     """Who a schedule's runs are by, in the table of runs and in the audit log."""
-    return f"schedule {name}"
+    return SCHEDULE + name
 
 
 def act(t: Connection, row: Any, day: str, awaits: int) -> None:
