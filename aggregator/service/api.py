@@ -10,15 +10,14 @@ from starlette.routing import Route
 
 from aggregator.service import audit, schedules, view
 from aggregator.service.database import Row, models
-from aggregator.service.declared import Either, Keys, ListOf, declare
-from aggregator.service.forms import from_table, read_json, read_table
+from aggregator.service.declared import Also, Either, Keys, ListOf, declare
+from aggregator.service.forms import from_table, read_json
 from aggregator.service.guard import needs
 from aggregator.service.pages import awaits_of, checked_action, service_of
 from aggregator.service.people import OPERATOR
-from aggregator.service.runs import NoSuchRunError, add_run, change_run, find_run, list_runs, wanted_of
+from aggregator.service.runs import NoSuchRunError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
 from aggregator.service.shapes import (
     ASKED,
-    ASKED_SCHEDULE,
     DEVICE,
     HOSPITAL,
     RUN,
@@ -26,7 +25,7 @@ from aggregator.service.shapes import (
     STATUS,
     WHOLE_RUN,
 )
-from edge_sdk.errors import UsageError
+from edge_sdk.nodes.settings import from_mapping
 
 
 @declare(Keys({"runs": ListOf(RUN)}))
@@ -140,17 +139,14 @@ def describe_schedule(row: Row) -> dict[str, Any]:
     return {**row, "days": list(schedules.window_of(row).days)}
 
 
-@declare(Keys({"schedules": ListOf(SCHEDULE)}), body=ASKED_SCHEDULE, code=201)
+@declare(Keys({"schedules": ListOf(SCHEDULE)}), body=Also(schedules.Asked, {"run": Wanted}), code=201)
 @needs(OPERATOR)
 async def add_schedule(request: Request) -> Response:
     """Adds a schedule, or changes it."""
-    service, table = service_of(request), read_json(await request.body())
-    if unknown := {*table} - {"name", "begin", "end", "days", "run"}:
-        raise UsageError(f"{min(unknown)!r} is no part of a schedule")
-    name, days = str(table.get("name", "")), table.get("days", [])
-    window = schedules.Window(str(table.get("begin", "")), str(table.get("end", "")), tuple(map(str, days)))
-    wanted = from_table(read_table(table.get("run", {})))
-    schedules.add_schedule(service.database, name, wanted, window, service.file.classes, request.state.who.name)
+    service = service_of(request)
+    asked = from_mapping(schedules.Asked, read_json(await request.body()), "schedule")
+    window, wanted = schedules.Window(asked.begin, asked.end, asked.days), from_table(asked.run)
+    schedules.add_schedule(service.database, asked.name, wanted, window, service.file.classes, request.state.who.name)
     return JSONResponse({"schedules": [describe_schedule(r) for r in schedules.list_schedules(service.database)]}, 201)
 
 

@@ -74,13 +74,6 @@ def read_json(body: bytes) -> dict[str, Any]:
     return found
 
 
-def read_table(value: Any) -> dict[str, Any]:
-    """An object within a request's body. Raises UsageError if it is none."""
-    if not isinstance(value, dict):
-        raise UsageError(f"{value!r:.40}: expected an object")
-    return value
-
-
 def to_fields(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """A run as the fields of the form."""
     fields = {key: value for key, value in wanted.items() if key not in TABLES}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sqlalchemy as sql
@@ -79,6 +79,17 @@ class Window:
             if begin <= minutes < until and (not self.days or DAYS[day.tm_wday] in self.days):
                 return time.strftime("%Y-%m-%d", day)
         return ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What somebody asks for. `run`: as `runs.Wanted`."""
+
+    name: str
+    begin: str
+    end: str
+    days: tuple[str, ...] = ()
+    run: dict[str, Any] = field(default_factory=dict)
 
 
 def add_schedule(

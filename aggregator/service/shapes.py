@@ -46,4 +46,3 @@ SCHEDULE = Keys(
         "created": float,
     }
 )
-ASKED_SCHEDULE = Keys({"name": str, "begin": str, "end": str, "days?": list[str], "run?": Wanted})
