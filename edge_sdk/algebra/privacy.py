@@ -9,6 +9,7 @@ sums of discrete Gaussians: P. Kairouz, Z. Liu, T. Steinke, "The Distributed Dis
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from math import ceil, exp, expm1, inf, isfinite, log, log1p, pi, sqrt
 
 from edge_sdk.errors import UsageError
@@ -48,6 +49,7 @@ def rho_of(epsilon: float, delta: float) -> float:
     return low
 
 
+@cache
 def multiplier_of(epsilon: float, delta: float, rounds: int) -> float:
     """Noise of each of so many sums, in clips, with which all of them together are (epsilon, delta)-private.
 

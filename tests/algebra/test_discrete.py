@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from aggregator.accountant import epsilon_of_sums
-from edge_sdk.algebra.discrete import LARGEST_VARIANCE, below, draw_gaussian
+from edge_sdk.algebra.discrete import LARGEST_VARIANCE, cumulative, draw_gaussian
 from edge_sdk.algebra.privacy import epsilon_of, multiplier_of, rho_of_sum, total_epsilon
 
 
@@ -39,8 +39,6 @@ def test_numbers_are_as_frequent_as_the_definition_says(variance):
 def test_the_largest_variance_fits_64_bits():
     drawn = draw_gaussian(LARGEST_VARIANCE, 40_000, Stream("large")) / LARGEST_VARIANCE**0.5
     assert abs(drawn.mean()) < 0.02 and abs(drawn.std() - 1) < 0.02 and np.abs(drawn).max() < 6
-    worst = int(50 * LARGEST_VARIANCE**0.5) * (int(LARGEST_VARIANCE**0.5) + 1)  # fifty scales out: once in 1e21
-    assert worst * worst < 2**63
 
 
 @pytest.mark.parametrize("variance", [0, -1, LARGEST_VARIANCE + 1])
@@ -49,12 +47,26 @@ def test_another_variance_is_refused(variance):
         draw_gaussian(variance, 1, Stream(0))
 
 
-def test_numbers_below_a_limit_are_uniform_although_words_are_not_a_multiple_of_it():
-    limits = np.full(30_000, 3 * 2**61, np.uint64)
-    found = below(limits, Stream("below"))
-    assert found.max() < 3 * 2**61
-    shares = np.histogram(found.astype(float), bins=3, range=(0, 3 * 2.0**61))[0] / found.size
-    assert np.abs(shares - 1 / 3).max() < 0.02, "the remainder of a word would make the first third twice as likely"
+def test_a_word_that_falls_on_a_probability_is_decided_by_more_bits():
+    """The same first word, and more bits from either side of the border: the number on that side."""
+    table = cumulative(9)
+    for z in (0, 3, 20):
+        border = table.fine[z] & (2**64 - 1)
+        for low, expected in ((border - 1, z), (border, z + 1)):
+            given = [int(table.words[z]).to_bytes(8, "little"), low.to_bytes(8, "little"), b"\0"]
+            assert draw_gaussian(9, 1, lambda count, given=given: given.pop(0))[0] == expected
+
+
+def test_probabilities_are_those_of_the_definition():
+    for variance in (1, 7, 10_000):
+        z = np.arange(-500, 501)
+        weights = np.exp(-(z**2) / (2 * variance))
+        expected = weights / weights.sum() if variance < 100 else None
+        found = np.array([number / 2**128 for number in cumulative(variance).fine])
+        assert found[-1] == 1.0 and (np.diff(found) >= 0).all()
+        if expected is not None:
+            assert found[0] == pytest.approx(expected[500], rel=1e-12)
+            assert found[1] - found[0] == pytest.approx(2 * expected[501], rel=1e-12)
 
 
 @pytest.mark.parametrize("spent", [{0.5: 1}, {0.001: 300}, {0.01: 20, 0.03: 5}, {4.0: 2}])
