@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.live_samples import Recording
@@ -51,6 +52,7 @@ class Device(Participant):
         trainer: training code of the application in place of the bundle's gradients, see `edge_sdk.nodes.own_training`;
             None: there is none. The bundle still says what the parameters are, and predicts.
         budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
+        allow: which runs it takes part in, see `edge_sdk.nodes.allow`; None: in all.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
 
@@ -76,11 +78,12 @@ class Device(Participant):
         trainer: TrainingCode | None = None,
         on_event: Callable[[Any], None] | None = None,
         budget: TrainingBudget | None = None,
+        allow: Allow | None = None,
         log: logging.Logger | None = None,
     ):
         super().__init__(
             name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
-            budget,
+            budget, allow,
         )  # fmt: skip
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped

@@ -16,12 +16,15 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import NOTHING
+from edge_sdk.live.permission import Permission
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env
+from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
 from edge_sdk.nodes.suspensions import count_suspensions
@@ -45,6 +48,7 @@ class Hospital:
         upstream_wire: certificates for the aggregator's broker; None: those of `wire`.
         limits: what its devices may claim, and when they are suspended; None: as `Limits` has it.
         reports: what it tells a console of its devices: "nothing", "counts" or "names".
+        allow: which runs reach its devices; None: all.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Hospital:
         upstream_wire: Wire | None = None,
         limits: Limits | None = None,
         reports: str = NOTHING,
+        allow: Allow | None = None,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -76,6 +81,7 @@ class Hospital:
         self.patients: Patients | None = None
         self.finished, self.current = threading.Event(), ""
         self.log = log or logging.getLogger(f"auscult.{name}")
+        self.gate = Gate(allow or Allow(), Path(directory), self.finished)
         if upstream_wire is not None:
             upstream_wire.check(upstream or broker)
         self.runtime = Runtime(
@@ -92,9 +98,11 @@ class Hospital:
             figures=count_suspensions,
             log=self.log,
             reports=reports,
+            permission=Permission(self.gate.owner),
             upstream_tls=(upstream_wire or wire).tls,
             **wire.options(broker, None if upstream_wire else upstream),
         )
+        self.gate.counters = self.runtime.counters
 
     def train_on(self, patients: Patients) -> None:
         """Set what it holds of its devices' patients. Call it before `run`, for a run that trains a split model.
@@ -124,11 +132,18 @@ class Hospital:
         self.limits = limits
         self.runtime.change_limits(limits)
 
+    def change_allow(self, allow: Allow) -> None:
+        """Let other rules decide about runs from now on, also about the present one. May be called from any thread."""
+        self.gate.allow = allow
+        self.runtime.permission.change_owner(self.gate)
+        self.runtime.wake()
+
     def stop(self) -> None:
         self.runtime.stop()
 
     def assemble(self, run: Run) -> Assembly:
-        """This hospital's part in a run: role, env and codecs."""
+        """This hospital's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
+        self.runtime.permission.check(run)
         check_bundle(run, self.bundle, "hospital")
         if self.current not in ("", run.id):
             self.finished.clear()  # the run before was

@@ -18,14 +18,17 @@ from edge_sdk.contract.willing import Reason
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
+from edge_sdk.live.permission import Permission
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.live.willingness import Willingness
 from edge_sdk.methods.shared.evaluation import Finished, Scores
 from edge_sdk.methods.shared.reports import Diverged, Models
 from edge_sdk.model.model import Model
 from edge_sdk.nodes import kept_models
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_assembly, make_env, settings_of
 from edge_sdk.nodes.budget import TrainingBudget
+from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes, select_listed
@@ -75,6 +78,7 @@ class Participant:
         on_event: Callable[[Any], None] | None,
         log: logging.Logger | None,
         budget: TrainingBudget | None = None,
+        allow: Allow | None = None,
     ):
         self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
@@ -89,6 +93,7 @@ class Participant:
         self.log = log or logging.getLogger(f"auscult.{name}")
         self.live = LiveDevice(name, self.model.bundle, directory / "samples", recording, self.log)
         self.finished = threading.Event()
+        self.gate = Gate(allow or Allow(), directory, self.finished)
         self.runtime = Runtime(
             name,
             parent=checked_name(hospital, "hospital"),
@@ -100,8 +105,10 @@ class Participant:
             told_refusal=self.receive_refusal,
             log=self.log,
             willingness=Willingness() if budget is None else Willingness(self.ask_pace, IDLE_LOOK),
+            permission=Permission(self.gate.owner),
             **wire.options(broker),
         )
+        self.gate.counters = self.runtime.counters
         self.pace = None if budget is None else self.make_pace(budget, threads)
 
     @property
@@ -126,7 +133,8 @@ class Participant:
     # -- taking part in a run
 
     def assemble(self, run: Run) -> Assembly:
-        """This device's part in a run: role, env and codecs."""
+        """This device's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
+        self.runtime.permission.check(run)
         check_bundle(run, self.model.bundle, "device")
         assembly = make_assembly(run, "device", self.env(run))
         self.current, self.kept = run, kept_models.load(self.kept_path(run))

@@ -11,6 +11,7 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import LEVELS, NOTHING
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
 from edge_sdk.nodes.presets import RECOMMENDED
@@ -29,6 +30,7 @@ class DeviceFile:
         local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
         public: file of public inputs, for a method that compares outputs; the run names it by its content.
         budget: when it may train; None: whenever its hospital asks.
+        allow: which runs it takes part in.
     """
 
     name: str
@@ -41,6 +43,7 @@ class DeviceFile:
     local_only: bool = False
     public: Path | None = None
     budget: TrainingBudget | None = None
+    allow: Allow = field(default_factory=Allow)
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -69,6 +72,7 @@ class HospitalFile:
             last words, such as newcomers that are only now started.
         limits: what its devices may claim, and when they are suspended.
         reports: what it tells a console at the aggregator of its devices: "nothing", "counts" or "names".
+        allow: which runs reach its devices.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -86,6 +90,7 @@ class HospitalFile:
     last_words: float = 60.0
     reports: str = NOTHING
     limits: Limits = field(default_factory=Limits)
+    allow: Allow = field(default_factory=Allow)
     wire: Wire = field(default_factory=Wire)
     upstream_wire: Wire | None = None
 
