@@ -16,7 +16,6 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
-
 from math import inf
 from pathlib import Path
 from typing import Any

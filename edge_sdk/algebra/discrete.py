@@ -2,9 +2,9 @@
 
 Source: C. Canonne, G. Kamath, T. Steinke, "The Discrete Gaussian for Differential Privacy", NeurIPS 2020. Numbers are
 drawn by inversion, with whole numbers only: no rounding of a floating-point number can tell what noise was added to.
-A random word of 64 bits is looked up among the cumulative probabilities. Where it falls on one of them, to the last
-bit, 64 more bits decide; so every probability is right to 2^-128, in 60 digits of which it is computed. (The paper's own
-sampler, by rejection, needs fourteen times as many random bytes, and on a device longer than training does.)
+A random word of 64 bits is looked up among the cumulative probabilities. Where it falls on one of them, to its last
+bit, 64 more decide; so every probability is right to 2^-128, in 60 digits of which it is computed. (The paper's own
+sampler, by rejection, needs fourteen times as many random bytes, and on a device longer than training.)
 """
 
 from __future__ import annotations

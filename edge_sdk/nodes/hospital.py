@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +159,9 @@ class Hospital:
             )
         )
         sizes = dict.fromkeys(self.devices, 1)
-        return make_assembly(
-            run,
-            "hospital",
-            make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given),
-        )
+        env = make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given)
+        assembly = make_assembly(run, "hospital", env)
+        return replace(assembly, role=self.gate.ledger.guard(run, assembly.role))
 
     def receive_event(self, number: int, message: Any) -> None:
         """Pass on what the role tells the application. The runtime calls this after its commit, at least once."""

@@ -146,7 +146,8 @@ class Participant:
             self.finished.clear()
         for old in remove_old_runs(self.directory, run.id):
             self.log.info("%s: the files of run %s are removed: it is long over", self.name, old)
-        assembly = replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(assembly.role))
+        role = self.gate.ledger.guard(run, assembly.role)
+        assembly = replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(role))
         if self.pace is None or self.trainer is not None:  # code of the application has no steps whose progress we keep
             return assembly
         return self.pace.keep_calls(assembly, self.digest)
