@@ -89,6 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
     from edge_sdk.replay.tuning.commands import add_tune
     from edge_sdk.simulate.commands import add_simulate
+    from edge_sdk.tools.approve import add_approve
     from edge_sdk.tools.backup_command import add_backup
     from edge_sdk.tools.board import add_board
     from edge_sdk.tools.completion import add_completion
@@ -115,6 +116,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_traces(commands, [after])
     add_provision(commands, [after])
     add_doctor(commands, [after])
+    add_approve(commands, [after])
     add_backup(commands, [after])
     add_board(commands, [after])
     add_record(commands, [after])

@@ -99,7 +99,7 @@ def add_wanted(command: argparse.ArgumentParser) -> None:
     for name in ("rounds", "seed", "evaluate-every"):
         command.add_argument(f"--{name}", type=int, default=argparse.SUPPRESS)
     command.add_argument("--hospitals", nargs="+", default=argparse.SUPPRESS)
-    for name in ("set", "settle", "augment", "robust", "uploads"):
+    for name in ("set", "settle", "augment", "robust", "uploads", "privacy"):
         command.add_argument(f"--{name}", action="append", metavar="KEY=VALUE", default=argparse.SUPPRESS)
 
 
@@ -197,7 +197,7 @@ def read_wanted(options: argparse.Namespace) -> dict[str, Any]:
     """What the options say about a run, as the API wants it."""
     plain = ("id", "method", "preset", "bundle", "rounds", "seed", "evaluate_every", "hospitals")
     found = {name: getattr(options, name) for name in plain if hasattr(options, name)}
-    tables = {"set": "settings"} | {name: name for name in ("settle", "augment", "robust", "uploads")}
+    tables = {"set": "settings"} | {name: name for name in ("settle", "augment", "robust", "uploads", "privacy")}
     return found | {key: assigned(getattr(options, name)) for name, key in tables.items() if hasattr(options, name)}
 
 
