@@ -17,7 +17,7 @@ import numpy as np
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.contract.method import Method
 from edge_sdk.methods.shared.gather import Integers, Sum
-from edge_sdk.methods.shared.guard import Measure
+from edge_sdk.methods.shared.guard import Measure, measure_of
 from edge_sdk.methods.shared.uploads import VectorSum
 
 
@@ -87,7 +87,8 @@ def lightened(method: Method, message: Any) -> Any:
     """What other ranks are given in place of a client's answer."""
     if not method.adds_up or type(message) not in KINDS:
         return message
-    found = message.measure()
+    found = measure_of(message)
+    assert found is not None, "an upload that is added has a measure"
     return Light(
         type(message).__name__, len(message.total), message.weight, message.count, found.length, message.scores
     )
