@@ -246,7 +246,8 @@ def check_semantics(
         if case.at_rest and truth.drops:
             data[MASKS] = truth.drops.rest(case.batch)
         out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
-        errors = {s.name: measure_slot(out["grad"], grad, s, rounding) for s in slots}
+        whole = float(np.abs(grad).max(initial=0))
+        errors = {s.name: measure_slot(out["grad"], grad, s, whole, rounding) for s in slots}
         errors["the loss"] = abs(float(out["loss"]) - loss) / max(abs(loss), 1e-6)
         if "new_buffers" in out:
             errors["the running statistics"] = relative_error(out["new_buffers"], truth.statistics())
@@ -257,13 +258,15 @@ def check_semantics(
     return worst
 
 
-def measure_slot(got: np.ndarray, want: np.ndarray, slot: Slot, rounding: np.ndarray | None = None) -> float:
-    """The largest difference in one tensor, relative to its largest entry.
+def measure_slot(
+    got: np.ndarray, want: np.ndarray, slot: Slot, whole: float, rounding: np.ndarray | None = None
+) -> float:
+    """The largest difference in one tensor, relative to its largest entry; `whole` is the largest of all of `want`.
 
     Where a gradient is 0 but for rounding (that of a bias before a norm), its entries are no scale. What torch loses
     there in float32, `rounding` (n,), tells how large the numbers were that cancelled; it is the scale if it is larger.
     """
-    own, whole = float(np.abs(want[slot.span]).max(initial=0)), float(np.abs(want).max(initial=0))
+    own = float(np.abs(want[slot.span]).max(initial=0))
     lost = float(np.abs(rounding[slot.span]).max(initial=0)) if rounding is not None else 0.0
     scale = max(own, NOISE * whole, min(2 * lost, whole) if np.isfinite(lost) else 0.0, 1e-30)
     return float(np.abs(got[slot.span] - want[slot.span]).max(initial=0) / scale)
