@@ -140,6 +140,8 @@ class NodeEnv:
         limits: what this node's settings allow its children.
         unwilling: children that want no training now; filled in by the node at each call.
         keeper: device: keeps the progress of its training; None: nobody does.
+        earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
+            a rule; empty: there are none that fit, or it is to begin anew. For `start` only.
     """
 
     me: str = ""
@@ -162,6 +164,7 @@ class NodeEnv:
     limits: Limits = field(default_factory=Limits)
     unwilling: tuple[str, ...] = ()
     keeper: StepKeeper | None = None
+    earlier: Mapping[str, Vector] = field(default_factory=dict)
 
     @property
     def willing(self) -> tuple[str, ...]:
@@ -245,6 +248,7 @@ class Method:
             not all classes; None: as "personal" says.
         adds_up: its hospitals add their devices' `Sum`s up in a `gather.Tally`, and look at no vector in any other way;
             so parts of the sum may be made elsewhere (edge_sdk/simulate).
+        warms_up: its devices begin with `env.earlier` where there is any.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
@@ -271,6 +275,7 @@ class Method:
     plain_sums: Callable[[Any, str, str], str] = any_rule
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
     adds_up: bool = False
+    warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)

@@ -51,6 +51,9 @@ class Device(Participant):
         trainer: training code of the application in place of the bundle's gradients, see `edge_sdk.nodes.own_training`;
             None: there is none. The bundle still says what the parameters are, and predicts.
         budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
+        warm_start: a new run begins with the personal model that an earlier one has made here, where the method has one
+            and parameters and classes are the same; False: as on a device that was never in a run. See
+            `edge_sdk.nodes.warm_start`.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
 
@@ -76,11 +79,12 @@ class Device(Participant):
         trainer: TrainingCode | None = None,
         on_event: Callable[[Any], None] | None = None,
         budget: TrainingBudget | None = None,
+        warm_start: bool = True,
         log: logging.Logger | None = None,
     ):
         super().__init__(
             name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
-            budget,
+            budget, warm_start,
         )  # fmt: skip
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped

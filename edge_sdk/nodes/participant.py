@@ -34,6 +34,7 @@ from edge_sdk.nodes.live_samples import Recording
 from edge_sdk.nodes.own_training import TrainingCode, fields_of
 from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.progress_log import ProgressLog
+from edge_sdk.nodes.warm_start import NOTHING, find_earlier
 from edge_sdk.nodes.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.wire.options import Wire
 
@@ -57,6 +58,7 @@ class Participant:
         live: what it observes.
         current: the run that it takes part in. kept: what that has made here so far.
         working: the model that predicts.
+        warm_start: a new run begins with what an earlier one has made here, see `edge_sdk.nodes.warm_start`.
         finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
     """
 
@@ -75,7 +77,9 @@ class Participant:
         on_event: Callable[[Any], None] | None,
         log: logging.Logger | None,
         budget: TrainingBudget | None = None,
+        warm_start: bool = True,
     ):
+        self.warm_start = warm_start
         self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
         self.train: Samples | None = None
@@ -153,7 +157,8 @@ class Participant:
             given = fields_of(run, self.trainer, self.model.layout, f"device {self.name}")
         else:
             given = family_of(run).for_device(self.parts(run, cancellable))
-        return make_env(run, self.model.layout, self.model.theta0, **given)
+        earlier = find_earlier(self.working, self.model, run, self.log) if self.warm_start else NOTHING
+        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
         """What the method's family of kernels makes this device's env of."""

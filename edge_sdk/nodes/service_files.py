@@ -29,6 +29,7 @@ class DeviceFile:
         local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
         public: file of public inputs, for a method that compares outputs; the run names it by its content.
         budget: when it may train; None: whenever its hospital asks.
+        warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
     """
 
     name: str
@@ -41,6 +42,7 @@ class DeviceFile:
     local_only: bool = False
     public: Path | None = None
     budget: TrainingBudget | None = None
+    warm_start: bool = True
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
