@@ -18,6 +18,7 @@ from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.deadlines import parse_deadline
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
@@ -27,7 +28,6 @@ from edge_sdk.nodes.serve import serve
 from edge_sdk.nodes.service_files import LEDGER, AggregatorFile
 from edge_sdk.nodes.settings import read_toml, text_without_passwords
 from edge_sdk.nodes.suspensions import SuspensionLog
-from hardware.probe import peak_memory_mb
 
 
 def serve_aggregator(path: Path, once: bool) -> None:

@@ -45,12 +45,12 @@ from edge_sdk.methods.perfedavg import Settings as PerFedAvg
 from edge_sdk.methods.shared import meta
 from edge_sdk.methods.shared.meta import Meta
 from edge_sdk.model.model import Model
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.zoo import ZOO
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.replay import datasets
-from models.bundle.compile import compile_module
-from models.ir.spec import Spec
-from models.zoo import ZOO
 
 DEVICES, TRAINING, HOSPITALS = 50, 40, 4
 CALM = NetworkFaults(repeat=0.0, delay=(0.0, 0.0))

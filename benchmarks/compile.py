@@ -45,8 +45,8 @@ COMPILE = """
 import argparse, json, sys, time
 import torch
 from pathlib import Path
-from models.cli import read_module
-from models.bundle.compile import compile_module
+from edge_sdk.models.cli import read_module
+from edge_sdk.models.bundle.compile import compile_module
 torch.set_num_threads(1)
 torch.manual_seed(7)
 options = dict.fromkeys(("input", "classes", "groups", "norm", "below", "max_batch"))
@@ -167,7 +167,7 @@ def list_missed(r: dict) -> str:
 
 
 def main() -> int:
-    from models.zoo import ZOO
+    from edge_sdk.models.zoo import ZOO
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(ZOO)} (default: all)")

@@ -57,12 +57,12 @@ from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedavg import Env as AverageEnv
 from edge_sdk.methods.fedavg import Settings as AverageSettings
 from edge_sdk.model.model import Model
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.spec import Spec
 from edge_sdk.nodes.kernels import outputs
 from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.datasets import set_apart
-from models.bundle.compile import compile_module
-from models.ir.spec import Spec
 
 CALM = NetworkFaults(repeat=0, delay=(0, 0))
 SIDE, CLASSES, PUBLIC = 14, 10, 1000

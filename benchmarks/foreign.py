@@ -193,8 +193,8 @@ def measure(name: str, timed: bool) -> dict[str, Any]:
 
     prepare_libraries()
     torch.set_num_threads(1)
-    from models.bundle.compile import compile_module
-    from models.ir.spec import Spec
+    from edge_sdk.models.bundle.compile import compile_module
+    from edge_sdk.models.ir.spec import Spec
 
     entry, net = NETWORKS[name], build(name)
     started = time.perf_counter()
@@ -215,7 +215,7 @@ def time_torch(net: Any, entry: Foreign) -> float:
     """Milliseconds of torch's forward and backward pass, in the mode in which the bundle was compiled."""
     import torch
 
-    from models.ir.spec import Spec
+    from edge_sdk.models.ir.spec import Spec
 
     drawn = {
         i.argument: torch.randint(0, i.below, (BATCH, *i.shape)) if i.below else torch.randn(BATCH, *i.shape)

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.hardware.boards.emulation import parse_boards
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.replay.days import Days, days_lines, play_days
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.traces.nights import write_nights
 from edge_sdk.replay.traces.synth import write_traces
-from hardware.boards.emulation import parse_boards
 
 BOARDS = "raspberry-pi-zero-2w=0.02,raspberry-pi-3b-plus=0.03,raspberry-pi-4,raspberry-pi-5"
 BUDGET = TrainingBudget(

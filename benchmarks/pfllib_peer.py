@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 import torch
 
-from models.zoo.wearable import Wrist
+from edge_sdk.models.zoo.wearable import Wrist
 
 torch.set_num_threads(1)
 

@@ -18,12 +18,12 @@ from array import array
 from collections.abc import Callable
 from pathlib import Path
 
-from hardware.boards.telemetry import read_telemetry
-from hardware.sensors.ble import decode_heart_rate, decode_packed
-from hardware.sensors.iio import IioBuffered
-from hardware.sensors.record import Labels, TraceFile
-from hardware.sensors.recording import Playback, StoredSignals
-from hardware.sensors.sensor import Reading, Sensor, opened
+from edge_sdk.hardware.boards.telemetry import read_telemetry
+from edge_sdk.hardware.sensors.ble import decode_heart_rate, decode_packed
+from edge_sdk.hardware.sensors.iio import IioBuffered
+from edge_sdk.hardware.sensors.record import Labels, TraceFile
+from edge_sdk.hardware.sensors.recording import Playback, StoredSignals
+from edge_sdk.hardware.sensors.sensor import Reading, Sensor, opened
 
 SCAN = struct.Struct("<hhhxxq")
 

@@ -68,7 +68,7 @@ serve(step_for)
 TORCH = """
 import torch
 torch.set_num_threads(1)
-from models.zoo import ZOO
+from edge_sdk.models.zoo import ZOO
 entry = ZOO[sys.argv[2]]
 net = entry.build().train()
 optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)

@@ -185,7 +185,7 @@ def add_bundle(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 
 def do_compile(options: argparse.Namespace) -> int:
     """Runs the compiler, which reads its own arguments, so that only it loads torch."""
-    return int(import_extra("models.cli").main(["compile", *options.rest], "auscult bundle"))
+    return int(import_extra("edge_sdk.models.cli").main(["compile", *options.rest], "auscult bundle"))
 
 
 def add_pretrain(commands: Any) -> None:

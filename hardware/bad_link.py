@@ -3,7 +3,7 @@
 with Proxy("127.0.0.1", 1883, rate=20_000, latency=0.1, cut=3_000_000, seed=1) as proxy:
     ... connect to proxy.port ...
 
-python -m hardware.bad_link 1883 --rate 20000 --latency 0.1
+python -m edge_sdk.hardware.bad_link 1883 --rate 20000 --latency 0.1
 """
 
 from __future__ import annotations

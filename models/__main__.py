@@ -1,7 +1,7 @@
-"""`python -m models`."""
+"""`python -m edge_sdk.models`."""
 
 import sys
 
-from models.cli import main
+from edge_sdk.models.cli import main
 
 sys.exit(main())

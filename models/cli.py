@@ -1,4 +1,4 @@
-"""`auscult bundle compile` and `python -m models compile`: from a torch class to a bundle file."""
+"""`auscult bundle compile` and `python -m edge_sdk.models compile`: from a torch class to a bundle file."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch import nn
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.signal_spec import SignalSpec
-from models.bundle.compile import Compiled, compile_module
-from models.bundle.split import SplitNet, SplitSpec, compile_split
-from models.frontend.explain import explain_forward
-from models.frontend.export import Forward
-from models.ir.errors import CompileError
-from models.ir.losses import LOSSES
-from models.ir.spec import DROPOUT, NORMS, Spec
-from models.loading import build_module, name_error, read_arguments
-from models.zoo import ZOO
-from models.zoo.split import SPLIT_ZOO
+from edge_sdk.models.bundle.compile import Compiled, compile_module
+from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split
+from edge_sdk.models.frontend.explain import explain_forward
+from edge_sdk.models.frontend.export import Forward
+from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.losses import LOSSES
+from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
+from edge_sdk.models.loading import build_module, name_error, read_arguments
+from edge_sdk.models.zoo import ZOO
+from edge_sdk.models.zoo.split import SPLIT_ZOO
 
 Shapes = tuple[int, ...] | dict[str, tuple[int, ...]]
 
@@ -265,15 +265,17 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
         return ready.eval(), spec
     net = build_module(args.module, read_arguments(args.arg))
     if not isinstance(net, SplitNet):
-        raise CompileError(f"{args.module}: --split needs a models.bundle.split.SplitNet, got {type(net).__name__}")
+        raise CompileError(
+            f"{args.module}: --split needs an edge_sdk.models.bundle.split.SplitNet, got {type(net).__name__}"
+        )
     inputs = {k: read_numbers(v) for k, v in read_pairs("--input", args.input).items()}
     parties = {k: tuple(v.split("+")) for k, v in read_pairs("--split", args.split).items()}
     name = args.module.split(":")[-1].lower()
     return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss)
 
 
-def main(argv: list[str] | None = None, prog: str = "python -m models") -> int:
-    """The command line of `python -m models`, or of what `prog` says that the user has typed."""
+def main(argv: list[str] | None = None, prog: str = "python -m edge_sdk.models") -> int:
+    """The command line of `python -m edge_sdk.models`, or of what `prog` says that the user has typed."""
     parser = argparse.ArgumentParser(prog=prog, description="Compile torch modules for devices.")
     add_parsers(parser.add_subparsers(required=True, metavar="COMMAND"))
     args = parser.parse_args(argv)

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from models.ir.errors import CompileError
+from edge_sdk.models.ir.errors import CompileError
 
 
 def build_module(text: str, arguments: Mapping[str, Any]) -> nn.Module:

@@ -26,8 +26,8 @@ WORKSTATION = {
     "cryptography": "edge_sdk.data.store.cipher",
 }
 """Packages beside the budget, and the one module that may import each of them, when it is asked for."""
-OF_SENSORS = {"paho": "hardware.sensors.mqtt_topics"}
-"""Packages that `hardware` imports by name; those of its extras are loaded by hardware/sensors/extras.py alone."""
+OF_SENSORS = {"paho": "edge_sdk.hardware.sensors.mqtt_topics"}
+"""Packages that `edge_sdk.hardware` imports by name; those of its extras are loaded by sensors/extras.py alone."""
 SERVER = DEVICE_BUDGET | {"torch", "onnx", "onnxscript", "onnx_ir", "amqtt", "ml_dtypes"}
 WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "sqlalchemy", "argon2"}
 """Packages of the service, and of nothing else; it has neither torch nor what devices have."""
@@ -79,9 +79,23 @@ IMPURE = {
 }
 
 
+def folder_of(package: str) -> Path:
+    """A package's own folder; that of edge_sdk.models and of edge_sdk.hardware is the one at the top."""
+    return (ROOT / package.replace(".", "/")).resolve()
+
+
 def modules(package: str) -> list[tuple[str, Path]]:
-    files = sorted((ROOT / package).rglob("*.py"))
-    return [(".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), f) for f in files]
+    """Full names and files of a package's modules, without those of the packages that it has links to."""
+    folder = folder_of(package)
+    found = [
+        ((*package.split("."), *f.relative_to(folder).with_suffix("").parts), f) for f in sorted(folder.rglob("*.py"))
+    ]
+    return [(".".join(parts).removesuffix(".__init__"), f) for parts, f in found]
+
+
+def package_of(name: str) -> str:
+    """Package of ours that a module belongs to; "" for other people's."""
+    return max((package for package in OURS if within(name, {package})), key=len, default="")
 
 
 def imports(path: Path) -> set[str]:
@@ -104,27 +118,28 @@ def within(name: str, allowed: set[str] | tuple[str, ...]) -> bool:
 def test_packages_import_only_what_the_map_allows(package: str) -> None:
     for module, path in modules(package):
         for name in imports(path):
-            top = name.split(".")[0]
-            if top in OURS:
+            if package_of(name):
                 own = [more for name, more in TABLE["modules"].items() if within(module, {name})]
                 may = MAY_IMPORT[package].union(*own)
-                assert within(name, may), f"{module} imports {name}; it may import {sorted(may)}"
+                assert package_of(name) == package or within(name, may - {package}), (
+                    f"{module} imports {name}; it may import {sorted(may)}"
+                )
 
 
 @pytest.mark.parametrize("package", OURS)
 def test_other_peoples_packages(package: str) -> None:
     """A device's budget is four; what a workstation has beside it is in one file each, loaded when it is asked for."""
-    budget = {"hardware": {*OF_SENSORS}, "edge_sdk": DEVICE_BUDGET | {*WORKSTATION}}.get(package, SERVER)
+    budget = {"edge_sdk.hardware": {*OF_SENSORS}, "edge_sdk": DEVICE_BUDGET | {*WORKSTATION}}.get(package, SERVER)
     for module, path in modules(package):
         allowed = WEB if within(module, {"aggregator.service"}) else budget
         for name in imports(path):
             top = name.split(".")[0]
-            if top in sys.stdlib_module_names or top in OURS:
+            if top in sys.stdlib_module_names or package_of(name):
                 continue
             assert top in allowed, f"{module} imports {name}; it may import {sorted(allowed)}"
             if package == "edge_sdk" and top in WORKSTATION:
                 assert module == WORKSTATION[top], f"{module} imports {top}; only {WORKSTATION[top]} may"
-            if package == "hardware":
+            if package == "edge_sdk.hardware":
                 assert module == OF_SENSORS[top], f"{module} imports {top}; only {OF_SENSORS[top]} may"
 
 
@@ -153,9 +168,9 @@ def test_every_module_is_in_a_room() -> None:
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms_import_only_what_the_table_allows(room: str) -> None:
     allowed = {f"edge_sdk.{other}" for other in (room, "errors", *ROOMS[room])}
-    for module, path in modules(f"edge_sdk/{room}"):
+    for module, path in modules(f"edge_sdk.{room}"):
         for name in imports(path):
-            if name.split(".")[0] == "edge_sdk":
+            if package_of(name) == "edge_sdk":
                 assert within(name, allowed), f"{module} imports {name}. The table:\n{table()}"
 
 
@@ -184,7 +199,7 @@ def home(name: str, known: dict[str, Path]) -> str:
 
 
 def test_methods_need_numpy_only() -> None:
-    for module, path in modules("edge_sdk/methods"):
+    for module, path in modules("edge_sdk.methods"):
         for name in imports(path):
             top = name.split(".")[0]
             allowed = top in ("edge_sdk", "numpy") or top in METHODS_STDLIB
@@ -206,10 +221,11 @@ def test_a_node_loads_nothing_of_replay_or_tools(module: str) -> None:
 
 
 def test_importing_the_sdk_loads_no_torch_and_no_onnx() -> None:
-    code = "import edge_sdk.cli, edge_sdk.nodes.serve, sys; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    code = "import edge_sdk.cli, edge_sdk.nodes.serve, sys; print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    loaded = set(ast.literal_eval(done.stdout))
-    assert not loaded & {"torch", "onnx", "onnxscript", "amqtt", "tomli_w", "models", "aggregator"}
+    found = ast.literal_eval(done.stdout)
+    loaded = {package_of(name) or name.partition(".")[0] for name in found}
+    assert not loaded & {"torch", "onnx", "onnxscript", "amqtt", "tomli_w", "edge_sdk.models", "aggregator"}
 
 
 def test_a_device_installs_four_packages_and_nothing_more() -> None:
@@ -217,3 +233,11 @@ def test_a_device_installs_four_packages_and_nothing_more() -> None:
     names = {re.split(r"[<>=!~\[; ]", need)[0] for need in project["dependencies"]}
     assert names == {"numpy", "onnxruntime", "paho-mqtt", "msgpack"}
     assert any(need.startswith("torch") for need in project["optional-dependencies"]["aggregator"])
+
+
+@pytest.mark.parametrize("folder", ["models", "hardware"])
+def test_an_installation_has_two_packages_at_its_top(folder: str) -> None:
+    """Names as common as `models` would be in the way of other people's; those folders come as parts of edge_sdk."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert tools["packages"]["find"]["include"] == ["edge_sdk*", "aggregator*"]
+    assert (ROOT / "edge_sdk" / folder).readlink() == Path("..") / folder

@@ -70,7 +70,7 @@ def build_module(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
         if ":" in architecture:
             module = load_named(architecture)(**arguments)
         else:
-            entry = importlib.import_module("models.zoo").ZOO[architecture]
+            entry = importlib.import_module("edge_sdk.models.zoo").ZOO[architecture]
             defaults = {"input": entry.input, "classes": entry.classes, **entry.options}
             module = entry.make(**{**defaults, **arguments})
     except KeyError as error:

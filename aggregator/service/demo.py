@@ -57,7 +57,7 @@ class Demo:
         self.directory, self.listen = directory.resolve(), listen
         self.stack, bundle = ExitStack(), find_shipped_bundle(BUNDLE)
         if bundle is None:
-            raise UsageError(f"{BUNDLE} is missing: install the package `models` of Auscult, too")
+            raise UsageError(f"{BUNDLE} is missing: this installation of Auscult is not whole")
         self.bundle = bundle.resolve()
         self.broker: LocalBroker = Mosquitto(port) if find_mosquitto() else EmbeddedBroker(port)
         self.processes = NodeProcesses(self.directory / "logs")

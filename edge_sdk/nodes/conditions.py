@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Protocol
 
 from edge_sdk.atomic import write_text
+from edge_sdk.hardware.boards.energy import find_counters, find_sensor
+from edge_sdk.hardware.boards.profile import BoardProfile
+from edge_sdk.hardware.boards.telemetry import Telemetry
+from edge_sdk.hardware.probe import cpu_seconds
 from edge_sdk.nodes.budget import Conditions
-from hardware.boards.energy import find_counters, find_sensor
-from hardware.boards.profile import BoardProfile
-from hardware.boards.telemetry import Telemetry
-from hardware.probe import cpu_seconds
 
 BUSY_OVER = 2.0
 """Seconds between two looks from which the share of others can be told."""

@@ -14,6 +14,7 @@ import numpy as np
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.reports import sums_on_test, sums_on_validation
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.assembly import method_of
@@ -24,7 +25,6 @@ from edge_sdk.nodes.local_choice import choose_trial
 from edge_sdk.nodes.local_only import train_alone
 from edge_sdk.nodes.normalise import find_normaliser
 from edge_sdk.nodes.service_files import LEDGER, DeviceFile
-from hardware.probe import cpu_seconds, peak_memory_mb
 
 log = logging.getLogger("auscult.serve")
 ALONE = "alone.json"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.data.patients import patients_of
+from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.nodes.hospital import Hospital
 from edge_sdk.nodes.ledgers import count_bytes, list_counters
@@ -21,7 +22,6 @@ from edge_sdk.nodes.rereading import check_changes, find_changes
 from edge_sdk.nodes.service_files import HospitalFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.wire.topics import ALL
-from hardware.probe import peak_memory_mb
 
 log = logging.getLogger("auscult.serve")
 CHANGEABLE = ("devices", "companions", "wait_for", "limits", "reports")

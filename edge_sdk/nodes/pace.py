@@ -24,12 +24,12 @@ from edge_sdk.contract.node import Record
 from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.boards.detect import detect_board
+from edge_sdk.hardware.boards.profile import BoardProfile
+from edge_sdk.hardware.boards.telemetry import Telemetry, read_telemetry
 from edge_sdk.nodes.budget import Decision, TrainingBudget, decide
 from edge_sdk.nodes.conditions import Clock, DayLedger, OthersShare, find_conditions, find_joules
 from edge_sdk.nodes.progress import CallProgress
-from hardware.boards.detect import detect_board
-from hardware.boards.profile import BoardProfile
-from hardware.boards.telemetry import Telemetry, read_telemetry
 
 LOOK = 2.0
 """Seconds between two looks at the machine while it trains."""

@@ -118,15 +118,15 @@ def describe_shapes(shapes: Shapes) -> str:
 
 
 def find_shipped_bundle(name: str) -> Path | None:
-    """A bundle that comes with the `models` package, if that is installed."""
+    """A bundle that comes with `edge_sdk.models`, if its files are installed."""
     package = find_compiler()
     path = package / "shipped" / name if package is not None else None
     return path if path is not None and path.is_file() else None
 
 
 def find_compiler() -> Path | None:
-    """Directory of the `models` package, found without importing it; None: it is not installed."""
-    spec = importlib.util.find_spec("models")
+    """Directory of `edge_sdk.models`, found without importing it; None: it is not installed."""
+    spec = importlib.util.find_spec("edge_sdk.models")
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations)))
@@ -137,7 +137,7 @@ def compile_network(network: str, sizes: Sequence[str], seed: int, say: Callable
     """Compiles a network of the zoo, or takes it from the cache if the same compiler has compiled it before.
 
     Raises:
-        UsageError: the `models` package is not installed, or it refuses.
+        UsageError: `edge_sdk.models` is not installed, or it refuses.
     """
     package = find_compiler()
     if package is None:
@@ -149,7 +149,7 @@ def compile_network(network: str, sizes: Sequence[str], seed: int, say: Callable
     say(f"compiling {' '.join(options)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}")
-    command = [sys.executable, "-m", "models", "compile", *options, "-o", str(part)]
+    command = [sys.executable, "-m", "edge_sdk.models", "compile", *options, "-o", str(part)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UsageError(f"no model could be compiled for these data:\n{done.stderr.strip() or done.stdout.strip()}")

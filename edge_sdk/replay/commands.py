@@ -115,11 +115,11 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
 
 def read_job(options: argparse.Namespace) -> Replay:
     """The replay that a command line asks for."""
+    from edge_sdk.hardware.boards.emulation import parse_boards
     from edge_sdk.nodes.private_table import Private
     from edge_sdk.nodes.settings import read_toml
     from edge_sdk.replay.emulated import read_link
     from edge_sdk.replay.plan import Replay
-    from hardware.boards.emulation import parse_boards
 
     completed = complete_settings(options, options.method)
     return Replay(

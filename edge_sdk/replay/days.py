@@ -16,6 +16,7 @@ from edge_sdk.contract.node import Node
 from edge_sdk.contract.run import Run
 from edge_sdk.data.availability import find_availability
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.methods.shared.reports import Progress, Report, mean_accuracies
 from edge_sdk.nodes.assembly import family_of, make_assembly, make_env
 from edge_sdk.nodes.budget import TrainingBudget
@@ -33,7 +34,6 @@ from edge_sdk.replay.node_files import NodeFiles, copy_bundles, device_table, pr
 from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
 from edge_sdk.replay.toml_files import write_toml
 from edge_sdk.replay.virtual import DAY, VirtualDevice, VirtualFleet, VirtualLink
-from hardware.boards.emulation import Emulation
 
 NOBODY = "mqtt://127.0.0.1:1"  # no node is connected
 STEPS = 7

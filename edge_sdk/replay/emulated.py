@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.bad_link import Proxy
+from edge_sdk.hardware.boards.confine import Confinement
+from edge_sdk.hardware.boards.emulation import Emulation
+from edge_sdk.hardware.boards.telemetry import read_telemetry
 from edge_sdk.nodes.settings import assigned
 from edge_sdk.replay.processes import NodeProcesses, ProcessError
 from edge_sdk.wire.addresses import broker_at
-from hardware.bad_link import Proxy
-from hardware.boards.confine import Confinement
-from hardware.boards.emulation import Emulation
-from hardware.boards.telemetry import read_telemetry
 
 NOT_REPRODUCED = (
     "Not reproduced: caches, memory bandwidth and vector units of the board (its speed is one ratio), throttling by "

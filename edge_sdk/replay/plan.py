@@ -10,6 +10,8 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.search import overlaid
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.bad_link import LinkFaults
+from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.nodes.assembly import augmentation_of, family_of, method_of, settings_of
 from edge_sdk.nodes.kernels.outputs import check_count
 from edge_sdk.nodes.presets import METHOD, PAPER, RECOMMENDED, ROUNDS, STATED, preset_of
@@ -17,8 +19,6 @@ from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.wire.options import Wire
-from hardware.bad_link import LinkFaults
-from hardware.boards.emulation import Emulation
 
 LINK = tuple(f.name for f in fields(LinkFaults))
 PUBLIC, PUBLIC_WINDOWS = 1000, 256
@@ -35,7 +35,7 @@ class Replay:
         out: directory for everything that is written; new or empty, unless the replay is to go on.
         resume: go on with the replay that was begun in `out`.
         boards: that the devices are, in turns; none: this machine.
-        link: faults of the devices' link, fields of `hardware.bad_link.LinkFaults`; empty: it has none.
+        link: faults of the devices' link, fields of `edge_sdk.hardware.bad_link.LinkFaults`; empty: it has none.
         hospitals: how many; no more than there are devices.
         method: a key of METHODS.
         broker: "embedded", or the URL of one.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -17,7 +18,6 @@ from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.replay.watch import Line
 from edge_sdk.version import find_version
 from edge_sdk.wire.addresses import conceal
-from hardware.probe import read_machine
 
 
 def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str, seconds: float) -> dict[str, Any]:

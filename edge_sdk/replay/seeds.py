@@ -9,13 +9,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.probe import read_machine
 from edge_sdk.replay.job import replay
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.resume import NOTE
 from edge_sdk.replay.scores import FLEET, GROUPS, LOCAL, MAJORITY, list_models, mean_metrics, members
 from edge_sdk.replay.statistics import compare, spread
 from edge_sdk.replay.watch import Line, Say
-from hardware.probe import read_machine
 
 Result = Mapping[str, Any]
 

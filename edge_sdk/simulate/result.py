@@ -13,13 +13,13 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
+from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.reports import mean_accuracies
 from edge_sdk.replay.result import describe_origin, find_areas, mean, natural
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.simulate.plan import Prepared, Simulation, describe
 from edge_sdk.simulate.traffic import HOPS
-from hardware.probe import cpu_seconds, peak_memory_mb
 
 Line = Mapping[str, Any]
 

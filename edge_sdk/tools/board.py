@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.model.bundle import Bundle, read_bundle
-from edge_sdk.tools.guarded_steps import DoesNotFit, measure_steps
-from hardware.boards.detect import Detection, detect_board
-from hardware.boards.forecast import (
+from edge_sdk.hardware.boards.detect import Detection, detect_board
+from edge_sdk.hardware.boards.forecast import (
     REST_MB,
     RoundForecast,
     StepCost,
@@ -22,10 +20,12 @@ from hardware.boards.forecast import (
     floor_mb,
     forecast_round,
 )
-from hardware.boards.memory import MemoryLimit, read_memory_limit
-from hardware.boards.profile import find_profile
-from hardware.boards.telemetry import Telemetry, read_telemetry
-from hardware.probe import read_machine
+from edge_sdk.hardware.boards.memory import MemoryLimit, read_memory_limit
+from edge_sdk.hardware.boards.profile import find_profile
+from edge_sdk.hardware.boards.telemetry import Telemetry, read_telemetry
+from edge_sdk.hardware.probe import read_machine
+from edge_sdk.model.bundle import Bundle, read_bundle
+from edge_sdk.tools.guarded_steps import DoesNotFit, measure_steps
 
 BATCHES = (8, 16, 32, 64, 128)
 KEPT_FREE = 0.1

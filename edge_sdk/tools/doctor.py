@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edge_sdk.errors import AuscultError
+from edge_sdk.hardware.probe import read_machine
 from edge_sdk.tools.access import check_access, check_login
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.findings import Finding, run_check
@@ -25,7 +26,6 @@ from edge_sdk.tools.preflight import BrokerError, measure_round_trips
 from edge_sdk.tools.reach import check_address, check_port, check_tls
 from edge_sdk.tools.running import examine_run
 from edge_sdk.wire.addresses import Broker, Tls, broker_at, conceal
-from hardware.probe import read_machine
 
 NAGLE_STALL = 0.025
 """Seconds; a delayed acknowledgement is 40 ms, a healthy local round trip below 5."""

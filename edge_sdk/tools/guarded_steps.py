@@ -17,12 +17,12 @@ from statistics import fmean
 from typing import Any
 
 from edge_sdk.errors import AuscultError
+from edge_sdk.hardware.boards.energy import EnergyMeter
+from edge_sdk.hardware.boards.forecast import StepCost, expect_peak
+from edge_sdk.hardware.boards.memory import read_resident_mb
+from edge_sdk.hardware.boards.profile import BoardProfile
+from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.tools.forked import name_end, receive, send
-from hardware.boards.energy import EnergyMeter
-from hardware.boards.forecast import StepCost, expect_peak
-from hardware.boards.memory import read_resident_mb
-from hardware.boards.profile import BoardProfile
-from hardware.probe import peak_memory_mb
 
 LOOK = 0.005
 """Seconds between two looks at the child's memory."""

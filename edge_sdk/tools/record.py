@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.catalog import KINDS, make_sensor
-from hardware.sensors.record import UNLABELLED, Labels, Recorder
+from edge_sdk.hardware.sensors.catalog import KINDS, make_sensor
+from edge_sdk.hardware.sensors.record import UNLABELLED, Labels, Recorder
 
 
 def add_record(commands: Any, parents: Sequence[argparse.ArgumentParser] = ()) -> None:

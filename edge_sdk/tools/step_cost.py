@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.model import Model
 from edge_sdk.tools.forked import ForkError, run_forked
-from hardware.probe import peak_memory_mb
 
 BATCH, STEPS = 32, 15
 PATIENCE = 600.0

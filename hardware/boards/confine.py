@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hardware.boards.memory import read_resident_mb
+from edge_sdk.hardware.boards.memory import read_resident_mb
 
 PERIOD = 100_000  # microseconds, of cpu.max
 LOOK = 0.1  # seconds between two looks at the memory

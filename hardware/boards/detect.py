@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_sdk.errors import UsageError
-from hardware.boards.linux_files import read_fields, read_text
-from hardware.boards.profile import BoardProfile, load_profiles
+from edge_sdk.hardware.boards.linux_files import read_fields, read_text
+from edge_sdk.hardware.boards.profile import BoardProfile, load_profiles
 
 ALIASES = {"arm64": "aarch64", "amd64": "x86_64"}
 

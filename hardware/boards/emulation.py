@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from edge_sdk.errors import UsageError
-from hardware.boards.profile import BoardProfile, find_profile
+from edge_sdk.hardware.boards.profile import BoardProfile, find_profile
 
 SIZE, TIMES = 384, 12
 MEASURE = f"""

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from hardware.boards.linux_files import list_folders, read_number, read_text
-from hardware.boards.profile import BoardProfile
+from edge_sdk.hardware.boards.linux_files import list_folders, read_number, read_text
+from edge_sdk.hardware.boards.profile import BoardProfile
 
 INTERVAL = 0.05
 """Seconds between two readings of a sensor of power."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardware.boards.linux_files import read_number, read_text
-from hardware.boards.telemetry import read_telemetry
+from edge_sdk.hardware.boards.linux_files import read_number, read_text
+from edge_sdk.hardware.boards.telemetry import read_telemetry
 
 MB = 2**20
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardware.boards.linux_files import list_folders, read_fields, read_number, read_text
+from edge_sdk.hardware.boards.linux_files import list_folders, read_fields, read_number, read_text
 
 THROTTLING = {0: "undervoltage", 1: "clock capped", 2: "throttled", 3: "soft temperature limit"}
 """Bits of get_throttled for what is so now; 16 higher: what has been so since the start."""

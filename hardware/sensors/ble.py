@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.extras import import_extra
-from hardware.sensors.sensor import Reading, SensorError, spread_times
+from edge_sdk.hardware.sensors.extras import import_extra
+from edge_sdk.hardware.sensors.sensor import Reading, SensorError, spread_times
 
 HEART_RATE = "00002a37-0000-1000-8000-00805f9b34fb"
 """Heart Rate Measurement, assigned number 0x2A37."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.sensor import Sensor
+from edge_sdk.hardware.sensors.sensor import Sensor
 
 Options = dict[str, str]
 
@@ -58,7 +58,7 @@ def take_names(options: Options, key: str = "channels") -> list[str]:
 
 
 def make_iio(target: str, options: Options, root: Path) -> Sensor:
-    from hardware.sensors.iio import IioBuffered, find_iio
+    from edge_sdk.hardware.sensors.iio import IioBuffered, find_iio
 
     folder, trigger = find_iio(target, root), options.pop("trigger", "")
     node = root / "dev" / folder.name
@@ -66,21 +66,21 @@ def make_iio(target: str, options: Options, root: Path) -> Sensor:
 
 
 def make_polled(target: str, options: Options, root: Path) -> Sensor:
-    from hardware.sensors.iio import IioPolled, find_iio
+    from edge_sdk.hardware.sensors.iio import IioPolled, find_iio
 
     rate = take_number(options, "rate", 10.0) or 0.0
     return IioPolled(find_iio(target, root), rate, take_names(options) or None)
 
 
 def make_serial(target: str, options: Options, _: Path) -> Sensor:
-    from hardware.sensors.serial_lines import SerialLines
+    from edge_sdk.hardware.sensors.serial_lines import SerialLines
 
     baud = int(options.pop("baud", "115200"))
     return SerialLines(target, take_names(options), take_names(options, "units"), baud, take_number(options, "rate"))
 
 
 def make_mqtt(target: str, options: Options, _: Path) -> Sensor:
-    from hardware.sensors.mqtt_topics import MqttTopics
+    from edge_sdk.hardware.sensors.mqtt_topics import MqttTopics
 
     port = int(options.pop("port", "1883"))
     secret = (options.pop("username", ""), options.pop("password", ""))
@@ -89,35 +89,35 @@ def make_mqtt(target: str, options: Options, _: Path) -> Sensor:
 
 
 def make_heart_rate(target: str, _: Options, root: Path) -> Sensor:
-    from hardware.sensors.ble import heart_rate
+    from edge_sdk.hardware.sensors.ble import heart_rate
 
     return heart_rate(target)
 
 
 def make_gatt(target: str, options: Options, _: Path) -> Sensor:
-    from hardware.sensors.ble import GattNotifications, decode_packed
+    from edge_sdk.hardware.sensors.ble import GattNotifications, decode_packed
 
     decode = decode_packed(options.pop("form", ""), take_number(options, "scale", 1.0) or 1.0)
     return GattNotifications(target, options.pop("characteristic", ""), decode, take_names(options))
 
 
 def make_mpu6050(target: str, options: Options, _: Path) -> Sensor:
-    from hardware.sensors.mpu6050 import Mpu6050
+    from edge_sdk.hardware.sensors.mpu6050 import Mpu6050
 
     ranges = (int(options.pop("accel_range", "2")), int(options.pop("gyro_range", "250")))
     return Mpu6050(int(target), take_number(options, "rate", 50.0) or 0.0, *ranges)
 
 
 def make_wfdb(target: str, options: Options, _: Path) -> Sensor:
-    from hardware.sensors.recording import Playback
-    from hardware.sensors.wfdb import read_wfdb
+    from edge_sdk.hardware.sensors.recording import Playback
+    from edge_sdk.hardware.sensors.wfdb import read_wfdb
 
     return Playback(read_wfdb(Path(target)), take_number(options, "speed", 1.0) or 0.0)
 
 
 def make_edf(target: str, options: Options, _: Path) -> Sensor:
-    from hardware.sensors.edf import read_edf
-    from hardware.sensors.recording import Playback
+    from edge_sdk.hardware.sensors.edf import read_edf
+    from edge_sdk.hardware.sensors.recording import Playback
 
     return Playback(read_edf(Path(target), take_names(options)), take_number(options, "speed", 1.0) or 0.0)
 

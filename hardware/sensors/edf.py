@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.recording import StoredSignals
-from hardware.sensors.wfdb import LARGEST, unpack_16
+from edge_sdk.hardware.sensors.recording import StoredSignals
+from edge_sdk.hardware.sensors.wfdb import LARGEST, unpack_16
 
 MAIN = 256
 FIELDS = {"label": 16, "transducer": 80, "unit": 8, "low": 8, "high": 8, "digital_low": 8}

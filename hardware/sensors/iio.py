@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_sdk.errors import UsageError
-from hardware.boards.linux_files import read_number, read_text
-from hardware.sensors.sensor import Pace, Reading, SensorEnded, SensorError
+from edge_sdk.hardware.boards.linux_files import read_number, read_text
+from edge_sdk.hardware.sensors.sensor import Pace, Reading, SensorEnded, SensorError
 
 UNITS = {"accel": "m/s^2", "anglvel": "rad/s", "magn": "gauss", "temp": "mCelsius", "pressure": "kPa"}
 TYPE = re.compile(r"(le|be):([su])(\d+)/(\d+)(?:X(\d+))?>>(\d+)")

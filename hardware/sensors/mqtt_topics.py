@@ -18,7 +18,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.sensor import Reading, SensorError
+from edge_sdk.hardware.sensors.sensor import Reading, SensorError
 
 WAITING = 4096
 """Messages that wait for us at most; older ones are dropped, and counted."""

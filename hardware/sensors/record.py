@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from edge_sdk.errors import UsageError
-from hardware.boards.telemetry import read_telemetry
-from hardware.sensors.sensor import Reading, Sensor, SensorEnded, SensorError, opened
+from edge_sdk.hardware.boards.telemetry import read_telemetry
+from edge_sdk.hardware.sensors.sensor import Reading, Sensor, SensorEnded, SensorError, opened
 
 WAIT = 0.2
 """Seconds that a sensor is waited for at once, so that the end of a recording does not wait long."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.sensor import Reading, SensorEnded
+from edge_sdk.hardware.sensors.sensor import Reading, SensorEnded
 
 BLOCK = 1024
 """Samples that a reader gets at once where nobody waits for the time to pass."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.extras import import_extra
-from hardware.sensors.sensor import Reading, SensorError, spread_times
+from edge_sdk.hardware.sensors.extras import import_extra
+from edge_sdk.hardware.sensors.sensor import Reading, SensorError, spread_times
 
 LONGEST = 4096
 """Bytes of a line at most: a device that never ends its line must not fill the memory."""

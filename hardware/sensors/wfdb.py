@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.recording import StoredSignals
+from edge_sdk.hardware.sensors.recording import StoredSignals
 
 RATE, GAIN = 250.0, 200.0
 """Samples per second, and units of the converter per unit of the signal, where a header does not say."""

@@ -11,27 +11,27 @@ import torch
 from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
-from models.bundle import container
-from models.bundle.pack import pack_bundle
-from models.derive import targets
-from models.derive.targets import Source, Target
-from models.frontend.export import TRACE_BATCH, Forward, export_forward
-from models.frontend.lora import add_adapters, check_adapters
-from models.frontend.outputs import check_output
-from models.frontend.randomness import find_draws, refuse_draws
-from models.frontend.statistics import settle_statistics
-from models.gate.calls import check_calls
-from models.gate.check import BLOCKED, check_graphs, find_unequal_parts
-from models.gate.gate import Drops, Truth
-from models.gate.golden import make_golden
-from models.gate.runnable import RunnableGraph
-from models.ir.errors import CompileError
-from models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
-from models.ir.shapes import as_numbers
-from models.ir.spec import DataInput, Spec, find_target_shape, set_classes
-from models.passes import blocked
-from models.passes.batch_norm import find_momenta
-from models.passes.steps import MOST, choose_max_batch
+from edge_sdk.models.bundle import container
+from edge_sdk.models.bundle.pack import pack_bundle
+from edge_sdk.models.derive import targets
+from edge_sdk.models.derive.targets import Source, Target
+from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
+from edge_sdk.models.frontend.lora import add_adapters, check_adapters
+from edge_sdk.models.frontend.outputs import check_output
+from edge_sdk.models.frontend.randomness import find_draws, refuse_draws
+from edge_sdk.models.frontend.statistics import settle_statistics
+from edge_sdk.models.gate.calls import check_calls
+from edge_sdk.models.gate.check import BLOCKED, check_graphs, find_unequal_parts
+from edge_sdk.models.gate.gate import Drops, Truth
+from edge_sdk.models.gate.golden import make_golden
+from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
+from edge_sdk.models.ir.shapes import as_numbers
+from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
+from edge_sdk.models.passes import blocked
+from edge_sdk.models.passes.batch_norm import find_momenta
+from edge_sdk.models.passes.steps import MOST, choose_max_batch
 
 ShowProgress = Callable[[str], None]
 Arrays = Mapping[str, np.ndarray]

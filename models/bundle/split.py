@@ -23,22 +23,22 @@ import torch
 from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
-from models.bundle.compile import Compiled, ShowProgress, make_example, read_vectors, run_batch
-from models.bundle.pack import pack_bundle
-from models.derive import targets
-from models.derive.targets import Source, Target
-from models.frontend.export import Forward, export_forward
-from models.gate.calls import check_calls
-from models.gate.check import check_graphs
-from models.gate.gate import CASES, SEMANTIC_LIMIT, Truth, measure_slot
-from models.gate.golden import make_golden
-from models.gate.runnable import RunnableGraph
-from models.ir import reference
-from models.ir.errors import CompileError, ParityError
-from models.ir.layout import lay_out_parameters
-from models.ir.shapes import as_numbers
-from models.ir.spec import DataInput, Spec, find_target_shape, set_classes
-from models.passes.steps import MOST
+from edge_sdk.models.bundle.compile import Compiled, ShowProgress, make_example, read_vectors, run_batch
+from edge_sdk.models.bundle.pack import pack_bundle
+from edge_sdk.models.derive import targets
+from edge_sdk.models.derive.targets import Source, Target
+from edge_sdk.models.frontend.export import Forward, export_forward
+from edge_sdk.models.gate.calls import check_calls
+from edge_sdk.models.gate.check import check_graphs
+from edge_sdk.models.gate.gate import CASES, SEMANTIC_LIMIT, Truth, measure_slot
+from edge_sdk.models.gate.golden import make_golden
+from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.ir import reference
+from edge_sdk.models.ir.errors import CompileError, ParityError
+from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.ir.shapes import as_numbers
+from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
+from edge_sdk.models.passes.steps import MOST
 
 HEAD = "head"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from models.ir.accumulate import add_adjoints
-from models.ir.errors import UnsupportedOperator
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.rules.advice import ADVICE
+from edge_sdk.models.ir.accumulate import add_adjoints
+from edge_sdk.models.ir.errors import UnsupportedOperator
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.rules.advice import ADVICE
 
 Adjoints = Sequence[str | None]
 Rule = Callable[[OnnxGraph, OnnxNode, Adjoints, Sequence[bool]], Adjoints]
@@ -32,7 +32,7 @@ def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]
         seeds: value -> name of its adjoint dL/dvalue, of the same shape.
         leaves: values to differentiate with respect to.
     """
-    from models.rules import RULES
+    from edge_sdk.models.rules import RULES
 
     depends = find_dependents(g, leaves)
     parts: dict[str, list[str]] = {k: [v] for k, v in seeds.items()}

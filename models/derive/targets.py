@@ -19,19 +19,19 @@ from dataclasses import dataclass, field
 import onnx
 
 from edge_sdk.algebra.vectors import Slot
-from models.derive.reverse import write_gradient
-from models.frontend.export import Forward
-from models.frontend.forward import read_forward
-from models.ir.errors import CompileError
-from models.ir.graph import OnnxGraph
-from models.ir.losses import LOSSES
-from models.ir.proto import write_model
-from models.ir.shapes import Shape, as_numbers
-from models.passes.arrange import arrange
-from models.passes.batch_norm import use_batch_statistics
-from models.passes.blocked import use_blocked_layout
-from models.passes.rewrite import rewrite
-from models.passes.schedule import move_gradients_last
+from edge_sdk.models.derive.reverse import write_gradient
+from edge_sdk.models.frontend.export import Forward
+from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.losses import LOSSES
+from edge_sdk.models.ir.proto import write_model
+from edge_sdk.models.ir.shapes import Shape, as_numbers
+from edge_sdk.models.passes.arrange import arrange
+from edge_sdk.models.passes.batch_norm import use_batch_statistics
+from edge_sdk.models.passes.blocked import use_blocked_layout
+from edge_sdk.models.passes.rewrite import rewrite
+from edge_sdk.models.passes.schedule import move_gradients_last
 
 
 @dataclass

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from edge_sdk.model.dropout import DropSite
-from models.frontend.randomness import Draw, is_random
-from models.ir.errors import TrainModeExport
+from edge_sdk.models.frontend.randomness import Draw, is_random
+from edge_sdk.models.ir.errors import TrainModeExport
 
 aten = torch.ops.aten
 Node = torch.fx.Node

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from models.derive.reverse import INERT
-from models.frontend.export import Forward
-from models.frontend.forward import read_call, read_path
+from edge_sdk.models.derive.reverse import INERT
+from edge_sdk.models.frontend.export import Forward
+from edge_sdk.models.frontend.forward import read_call, read_path
 
 
 def explain_forward(forward: Forward) -> Iterator[str]:
     """One line for each torch function: its layer and ONNX operators; "no rule" where one cannot be differentiated."""
-    from models.rules import RULES
+    from edge_sdk.models.rules import RULES
 
     last, operators = ("", ""), list[str]()
     for node in forward.model.graph.node:

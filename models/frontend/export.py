@@ -19,12 +19,12 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite
-from models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_reshaping, note_guards, settle_counts
-from models.frontend.decompose import spell_out
-from models.frontend.dropout import use_masks
-from models.frontend.outputs import pick
-from models.frontend.randomness import find_draws, refuse_draws, set_training
-from models.ir.errors import (
+from edge_sdk.models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_reshaping, note_guards, settle_counts
+from edge_sdk.models.frontend.decompose import spell_out
+from edge_sdk.models.frontend.dropout import use_masks
+from edge_sdk.models.frontend.outputs import pick
+from edge_sdk.models.frontend.randomness import find_draws, refuse_draws, set_training
+from edge_sdk.models.ir.errors import (
     BatchSpecialised,
     CompileError,
     DataDependentControlFlow,
@@ -33,9 +33,9 @@ from models.ir.errors import (
     UnsupportedOperator,
     UnsupportedPattern,
 )
-from models.ir.layout import lay_out_buffers
-from models.ir.proto import OPSET
-from models.rules.advice import ADVICE
+from edge_sdk.models.ir.layout import lay_out_buffers
+from edge_sdk.models.ir.proto import OPSET
+from edge_sdk.models.rules.advice import ADVICE
 
 TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
 SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")

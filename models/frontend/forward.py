@@ -16,12 +16,12 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from models.frontend.export import Forward
-from models.ir.errors import BatchSpecialised, UnknownShape, UnsupportedOperator
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode, TorchCall
-from models.ir.shapes import BatchDim, Dim, Shape, reshape_sizes
-from models.rules.advice import ADVICE
+from edge_sdk.models.frontend.export import Forward
+from edge_sdk.models.ir.errors import BatchSpecialised, UnknownShape, UnsupportedOperator
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode, TorchCall
+from edge_sdk.models.ir.shapes import BatchDim, Dim, Shape, reshape_sizes
+from edge_sdk.models.rules.advice import ADVICE
 
 PROBES = (2, 3)
 TORCHS_OWN = (sqrt(2), sqrt(0.5), sqrt(2 / pi), 1 / 3, 2 / 3, 1 / 6)  # in gelu, its tanh form, norms, hardswish
@@ -155,7 +155,7 @@ def find_dim(name: str, a: int, b: int) -> Dim:
 
 def run_at_batch(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
     """The shape of every value for one batch size."""
-    from models.ir.reference import Evaluator
+    from edge_sdk.models.ir.reference import Evaluator
 
     feeds = {}
     for value in forward.model.graph.input:

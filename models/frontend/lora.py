@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.frontend.outputs import run_module
-from models.ir.errors import CompileError
+from edge_sdk.models.frontend.outputs import run_module
+from edge_sdk.models.ir.errors import CompileError
 
 FACTOR = 2.0  # alpha / rank
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.ir.errors import CompileError
+from edge_sdk.models.ir.errors import CompileError
 
 USUAL = ("logits", "out", "output")
 """Names that a result has where it is the one that is meant."""

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.frontend.outputs import run_module
-from models.ir.errors import CompileError, TrainModeExport
+from edge_sdk.models.frontend.outputs import run_module
+from edge_sdk.models.ir.errors import CompileError, TrainModeExport
 
 aten = torch.ops.aten
 DRAWS = (aten.bernoulli_.float, aten.bernoulli.p)

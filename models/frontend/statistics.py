@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import nn
 
-from models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.errors import UnsupportedPattern
 
 NORM = nn.modules.batchnorm._BatchNorm
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from models.derive.reverse import write_gradient
-from models.frontend.export import Forward
-from models.frontend.forward import read_forward
-from models.gate.gate import SEMANTIC_LIMIT
-from models.gate.isolate import (
+from edge_sdk.models.derive.reverse import write_gradient
+from edge_sdk.models.frontend.export import Forward
+from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.gate.gate import SEMANTIC_LIMIT
+from edge_sdk.models.gate.isolate import (
     IsolatedCall,
     export_again,
     is_constant,
@@ -30,11 +30,11 @@ from models.gate.isolate import (
     list_trained,
     read_size,
 )
-from models.ir.errors import ParityError, UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.proto import write_model
-from models.ir.reference import Evaluator
-from models.ir.shapes import at_batch
+from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.proto import write_model
+from edge_sdk.models.ir.reference import Evaluator
+from edge_sdk.models.ir.shapes import at_batch
 
 BATCH = 2
 # functions of torch's innermost set, which have no derivative there, and the same functions where they have one

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from models.derive.targets import Target
-from models.gate.gate import (
+from edge_sdk.models.derive.targets import Target
+from edge_sdk.models.gate.gate import (
     FLOAT32_LIMIT,
     SEMANTIC_LIMIT,
     TORCH_LOSSES,
@@ -18,9 +18,9 @@ from models.gate.gate import (
     check_semantics,
     relative_error,
 )
-from models.gate.runnable import RunnableGraph
-from models.ir.errors import CompileError, ParityError, UnsupportedPattern
-from models.passes.blocked import BLOCK, expect_probe
+from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.ir.errors import CompileError, ParityError, UnsupportedPattern
+from edge_sdk.models.passes.blocked import BLOCK, expect_probe
 
 BLOCKED = "+blocked"  # suffix of the names of graphs in the blocked layout
 VJP_LIMIT = 1e-4  # float32 against float32

@@ -22,12 +22,12 @@ from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
-from models.derive.targets import Target
-from models.frontend.outputs import pick, run_module
-from models.frontend.randomness import Draw, fix_draws, set_training
-from models.ir import reference
-from models.ir.errors import ParityError
-from models.ir.spec import DataInput
+from edge_sdk.models.derive.targets import Target
+from edge_sdk.models.frontend.outputs import pick, run_module
+from edge_sdk.models.frontend.randomness import Draw, fix_draws, set_training
+from edge_sdk.models.ir import reference
+from edge_sdk.models.ir.errors import ParityError
+from edge_sdk.models.ir.spec import DataInput
 
 SEMANTIC_LIMIT = 1e-6
 FLOAT32_LIMIT = 1e-4

@@ -10,8 +10,8 @@ import numpy as np
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.bundle import MAX_TOLERANCE
 from edge_sdk.model.dropout import MASKS
-from models.gate.gate import Case, Truth, relative_error
-from models.ir.errors import CompileError
+from edge_sdk.models.gate.gate import Case, Truth, relative_error
+from edge_sdk.models.ir.errors import CompileError
 
 BATCH = 4
 SEEDS = range(300, 340)

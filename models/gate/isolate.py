@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.frontend.decompose import DECOMPOSITIONS
-from models.frontend.export import TRACE_BATCH, Forward, export_forward
-from models.frontend.forward import read_forward
-from models.ir.graph import OnnxGraph
-from models.ir.layout import lay_out_parameters
-from models.ir.proto import list_reads, select_needed
+from edge_sdk.models.frontend.decompose import DECOMPOSITIONS
+from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
+from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.ir.proto import list_reads, select_needed
 
 # operators without a kink: a call that is written with these alone is compared in whole networks only
 LINEAR = frozenset(

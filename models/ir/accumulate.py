@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
 
 
 @dataclass(frozen=True)

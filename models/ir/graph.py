@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from models.ir.errors import UnknownShape, UnsupportedPattern
-from models.ir.nodes import OnnxNode
-from models.ir.shapes import BatchDim, Dim, Shape, add_up, as_numbers, broadcast, multiply, reshape_sizes
+from edge_sdk.models.ir.errors import UnknownShape, UnsupportedPattern
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import BatchDim, Dim, Shape, add_up, as_numbers, broadcast, multiply, reshape_sizes
 
 Backward = Callable[["OnnxGraph", str, Sequence[bool]], Sequence[str | None]]
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
-from models.ir.errors import CompileError
+from edge_sdk.models.ir.errors import CompileError
 
 NORMS = (nn.GroupNorm, nn.LayerNorm, nn.modules.batchnorm._NormBase)
 CONVOLUTIONS = (nn.modules.conv._ConvNd,)

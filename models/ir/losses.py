@@ -10,9 +10,9 @@ from math import prod
 
 import numpy as np
 
-from models.ir.errors import CompileError
-from models.ir.graph import OnnxGraph
-from models.ir.shapes import Dim, as_number
+from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.shapes import Dim, as_number
 
 WriteLoss = Callable[[OnnxGraph, str], tuple[str, str]]
 """(graph, output of the module) -> names of the loss and of the adjoint of the output."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.ir.shapes import Shape
+from edge_sdk.models.ir.shapes import Shape
 
 
 @dataclass(frozen=True)

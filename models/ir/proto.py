@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode, ScanBody
-from models.ir.shapes import Dim, Shape
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
+from edge_sdk.models.ir.shapes import Dim, Shape
 
 OPSET = 18
 IR_VERSION = 9

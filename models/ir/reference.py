@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from models.ir.reference_windows import AveragePool, Resize
+from edge_sdk.models.ir.reference_windows import AveragePool, Resize
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.errors import UnsupportedPattern
 
 Positions = np.ndarray
 

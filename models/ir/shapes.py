@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.errors import UnsupportedPattern
 
 
 @dataclass(frozen=True)

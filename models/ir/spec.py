@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edge_sdk.model.signal_spec import SignalSpec
-from models.ir.errors import CompileError
-from models.ir.losses import LOSSES
-from models.ir.shapes import Shape, as_number, as_numbers
+from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.losses import LOSSES
+from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
 
 NORMS = ("frozen", "batch")
 DROPOUT = ("", "keep", "off")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from models.ir.graph import OnnxGraph
-from models.ir.shapes import Dim, Shape, divide_exactly, multiply, reshape_sizes
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.shapes import Dim, Shape, divide_exactly, multiply, reshape_sizes
 
 Atom = int
 """Number of an atom: its index in View.sizes."""

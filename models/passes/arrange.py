@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.proto import list_reads
-from models.ir.shapes import BatchDim, multiply
-from models.ir.views import View, reshape_view, transpose_view, view_whole, write_view
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.proto import list_reads
+from edge_sdk.models.ir.shapes import BatchDim, multiply
+from edge_sdk.models.ir.views import View, reshape_view, transpose_view, view_whole, write_view
 
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 

@@ -13,10 +13,10 @@ from math import prod
 
 import numpy as np
 
-from models.ir.graph import CustomGradient, OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.proto import list_reads, select_needed
-from models.ir.shapes import Dim, Shape, at_batch, divide, multiply
+from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.proto import list_reads, select_needed
+from edge_sdk.models.ir.shapes import Dim, Shape, at_batch, divide, multiply
 
 MOST_HEADS = 16  # with more, the many small operators cost more than they save
 MOVES = ("Reshape", "Transpose")

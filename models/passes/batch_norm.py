@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import nn
 
-from models.ir.errors import UnsupportedPattern
-from models.ir.graph import CustomGradient, OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.rules.normalise import invert_root
+from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.rules.normalise import invert_root
 
 
 def find_momenta(net: nn.Module) -> dict[str, float]:

@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from models.ir.graph import CustomGradient, OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.shapes import BatchDim
-from models.passes.arrange import arrange
-from models.passes.attention import fuse_attention
-from models.rules.normalise import write_group_norm_adjoints
+from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import BatchDim
+from edge_sdk.models.passes.arrange import arrange
+from edge_sdk.models.passes.attention import fuse_attention
+from edge_sdk.models.rules.normalise import write_group_norm_adjoints
 
 
 def rewrite(g: OnnxGraph, keep: Collection[str]) -> None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.proto import list_reads
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.proto import list_reads
 
 MOVES = frozenset({"Reshape", "Transpose", "Identity"})
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from math import log2
 
-from models.ir.graph import OnnxGraph
-from models.ir.shapes import BatchDim, multiply
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.shapes import BatchDim, multiply
 
 CACHED = 640 * 1024  # bytes of a step's largest value: a part of the second-level cache of larger devices
 FEWEST, MOST = 4, 64

@@ -1,6 +1,6 @@
 """The table of gradient rules: `RULES[operator]`, one file per family."""
 
-from models.rules import (
+from edge_sdk.models.rules import (
     convolution,
     elementwise,
     indexing,
@@ -12,7 +12,7 @@ from models.rules import (
     resizing,
     shaping,
 )
-from models.rules.table import RULES
+from edge_sdk.models.rules.table import RULES
 
 __all__ = [
     "RULES",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from math import prod
 
-from models.ir.errors import UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.shapes import Shape, as_numbers
-from models.rules import weight_gradient
-from models.rules.table import Adjoints, Want, rule
-from models.rules.window import Window, read_window
+from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import Shape, as_numbers
+from edge_sdk.models.rules import weight_gradient
+from edge_sdk.models.rules.table import Adjoints, Want, rule
+from edge_sdk.models.rules.window import Window, read_window
 
 
 @rule("Conv")

@@ -9,10 +9,10 @@ from math import pi, sqrt
 
 import numpy as np
 
-from models.ir.errors import UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.rules.table import Adjoints, Want, rule
+from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.rules.table import Adjoints, Want, rule
 
 # nearly the largest float32: every positive y but a subnormal one is at least 1 when multiplied by it
 LARGEST = 3e38

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.ir.errors import UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.shapes import BatchDim, Shape, as_number, multiply
-from models.rules.shaping import multiply_along, place
-from models.rules.table import Adjoints, Want, rule
+from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import BatchDim, Shape, as_number, multiply
+from edge_sdk.models.rules.shaping import multiply_along, place
+from edge_sdk.models.rules.table import Adjoints, Want, rule
 
 
 @rule("Gather")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from models.ir.errors import UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.shapes import multiply
-from models.rules.table import Adjoints, Want, rule
+from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import multiply
+from edge_sdk.models.rules.table import Adjoints, Want, rule
 
 
 @rule("Gemm")

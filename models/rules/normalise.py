@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from models.ir.errors import TrainModeExport, UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.shapes import as_numbers, multiply
-from models.rules.table import Adjoints, Want, rule
+from edge_sdk.models.ir.errors import TrainModeExport, UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import as_numbers, multiply
+from edge_sdk.models.rules.table import Adjoints, Want, rule
 
 
 def write_normalised_adjoint(g: OnnxGraph, gx: str, xhat: str, rstd: str, axes: Sequence[int]) -> str:

@@ -8,13 +8,13 @@ from math import prod
 
 import numpy as np
 
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.shapes import Shape, as_number, as_numbers, divide, multiply
-from models.rules.convolution import find_rest
-from models.rules.reduction import give_to_first_along
-from models.rules.table import Adjoints, Want, rule
-from models.rules.window import Window, read_window
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers, divide, multiply
+from edge_sdk.models.rules.convolution import find_rest
+from edge_sdk.models.rules.reduction import give_to_first_along
+from edge_sdk.models.rules.table import Adjoints, Want, rule
+from edge_sdk.models.rules.window import Window, read_window
 
 
 def read_pool(g: OnnxGraph, n: OnnxNode) -> Window:

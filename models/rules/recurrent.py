@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.ir.errors import UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode, ScanBody
-from models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply
-from models.rules.table import Adjoints, Want, rule_of_all
+from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
+from edge_sdk.models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply
+from edge_sdk.models.rules.table import Adjoints, Want, rule_of_all
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from math import prod
 
 import numpy as np
 
-from models.ir.errors import UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.shapes import BatchDim, Shape, as_numbers
-from models.rules.table import Adjoints, Want, rule
+from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import BatchDim, Shape, as_numbers
+from edge_sdk.models.rules.table import Adjoints, Want, rule
 
 
 def read_axes(g: OnnxGraph, n: OnnxNode) -> list[int]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.ir.errors import UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.resizing import make_matrix
-from models.ir.shapes import as_number
-from models.rules.shaping import multiply_along
-from models.rules.table import Adjoints, Want, rule
+from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.resizing import make_matrix
+from edge_sdk.models.ir.shapes import as_number
+from edge_sdk.models.rules.shaping import multiply_along
+from edge_sdk.models.rules.table import Adjoints, Want, rule
 
 # ways to choose the nearest neighbour that repeat each element where the factors are whole numbers
 COPIES = {("floor", "asymmetric"), ("round_prefer_floor", "half_pixel"), ("round_prefer_ceil", "half_pixel")}

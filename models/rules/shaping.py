@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from models.ir.errors import UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.shapes import BatchDim, Dim, as_number, divide_exactly
-from models.rules.table import Adjoints, Want, rule, rule_of_all
+from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import BatchDim, Dim, as_number, divide_exactly
+from edge_sdk.models.rules.table import Adjoints, Want, rule, rule_of_all
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")

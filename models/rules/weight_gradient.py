@@ -15,9 +15,9 @@ from math import prod
 
 import numpy as np
 
-from models.ir.graph import OnnxGraph
-from models.ir.shapes import as_numbers, multiply
-from models.rules.window import Window
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.shapes import as_numbers, multiply
+from edge_sdk.models.rules.window import Window
 
 # from this many channels on, or up to this many taps, a one-hot Conv builds 2-D columns faster than slices do
 CHANNELS_FOR_ONE_HOT, TAPS_FOR_ONE_HOT = 16, 9

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from models.ir.errors import UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.nodes import OnnxNode
-from models.ir.shapes import BatchDim, as_numbers
+from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import BatchDim, as_numbers
 
 
 @dataclass(frozen=True)

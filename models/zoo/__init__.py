@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from edge_sdk.model.signal_spec import SignalSpec
-from models.zoo import dense, sequence, vision, wearable
+from edge_sdk.models.zoo import dense, sequence, vision, wearable
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from models.bundle.split import SplitNet, SplitSpec
+from edge_sdk.models.bundle.split import SplitNet, SplitSpec
 
 PARTIES = {"hospital": ("head", "hospital"), "device": ("device",)}
 

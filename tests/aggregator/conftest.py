@@ -12,8 +12,8 @@ else:
     import torch
 
     from edge_sdk.model.bundle import Bundle, parse
-    from models.bundle.compile import compile_module
-    from models.ir.spec import Spec
+    from edge_sdk.models.bundle.compile import compile_module
+    from edge_sdk.models.ir.spec import Spec
     from tests.aggregator.private_models import CLASSES, INPUTS, Student, Teacher
 
     @pytest.fixture(scope="module")

@@ -15,12 +15,12 @@ from aggregator.private_model import table as private
 from aggregator.private_model.pretrain import Pretraining, main, pretrain
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import parse
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.zoo import ZOO
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.replay import datasets
-from models.bundle.compile import compile_module
-from models.ir.spec import Spec
-from models.zoo import ZOO
 
 SMALL = {"data": "breast-cancer", "rows": 200, "architecture": "mlp", "epochs": 15, "rate": 0.01}
 

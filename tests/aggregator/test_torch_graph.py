@@ -14,9 +14,9 @@ from aggregator.private_model.torch_graph import OPERATORS, TorchGraph
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
-from models.bundle.compile import compile_module
-from models.ir.spec import Spec
-from models.zoo import ZOO
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.zoo import ZOO
 
 F = nn.functional
 

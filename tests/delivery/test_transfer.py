@@ -14,10 +14,10 @@ from edge_sdk.delivery.files import Files
 from edge_sdk.delivery.incoming_transfers import IncomingTransfers
 from edge_sdk.delivery.outbox import OutboxMessage
 from edge_sdk.delivery.outgoing_transfers import STALL, OutgoingTransfers
+from edge_sdk.hardware.bad_link import Proxy
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire.frames import Chunk, ChunkReport, Offer
 from edge_sdk.wire.topics import ALL
-from hardware.bad_link import Proxy
 from tests.delivery.fleet import Fleet, eventually
 from tests.delivery.live import Net, playing
 

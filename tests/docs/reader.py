@@ -25,7 +25,7 @@ AUSCULT = """#!{python}
 import sys
 from edge_sdk.cli import main
 code = main()
-print("LOADED", *sorted({{name.partition(".")[0] for name in sys.modules}}), file=open("loaded-" + sys.argv[1], "w"))
+print("LOADED", *sorted({{".".join(name.split(".")[:k]) for name in sys.modules for k in (1, 2)}}), file=open("loaded-" + sys.argv[1], "w"))
 sys.exit(code)
 """
 MODULE = '#!/bin/sh\nexec "{python}" "$@"\n'

@@ -109,7 +109,7 @@ def test_a_page_from_top_to_bottom(page: str, reader: Reader) -> None:
         assert not missing, f"{page} says that there are {missing} after a run"
         loaded = {*(reader.directory / "loaded-device").read_text().split()}
         assert {"numpy", "onnxruntime", "paho", "msgpack"} <= loaded
-        assert not loaded & {"torch", "onnx", "onnxscript", "amqtt", "aggregator", "models"}
+        assert not loaded & {"torch", "onnx", "onnxscript", "amqtt", "aggregator", "edge_sdk.models"}
 
 
 def follow(block: Block, reader: Reader) -> None:

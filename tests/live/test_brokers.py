@@ -9,8 +9,8 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from edge_sdk.hardware.bad_link import Proxy
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
-from hardware.bad_link import Proxy
 from tests.conftest import missing
 from tests.delivery import roles
 from tests.delivery.fleet import eventually

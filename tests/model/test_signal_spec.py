@@ -61,7 +61,7 @@ def test_wrong_class_names_are_refused(names: object) -> None:
 
 
 def test_the_compilers_options_make_a_signal() -> None:
-    cli = pytest.importorskip("models.cli", reason="the compiler needs torch")
+    cli = pytest.importorskip("edge_sdk.models.cli", reason="the compiler needs torch")
     parser = argparse.ArgumentParser()
     cli.add_signal_options(parser)
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from models.bundle.compile import make_example, read_vectors
-from models.derive import targets
-from models.frontend.export import Forward, export_forward
-from models.gate.gate import Truth, check_semantics
-from models.ir.layout import lay_out_buffers, lay_out_parameters
-from models.ir.spec import DataInput
+from edge_sdk.models.bundle.compile import make_example, read_vectors
+from edge_sdk.models.derive import targets
+from edge_sdk.models.frontend.export import Forward, export_forward
+from edge_sdk.models.gate.gate import Truth, check_semantics
+from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
+from edge_sdk.models.ir.spec import DataInput
 
 
 class Net(nn.Module):

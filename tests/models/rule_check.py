@@ -9,11 +9,11 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from models.derive.reverse import write_gradient
-from models.frontend.export import Forward
-from models.frontend.forward import read_forward
-from models.ir import reference
-from models.ir.proto import write_model
+from edge_sdk.models.derive.reverse import write_gradient
+from edge_sdk.models.frontend.export import Forward
+from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.ir import reference
+from edge_sdk.models.ir.proto import write_model
 
 STEP = 1e-5
 Shapes = Mapping[str, Sequence[int | str]]

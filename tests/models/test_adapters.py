@@ -6,12 +6,12 @@ from torch import nn
 
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
-from models.bundle.compile import compile_module
-from models.cli import main
-from models.frontend.lora import AdaptedLinear, add_adapters
-from models.ir.errors import CompileError, ParityError, UnsupportedPattern
-from models.ir.spec import Spec
-from models.rules import RULES
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.cli import main
+from edge_sdk.models.frontend.lora import AdaptedLinear, add_adapters
+from edge_sdk.models.ir.errors import CompileError, ParityError, UnsupportedPattern
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.rules import RULES
 
 
 class Block(nn.Module):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from models.derive import targets
-from models.ir.layout import lay_out_parameters
+from edge_sdk.models.derive import targets
+from edge_sdk.models.ir.layout import lay_out_parameters
 from tests.models.module_check import export_net, measure_error
 
 

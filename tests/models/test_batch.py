@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from models.bundle.compile import compile_module
-from models.frontend.batch_sizes import find_constant
-from models.ir.errors import BatchSpecialised, ParityError, UnsupportedPattern
-from models.ir.graph import OnnxGraph
-from models.ir.spec import Spec
-from models.rules import shaping
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.frontend.batch_sizes import find_constant
+from edge_sdk.models.ir.errors import BatchSpecialised, ParityError, UnsupportedPattern
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.rules import shaping
 from tests.models.module_check import Net, export_net, measure_exported
 from tests.models.rule_check import check, make_node
 

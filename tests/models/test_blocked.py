@@ -11,9 +11,9 @@ import edge_sdk.model.self_test
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.model import Model
-from models.bundle.compile import compile_module
-from models.ir.errors import CompileError
-from models.ir.spec import Spec
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.spec import Spec
 
 
 def net():

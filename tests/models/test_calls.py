@@ -5,14 +5,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.bundle.compile import compile_module
-from models.derive import reverse
-from models.frontend import export, forward
-from models.gate.calls import check_calls
-from models.ir.errors import ParityError, UnsupportedPattern
-from models.ir.spec import Spec
-from models.rules import RULES
-from models.zoo import ZOO
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.derive import reverse
+from edge_sdk.models.frontend import export, forward
+from edge_sdk.models.gate.calls import check_calls
+from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.rules import RULES
+from edge_sdk.models.zoo import ZOO
 from tests.models.module_check import Net, export_net, measure_exported
 
 
@@ -121,7 +121,7 @@ def test_a_bundle_is_not_written(monkeypatch):
 def test_no_gradient_at_all_is_caught(monkeypatch):
     ready = export_net(ConvNet(F.gelu), (2, 8))
     original = reverse.write_gradient
-    monkeypatch.setattr("models.gate.calls.write_gradient", lambda g, s, v: dict.fromkeys(original(g, s, v)))
+    monkeypatch.setattr("edge_sdk.models.gate.calls.write_gradient", lambda g, s, v: dict.fromkeys(original(g, s, v)))
     with pytest.raises(ParityError, match="gelu"):
         check_calls(ready[2])
 

@@ -9,10 +9,10 @@ from torch import nn
 
 from edge_sdk.model.bundle import parse, read_bundle
 from edge_sdk.model.model import Model
-from models.bundle.compile import compile_module
-from models.cli import main
-from models.ir.errors import CompileError
-from models.ir.spec import Spec
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.cli import main
+from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.spec import Spec
 
 FILES = {
     "sibling_of_net.py": """
@@ -111,7 +111,7 @@ def test_a_defect_of_the_compiler_is_no_traceback_but_explained(here, capsys, mo
     def fail(*given):
         raise KeyError("v17")
 
-    monkeypatch.setattr("models.cli.compile_module", fail)
+    monkeypatch.setattr("edge_sdk.models.cli.compile_module", fail)
     assert main(["compile", "mlp"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["compile", "mlp", "--explain"]) == 2

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from models.bundle.compile import compile_module
-from models.ir.errors import ParityError
-from models.ir.losses import LOSSES
-from models.ir.spec import Spec
-from models.passes import attention, batch_norm, rewrite
-from models.rules import RULES, normalise, pooling, recurrent, weight_gradient
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.errors import ParityError
+from edge_sdk.models.ir.losses import LOSSES
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.passes import attention, batch_norm, rewrite
+from edge_sdk.models.rules import RULES, normalise, pooling, recurrent, weight_gradient
 from tests.models.module_check import Last, Net, export_net, measure_exported
 
 
@@ -165,7 +165,7 @@ MUTATIONS: dict[str, tuple[str, Patch]] = {
     "lstm bias times 1.0001": ("lstm", rule("LSTM", scaled(1.0001, 3))),
     "sums of adjoints keep the first": (
         "mean",
-        lambda m: m.setattr("models.derive.reverse.add_adjoints", lambda g, a: a[0]),
+        lambda m: m.setattr("edge_sdk.models.derive.reverse.add_adjoints", lambda g, a: a[0]),
     ),
     "loss gradient times 1.0001": (
         "mlp",
@@ -204,7 +204,7 @@ def test_broken_running_statistics_are_caught(monkeypatch):
 
 
 def test_no_file_is_left_by_a_failed_gate(monkeypatch, tmp_path, capsys):
-    from models.cli import main
+    from edge_sdk.models.cli import main
 
     monkeypatch.setitem(RULES, "Gemm", scaled(1.01, 2)(RULES["Gemm"]))
     out = tmp_path / "m.bundle"

@@ -8,11 +8,11 @@ from torch import nn
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
-from models.bundle.compile import compile_module
-from models.cli import main
-from models.ir.errors import CompileError, ParityError
-from models.ir.spec import Spec
-from models.rules import RULES
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.cli import main
+from edge_sdk.models.ir.errors import CompileError, ParityError
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.rules import RULES
 
 TEXT = """
 import torch

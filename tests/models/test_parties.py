@@ -18,8 +18,8 @@ from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.reports import Report
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split
 from edge_sdk.nodes.kernels import split as parties
-from models.bundle.split import SplitNet, SplitSpec, compile_split
 
 SHAPES = {"hospital": (6,), "device": (4,)}
 TREE = {"h0": ("d0", "d1", "d2"), "h1": ("d3", "d4")}

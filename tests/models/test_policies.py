@@ -9,8 +9,8 @@ from torch import nn
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
-from models.bundle.compile import compile_module
-from models.ir.spec import Spec
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.spec import Spec
 
 
 def compiled(net, **spec):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.models.cli import main
+from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.rules import RULES
 from edge_sdk.tools.bundle_commands import verify
-from models.cli import main
-from models.ir.errors import CompileError
-from models.rules import RULES
 
 README = (Path(__file__).parents[2] / "models" / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.bundle.compile import compile_module
-from models.ir.errors import (
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.errors import (
     BatchSpecialised,
     CompileError,
     DataDependentControlFlow,
@@ -14,7 +14,7 @@ from models.ir.errors import (
     TrainModeExport,
     UnsupportedPattern,
 )
-from models.ir.spec import Spec
+from edge_sdk.models.ir.spec import Spec
 from tests.models.module_check import Net, measure_error
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.rules import RULES
+from edge_sdk.models.rules import RULES
 from tests.models.rule_check import check, make_node
 
 INTS = np.int64

@@ -9,8 +9,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from models.bundle.split import SplitNet, SplitSpec, compile_split
-from models.ir.errors import CompileError
+from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split
+from edge_sdk.models.ir.errors import CompileError
 
 SHAPES = {"hospital": (6,), "device": (4,), "home": (3,)}
 PARTIES = {"hospital": ("head", "hospital"), "device": ("device",), "home": ("home",)}

@@ -5,11 +5,11 @@ from torch import nn
 
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
-from models.bundle.compile import compile_module
-from models.ir.graph import OnnxGraph
-from models.ir.shapes import BatchDim
-from models.ir.spec import Spec
-from models.passes.steps import CACHED, FEWEST, FLOAT, MOST, choose_max_batch, find_largest_value
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.shapes import BatchDim
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.passes.steps import CACHED, FEWEST, FLOAT, MOST, choose_max_batch, find_largest_value
 
 
 def graph(*sizes: int) -> OnnxGraph:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from models.ir.reference import run
+from edge_sdk.models.ir.reference import run
 from tests.models.rule_check import check, make_node
 
 BATCHES = pytest.mark.parametrize("batch", [1, 3])

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 
 from edge_sdk.model.bundle import parse, read_bundle
 from edge_sdk.model.model import Model
-from models.bundle.compile import compile_module
-from models.cli import main
-from models.ir.spec import Spec
-from models.zoo import ZOO
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.cli import main
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.zoo import ZOO
 
 BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 

@@ -5,10 +5,10 @@ compiler.
 import pytest
 import torch
 
-from models.ir.layout import lay_out_parameters
-from models.zoo import ZOO
-from models.zoo.split import SPLIT_ZOO
-from models.zoo.vision import Plain
+from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.zoo import ZOO
+from edge_sdk.models.zoo.split import SPLIT_ZOO
+from edge_sdk.models.zoo.vision import Plain
 from tests.models.module_check import measure_error
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.hardware.boards.telemetry import read_telemetry
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.conditions import DayLedger, OthersShare, day_of
 from edge_sdk.nodes.pace import LEDGER, TrainingPace
-from hardware.boards.telemetry import read_telemetry
 from tests.hardware.boards.fake_root import lay
 
 LOG = logging.getLogger("test")

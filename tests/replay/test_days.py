@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.boards.emulation import parse_boards
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.replay.days import Days, days_lines, play_days
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.traces.synth import write_traces
-from hardware.boards.emulation import parse_boards
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 NIGHT = TrainingBudget(hours=("22:00-06:00",), calm=0.0)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.boards.emulation import parse_boards
 from edge_sdk.replay.emulated import EmulatedFleet, read_link
 from edge_sdk.replay.job import replay
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.processes import NodeProcesses, ProcessError
 from edge_sdk.replay.reports.boards import board_lines, boards_section
 from edge_sdk.replay.traces.synth import write_traces
-from hardware.boards.emulation import parse_boards
 
 BOARDS = parse_boards("raspberry-pi-zero-2w=0.1,generic-x86_64=1")
 DEVICES = ("a", "b", "c")

@@ -17,11 +17,11 @@ import pytest
 
 from edge_sdk.data.patients import Patients, store_patients
 from edge_sdk.data.samples import label_samples, store_samples
+from edge_sdk.hardware.bad_link import Proxy
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.kernels import split as parties
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.datasets import Vertical, prepare
-from hardware.bad_link import Proxy
 from tests.system.live_nodes import CLASSES, Cloud, Nodes
 
 pytest.importorskip("torch", reason="the aggregator needs torch")

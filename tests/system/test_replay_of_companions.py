@@ -15,9 +15,9 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 
 import torch
 
-from models.bundle.compile import compile_module
-from models.ir.spec import Spec
-from models.zoo.dense import MLP
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.zoo.dense import MLP
 
 pytestmark = pytest.mark.long
 

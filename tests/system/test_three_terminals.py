@@ -165,7 +165,7 @@ def test_a_device_with_another_bundle_is_told_why(tmp_path: Path, traces: Path, 
     from edge_sdk.model.bundle import read_bundle
 
     other = tmp_path / "other.bundle"
-    command = [sys.executable, "-m", "models", "compile", "wrist", "-o", str(other), "--seed", "8"]
+    command = [sys.executable, "-m", "edge_sdk.models", "compile", "wrist", "-o", str(other), "--seed", "8"]
     subprocess.run(command, check=True, capture_output=True)
     assert read_bundle(other).sha256 != read_bundle(BUNDLE).sha256
     made = terminals(tmp_path / "run", traces, broker)

@@ -77,7 +77,7 @@ def test_batches_are_measured_as_far_as_they_fit(tmp_path: Path) -> None:
 import json
 from pathlib import Path
 from edge_sdk.tools.guarded_steps import measure_steps
-from hardware.boards.profile import find_profile
+from edge_sdk.hardware.boards.profile import find_profile
 bundle, root, pi = Path({str(BUNDLE)!r}), Path({str(tmp_path)!r}), find_profile("raspberry-pi-4")
 free = measure_steps(bundle, 1, [8, 64], 500, pi, root)
 tight = measure_steps(bundle, 1, [8, 16, 64], (free[0].peak_mb + free[1].peak_mb) / 2, pi, root)

@@ -18,13 +18,13 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.search import flattened, nested, overlaid
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.probe import read_machine
 from edge_sdk.nodes.assembly import method_of, settings_of
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.toml_files import as_toml, write_toml
 from edge_sdk.replay.tuning.process import TrialProcess
 from edge_sdk.replay.tuning.study import Study, Trial, start_values
 from edge_sdk.replay.tuning.worker import as_job
-from hardware.probe import read_machine
 
 Progress = Callable[[str, Trial, Trial | None], None]
 """(method, trial that is over, best so far)."""

@@ -16,7 +16,7 @@ READY = ".ready"
 REPOSITORY = Path(__file__).parents[3]
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64")
 PIP_PLATFORMS = ["--implementation", "cp", *(word for name in PLATFORMS for word in ("--platform", name))]
-SOURCES = ("edge_sdk", "hardware", "aggregator", "models")
+SOURCES = ("edge_sdk", "aggregator")
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from edge_sdk.hardware.boards.forecast import HEADERS
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.toml_files import write_toml
-from hardware.boards.forecast import HEADERS
 from tests.hardware.aarch64.machine import REPOSITORY, Aarch64
 
 pytest.importorskip("torch", reason="the aggregator needs torch")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.errors import UsageError
-from hardware.boards.confine import Confinement
-from hardware.boards.emulation import measure_gflops, parse_boards
+from edge_sdk.hardware.boards.confine import Confinement
+from edge_sdk.hardware.boards.emulation import measure_gflops, parse_boards
 from tests.delivery.fleet import eventually
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hardware.boards.energy import EnergyMeter, find_counters, find_sensor, model_energy
-from hardware.boards.profile import find_profile
+from edge_sdk.hardware.boards.energy import EnergyMeter, find_counters, find_sensor, model_energy
+from edge_sdk.hardware.boards.profile import find_profile
 from tests.hardware.boards.fake_root import lay
 
 PI = find_profile("raspberry-pi-4")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hardware.boards.forecast import (
+from edge_sdk.hardware.boards.forecast import (
     HEADERS,
     REST_MB,
     StepCost,

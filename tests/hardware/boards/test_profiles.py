@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.errors import UsageError
-from hardware.boards.detect import detect_board
-from hardware.boards.profile import FIGURES, FOLDER, find_profile, load_profiles, read_profile
+from edge_sdk.hardware.boards.detect import detect_board
+from edge_sdk.hardware.boards.profile import FIGURES, FOLDER, find_profile, load_profiles, read_profile
 from tests.hardware.boards.fake_root import lay
 
 WANTED = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hardware.boards.memory import read_memory_limit, read_resident_mb
-from hardware.boards.telemetry import NetworkLink, read_telemetry
+from edge_sdk.hardware.boards.memory import read_memory_limit, read_resident_mb
+from edge_sdk.hardware.boards.telemetry import NetworkLink, read_telemetry
 from tests.hardware.boards.fake_root import lay, lay_raspberry
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.ble import (
+from edge_sdk.hardware.sensors.ble import (
     HEART_RATE,
     WAITING,
     GattNotifications,
@@ -20,7 +20,7 @@ from hardware.sensors.ble import (
     decode_packed,
     heart_rate,
 )
-from hardware.sensors.sensor import Reading, SensorError, opened
+from edge_sdk.hardware.sensors.sensor import Reading, SensorError, opened
 
 
 class FakeClient:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hardware.sensors.ble import GattNotifications, decode_packed, heart_rate
-from hardware.sensors.sensor import SensorError, opened
+from edge_sdk.hardware.sensors.ble import GattNotifications, decode_packed, heart_rate
+from edge_sdk.hardware.sensors.sensor import SensorError, opened
 from tests.delivery.fleet import eventually
 from tests.hardware.sensors.bluez import ADDRESS, BlueZ
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.ble import GattNotifications
-from hardware.sensors.catalog import KINDS, make_sensor
-from hardware.sensors.iio import IioPolled
-from hardware.sensors.mpu6050 import Mpu6050
-from hardware.sensors.mqtt_topics import MqttTopics
-from hardware.sensors.sensor import opened
-from hardware.sensors.serial_lines import SerialLines
+from edge_sdk.hardware.sensors.ble import GattNotifications
+from edge_sdk.hardware.sensors.catalog import KINDS, make_sensor
+from edge_sdk.hardware.sensors.iio import IioPolled
+from edge_sdk.hardware.sensors.mpu6050 import Mpu6050
+from edge_sdk.hardware.sensors.mqtt_topics import MqttTopics
+from edge_sdk.hardware.sensors.sensor import opened
+from edge_sdk.hardware.sensors.serial_lines import SerialLines
 from tests.hardware.sensors.test_iio import lay_buffer
 from tests.hardware.sensors.test_recordings import lay_record, make_edf
 

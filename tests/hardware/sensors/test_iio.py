@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.iio import IioBuffered, IioPolled, ScanElement, find_iio, place_elements
-from hardware.sensors.sensor import Pace, SensorEnded, SensorError, opened
+from edge_sdk.hardware.sensors.iio import IioBuffered, IioPolled, ScanElement, find_iio, place_elements
+from edge_sdk.hardware.sensors.sensor import Pace, SensorEnded, SensorError, opened
 from tests.hardware.boards.fake_root import lay
 
 DEVICE = "sys/bus/iio/devices/iio:device0"

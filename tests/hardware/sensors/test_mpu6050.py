@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.mpu6050 import Mpu6050
-from hardware.sensors.sensor import Pace, SensorError, opened
+from edge_sdk.hardware.sensors.mpu6050 import Mpu6050
+from edge_sdk.hardware.sensors.sensor import Pace, SensorError, opened
 
 
 class FakeBus:

@@ -19,8 +19,8 @@ import pytest
 from edge_sdk.data.traces import load_folder
 from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
-from hardware.sensors.record import Labels, Recorder, TraceFile
-from hardware.sensors.sensor import Reading, SensorEnded, SensorError
+from edge_sdk.hardware.sensors.record import Labels, Recorder, TraceFile
+from edge_sdk.hardware.sensors.sensor import Reading, SensorEnded, SensorError
 from tests.hardware.boards.fake_root import lay_raspberry
 from tests.hardware.sensors.test_recordings import HEADER, make_edf, pack_212
 

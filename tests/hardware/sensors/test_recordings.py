@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.edf import read_edf
-from hardware.sensors.recording import BLOCK, Playback, StoredSignals
-from hardware.sensors.sensor import SensorEnded, opened
-from hardware.sensors.wfdb import read_wfdb, unpack_212
+from edge_sdk.hardware.sensors.edf import read_edf
+from edge_sdk.hardware.sensors.recording import BLOCK, Playback, StoredSignals
+from edge_sdk.hardware.sensors.sensor import SensorEnded, opened
+from edge_sdk.hardware.sensors.wfdb import read_wfdb, unpack_212
 
 HEADER = """# a comment
 100 2 360 4 12:30:05 24/12/2001

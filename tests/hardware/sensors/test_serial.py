@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 from edge_sdk.errors import UsageError
-from hardware.sensors.sensor import SensorError, opened
-from hardware.sensors.serial_lines import LONGEST, SerialLines
+from edge_sdk.hardware.sensors.sensor import SensorError, opened
+from edge_sdk.hardware.sensors.serial_lines import LONGEST, SerialLines
 
 pytest.importorskip("serial", reason="pyserial is not installed (the extra `serial`)")
 
