@@ -121,8 +121,7 @@ class DeviceState:
     """What a device remembers.
 
     Attributes:
-        v: its own model; None until it has trained. An earlier run's personal model is a mixture that was good here, and
-            so what this one begins with.
+        v: its own model; None until it has trained, here or in an earlier run.
         alpha: how much of it is in the mixture.
     """
 

@@ -1,9 +1,9 @@
 """Warm start: a device begins a new run with the personal model that an earlier run has made on it.
 
-Each method takes of it what it can use (`NodeEnv.earlier`): FedSLR its personal component p_i = personal - global, Ditto,
-APFL, FedALA and FedAL the personal model, FedPer, FedRep and FedBN the slots that never leave a device. Nothing else
-is carried over: what a device keeps in common with its aggregator (gamma, control variates, duals) begins anew, as it
-does there.
+Each method takes of it what it can use (`NodeEnv.earlier`): FedSLR its personal component p_i = personal - global,
+Ditto, APFL, FedALA and FedAL the personal model, FedPer, FedRep and FedBN the slots that never leave a device. Nothing
+else is carried over: what a device keeps in common with its aggregator (gamma, control variates, duals) begins anew, as
+it does there. So do FedBCD's devices: their hospitals count each of them at the common start until it is heard.
 """
 
 from __future__ import annotations
