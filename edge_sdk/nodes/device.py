@@ -22,13 +22,14 @@ import numpy.typing as npt
 
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.budget import TrainingBudget
+from edge_sdk.nodes.budget import BudgetFile, TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.live_samples import Recording
 from edge_sdk.nodes.own_training import TrainingCode
 from edge_sdk.nodes.participant import Participant
 from edge_sdk.nodes.prediction_stream import PredictionStream
 from edge_sdk.nodes.predictions import Predictions
+from edge_sdk.nodes.settings import read_toml
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 RECORDING = Recording()
@@ -50,7 +51,8 @@ class Device(Participant):
         recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
         trainer: training code of the application in place of the bundle's gradients, see `edge_sdk.nodes.own_training`;
             None: there is none. The bundle still says what the parameters are, and predicts.
-        budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
+        budget: when it may train, see `edge_sdk.nodes.budget`; or a file with a table [budget]; None: whenever its
+            hospital asks.
         warm_start: a new run begins with the personal model that an earlier one has made here, where the method has one
             and parameters and classes are the same; False: as on a device that was never in a run. See
             `edge_sdk.nodes.warm_start`.
@@ -61,7 +63,7 @@ class Device(Participant):
         finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
 
     Raises:
-        UsageError: a name, the bundle or the broker's URL cannot be used.
+        UsageError: a name, the bundle, the budget or the broker's URL cannot be used.
     """
 
     def __init__(
@@ -78,10 +80,12 @@ class Device(Participant):
         recording: Recording = RECORDING,
         trainer: TrainingCode | None = None,
         on_event: Callable[[Any], None] | None = None,
-        budget: TrainingBudget | None = None,
+        budget: TrainingBudget | str | Path | None = None,
         warm_start: bool = True,
         log: logging.Logger | None = None,
     ):
+        if isinstance(budget, str | Path):
+            budget = read_toml(budget, BudgetFile).budget
         super().__init__(
             name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
             budget, warm_start,
