@@ -73,7 +73,7 @@ class App:
         self.machine, self.patience = machine, patience
         (block,) = [block for block in blocks("README.md") if block.text.startswith("# watch_app.py")]
         self.directory, self.speed, self.hour = directory, speed, 0
-        (directory / "watch_app.py").write_text(block.text.replace("mqtt://127.0.0.1:1883", url))
+        (directory / "watch_app.py").write_text(block.text.replace("mqtt://127.0.0.1", url))
         (directory / "budget.toml").write_text(NIGHTLY)
         self.lines: list[str] = []
 
