@@ -78,7 +78,7 @@ class App:
         self.lines: list[str] = []
 
     def start(self, bundle: Path, hour: int) -> None:
-        """Start it; each time its sensor's time has moved on by an hour. `hour`: that its clock on the wall shows now."""
+        """Start it; each time its sensor's time has moved on by an hour. `hour`: of the wearer's local time."""
         sensor, self.hour = f"wfdb:{self.directory / str(self.hour)},speed={self.speed:g}", self.hour + 1
         words = [str(self.directory / "watch_app.py"), str(bundle), sensor, "budget.toml"]
         command, environment = [sys.executable, *words], {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -178,8 +178,8 @@ def is_kept_waiting(north: Hospital) -> bool:
 
 
 def play(tmp_path: Path, speed: float, stretches: int, machine: Aarch64 | None = None, patience: float = 60.0) -> None:
-    """The app is killed before anybody has labelled anything, labelled, kept from training by its owner's rules, killed,
-    trained in the night, killed, and given a new model, with which the next run begins where the first has ended."""
+    """The app is killed before anybody has labelled anything, labelled, kept from training by its owner's rules,
+    killed, trained in the night, killed, and given a new model, whose run begins where the first has ended."""
     newer = tmp_path / "newer.bundle"
     newer.write_bytes(repacked(read_bundle(WRIST), {"name": "wrist, second edition"}))
     write_recordings(tmp_path, 400)
