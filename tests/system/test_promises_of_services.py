@@ -10,20 +10,26 @@ import shutil
 import signal
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
 
 from edge_sdk.cli import main
+from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.own_training import Arrays
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.bundles import compile_network
 from tests.delivery.fleet import eventually
+from tests.delivery.flips import flip_record
 from tests.faults.machine import limit_files, missing
 from tests.soak.__main__ import wrong_rounds
 from tests.soak.bad_peer import BadPeer, topics_of
-from tests.soak.services import Services
+from tests.soak.services import EACH, Services
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytestmark = [
@@ -37,19 +43,26 @@ PATIENCE = 240.0  # seconds; torch alone may take a minute to load
 YEAR = 365 * 24 * 3600
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[tuple[Services, Mosquitto]]:
-    """Services at work, whose second round is over, and their broker."""
+@contextmanager
+def written(base: Path, tree: dict[str, list[str]]) -> Iterator[tuple[Services, Mosquitto]]:
+    """Services that are not started yet, and their broker."""
     bundle = compile_network("mlp", ["--input", "30", "--classes", "2"], 0, lambda line: None)
     with Mosquitto() as broker:
         broker.wanted = broker.port  # the same port after a bounce
-        services = Services(tmp_path / "fleet", bundle, broker.url, tree=TREE)
+        services = Services(base, bundle, broker.url, tree=tree)
         try:
-            services.start_all()
-            go_on(services)
             yield services, broker
         finally:
             services.end()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[tuple[Services, Mosquitto]]:
+    """Services at work, whose second round is over, and their broker."""
+    with written(tmp_path / "fleet", TREE) as (services, broker):
+        services.start_all()
+        go_on(services)
+        yield services, broker
 
 
 def go_on(services: Services, rounds: int = 2) -> None:
@@ -145,14 +158,9 @@ def test_lost_and_damaged_disks_are_noticed_and_the_root_asks_a_person(fleet: tu
 
 
 def damage(services: Services, name: str) -> None:
-    """Change some bytes in the middle of every page of the store of a service that is dead."""
+    """Kill a service, and change a bit of what its role has saved."""
     services.kill(name)
-    store = services.base / name / "soak.db"
-    content = bytearray(store.read_bytes())
-    for at in range(2048, len(content), 4096):
-        content[at : at + 16] = bytes(byte ^ 255 for byte in content[at : at + 16])
-    store.write_bytes(content)
-    (services.base / name / "soak.db-wal").unlink(missing_ok=True)
+    assert flip_record(services.base / name / "soak.db", 7)
 
 
 def restore(services: Services, name: str) -> None:
@@ -198,6 +206,50 @@ def test_a_service_that_hangs_holds_up_the_others_for_a_deadline_and_is_named(
     say(services, "north", "without d2")
     eventually(lambda: services.metrics()[-1].get("devices") == 2, PATIENCE)
     assert wrong_rounds(services) == []
+
+
+class Trainer:
+    """Training code of an application that sends what is no model, until it is told better."""
+
+    honest = False
+
+    def fit(self, parameters: Arrays, config: dict[str, Any]) -> tuple[Arrays, int, dict[str, Any]]:
+        return [p if self.honest else p + np.float32(4e9) for p in parameters], EACH, {"loss": 1.0}
+
+    def evaluate(self, parameters: Arrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
+        return 1.0, EACH, {"accuracy": 0.5}
+
+
+def test_a_device_that_sends_garbage_is_suspended_until_somebody_lifts_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/robustness.md: each upload is refused and told, three in a row suspend, over restarts, until SIGHUP."""
+    with written(tmp_path / "fleet", {"north": ["d1", "d2", "d3"]}) as (services, broker):
+        settings = services.base / "cloud.toml"
+        settings.write_text(settings.read_text().replace("local_epochs = 4", "local_epochs = 4\nfine_tune_epochs = 0"))
+        trainer = Trainer()
+        bad = Device(
+            "d3", hospital="north", broker=broker.url, bundle=services.bundle, directory=services.base / "d3",
+            trainer=trainer,
+        )  # fmt: skip
+        with bad:
+            for name in ("cloud", "north", "d1", "d2"):
+                services.start(name)
+            say(services, "north", "d3 is suspended: several uploads in a row were refused, the last because its")
+            go_on(services)
+            services.kill("north")
+            services.start("north")
+            go_on(services)
+            assert services.metrics()[-1]["devices"] == 2
+            assert "d3" in diagnosis(services, capsys)
+            trainer.honest = True
+            path = services.base / "north.toml"
+            path.write_text(path.read_text() + "\n[limits]\nlift = { d3 = 1 }\n")
+            services.running["north"].send_signal(signal.SIGHUP)
+            eventually(lambda: services.metrics()[-1]["devices"] == 3, PATIENCE)
+        largest = max(np.abs(np.frombuffer(values, np.float32)).max() for values in services.model().values())
+        assert largest < 100
+        assert wrong_rounds(services) == []
 
 
 def diagnosis(services: Services, capsys: pytest.CaptureFixture[str]) -> str:
