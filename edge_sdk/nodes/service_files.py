@@ -32,6 +32,7 @@ class DeviceFile:
         budget: when it may train; None: whenever its hospital asks.
         trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
         allow: which runs it takes part in.
+        warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
     """
 
     name: str
@@ -46,6 +47,7 @@ class DeviceFile:
     budget: TrainingBudget | None = None
     trusted_key: Path | None = None
     allow: Allow = field(default_factory=Allow)
+    warm_start: bool = True
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
