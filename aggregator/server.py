@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregator.accountant import accountant_for
 from aggregator.kernels import kernels_for, processor
 from aggregator.metrics import Metrics
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
@@ -64,6 +65,7 @@ class Aggregator:
         wait_for: hospitals that must be ready before the run starts; None: all.
         device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
         private: a pretrained model and what it is for; never sent.
+        model: file of the model that a rollout brings; None: the bundle's initial one.
         limits: what its hospitals may claim, and when they are suspended; None: as `Limits` has it.
         enrolled: hospitals say themselves how many devices they have, and that may change during the run.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
@@ -85,6 +87,7 @@ class Aggregator:
         wait_for: int | None = None,
         device: str = "auto",
         private: Private | None = None,
+        model: Path | None = None,
         limits: Limits | None = None,
         enrolled: bool = False,
         wire: Wire = DEFAULTS,
@@ -103,7 +106,12 @@ class Aggregator:
         regulariser = None if private is None else regulariser_of(private, self.bundle, run.seed, processor(device))
         check_bundle(run, self.bundle, "aggregator")
         parts = AggregatorParts(
-            run=run, bundle=self.bundle, hospitals=self.hospitals, companions=companions or {}, public=public
+            run=run,
+            bundle=self.bundle,
+            hospitals=self.hospitals,
+            companions=companions or {},
+            public=public,
+            model=model,
         )
         self.own = {**give_regulariser(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
         start = self.assemble(run)
@@ -142,7 +150,7 @@ class Aggregator:
         """This aggregator's part in a run: role, env and codecs."""
         check_bundle(run, self.bundle, "aggregator")
         parts = {**kernels_for(method_of(run).env, self.device), **self.own}
-        known = {"sizes": self.hospitals, "limits": self.limits}
+        known = {"sizes": self.hospitals, "limits": self.limits, **accountant_for(run)}
         self.own_env: NodeEnv = make_env(run, self.bundle.layout, self.bundle.theta0, **known, **parts)
         return make_assembly(run, "aggregator", self.own_env, self.deadline, self.quorum)
 

@@ -66,7 +66,7 @@ class Runtime:
         run: the training job; only the root has it from the start.
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
-        told_refusal: called with the reason why this node cannot take part in an offered run.
+        told_refusal, check_run: see `Membership`.
         sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
@@ -92,6 +92,7 @@ class Runtime:
         assemble: Callable[[Run], Assembly],
         told: Callable[[int, Any], None] = lambda number, message: None,
         told_refusal: Callable[[str], None] = lambda why: None,
+        check_run: Callable[[Run], None] = lambda run: None,
         sizes: Mapping[str, int] | None = None,
         wait_for: int | None = None,
         worker: bool = True,
@@ -135,9 +136,8 @@ class Runtime:
         self.below, self.above = maker.make_links(parent, bool(children) or flexible, broker, upstream)
         self.publisher = Publisher(name, parent, self.below, self.above, self.counters, self.log)
         self.all_links, self.announcer = self.publisher.links, Announcer(self.publisher)
-        self.membership = Membership(
-            name, children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal, flexible
-        )
+        seams = (assemble, self.new_session, self.announcer, self.counters, self.log)
+        self.membership = Membership(name, children, *seams, told_refusal, flexible, check_run)
         self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits, flexible, self.log)
         self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
 
@@ -206,7 +206,7 @@ class Runtime:
 
     # -- from any thread, also from a signal handler
     def stop(self) -> None:
-        """Let `run` finish cleanly."""
+        """Let `run` finish."""
         self.stopping = True
         self.waiter.wake()
 

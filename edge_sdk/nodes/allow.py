@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from math import isfinite
 
+from edge_sdk.algebra.privacy import epsilon_of
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.nodes.assembly import method_of
+from edge_sdk.methods.integers.privacy import OFF
+from edge_sdk.nodes.assembly import method_of, privacy_of
 from edge_sdk.nodes.budget import HOURS, is_within
+from edge_sdk.nodes.epsilon_ledger import rho_of_run
 
 POLICY, BY_HAND = "policy", "by-hand"
 
@@ -29,6 +33,9 @@ class Allow:
             if its method declares another one.
         hours: spans of local time in which a run may go on, such as "22:00-06:00"; none: always.
         max_bytes: that this node sends and receives for one run, at most; 0: no such rule.
+        epsilon_per_run: that a run may come to, counted by this node itself; 0: no such rule, and runs need no noise.
+        epsilon_for_good: that all runs together may come to, from the first one of this node on; 0: no such rule.
+        epsilon_delta: delta beside the two.
         approval: "policy": a run that keeps these rules begins by itself; "by-hand": a person approves each one.
     """
 
@@ -36,6 +43,9 @@ class Allow:
     messages: tuple[str, ...] = ()
     hours: tuple[str, ...] = ()
     max_bytes: int = 0
+    epsilon_per_run: float = 0.0
+    epsilon_for_good: float = 0.0
+    epsilon_delta: float = 1e-5
     approval: str = POLICY
 
     def __post_init__(self) -> None:
@@ -46,6 +56,11 @@ class Allow:
                 raise UsageError(f'hours: {span!r}: expected a span of the day such as "22:00-06:30"')
         if self.max_bytes < 0:
             raise UsageError(f"max_bytes = {self.max_bytes}, at least 0")
+        for name in ("epsilon_per_run", "epsilon_for_good"):
+            if not (isfinite(value := getattr(self, name)) and value >= 0):
+                raise UsageError(f"{name} = {value}, finite and at least 0")
+        if not 0 < self.epsilon_delta < 1:
+            raise UsageError(f"epsilon_delta = {self.epsilon_delta}: it lies between 0 and 1")
         if self.approval not in (POLICY, BY_HAND):
             raise UsageError(f"approval = {self.approval!r}, expected {POLICY} or {BY_HAND}")
 
@@ -57,11 +72,13 @@ class RunFacts:
     Attributes:
         minute: of local time, since midnight.
         spent: bytes that this node has sent and received for the run so far.
+        told: rho of what all other runs have told about this node (nodes/epsilon_ledger.py).
         decision: what a person has said of exactly this run; None: nothing yet.
     """
 
     minute: int = 0
     spent: int = 0
+    told: float = 0.0
     decision: bool | None = None
 
 
@@ -94,6 +111,24 @@ def check_decision(allow: Allow, run: Run, facts: RunFacts) -> str:
     return ""
 
 
+def check_epsilon(allow: Allow, run: Run, facts: RunFacts) -> str:
+    if not (allow.epsilon_per_run or allow.epsilon_for_good):
+        return ""
+    privacy = privacy_of(run)
+    if privacy is None:
+        return "its uploads have no noise (no [run.privacy]), so nothing bounds its epsilon, which is bounded here"
+    if privacy.scores != OFF:
+        return f"it sends scores without noise (run.privacy.scores = {privacy.scores!r}), and epsilon is bounded here"
+    price, delta = rho_of_run(run), allow.epsilon_delta
+    for limit, rho, what in (
+        (allow.epsilon_per_run, price, "it comes to"),
+        (allow.epsilon_for_good, price + facts.told, "with it, the runs of this node come to"),
+    ):
+        if limit and (epsilon := epsilon_of(rho, delta)) > limit:
+            return f"{what} epsilon {epsilon:.4g} at delta {delta:g}, at most {limit:g} is allowed"
+    return ""
+
+
 def check_bytes(allow: Allow, run: Run, facts: RunFacts) -> str:
     if not allow.max_bytes or facts.spent < allow.max_bytes:
         return ""
@@ -106,7 +141,7 @@ def check_hours(allow: Allow, run: Run, facts: RunFacts) -> str:
     return f"it waits for the hours in which runs are allowed: {', '.join(allow.hours)}"
 
 
-RULES: tuple[Rule, ...] = (check_method, check_messages, check_decision, check_bytes, check_hours)
+RULES: tuple[Rule, ...] = (check_method, check_messages, check_epsilon, check_decision, check_bytes, check_hours)
 """In the order in which they are told: what lasts before what passes."""
 
 

@@ -59,7 +59,7 @@ def write_table(path: Path, table: dict[str, Any]) -> None:
 
 def describe(run: Run) -> dict[str, Any]:
     """What a person should know of a run to decide about it."""
-    tables = {name: getattr(run, name) for name in ("settings", "settle", "augment", "robust", "uploads")}
+    tables = {name: getattr(run, name) for name in ("settings", "settle", "augment", "robust", "uploads", "privacy")}
     about = {"id": run.id, "method": run.method, "rounds": run.rounds, "bundle": run.bundle, "seed": run.seed}
     return about | {"classes": list(run.classes)} | {name: as_plain(table) for name, table in tables.items() if table}
 

@@ -15,6 +15,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.nodes.allow import Allow, RunFacts, find_objections
 from edge_sdk.nodes.approvals import DECIDED, SPENT, digest_of, note_asked, read_table, write_table
+from edge_sdk.nodes.epsilon_ledger import EpsilonLedger
 
 SAVE_EVERY = 2.0  # seconds between two savings of what a run has cost
 
@@ -29,6 +30,7 @@ class Gate:
         clock: seconds since 1970.
 
     Attributes:
+        ledger: of what runs have told about the node.
         counters: of the node; given once there are some.
         digest: of the run whose bytes are counted.
         before: bytes of the node's counters at the last look.
@@ -38,6 +40,7 @@ class Gate:
     def __init__(self, allow: Allow, directory: Path, over: threading.Event, clock: Callable[[], float] = time.time):
         self.allow, self.directory, self.over, self.clock = allow, directory, over, clock
         self.counters: Counters | None = None
+        self.ledger = EpsilonLedger(directory)
         self.digest, self.before, self.save_at = "", 0, 0.0
         self.spent: dict[str, int] | None = None
 
@@ -63,7 +66,8 @@ class Gate:
     def read_facts(self, run: Run) -> RunFacts:
         local, digest = time.localtime(self.clock()), digest_of(run)
         decided = read_table(self.directory / DECIDED).get(digest)
-        return RunFacts(60 * local.tm_hour + local.tm_min, self.load_spent().get(digest, 0), decided)
+        minute, told = 60 * local.tm_hour + local.tm_min, self.ledger.spent_by_others(run)
+        return RunFacts(minute, self.load_spent().get(digest, 0), told, decided)
 
     # -- bytes
 

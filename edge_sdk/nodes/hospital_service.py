@@ -153,6 +153,7 @@ def hospital_of(file: HospitalFile) -> Hospital:
         upstream_wire=file.upstream_wire,
         limits=file.limits,
         reports=file.reports,
+        trusted_key=file.trusted_key,
         allow=file.allow,
         enrolled=file.enrolled,
     )

@@ -91,9 +91,8 @@ def test_a_device_is_added_with_a_token_while_the_run_goes_on(demo: DemoProcess,
             page.goto(f"{demo.url}/enrolment")
             page.get_by_role("button", name="Approve watch-7").click(timeout=60_000)
             page.locator(".pill.approved").wait_for(timeout=60_000)
-            assert (
-                enrol.communicate(timeout=120)[0].splitlines()[-1] == f"auscult device {tmp_path}/watch-7/watch-7.toml"
-            )
+            settings = tmp_path / "watch-7" / "watch-7.toml"
+            assert enrol.communicate(timeout=120)[0].splitlines()[-1] == f"auscult device {settings}"
             with (tmp_path / "watch-7.log").open("wb") as log:
                 start = [*CLI, "device", str(settings)]
                 running.append(subprocess.Popen(start, stdout=log, stderr=subprocess.STDOUT))

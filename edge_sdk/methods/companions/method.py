@@ -78,6 +78,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         recommended={"shared": base.recommended},
         search=search_both(base),
         fixed=always_fixed("FedAL's discriminator has an output for each companion with which the run began"),
+        warms_up=True,
     )
 
 

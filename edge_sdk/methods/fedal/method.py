@@ -95,4 +95,5 @@ FEDAL = Method(
     ),
     search=SEARCH,
     fixed=always_fixed("the discriminator has an output for each device of the cohort with which the run began"),
+    warms_up=True,
 )

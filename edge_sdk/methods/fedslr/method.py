@@ -63,4 +63,5 @@ FEDSLR = Method(
     recommended=RECOMMENDED,
     search=SEARCH,
     adds_up=True,
+    warms_up=True,
 )
