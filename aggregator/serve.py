@@ -113,6 +113,7 @@ def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
         private=file.private,
         model=file.model,
         limits=file.limits,
+        enrolled=file.enrolled,
         wire=file.wire,
     )
 

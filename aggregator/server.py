@@ -39,7 +39,7 @@ from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint, Event, Report, mean_accuracies, mean_loss
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
+from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, make_assembly, make_env, method_of
 from edge_sdk.nodes.deadlines import deadline_above, deadline_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.private_table import Private
@@ -67,6 +67,7 @@ class Aggregator:
         private: a pretrained model and what it is for; never sent.
         model: file of the model that a rollout brings; None: the bundle's initial one.
         limits: what its hospitals may claim, and when they are suspended; None: as `Limits` has it.
+        enrolled: hospitals say themselves how many devices they have, and that may change during the run.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
     """
 
@@ -88,6 +89,7 @@ class Aggregator:
         private: Private | None = None,
         model: Path | None = None,
         limits: Limits | None = None,
+        enrolled: bool = False,
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
@@ -131,6 +133,7 @@ class Aggregator:
             assemble=self.assemble,
             told=self.receive_event,
             wait_for=wait_for,
+            flexible=enrolled and not fixes_members(run),
             figures=self.count_figures,
             log=self.log,
             **wire.options(broker),
@@ -212,7 +215,7 @@ class Aggregator:
         """
         limits.check_children(self.hospitals)
         self.limits = limits
-        self.runtime.change_limits(limits)
+        self.runtime.change(limits=limits)
 
     def count_sent(self) -> int | None:
         """The number of numbers in the newest model as it travels; None where none travels."""
