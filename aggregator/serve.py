@@ -110,6 +110,7 @@ def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
         wait_for=file.wait_for,
         device=file.device,
         private=file.private,
+        masks=file.masks,
         limits=file.limits,
         wire=file.wire,
     )

@@ -38,9 +38,11 @@ from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint, Event, Report, mean_accuracies, mean_loss
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes import mask_giving
 from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
 from edge_sdk.nodes.deadlines import deadline_above, deadline_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
+from edge_sdk.nodes.masks import AggregatorKeys
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.wire.options import DEFAULTS, Wire
@@ -64,6 +66,7 @@ class Aggregator:
         wait_for: hospitals that must be ready before the run starts; None: all.
         device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
         private: a pretrained model and what it is for; never sent.
+        masks: its keys for runs with secret sums; None: it can have no such run.
         limits: what its hospitals may claim, and when they are suspended; None: as `Limits` has it.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
     """
@@ -84,6 +87,7 @@ class Aggregator:
         wait_for: int | None = None,
         device: str = "auto",
         private: Private | None = None,
+        masks: AggregatorKeys | None = None,
         limits: Limits | None = None,
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
@@ -104,6 +108,7 @@ class Aggregator:
             run=run, bundle=self.bundle, hospitals=self.hospitals, companions=companions or {}, public=public
         )
         self.own = {**give_regulariser(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
+        self.own |= mask_giving.for_aggregator(run, masks, self.hospitals)
         start = self.assemble(run)
         start.role.start(start.env)  # pure: what it finds wrong with the settings is said now
         for warning in warnings_of(run, self.hospitals, regulariser, self.bundle.theta0):

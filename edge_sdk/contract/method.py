@@ -24,6 +24,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.masks import Masks
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.search import SearchSpace
 from edge_sdk.contract.traffic import VectorTraffic
@@ -140,6 +141,9 @@ class NodeEnv:
         limits: what this node's settings allow its children.
         unwilling: children that want no training now; filled in by the node at each call.
         keeper: device: keeps the progress of its training; None: nobody does.
+        asked: number of this node's latest question, 0 before the first; filled in by the node at each call.
+        outputs: device: classes that its model tells apart, which may be more than the run's; 0: it has no classes.
+        masks: device, aggregator: what hides an upload in a run with secret sums; None: this run has none.
     """
 
     me: str = ""
@@ -162,6 +166,9 @@ class NodeEnv:
     limits: Limits = field(default_factory=Limits)
     unwilling: tuple[str, ...] = ()
     keeper: StepKeeper | None = None
+    asked: int = 0
+    outputs: int = 0
+    masks: Masks | None = None
 
     @property
     def willing(self) -> tuple[str, ...]:

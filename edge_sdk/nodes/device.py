@@ -25,6 +25,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.masks import DeviceKeys
 from edge_sdk.nodes.own_training import TrainingCode
 from edge_sdk.nodes.participant import Participant
 from edge_sdk.nodes.prediction_stream import PredictionStream
@@ -50,6 +51,7 @@ class Device(Participant):
         recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
         trainer: training code of the application in place of the bundle's gradients, see `edge_sdk.nodes.own_training`;
             None: there is none. The bundle still says what the parameters are, and predicts.
+        masks: its keys for runs with secret sums, see `edge_sdk.nodes.masks`; None: it takes part in no such run.
         budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
@@ -76,11 +78,12 @@ class Device(Participant):
         trainer: TrainingCode | None = None,
         on_event: Callable[[Any], None] | None = None,
         budget: TrainingBudget | None = None,
+        masks: DeviceKeys | None = None,
         log: logging.Logger | None = None,
     ):
         super().__init__(
             name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
-            budget,
+            budget, masks,
         )  # fmt: skip
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped

@@ -50,6 +50,7 @@ class DeviceService:
             threads=self.file.threads,
             public=self.file.public,
             budget=self.file.budget,
+            masks=self.file.masks,
             wire=self.file.wire,
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation)

@@ -23,14 +23,22 @@ from edge_sdk.live.willingness import Willingness
 from edge_sdk.methods.shared.evaluation import Finished, Scores
 from edge_sdk.methods.shared.reports import Diverged, Models
 from edge_sdk.model.model import Model
-from edge_sdk.nodes import kept_models
-from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_assembly, make_env, settings_of
+from edge_sdk.nodes import kept_models, mask_giving
+from edge_sdk.nodes.assembly import (
+    augmentation_of,
+    check_bundle,
+    family_of,
+    make_assembly,
+    make_env,
+    settings_of,
+)
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes, select_listed
 from edge_sdk.nodes.live_device import LiveDevice
 from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.masks import DeviceKeys
 from edge_sdk.nodes.own_training import TrainingCode, fields_of
 from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.progress_log import ProgressLog
@@ -75,10 +83,12 @@ class Participant:
         on_event: Callable[[Any], None] | None,
         log: logging.Logger | None,
         budget: TrainingBudget | None = None,
+        masks: DeviceKeys | None = None,
     ):
         self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
         self.train: Samples | None = None
+        self.masks = masks
         self.held_out: Samples | None = None
         self.validation: Samples | None = None
         self.directory = directory
@@ -153,7 +163,13 @@ class Participant:
             given = fields_of(run, self.trainer, self.model.layout, f"device {self.name}")
         else:
             given = family_of(run).for_device(self.parts(run, cancellable))
-        return make_env(run, self.model.layout, self.model.theta0, **given)
+        return make_env(
+            run,
+            self.model.layout,
+            self.model.theta0,
+            **given,
+            **mask_giving.for_device(run, self.masks, self.name, self.model.classes),
+        )
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
         """What the method's family of kernels makes this device's env of."""

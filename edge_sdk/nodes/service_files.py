@@ -13,6 +13,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import LEVELS, NOTHING
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
+from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import Wire
@@ -29,6 +30,7 @@ class DeviceFile:
         local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
         public: file of public inputs, for a method that compares outputs; the run names it by its content.
         budget: when it may train; None: whenever its hospital asks.
+        masks: its keys for runs with secret sums; None: it takes part in no such run.
     """
 
     name: str
@@ -41,6 +43,7 @@ class DeviceFile:
     local_only: bool = False
     public: Path | None = None
     budget: TrainingBudget | None = None
+    masks: DeviceKeys | None = None
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -153,6 +156,7 @@ class AggregatorFile:
         device: of the torch kernels: "auto", "cpu" or "cuda".
         public: file of public inputs, which all devices must have; for a method that compares outputs.
         private: a pretrained model and what it is for; never sent.
+        masks: its keys for runs with secret sums; None: it has none.
         limits: what its hospitals may claim, and when they are suspended.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
@@ -172,6 +176,7 @@ class AggregatorFile:
     threads: int = 1
     public: Path | None = None
     private: Private | None = None
+    masks: AggregatorKeys | None = None
     limits: Limits = field(default_factory=Limits)
     wire: Wire = field(default_factory=Wire)
 

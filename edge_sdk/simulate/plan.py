@@ -76,6 +76,10 @@ class Simulation:
             raise UsageError(
                 "behave: drop, without a deadline: a round would wait for ever for answers that never come"
             )
+        if self.replay.uploads.get("secret"):
+            raise UsageError(
+                "--secret: a simulation has no hospitals to hide from; --uploads unopened=true is the same"
+            )
         if self.replay.private is not None:
             raise UsageError("--private: a simulation has none; replay the run")
 

@@ -29,7 +29,7 @@ from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.methods.integers import aggregator, device, hospital
 from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.messages import Behind, Changes, Integers
-from edge_sdk.methods.integers.settings import Uploads, traffic_of
+from edge_sdk.methods.integers.settings import Uploads, check_unopened, traffic_of
 from edge_sdk.methods.integers.states import IntegersState
 from edge_sdk.methods.integers.uploads import IntegersPlan
 
@@ -44,6 +44,7 @@ def rounded(method: Method, method_settings: Any, settings: Uploads, opens: bool
         UsageError: its vectors cannot travel as integers.
     """
     traffic = traffic_of(method, method_settings)
+    check_unopened(method, method_settings, settings, "of this run" if opens else "")
     plan = IntegersPlan(settings, traffic, opens or not traffic.adds)
     labels = [label_type(cls, paths) for table in (traffic.down, traffic.up) for cls, paths in table.items()]
     show, models, over = method.show, method.models, method.rounds_over
