@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aggregator.service import rollout_client
 from aggregator.service.demo import DIRECTORY
 from aggregator.service.service import read_connection
 from aggregator.service.view import ago, duration, number, percent
@@ -62,7 +63,9 @@ def make_parser() -> argparse.ArgumentParser:
     add(fleet, "ls", list_fleet, "hospitals and devices")
     add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
     add(models, "ls", list_models, "bundles and trained models")
+    add(models, "show", show_model, "one model, with what it was made of").add_argument("sha256")
     add(models, "promote", promote, "declare a trained model the one in use").add_argument("sha256")
+    rollout_client.add_commands(models, add)
     return top
 
 
@@ -250,6 +253,13 @@ def list_models(options: argparse.Namespace, client: ServiceClient) -> None:
         reached = f"global {percent(accuracy.get('global'))}" if model["kind"] == "global" else ""
         promoted = "promoted" if model["promoted"] else ""
         print(f"{model['sha256'][:12]} {model['kind']:<7} {model['name']:<24} {reached} {promoted}".rstrip())
+
+
+def show_model(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = [m for m in client.ask("/models")["models"] if m["sha256"].startswith(options.sha256)]
+    if len(found) != 1:
+        raise RefusedError(f"model {options.sha256!r}: {'several hashes begin so' if found else 'there is none'}")
+    print(json.dumps(found[0], indent=1))
 
 
 def promote(options: argparse.Namespace, client: ServiceClient) -> None:

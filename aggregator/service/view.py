@@ -157,6 +157,8 @@ ACTIONS = {
     "model.bundle": "is in the registry",
     "model.global": "left its model",
     "model.promote": "is in use",
+    "rollout.queue": "is to be rolled out",
+    "rollout.undo": "is to be taken back",
     "people.add": "may use the console",
     "people.remove": "may use the console no longer",
     "session.make": "signed in",
