@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.ensemble import Ensemble
+from edge_sdk.algebra.privacy import total_epsilon
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.masks import Masks
@@ -141,6 +142,8 @@ class NodeEnv:
         limits: what this node's settings allow its children.
         unwilling: children that want no training now; filled in by the node at each call.
         keeper: device: keeps the progress of its training; None: nobody does.
+        entropy: device: count -> so many bytes that nobody can guess, for noise; None: there is none.
+        accountant: aggregator: (rho of a sum -> how many such sums, delta) -> epsilon; see algebra/privacy.py.
         asked: number of this node's latest question, 0 before the first; filled in by the node at each call.
         outputs: device: classes that its model tells apart, which may be more than the run's; 0: it has no classes.
         masks: device, aggregator: what hides an upload in a run with secret sums; None: this run has none.
@@ -166,6 +169,8 @@ class NodeEnv:
     limits: Limits = field(default_factory=Limits)
     unwilling: tuple[str, ...] = ()
     keeper: StepKeeper | None = None
+    entropy: Callable[[int], bytes] | None = None
+    accountant: Callable[[Mapping[float, int], float], float] = total_epsilon
     asked: int = 0
     outputs: int = 0
     masks: Masks | None = None
@@ -254,6 +259,8 @@ class Method:
             so parts of the sum may be made elsewhere (edge_sdk/simulate).
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
+        spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
+        tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
     """
 
@@ -277,6 +284,8 @@ class Method:
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
+    spent: Callable[[Any, Any], Any] | None = None
+    tells_scores: bool = True
     adds_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)

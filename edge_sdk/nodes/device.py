@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.live_samples import Recording
@@ -55,6 +56,7 @@ class Device(Participant):
         budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
         trusted_key: PEM file with the public key of its operator: it takes no run and no model that is not signed with
             that; None: it takes what its hospital offers.
+        allow: which runs it takes part in, see `edge_sdk.nodes.allow`; None: in all.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
 
@@ -81,12 +83,13 @@ class Device(Participant):
         on_event: Callable[[Any], None] | None = None,
         budget: TrainingBudget | None = None,
         trusted_key: str | Path | None = None,
+        allow: Allow | None = None,
         masks: DeviceKeys | None = None,
         log: logging.Logger | None = None,
     ):
         super().__init__(
             name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
-            budget, trusted_key, masks,
+            budget, trusted_key, allow, masks,
         )  # fmt: skip
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped

@@ -51,6 +51,7 @@ class DeviceService:
             public=self.file.public,
             budget=self.file.budget,
             trusted_key=self.file.trusted_key,
+            allow=self.file.allow,
             masks=self.file.masks,
             wire=self.file.wire,
         )
