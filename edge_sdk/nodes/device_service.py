@@ -52,6 +52,7 @@ class DeviceService:
             budget=self.file.budget,
             trusted_key=self.file.trusted_key,
             allow=self.file.allow,
+            warm_start=self.file.warm_start,
             masks=self.file.masks,
             wire=self.file.wire,
         )

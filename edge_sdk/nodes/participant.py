@@ -50,6 +50,7 @@ from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.progress_log import ProgressLog
 from edge_sdk.nodes.trust import Trust
 from edge_sdk.nodes.versions import Versions, check_whole, choose_bundle, choose_judges
+from edge_sdk.nodes.warm_start import NOTHING, find_earlier
 from edge_sdk.nodes.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.wire.options import Wire
 
@@ -73,6 +74,7 @@ class Participant:
         live: what it observes.
         current: the run that it takes part in. kept: what that has made here so far.
         working: the model that predicts. versions: what rollouts bring. rollout: the one that it takes part in.
+        warm_start: a new run begins with what an earlier one has made here, see `edge_sdk.nodes.warm_start`.
         finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
     """
 
@@ -93,8 +95,10 @@ class Participant:
         budget: TrainingBudget | None = None,
         trusted_key: str | Path | None = None,
         allow: Allow | None = None,
+        warm_start: bool = True,
         masks: DeviceKeys | None = None,
     ):
+        self.warm_start = warm_start
         self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
         self.own_model = self.model  # the application's, also while a run is for a bundle that a rollout has brought
@@ -210,13 +214,9 @@ class Participant:
             given = fields_of(run, self.trainer, self.model.layout, f"device {self.name}")
         else:
             given = family_of(run).for_device(self.parts(run, cancellable))
-        return make_env(
-            run,
-            self.model.layout,
-            self.model.theta0,
-            **given,
-            **mask_giving.for_device(run, self.masks, self.name, self.model.classes),
-        )
+        earlier = find_earlier(self.working, self.model, run, self.log) if self.warm_start else NOTHING
+        given = {**given, **mask_giving.for_device(run, self.masks, self.name, self.model.classes)}
+        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
         """What the method's family of kernels makes this device's env of."""

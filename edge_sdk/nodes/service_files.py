@@ -33,6 +33,7 @@ class DeviceFile:
         budget: when it may train; None: whenever its hospital asks.
         trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
         allow: which runs it takes part in.
+        warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
         masks: its keys for runs with secret sums; None: it takes part in no such run.
     """
 
@@ -48,6 +49,7 @@ class DeviceFile:
     budget: TrainingBudget | None = None
     trusted_key: Path | None = None
     allow: Allow = field(default_factory=Allow)
+    warm_start: bool = True
     masks: DeviceKeys | None = None
     wire: Wire = field(default_factory=Wire)
 
