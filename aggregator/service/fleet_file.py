@@ -37,8 +37,8 @@ class FleetFile:
         two_people: a run that somebody asks for begins when another one has approved it.
         wire: certificates of the aggregator.
         console_wire: certificates with which the service listens to reports; None: those of `wire`.
-        enrolment: how nodes that enrol get certificates.
         webhooks: name -> who is told what has happened.
+        enrolment: how nodes that enrol get certificates.
     """
 
     name: str
@@ -55,8 +55,8 @@ class FleetFile:
     two_people: bool = False
     wire: Wire = field(default_factory=Wire)
     console_wire: Wire | None = None
-    enrolment: Enrolling = field(default_factory=Enrolling)
     webhooks: dict[str, Webhook] = field(default_factory=dict)
+    enrolment: Enrolling = field(default_factory=Enrolling)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")

@@ -40,12 +40,13 @@ class Reported(Protocol):
 
     name: str
     parent: str | None
-    children: tuple[str, ...]
     publisher: Publisher
     counters: Counters
     waiting_log: WaitingLog
     dispatcher: Dispatcher
 
+    @property
+    def children(self) -> tuple[str, ...]: ...
     @property
     def presence(self) -> Presence: ...
     @property

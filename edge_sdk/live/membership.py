@@ -39,8 +39,8 @@ class Membership:
         make_session: makes the session of a run.
         announcer: tells parent and children what has changed with this node.
         told_refusal: called with each new reason why the node cannot take part.
-        flexible: it tells its parent how many children it has.
         check_run: called with each run that comes from the parent. UsageError: it is not to be trusted.
+        flexible: it tells its parent how many children it has.
 
     Attributes:
         directory: the node's directory, while the loop runs.
@@ -71,12 +71,11 @@ class Membership:
         counters: Counters,
         log: Logger,
         told_refusal: Callable[[str], None] = lambda why: None,
-        flexible: bool = False,
         check_run: Callable[[Run], None] = lambda run: None,
+        flexible: bool = False,
     ):
-        self.told_refusal, self.reconsider, self.check_run = told_refusal, False, check_run
-        self.flexible, self.children = flexible, tuple(children)
-        self.name, self.assemble, self.make_session = name, assemble, make_session
+        self.told_refusal, self.reconsider, self.check_run, self.flexible = told_refusal, False, check_run, flexible
+        self.name, self.children, self.assemble, self.make_session = name, tuple(children), assemble, make_session
         self.announcer, self.counters, self.log = announcer, counters, log
         self.session: Session | None = None
         self.given: Run | None = None

@@ -66,7 +66,8 @@ class Runtime:
         run: the training job; only the root has it from the start.
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
-        told_refusal, check_run: see `Membership`.
+        told_refusal: called with the reason why this node cannot take part in the run that it is offered.
+        check_run: called with each run that the parent offers. UsageError: it is not to be trusted.
         sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
@@ -116,8 +117,6 @@ class Runtime:
         check_names(name, parent, children)
         if wait_for is not None and not 0 <= wait_for <= len(children):
             raise UsageError(f"wait_for = {wait_for}, there are {len(children)} children")
-        if version not in (4, 5):
-            raise UsageError(f"version = {version}, MQTT is spoken in 4 (3.1.1) and 5")
         self.name, self.parent, self.flexible, self.changes = name, parent, flexible, RequestedChanges()
         self.directory, self.durability = Path(directory), durability
         self.run_given, self.told, self.figures = run, told, figures
@@ -129,15 +128,16 @@ class Runtime:
         self.keepalive, self.largest_chunk, self.stopping = keepalive, largest_chunk, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.willingness, self.turned = willingness or Willingness(), inf  # the loop has not gone round yet
-        self.permission, self.waiter = permission or Permission(), Waiter()
+        self.permission, self.waiter, backoff = permission or Permission(), Waiter(), backoff or Backoff()
         contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
-        retries, wake = backoff or Backoff(), self.waiter.wake
-        maker = LinkMaker(name, contexts, keepalive, version, retries, wake, self.make_will, self.log)
+        maker = LinkMaker(name, contexts, keepalive, version, backoff, self.waiter.wake, self.make_will, self.log)
         self.below, self.above = maker.make_links(parent, bool(children) or flexible, broker, upstream)
         self.publisher = Publisher(name, parent, self.below, self.above, self.counters, self.log)
         self.all_links, self.announcer = self.publisher.links, Announcer(self.publisher)
-        seams = (assemble, self.new_session, self.announcer, self.counters, self.log)
-        self.membership = Membership(name, children, *seams, told_refusal, flexible, check_run)
+        self.membership = Membership(
+            name, children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal,
+            check_run, flexible,
+        )  # fmt: skip
         self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits, flexible, self.log)
         self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
 

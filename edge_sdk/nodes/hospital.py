@@ -27,14 +27,7 @@ from edge_sdk.methods.shared.reports import Complaint
 from edge_sdk.model.bundle import Bundle, parse, read_bundle
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.allow import Allow
-from edge_sdk.nodes.assembly import (
-    check_bundle,
-    family_of,
-    fixes_members,
-    is_rollout,
-    make_assembly,
-    make_env,
-)
+from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, is_rollout, make_assembly, make_env
 from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts

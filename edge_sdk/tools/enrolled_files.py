@@ -14,8 +14,8 @@ HEAD = (
     "# Written by `auscult enrol`. What is changed here stays: the command writes this file only where there is none.\n"
 )
 TRUSTED = 'trusted_key = "trusted.pem"\n'
-UNTRUSTED = """# The library cryptography is missing here, so nothing that is signed can be checked. To take only what the operator has
-# signed: pip install 'auscult[secure]', and take the sign away.
+UNTRUSTED = """# The library cryptography is missing here, so nothing that is signed can be checked.
+# To take only what the operator has signed: pip install 'auscult[secure]', and take the sign away.
 # trusted_key = "trusted.pem"
 """
 DATA = """

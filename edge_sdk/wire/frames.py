@@ -271,7 +271,7 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
 }
 """Letter -> class of the frame, and the checks of its header's fields in their order."""
 
-APPENDED = {"b": 2, "a": 2}
+APPENDED = {"a": 2, "b": 2}
 """Letter -> how many of its fields were appended after the first version, so that they may be missing."""
 
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}

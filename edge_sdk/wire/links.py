@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import Logger
 
+from edge_sdk.errors import UsageError
 from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import Tls, broker_at, is_this_machine
 from edge_sdk.wire.link import Backoff, Link
@@ -36,6 +37,10 @@ class LinkMaker:
     wake: Callable[[], None]
     will: Callable[[Link], Will]
     log: Logger
+
+    def __post_init__(self) -> None:
+        if self.version not in (4, 5):
+            raise UsageError(f"version = {self.version}, MQTT is spoken in 4 (3.1.1) and 5")
 
     def make_links(
         self, parent: str | None, leads: bool, broker: str, upstream: str

@@ -77,8 +77,8 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         plain_sums=always_plain("each answer is of two methods at once, and outputs of companions are not added up"),
         recommended={"shared": base.recommended},
         search=search_both(base),
-        fixed=always_fixed("FedAL's discriminator has an output for each companion with which the run began"),
         warms_up=True,
+        fixed=always_fixed("FedAL's discriminator has an output for each companion with which the run began"),
     )
 
 

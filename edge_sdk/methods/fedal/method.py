@@ -94,6 +94,6 @@ FEDAL = Method(
         'devices compare outputs on public samples; the rule for these is its own: consensus = "median", target = "all"'
     ),
     search=SEARCH,
-    fixed=always_fixed("the discriminator has an output for each device of the cohort with which the run began"),
     warms_up=True,
+    fixed=always_fixed("the discriminator has an output for each device of the cohort with which the run began"),
 )
