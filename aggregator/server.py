@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregator.accountant import accountant_for
 from aggregator.kernels import kernels_for, processor
 from aggregator.metrics import Metrics
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
@@ -146,7 +147,7 @@ class Aggregator:
         """This aggregator's part in a run: role, env and codecs."""
         check_bundle(run, self.bundle, "aggregator")
         parts = {**kernels_for(method_of(run).env, self.device), **self.own}
-        known = {"sizes": self.hospitals, "limits": self.limits}
+        known = {"sizes": self.hospitals, "limits": self.limits, **accountant_for(run)}
         self.own_env: NodeEnv = make_env(run, self.bundle.layout, self.bundle.theta0, **known, **parts)
         return make_assembly(run, "aggregator", self.own_env, self.deadline, self.quorum)
 

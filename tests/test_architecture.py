@@ -28,7 +28,7 @@ WORKSTATION = {
 """Packages beside the budget, and the module or modules that may import each of them, when it is asked for."""
 OF_SENSORS = {"paho": "edge_sdk.hardware.sensors.mqtt_topics"}
 """Packages that `edge_sdk.hardware` imports by name; those of its extras are loaded by sensors/extras.py alone."""
-SERVER = DEVICE_BUDGET | {"torch", "onnx", "onnxscript", "onnx_ir", "amqtt", "ml_dtypes"}
+SERVER = DEVICE_BUDGET | {"torch", "onnx", "onnxscript", "onnx_ir", "amqtt", "ml_dtypes", "dp_accounting"}
 WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "sqlalchemy", "argon2"}
 """Packages of the service, and of nothing else; it has neither torch nor what devices have."""
 TABLE = tomllib.loads((ROOT / "docs" / "import_table.toml").read_text())

@@ -6,6 +6,7 @@ import csv
 import io
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -14,10 +15,21 @@ from aggregator.service.curves import TABLE, tabulate
 from aggregator.service.forms import list_methods, read_form, to_fields
 from aggregator.service.guard import COOKIE, needs
 from aggregator.service.models_kept import BUNDLE, GLOBAL
-from aggregator.service.people import OPERATOR, SESSION_SECONDS, VIEWER, SignInError
+from aggregator.service.people import APPROVER, OPERATOR, SESSION_SECONDS, VIEWER, SignInError
 from aggregator.service.rollout_files import is_rollout
 from aggregator.service.rollouts import list_rollouts, without_rollouts
-from aggregator.service.runs import ACTIVE, RUNNING, Wanted, add_run, change_run, find_run, list_queue, list_runs
+from aggregator.service.runs import (
+    ACTIVE,
+    APPROVE,
+    RUNNING,
+    Wanted,
+    add_run,
+    change_run,
+    find_run,
+    list_queue,
+    list_runs,
+)
+from aggregator.service.schedules import Window, add_schedule, list_schedules, remove_schedule
 from aggregator.service.service import FleetService
 from edge_sdk.errors import UsageError
 
@@ -29,6 +41,19 @@ LATEST = 8
 def service_of(request: Request) -> FleetService:
     found: FleetService = request.app.state.service
     return found
+
+
+def awaits_of(service: FleetService) -> int:
+    """Approvals that a run needs which somebody asks for now."""
+    return int(service.file.two_people)
+
+
+def checked_action(request: Request) -> str:
+    """What somebody wants done with a run. Raises HTTPException if their role does not include it."""
+    action: str = request.path_params["action"]
+    if action == APPROVE and not request.state.who.may(APPROVER):
+        raise HTTPException(403, f"This needs the role {APPROVER}.")
+    return action
 
 
 def show(request: Request, template: str, code: int = 200, **context: Any) -> Response:
@@ -92,7 +117,9 @@ async def runs_page(request: Request) -> Response:
     active = [row for row in rows if row["state"] in ACTIVE and row["state"] != "queued"]
     past = [row for row in rows if row["state"] not in ACTIVE]
     waits = service.supervisor.waits
-    return show(request, "runs.html", title="Runs", active=active, queue=order, past=past, waits=waits)
+    nightly = list_schedules(service.database)
+    found: dict[str, Any] = {"active": active, "queue": order, "past": past, "waits": waits, "schedules": nightly}
+    return show(request, "runs.html", title="Runs", **found)
 
 
 @needs(OPERATOR)
@@ -128,7 +155,12 @@ async def queue_run(request: Request) -> Response:
     try:
         wanted = read_form(form, ticked)
         id = str(form.get("id", "")).strip()
-        made = add_run(service.database, wanted, service.file.classes, request.state.who.name, id, source)
+        if str(form.get("begin", "")).strip():
+            window = Window(str(form["begin"]).strip(), str(form.get("end", "")).strip())
+            add_schedule(service.database, id, wanted, window, service.file.classes, request.state.who.name)
+            return RedirectResponse("/runs", 303)
+        who, classes = request.state.who.name, service.file.classes
+        made = add_run(service.database, wanted, classes, who, id, source, awaits_of(service))
     except UsageError as error:
         told = {key: str(value) for key, value in form.items()}
         fields = to_fields(vars(Wanted())) | told | {"hospitals": ticked}
@@ -163,9 +195,16 @@ async def run_page(request: Request) -> Response:
 @needs(OPERATOR)
 async def act_on_run(request: Request) -> Response:
     """POST /runs/ID/ACTION."""
-    id, action = request.path_params["id"], request.path_params["action"]
-    change_run(service_of(request).database, id, action, request.state.who.name)
+    id = request.path_params["id"]
+    change_run(service_of(request).database, id, checked_action(request), request.state.who.name)
     return RedirectResponse(f"/runs/{id}", 303)
+
+
+@needs(OPERATOR)
+async def end_schedule(request: Request) -> Response:
+    """POST /schedules/NAME/remove."""
+    remove_schedule(service_of(request).database, request.path_params["name"], request.state.who.name)
+    return RedirectResponse("/runs", 303)
 
 
 @needs()

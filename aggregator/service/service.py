@@ -11,6 +11,7 @@ from typing import IO
 from aggregator.service.database import Database, database_in
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.hooks import WebhookSender
 from aggregator.service.models_kept import Registry
 from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
 from aggregator.service.signing import public_key_pem
@@ -48,14 +49,17 @@ class FleetService:
         self.supervisor = Supervisor(
             file, self.database, self.monitor.sizes, self.registry.path_of, self.registry.add_trained
         )
+        self.sender = WebhookSender(file.name, self.database, file.webhooks, lambda: list_texts(self))
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 
     def start(self) -> None:
         self.monitor.start()
         self.supervisor.start()
+        self.sender.start()
 
     def stop(self) -> None:
         """End everything in good order; runs go on at the next start."""
+        self.sender.stop()
         self.supervisor.stop()
         self.monitor.stop()
         self.database.close()
@@ -68,6 +72,13 @@ class FleetService:
         path = self.file.directory / CONNECTION
         write_text(path, json.dumps({"url": url, "token": token}) + "\n")
         return path
+
+
+def list_texts(service: FleetService) -> list[str]:
+    """What needs a person now; without the reasons, in which there are times."""
+    from aggregator.service.view import list_needs  # which shows services, and so imports this module
+
+    return [need.what for need in list_needs(service)]
 
 
 def read_connection(directory: Path) -> tuple[str, str]:

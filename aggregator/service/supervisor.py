@@ -33,6 +33,7 @@ from aggregator.service.runs import (
     list_runs,
     wanted_of,
 )
+from aggregator.service.schedules import look_at_schedules
 from aggregator.service.signing import PRIVATE_FILE
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import AuscultError
@@ -97,6 +98,7 @@ class Supervisor:
 
     def look(self) -> None:
         """Do what is to be done now."""
+        look_at_schedules(self.database, time.time(), int(self.file.two_people))
         running = list_runs(self.database, RUNNING)
         for run in running:
             self.look_after(run)
@@ -170,6 +172,7 @@ class Supervisor:
 
     def set_state(self, run: Row, state: str, why: str = "") -> None:
         """Note where a run stands now."""
+        why = why.replace("\0", "\N{REPLACEMENT CHARACTER}")  # which PostgreSQL does not take
         changes: dict[str, Any] = {"state": state, "wish": "", "why": why}
         if state != PAUSED:
             changes["ended"] = time.time()

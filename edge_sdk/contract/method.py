@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.ensemble import Ensemble
+from edge_sdk.algebra.privacy import total_epsilon
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.round import Policy
@@ -140,6 +141,10 @@ class NodeEnv:
         limits: what this node's settings allow its children.
         unwilling: children that want no training now; filled in by the node at each call.
         keeper: device: keeps the progress of its training; None: nobody does.
+        entropy: device: count -> so many bytes that nobody can guess, for noise; None: there is none.
+        accountant: aggregator: (rho of a sum -> how many such sums, delta) -> epsilon; see algebra/privacy.py.
+        earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
+            a rule; empty: there are none that fit, or it is to begin anew. For `start` only.
     """
 
     me: str = ""
@@ -162,6 +167,9 @@ class NodeEnv:
     limits: Limits = field(default_factory=Limits)
     unwilling: tuple[str, ...] = ()
     keeper: StepKeeper | None = None
+    entropy: Callable[[int], bytes] | None = None
+    accountant: Callable[[Mapping[float, int], float], float] = total_epsilon
+    earlier: Mapping[str, Vector] = field(default_factory=dict)
 
     @property
     def willing(self) -> tuple[str, ...]:
@@ -245,8 +253,11 @@ class Method:
             not all classes; None: as "personal" says.
         adds_up: its hospitals add their devices' `Sum`s up in a `gather.Tally`, and look at no vector in any other way;
             so parts of the sum may be made elsewhere (edge_sdk/simulate).
+        warms_up: its devices begin with `env.earlier` where there is any.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
+        spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
+        tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
     """
 
@@ -270,7 +281,10 @@ class Method:
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
+    spent: Callable[[Any, Any], Any] | None = None
+    tells_scores: bool = True
     adds_up: bool = False
+    warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)

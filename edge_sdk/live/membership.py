@@ -275,15 +275,10 @@ class Membership:
         except (DiskError, OSError) as e:
             self.disk_failed(e)
         if session.calls.unusable:
-            return self.give_up_run(session)
+            return self.hold_run(session.run, session.calls.unusable)  # as if it had been seen when the run came
         if session.ready != self.announced:
             self.announced = session.ready
             self.announcer.announce()
-
-    def give_up_run(self, session: Session) -> None:
-        """Leave a run that the role has found unusable here, as if that had been seen when the run came."""
-        self.refuse_run(session.run, session.calls.unusable)
-        self.refused = encode_run(session.run)
 
     def refuse_run(self, run: Run, why: str) -> None:
         """Leave a run, or do not take it up; the parent hears why. It is looked at again when it is offered again."""
@@ -296,6 +291,11 @@ class Membership:
         self.told_refusal(refusal)
         self.leave_run()
         self.announcer.announce()
+
+    def hold_run(self, run: Run, why: str) -> None:
+        """Leave a run that cannot go on here now; it is tried again when another is offered or `reconsider` is set."""
+        self.refuse_run(run, why)
+        self.refused = encode_run(run)
 
     def disk_failed(self, why: Exception) -> None:
         """Stop until the disk is looked at again. What was not saved was not acknowledged, so it comes again.

@@ -36,6 +36,7 @@ from edge_sdk.live.log_guard import guard_log
 from edge_sdk.live.membership import GRACE, Membership
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.node_names import check_names
+from edge_sdk.live.permission import Permission
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.publisher import Publisher
 from edge_sdk.live.waiting_log import WaitingLog
@@ -64,14 +65,12 @@ class Runtime:
         run: the training job; only the root has it from the start.
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
-        told_refusal: called with the reason, where this node cannot take part in the run that it is offered.
+        told_refusal: called with the reason why this node cannot take part in the run that it is offered.
         check_run: called with each run that the parent offers. UsageError: it is not to be trusted.
         sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
-        durability: "normal" or "full" (see delivery/store.py).
-        keepalive: seconds of silence after which the broker is pinged.
-        version: version of MQTT: 4, which is 3.1.1, or 5.
+        durability, keepalive, version: see wire/options.py.
         settle: seconds for which a restarted parent waits for its children.
         backoff: between attempts to connect.
         rto: seconds until a message is repeated for the first time.
@@ -81,8 +80,8 @@ class Runtime:
         tls: certificates, for a broker at mqtts:// or wss://.
         upstream_tls: certificates for the parent's broker, where that has another authority.
         reports: what it reports of its children to a console, see fleet_report.py.
-        willingness: whether this node wants to train; None: always.
-        log: logger of this node.
+        willingness: does this node want to train? None: always.
+        permission: does this node's owner let the run go on?
     """
 
     def __init__(
@@ -115,6 +114,7 @@ class Runtime:
         upstream_tls: Tls | None = None,
         reports: str = NOTHING,
         willingness: Willingness | None = None,
+        permission: Permission | None = None,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children)
@@ -133,8 +133,8 @@ class Runtime:
         self.keepalive, self.largest_chunk, self.stopping = keepalive, largest_chunk, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.willingness, self.turned = willingness or Willingness(), inf  # the loop has not gone round yet
-        self.waiter, upstream = Waiter(), upstream or broker
-        contexts = make_tls_contexts(broker, upstream, tls, upstream_tls)
+        self.permission, self.waiter = permission or Permission(), Waiter()
+        contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
         retries, wake = backoff or Backoff(), self.waiter.wake
         maker = LinkMaker(name, contexts, keepalive, version, retries, wake, self.make_will, self.log)
         self.below, self.above = maker.make_links(parent, self.children, broker, upstream)
@@ -269,6 +269,7 @@ class Runtime:
             return  # an acknowledgement of the broker, or nothing
         self.due = 0.0
         self.willingness.look(self.membership, self.announcer, now)
+        self.permission.look(self.membership, now)
         self.membership.take_up_pending(now)
         self.save_session(now)
         self.publish_due(now)
@@ -293,7 +294,7 @@ class Runtime:
             wait = min(wait, link.get_timer() - now, inf if link.connection is None else self.keepalive / 4)
             if link.connection is not None and not link.up:
                 wait = min(wait, 1.0)
-        at = min(self.membership.reopen_at, self.willingness.at, self.reporter.look_at)
+        at = min(self.membership.reopen_at, self.willingness.at, self.permission.at, self.reporter.look_at)
         return min(wait, self.announcer.get_timer(now), at - now)
 
     def serve_link(self, link: Link, now: float) -> bool:
@@ -319,8 +320,8 @@ class Runtime:
     def save_session(self, now: float) -> None:
         if (session := self.session) is None or self.membership.is_broken:
             return
-        if links := [link.connection.chunk for link in self.all_links if link.connection is not None]:
-            session.chunk = min(self.largest_chunk, *links)
+        chunks = [link.connection.chunk for link in self.all_links if link.connection is not None]
+        session.chunk = min(self.largest_chunk, *chunks) if chunks else session.chunk
         for child in self.presence.refusals if session.members.here else ():
             session.excuse_child(child)  # but not where nobody is left: rounds without anybody would use up the run
         self.membership.save_session(session, now)

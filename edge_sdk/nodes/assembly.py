@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
@@ -15,6 +16,7 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
+from edge_sdk.methods.integers.privacy import NOISY, Privacy
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
@@ -25,6 +27,7 @@ from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.registration import Overclaimed
 from edge_sdk.methods.shared.reports import Diverged, Models, Progress, Report
+from edge_sdk.methods.shared.spent import PrivateProgress, PrivateReport
 from edge_sdk.methods.shared.suspension import Suspended
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.deadlines import Deadline, deadline_of
@@ -33,7 +36,10 @@ from edge_sdk.nodes.kernels.table import FAMILIES
 from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 
-TOLD = (Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed, *TOLD_OF_ROLLOUTS)
+TOLD = (
+    Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed, PrivateProgress, PrivateReport,
+    *TOLD_OF_ROLLOUTS,
+)  # fmt: skip
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
 
 
@@ -52,9 +58,12 @@ def method_of(run: Run) -> Method:
     method = METHODS[run.method]
     if run.robust:
         method = robust(method, robust_of(run))
-    if run.uploads:
-        uploads = from_mapping(Uploads, run.uploads, "run.uploads")
-        method = rounded(method, own_settings(run), uploads, opens=robust_of(run).rule != NONE)
+    if run.uploads or run.privacy:
+        privacy = privacy_of(run)
+        uploads = from_mapping(Uploads, {**(NOISY if privacy else {}), **run.uploads}, "run.uploads")
+        method = rounded(method, own_settings(run), uploads, robust_of(run).rule != NONE, privacy)
+    if run.settle and run.privacy:
+        raise UsageError("run.settle with run.privacy: what devices count of its candidates would leave without noise")
     if run.settle:
         method = settled(method, from_mapping(Settling, run.settle, "run.settle"))
     return evaluated(method, every=run.evaluate_every)
@@ -68,6 +77,11 @@ def is_rollout(run: Run) -> bool:
 def robust_of(run: Run) -> Robust:
     """Rules of a run in place of plain sums. Raises UsageError for a wrong setting."""
     return from_mapping(Robust, run.robust, "run.robust")
+
+
+def privacy_of(run: Run) -> Privacy | None:
+    """Noise of a run's uploads; None: there is none. Raises UsageError for a wrong setting."""
+    return from_mapping(Privacy, run.privacy, "run.privacy") if run.privacy else None
 
 
 def augmentation_of(run: Run) -> Augment:
@@ -109,6 +123,7 @@ def make_env(run: Run, layout: Layout, theta0: Vector, **given: Any) -> NodeEnv:
     """The env of one node. `given`: what only this node has (data, sizes, kernels)."""
     method = method_of(run)
     augmentation_of(run)  # for what is wrong with it, on every tier
+    given.setdefault("entropy", os.urandom)
     if "classes" in {f.name for f in fields(method.env)}:
         given["classes"] = len(run.classes)
     return method.env(

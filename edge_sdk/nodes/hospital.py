@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import NOTHING
+from edge_sdk.live.permission import Permission
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint
 from edge_sdk.model.bundle import Bundle, parse, read_bundle
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import check_bundle, family_of, is_rollout, make_assembly, make_env
+from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
 from edge_sdk.nodes.kernels.rollout import open_version
@@ -53,6 +57,7 @@ class Hospital:
         reports: what it tells a console of its devices: "nothing", "counts" or "names".
         trusted_key: PEM file with the public key of the operator: it takes no run that is not signed with that; None:
             it takes what the aggregator offers.
+        allow: which runs reach its devices; None: all.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class Hospital:
         limits: Limits | None = None,
         reports: str = NOTHING,
         trusted_key: str | Path | None = None,
+        allow: Allow | None = None,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -86,6 +92,7 @@ class Hospital:
         self.patients: Patients | None = None
         self.finished, self.current = threading.Event(), ""
         self.log = log or logging.getLogger(f"auscult.{name}")
+        self.gate = Gate(allow or Allow(), Path(directory), self.finished)
         if upstream_wire is not None:
             upstream_wire.check(upstream or broker)
         self.runtime = Runtime(
@@ -103,9 +110,11 @@ class Hospital:
             figures=count_suspensions,
             log=self.log,
             reports=reports,
+            permission=Permission(self.gate.owner),
             upstream_tls=(upstream_wire or wire).tls,
             **wire.options(broker, None if upstream_wire else upstream),
         )
+        self.gate.counters = self.runtime.counters
 
     def train_on(self, patients: Patients) -> None:
         """Set what it holds of its devices' patients. Call it before `run`, for a run that trains a split model.
@@ -135,11 +144,18 @@ class Hospital:
         self.limits = limits
         self.runtime.change_limits(limits)
 
+    def change_allow(self, allow: Allow) -> None:
+        """Let other rules decide about runs from now on, also about the present one. May be called from any thread."""
+        self.gate.allow = allow
+        self.runtime.permission.change_owner(self.gate)
+        self.runtime.wake()
+
     def stop(self) -> None:
         self.runtime.stop()
 
     def assemble(self, run: Run) -> Assembly:
-        """This hospital's part in a run: role, env and codecs."""
+        """This hospital's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
+        self.runtime.permission.check(run)
         if self.current not in ("", run.id):
             self.finished.clear()  # the run before was
         self.current = run.id
@@ -159,11 +175,9 @@ class Hospital:
                 patients=self.patients,
             )
         )
-        return make_assembly(
-            run,
-            "hospital",
-            make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given),
-        )
+        env = make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given)
+        assembly = make_assembly(run, "hospital", env)
+        return replace(assembly, role=self.gate.ledger.guard(run, assembly.role))
 
     def find_bundle(self, run: Run) -> Bundle:
         """The bundle of a run: the settings' one, or one that a rollout has brought here.

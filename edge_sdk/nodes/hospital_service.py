@@ -24,8 +24,8 @@ from edge_sdk.nodes.settings import read_toml
 from edge_sdk.wire.topics import ALL
 
 log = logging.getLogger("auscult.serve")
-CHANGEABLE = ("devices", "companions", "wait_for", "limits", "reports")
-"""Settings that a running hospital takes up: limits at once, all others between two runs."""
+CHANGEABLE = ("devices", "companions", "wait_for", "limits", "reports", "allow")
+"""Settings that a running hospital takes up: limits and what is allowed at once, all others between two runs."""
 
 
 class HospitalService:
@@ -89,6 +89,10 @@ class HospitalService:
             self.hospital.change_limits(file.limits)
             self.file = replace(self.file, limits=file.limits)
             names.remove("limits")
+        if "allow" in names:
+            self.hospital.change_allow(file.allow)
+            self.file = replace(self.file, allow=file.allow)
+            names.remove("allow")
         if names:
             self.changed = file
             log.info("%s: %s changed; it counts as soon as no run is under way", file.name, ", ".join(names))
@@ -124,6 +128,7 @@ def hospital_of(file: HospitalFile) -> Hospital:
         limits=file.limits,
         reports=file.reports,
         trusted_key=file.trusted_key,
+        allow=file.allow,
     )
     if file.data is not None:
         hospital.train_on(patients_of(file.data.samples))

@@ -11,6 +11,7 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import LEVELS, NOTHING
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
 from edge_sdk.nodes.presets import RECOMMENDED
@@ -30,6 +31,8 @@ class DeviceFile:
         public: file of public inputs, for a method that compares outputs; the run names it by its content.
         budget: when it may train; None: whenever its hospital asks.
         trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
+        allow: which runs it takes part in.
+        warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
     """
 
     name: str
@@ -43,6 +46,8 @@ class DeviceFile:
     public: Path | None = None
     budget: TrainingBudget | None = None
     trusted_key: Path | None = None
+    allow: Allow = field(default_factory=Allow)
+    warm_start: bool = True
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -74,6 +79,7 @@ class HospitalFile:
         limits: what its devices may claim, and when they are suspended.
         reports: what it tells a console at the aggregator of its devices: "nothing", "counts" or "names".
         trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
+        allow: which runs reach its devices.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -92,6 +98,7 @@ class HospitalFile:
     reports: str = NOTHING
     limits: Limits = field(default_factory=Limits)
     trusted_key: Path | None = None
+    allow: Allow = field(default_factory=Allow)
     wire: Wire = field(default_factory=Wire)
     upstream_wire: Wire | None = None
 
@@ -142,6 +149,7 @@ class RunTable:
     augment: dict[str, Any] = field(default_factory=dict)
     robust: dict[str, Any] = field(default_factory=dict)
     uploads: dict[str, Any] = field(default_factory=dict)
+    privacy: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parse_deadline(self.deadline, "deadline")

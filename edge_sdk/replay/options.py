@@ -34,6 +34,11 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--bits", type=int, help=words)
     words = "a setting of these integers: bits, down_bits, rotate or feedback"
     command.add_argument("--uploads", action="append", default=[], metavar="KEY=VALUE", help=words)
+    words = "differential privacy of the whole run: each device's upload is clipped and carries noise; needs --clip"
+    command.add_argument("--epsilon", type=float, help=words)
+    command.add_argument("--clip", type=float, help="length that an upload may have in a run with --epsilon")
+    words = "a setting of that: clip, epsilon, delta, noise, cohort or scores"
+    command.add_argument("--privacy", action="append", default=[], metavar="KEY=VALUE", help=words)
     words = "devices that take no part in training and join when the run is over: names with commas between them"
     command.add_argument("--newcomers", metavar="NAMES", help=words)
     model = (
@@ -101,10 +106,16 @@ def complete_settings(options: argparse.Namespace, method: str | None) -> Comple
         augment=assigned(options.augment),
         robust=assigned(text if "=" in text else f"rule={text}" for text in options.robust),
         uploads=assigned(options.uploads) | ({} if options.bits is None else {"bits": options.bits}),
+        privacy=assigned(options.privacy) | stated_of(options, "epsilon", "clip"),
     )
     found = complete(options.settings, stated)
     settles = options.settle is not None or found.settle
     return dataclasses.replace(found, settle={"optimiser": "adam", **found.settle} if settles else {})
+
+
+def stated_of(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Options that were given."""
+    return {name: found for name in names if (found := getattr(options, name)) is not None}
 
 
 def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[str, Any]:
@@ -123,6 +134,7 @@ def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[
         "augment": completed.augment,
         "robust": completed.robust,
         "uploads": completed.uploads,
+        "privacy": completed.privacy,
         "newcomers": tuple(filter(None, (options.newcomers or "").split(","))),
         "command": shlex.join(["auscult", *options.given]),
     }

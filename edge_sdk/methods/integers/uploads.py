@@ -14,6 +14,7 @@ from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.labels import joined, parted, put_vectors, take_label, take_vectors
 from edge_sdk.methods.integers.messages import Integers
+from edge_sdk.methods.integers.privacy import Privacy
 from edge_sdk.methods.integers.rounded import UPWARD, read_vector, round_vector, upward
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.shared.gather import has_diverged
@@ -27,11 +28,13 @@ class IntegersPlan:
         settings: of the run.
         traffic: of the method.
         opens: hospitals open uploads, because they do more with them than add them up.
+        privacy: noise that devices add; None: they add none.
     """
 
     settings: Uploads
     traffic: VectorTraffic
     opens: bool
+    privacy: Privacy | None = None
 
 
 @dataclass(frozen=True)
