@@ -171,8 +171,6 @@ ACTIONS = {
     "model.bundle": "is in the registry",
     "model.global": "left its model",
     "model.promote": "is in use",
-    "rollout.queue": "is to be rolled out",
-    "rollout.undo": "is to be taken back",
     "schedule.add": "was set",
     "schedule.remove": "is no more",
     "service.backup": "was backed up",

@@ -10,13 +10,14 @@ import pytest
 
 from aggregator.service.rollout_client import read_share
 from aggregator.service.rollouts import add_rollback, add_rollout
-from aggregator.service.runs import FINISHED, NotPossibleError, Wanted, add_run, find_run
+from aggregator.service.runs import FINISHED, PROPOSED, NotPossibleError, Wanted, add_run, find_run
 from aggregator.service.supervisor import write_settings
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.service_files import AggregatorFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.wire.signatures import Verifier, state_model
 from tests.aggregator.service.conftest import CLASSES, secret_in
+from tests.aggregator.service.schema_check import find_faults
 
 
 def bundle_of(service: Any) -> str:
@@ -122,8 +123,28 @@ def test_the_api_rolls_out_and_back(service: Any, browse: Any) -> None:
     assert browser.post("/api/v1/rollouts/half/rollback").json()["undo"] == "half"
     found = {one["id"]: one for one in browser.get("/api/v1/rollouts").json()["rollouts"]}
     assert found["half"]["stages"][0]["after"] == 0.6 and found["half"]["undone_by"] == ["half-back"]
+    document = browser.get("/api/openapi.json").json()
+    for path, answer in (("/rollouts", {"rollouts": [*found.values()]}), ("/rollouts/{id}", found["half"])):
+        said = document["paths"][f"/api/v1{path}"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        assert find_faults(answer, said) == []
     assert browser.get("/api/v1/rollouts/nothing").status_code == 404
     assert browser.post("/api/v1/models/ffff/rollout", json={}).status_code == 422
+
+
+def test_a_rollout_needs_a_second_person_where_runs_do_and_its_way_back_does_not(make_service: Any) -> None:
+    from starlette.testclient import TestClient
+
+    from aggregator.service.app import make_app
+
+    service = make_service(two_people=True)
+    key = service.people.make_key("token", "robot", "operator", 60.0, "test")
+    with TestClient(make_app(service), base_url="http://127.0.0.1") as robot:
+        robot.headers["authorization"] = f"Bearer {key}"
+        made = robot.post(f"/api/v1/models/{bundle_of(service)}/rollout", json={"id": "mine"}).json()
+        assert made["state"] == PROPOSED
+        assert robot.post("/api/v1/rollouts/mine/rollback").status_code == 409
+        service.supervisor.set_state(find_run(service.database, "mine"), FINISHED)
+        assert robot.post("/api/v1/rollouts/mine/rollback").json()["state"] == "queued"
 
 
 def test_what_is_in_the_registry_is_signed(service: Any, tmp_path: Path) -> None:
