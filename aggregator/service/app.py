@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from aggregator.service import api, live, openapi, pages
+from aggregator.service import api, live, openapi, pages, rollout_pages
 from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
 from aggregator.service.runs import NoSuchRunError, NotPossibleError
@@ -27,7 +27,14 @@ from edge_sdk.version import find_version
 
 log = logging.getLogger("auscult.service")
 HERE = Path(__file__).parent
-NAVIGATION = (("/", "Overview"), ("/fleet", "Fleet"), ("/runs", "Runs"), ("/models", "Models"), ("/audit", "Audit"))
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/fleet", "Fleet"),
+    ("/runs", "Runs"),
+    ("/models", "Models"),
+    ("/rollouts", "Rollouts"),
+    ("/audit", "Audit"),
+)
 
 ROUTES = [
     Route("/", pages.overview),
@@ -42,13 +49,14 @@ ROUTES = [
     Route("/compare", pages.compare),
     Route("/models", pages.models_page),
     Route("/models/{sha256}/promote", pages.promote, methods=["POST"]),
+    *rollout_pages.PAGES,
     Route("/audit", pages.audit_page),
     Route("/sign-in", pages.sign_in_page),
     Route("/sign-in", pages.sign_in, methods=["POST"]),
     Route("/sign-out", pages.sign_out, methods=["POST"]),
     Route("/events", live.stream),
     Route("/api/openapi.json", openapi.show_document),
-    Mount("/api/v1", routes=api.ROUTES),
+    Mount("/api/v1", routes=[*api.ROUTES, *rollout_pages.API]),
     Mount("/static", StaticFiles(directory=HERE / "static")),
 ]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from aggregator.service import rollout_client
 from aggregator.service.demo import DIRECTORY
 from aggregator.service.service import read_connection
 from aggregator.service.view import ago, duration, number, percent
@@ -63,6 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     add(fleet, "ls", list_fleet, "hospitals and devices")
     add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
     add(models, "ls", list_models, "bundles and trained models")
+    add(models, "show", show_model, "one model, with what it was made of").add_argument("sha256")
     add(models, "promote", promote, "declare a trained model the one in use").add_argument("sha256")
     add(schedules, "ls", list_schedules, "runs that begin by themselves")
     command = add(schedules, "add", add_schedule, "let a run begin in a window of the day, and hold it outside of it")
@@ -72,6 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--days", nargs="+", default=[], metavar="DAY", help="mon to sun (default: all)")
     add_wanted(command)
     add(schedules, "remove", remove_schedule, "remove a schedule; its runs stay").add_argument("name")
+    rollout_client.add_commands(models, add)
     return top
 
 
@@ -288,6 +291,13 @@ def list_models(options: argparse.Namespace, client: ServiceClient) -> None:
         reached = f"global {percent(accuracy.get('global'))}" if model["kind"] == "global" else ""
         promoted = "promoted" if model["promoted"] else ""
         print(f"{model['sha256'][:12]} {model['kind']:<7} {model['name']:<24} {reached} {promoted}".rstrip())
+
+
+def show_model(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = [m for m in client.ask("/models")["models"] if m["sha256"].startswith(options.sha256)]
+    if len(found) != 1:
+        raise RefusedError(f"model {options.sha256!r}: {'several hashes begin so' if found else 'there is none'}")
+    print(json.dumps(found[0], indent=1))
 
 
 def promote(options: argparse.Namespace, client: ServiceClient) -> None:

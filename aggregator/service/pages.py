@@ -10,12 +10,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from aggregator.service import audit, figures, view
+from aggregator.service import audit, figures, rollout_view, view
 from aggregator.service.curves import TABLE, tabulate
 from aggregator.service.forms import list_methods, read_form, to_fields
 from aggregator.service.guard import COOKIE, needs
 from aggregator.service.models_kept import BUNDLE, GLOBAL
 from aggregator.service.people import APPROVER, OPERATOR, SESSION_SECONDS, VIEWER, SignInError
+from aggregator.service.rollout_files import is_rollout
+from aggregator.service.rollouts import list_rollouts, without_rollouts
 from aggregator.service.runs import (
     ACTIVE,
     APPROVE,
@@ -63,14 +65,14 @@ def show(request: Request, template: str, code: int = 200, **context: Any) -> Re
 async def overview(request: Request) -> Response:
     """GET /."""
     service = service_of(request)
-    rows = list_runs(service.database)
+    rows = without_rollouts(list_runs(service.database))
     running = next((row for row in rows if row["state"] == RUNNING), None)
     shown = running or next((row for row in rows if row["started"]), None)
     return show(
         request,
         "overview.html",
         title="Overview",
-        needs=view.list_needs(service),
+        needs=view.list_needs(service) + rollout_view.list_needs(service),
         run=None if shown is None else view.describe_run(service, shown),
         chart=None if shown is None else figures.draw_accuracy(service.supervisor.lines_of(shown["id"]).lines),
         queue=[view.describe_run(service, row) for row in list_queue(service.database)],
@@ -78,6 +80,7 @@ async def overview(request: Request) -> Response:
         hospitals=[view.describe_hospital(h, devices=False) for h in service.monitor.list_hospitals()],
         latest=audit.list_latest(service.database, LATEST),
         promoted=service.registry.promoted(),
+        rollouts=[rollout_view.describe_rollout(service, row) for row in list_rollouts(service.database)[:1]],
     )
 
 
@@ -109,7 +112,7 @@ async def fleet(request: Request) -> Response:
 async def runs_page(request: Request) -> Response:
     """GET /runs."""
     service = service_of(request)
-    rows = [view.describe_run(service, row) for row in list_runs(service.database)]
+    rows = [view.describe_run(service, row) for row in without_rollouts(list_runs(service.database))]
     order = [view.describe_run(service, row) for row in list_queue(service.database)]
     active = [row for row in rows if row["state"] in ACTIVE and row["state"] != "queued"]
     past = [row for row in rows if row["state"] not in ACTIVE]
@@ -169,7 +172,10 @@ async def queue_run(request: Request) -> Response:
 async def run_page(request: Request) -> Response:
     """GET /runs/ID."""
     service = service_of(request)
-    run = view.describe_run(service, find_run(service.database, request.path_params["id"]), whole=True)
+    row = find_run(service.database, request.path_params["id"])
+    if is_rollout(row):
+        return RedirectResponse(f"/rollouts/{row['id']}", 303)
+    run = view.describe_run(service, row, whole=True)
     lines = service.supervisor.lines_of(run["id"]).lines
     traffic = {"bytes_down": "down", "bytes_up": "up"}
     return show(

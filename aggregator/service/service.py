@@ -14,6 +14,7 @@ from aggregator.service.fleet_file import FleetFile
 from aggregator.service.hooks import WebhookSender
 from aggregator.service.models_kept import Registry
 from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
+from aggregator.service.signing import public_key_pem
 from aggregator.service.supervisor import SERVICE, Supervisor
 from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
 from edge_sdk.errors import UsageError
@@ -39,6 +40,7 @@ class FleetService:
         self.lock: IO[str] = lock_file(file.directory / LOCK)
         fcntl.fcntl(self.lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         sweep_aside(file.directory)
+        public_key_pem(file.directory)
         self.database: Database = database_in(file.directory, file.database)
         self.registry = Registry(file, self.database)
         self.registry.register_bundles()

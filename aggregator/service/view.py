@@ -175,6 +175,8 @@ ACTIONS = {
     "schedule.remove": "is no more",
     "service.backup": "was backed up",
     "service.restore": "was put back from a backup",
+    "rollout.queue": "is to be rolled out",
+    "rollout.undo": "is to be taken back",
     "people.add": "may use the console",
     "people.remove": "may use the console no longer",
     "session.make": "signed in",

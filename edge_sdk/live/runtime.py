@@ -65,6 +65,7 @@ class Runtime:
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
         told_refusal: called with the reason, where this node cannot take part in the run that it is offered.
+        check_run: called with each run that the parent offers. UsageError: it is not to be trusted.
         sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
@@ -97,6 +98,7 @@ class Runtime:
         assemble: Callable[[Run], Assembly],
         told: Callable[[int, Any], None] = lambda number, message: None,
         told_refusal: Callable[[str], None] = lambda why: None,
+        check_run: Callable[[Run], None] = lambda run: None,
         sizes: Mapping[str, int] | None = None,
         wait_for: int | None = None,
         worker: bool = True,
@@ -131,15 +133,15 @@ class Runtime:
         self.keepalive, self.largest_chunk, self.stopping = keepalive, largest_chunk, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.willingness, self.turned = willingness or Willingness(), inf  # the loop has not gone round yet
-        self.waiter = Waiter()
-        contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
+        self.waiter, upstream = Waiter(), upstream or broker
+        contexts = make_tls_contexts(broker, upstream, tls, upstream_tls)
         retries, wake = backoff or Backoff(), self.waiter.wake
         maker = LinkMaker(name, contexts, keepalive, version, retries, wake, self.make_will, self.log)
         self.below, self.above = maker.make_links(parent, self.children, broker, upstream)
         self.publisher = Publisher(name, parent, self.below, self.above, self.counters, self.log)
         self.all_links, self.announcer = self.publisher.links, Announcer(self.publisher)
         self.membership = Membership(
-            name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal
+            name, children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal, check_run
         )
         self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits.wait_for, self.log)
         self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
@@ -315,8 +317,7 @@ class Runtime:
         return news or full or link.connection is not connection or bool(self.announcer.births)
 
     def save_session(self, now: float) -> None:
-        session = self.session
-        if session is None or self.membership.is_broken:
+        if (session := self.session) is None or self.membership.is_broken:
             return
         if links := [link.connection.chunk for link in self.all_links if link.connection is not None]:
             session.chunk = min(self.largest_chunk, *links)

@@ -51,6 +51,8 @@ class Device(Participant):
         trainer: training code of the application in place of the bundle's gradients, see `edge_sdk.nodes.own_training`;
             None: there is none. The bundle still says what the parameters are, and predicts.
         budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
+        trusted_key: PEM file with the public key of its operator: it takes no run and no model that is not signed with
+            that; None: it takes what its hospital offers.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
 
@@ -76,11 +78,12 @@ class Device(Participant):
         trainer: TrainingCode | None = None,
         on_event: Callable[[Any], None] | None = None,
         budget: TrainingBudget | None = None,
+        trusted_key: str | Path | None = None,
         log: logging.Logger | None = None,
     ):
         super().__init__(
             name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
-            budget,
+            budget, trusted_key,
         )  # fmt: skip
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped

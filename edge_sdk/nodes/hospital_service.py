@@ -123,6 +123,7 @@ def hospital_of(file: HospitalFile) -> Hospital:
         upstream_wire=file.upstream_wire,
         limits=file.limits,
         reports=file.reports,
+        trusted_key=file.trusted_key,
     )
     if file.data is not None:
         hospital.train_on(patients_of(file.data.samples))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.contract.willing import Reason
@@ -24,16 +25,27 @@ from edge_sdk.methods.shared.evaluation import Finished, Scores
 from edge_sdk.methods.shared.reports import Diverged, Models
 from edge_sdk.model.model import Model
 from edge_sdk.nodes import kept_models
-from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_assembly, make_env, settings_of
+from edge_sdk.nodes.assembly import (
+    augmentation_of,
+    check_bundle,
+    family_of,
+    is_rollout,
+    make_assembly,
+    make_env,
+    settings_of,
+)
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
+from edge_sdk.nodes.kernels.rollout import open_version
 from edge_sdk.nodes.labels import class_codes, select_listed
 from edge_sdk.nodes.live_device import LiveDevice
 from edge_sdk.nodes.live_samples import Recording
 from edge_sdk.nodes.own_training import TrainingCode, fields_of
 from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.progress_log import ProgressLog
+from edge_sdk.nodes.trust import Trust
+from edge_sdk.nodes.versions import Versions, check_whole, choose_bundle, choose_judges
 from edge_sdk.nodes.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.wire.options import Wire
 
@@ -56,7 +68,7 @@ class Participant:
         train, held_out, validation: samples that the application has ready; None: it has none, or observes them.
         live: what it observes.
         current: the run that it takes part in. kept: what that has made here so far.
-        working: the model that predicts.
+        working: the model that predicts. versions: what rollouts bring. rollout: the one that it takes part in.
         finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
     """
 
@@ -75,13 +87,15 @@ class Participant:
         on_event: Callable[[Any], None] | None,
         log: logging.Logger | None,
         budget: TrainingBudget | None = None,
+        trusted_key: str | Path | None = None,
     ):
         self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
+        self.own_model = self.model  # the application's, also while a run is for a bundle that a rollout has brought
         self.train: Samples | None = None
         self.held_out: Samples | None = None
         self.validation: Samples | None = None
-        self.directory = directory
+        self.directory, self.trust = directory, Trust(trusted_key, directory)
         self.public = None if public is None else read_public(public)
         self.current: Run | None = None
         self.kept = kept_models.KeptModels()
@@ -98,11 +112,14 @@ class Participant:
             assemble=self.assemble,
             told=self.receive_event,
             told_refusal=self.receive_refusal,
+            check_run=self.trust.check_run,
             log=self.log,
             willingness=Willingness() if budget is None else Willingness(self.ask_pace, IDLE_LOOK),
             **wire.options(broker),
         )
         self.pace = None if budget is None else self.make_pace(budget, threads)
+        self.rollout: Run | None = None
+        self.versions = Versions(name, directory, self.model, threads, lambda: self.working, self.use_version, self.log)
 
     @property
     def refusal(self) -> str:
@@ -127,6 +144,11 @@ class Participant:
 
     def assemble(self, run: Run) -> Assembly:
         """This device's part in a run: role, env and codecs."""
+        self.versions.leave_unconfirmed(run.id)
+        self.rollout = run if is_rollout(run) else None
+        if self.rollout is not None:
+            return self.assemble_rollout(run)
+        self.model = choose_bundle(self.own_model, self.working, run)
         check_bundle(run, self.model.bundle, "device")
         assembly = make_assembly(run, "device", self.env(run))
         self.current, self.kept = run, kept_models.load(self.kept_path(run))
@@ -142,6 +164,29 @@ class Participant:
         if self.pace is None or self.trainer is not None:  # code of the application has no steps whose progress we keep
             return assembly
         return self.pace.keep_calls(assembly, self.digest)
+
+    def assemble_rollout(self, run: Run) -> Assembly:
+        """This device's part in a rollout. Nothing is trained, and what runs have made stays."""
+        check_whole(self.model)
+        self.current = None
+        self.finished.clear()
+        samples = self.choose_judges(run)
+        given = {
+            "verify": lambda bundle, theta: open_version(run, bundle, theta),
+            "attempt": lambda bundle, theta: self.versions.attempt(run, bundle, theta, samples),
+            "has_version": lambda rollout: self.versions.predicts(rollout or run.id),
+        }
+        return make_assembly(run, "device", make_env(run, EMPTY_LAYOUT, np.zeros(0, np.float32), **given))
+
+    def choose_judges(self, run: Run) -> Samples | None:
+        """Held-out samples on which two versions are compared; None: there are none."""
+        if self.train is None and self.model.bundle.signal is None:
+            return None
+        samples = choose_judges(self.choose_samples(run)[1], self.validation)
+        return None if samples is None else self.select_listed(samples, run, "held-out")
+
+    def use_version(self, working: WorkingModel) -> None:
+        self.working = working
 
     def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
         """The env of this device: its samples behind functions of theta.
@@ -225,6 +270,8 @@ class Participant:
             self.log.warning("%s: round %d: %s", self.name, message.round, message.what)
         if isinstance(message, (Models, Finished)):
             self.keep(message)
+        if self.rollout is not None:
+            self.versions.receive_event(self.rollout, message)
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):
