@@ -19,6 +19,7 @@ from aggregator.service.models_kept import GLOBAL, Registry
 from aggregator.service.rollout_files import METHOD, is_rollout
 from aggregator.service.runs import (
     ACTIVE,
+    PROPOSED,
     QUEUED,
     STOP,
     NotPossibleError,
@@ -75,7 +76,8 @@ def add_rollout(database: Database, registry: Registry, model: str, table: Mappi
     theta = find_theta(registry, row, bundle)
     settings = {"theta": hash_model(theta), "model": row["sha256"], "share": wanted.to, "devices": wanted.devices}
     settings |= {key: getattr(wanted, key) for key in ("canary", "growth", "margin", "failures", "judged")}
-    return insert(database, settings, bundle["sha256"], wanted.hospitals, who, id, row["name"])
+    awaits = int(registry.file.two_people)  # who takes one back needs nobody's approval
+    return insert(database, settings, bundle["sha256"], wanted.hospitals, who, id, row["name"], awaits)
 
 
 def find_theta(registry: Registry, row: Row, bundle: Row) -> Any:
@@ -94,7 +96,7 @@ def add_rollback(database: Database, id: str, who: str) -> str:
     row = find_rollout(database, id)
     if row["wanted"]["settings"].get("undo"):
         raise NotPossibleError(f"rollout {id} takes another one back; roll that version out again in its place")
-    if row["state"] == QUEUED:
+    if row["state"] in (PROPOSED, QUEUED):
         raise NotPossibleError(f"rollout {id} has not begun; stop it")
     if find_changes(row, STOP) is not None:
         change_run(database, id, STOP, who)
@@ -110,16 +112,18 @@ def insert(
     who: str,
     id: str,
     subject: str,
+    awaits: int = 0,
 ) -> str:
     """Queue the run of a rollout before all others. Raises UsageError if none can be made of the settings."""
+    state = PROPOSED if awaits else QUEUED
     from_mapping(ROLLOUT.settings, settings, "rollout")
     wanted = Wanted(method=METHOD, rounds=1, preset=STATED, bundle=bundle, hospitals=hospitals, settings=settings)
     with database.transaction() as t:
         taken = set(t.execute(sql.select(runs.c.id)).scalars())
         id = checked_name(id, "id") if id and id not in taken else make_id(id or METHOD, taken)
         lowest = t.execute(sql.select(sql.func.coalesce(sql.func.min(runs.c.place), 0))).scalar_one()
-        row = {"id": id, "place": lowest - 1, "state": QUEUED, "wish": "", "wanted": asdict(wanted)}
-        row |= {"hospitals": {}, "cloned": "", "by": who, "why": "", "created": time.time()}
+        row = {"id": id, "place": lowest - 1, "state": state, "wish": "", "wanted": asdict(wanted)}
+        row |= {"hospitals": {}, "cloned": "", "by": who, "why": "", "created": time.time(), "awaits": awaits}
         t.execute(runs.insert().values(**row))
         audit.note(t, who, "rollout.undo" if settings.get("undo") else "rollout.queue", id, of=subject)
     return id
