@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from aggregator.service.curves import tabulate
@@ -78,7 +78,7 @@ def describe_hospital(hospital: SeenHospital, devices: bool = True) -> dict[str,
 
 def describe_device(device: SeenDevice) -> dict[str, Any]:
     """A device as JSON has it."""
-    return asdict(device) | {"why": device.why}
+    return {**vars(device), "why": device.why}  # flat: asdict copies deeply, ten thousand times
 
 
 def why_hospital(hospital: SeenHospital) -> str:
