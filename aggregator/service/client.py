@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from aggregator.service import rollout_client
 from aggregator.service.demo import DIRECTORY
+from aggregator.service.enrol_client import add_enrolment
 from aggregator.service.service import read_connection
 from aggregator.service.view import ago, duration, number, percent
 from edge_sdk.errors import AuscultError
@@ -63,6 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("id", nargs="+")
     add(fleet, "ls", list_fleet, "hospitals and devices")
     add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
+    add_enrolment(fleet, add)
     add(models, "ls", list_models, "bundles and trained models")
     add(models, "show", show_model, "one model, with what it was made of").add_argument("sha256")
     add(models, "promote", promote, "declare a trained model the one in use").add_argument("sha256")
@@ -99,7 +101,7 @@ def add_wanted(command: argparse.ArgumentParser) -> None:
     for name in ("rounds", "seed", "evaluate-every"):
         command.add_argument(f"--{name}", type=int, default=argparse.SUPPRESS)
     command.add_argument("--hospitals", nargs="+", default=argparse.SUPPRESS)
-    for name in ("set", "settle", "augment", "robust", "uploads"):
+    for name in ("set", "settle", "augment", "robust", "uploads", "privacy"):
         command.add_argument(f"--{name}", action="append", metavar="KEY=VALUE", default=argparse.SUPPRESS)
 
 
@@ -197,7 +199,7 @@ def read_wanted(options: argparse.Namespace) -> dict[str, Any]:
     """What the options say about a run, as the API wants it."""
     plain = ("id", "method", "preset", "bundle", "rounds", "seed", "evaluate_every", "hospitals")
     found = {name: getattr(options, name) for name in plain if hasattr(options, name)}
-    tables = {"set": "settings"} | {name: name for name in ("settle", "augment", "robust", "uploads")}
+    tables = {"set": "settings"} | {name: name for name in ("settle", "augment", "robust", "uploads", "privacy")}
     return found | {key: assigned(getattr(options, name)) for name, key in tables.items() if hasattr(options, name)}
 
 

@@ -69,6 +69,7 @@ class Wanted:
     augment: dict[str, Any] = field(default_factory=dict)
     robust: dict[str, Any] = field(default_factory=dict)
     uploads: dict[str, Any] = field(default_factory=dict)
+    privacy: dict[str, Any] = field(default_factory=dict)
 
     def check(self, classes: tuple[str, ...]) -> None:
         """Raises UsageError if no run can be made of it."""

@@ -51,6 +51,9 @@ class DeviceService:
             public=self.file.public,
             budget=self.file.budget,
             trusted_key=self.file.trusted_key,
+            allow=self.file.allow,
+            warm_start=self.file.warm_start,
+            masks=self.file.masks,
             wire=self.file.wire,
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation)
