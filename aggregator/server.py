@@ -65,6 +65,7 @@ class Aggregator:
         wait_for: hospitals that must be ready before the run starts; None: all.
         device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
         private: a pretrained model and what it is for; never sent.
+        model: file of the model that a rollout brings; None: the bundle's initial one.
         limits: what its hospitals may claim, and when they are suspended; None: as `Limits` has it.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
     """
@@ -85,6 +86,7 @@ class Aggregator:
         wait_for: int | None = None,
         device: str = "auto",
         private: Private | None = None,
+        model: Path | None = None,
         limits: Limits | None = None,
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
@@ -102,7 +104,12 @@ class Aggregator:
         regulariser = None if private is None else regulariser_of(private, self.bundle, run.seed, processor(device))
         check_bundle(run, self.bundle, "aggregator")
         parts = AggregatorParts(
-            run=run, bundle=self.bundle, hospitals=self.hospitals, companions=companions or {}, public=public
+            run=run,
+            bundle=self.bundle,
+            hospitals=self.hospitals,
+            companions=companions or {},
+            public=public,
+            model=model,
         )
         self.own = {**give_regulariser(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
         start = self.assemble(run)

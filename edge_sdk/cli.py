@@ -27,12 +27,14 @@ SERVICE = {
     "serve": "run the aggregator as a service, with its console in the browser (--demo: with a fleet to look at)",
     "people": "say who may use the console of a service",
     "audit": "check the audit log of a service",
+    "service": "back up a service while it runs, or put a backup back",
 }
 """Commands of the service -> what they do."""
 CLIENT = {
     "runs": "see, queue, pause, resume, stop and clone the runs of a service",
     "fleet": "see the hospitals and devices of a service",
     "models": "see and promote the models of a service",
+    "schedules": "see, add and remove runs of a service that begin by themselves",
 }
 """Commands that ask a service that runs -> what they do."""
 OWN_PARSERS = (("bundle", "compile"), ("pretrain",), *((name,) for name in (*SERVICE, *CLIENT)))

@@ -11,8 +11,10 @@ from typing import IO
 from aggregator.service.database import Database, database_in
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.hooks import WebhookSender
 from aggregator.service.models_kept import Registry
 from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
+from aggregator.service.signing import public_key_pem
 from aggregator.service.supervisor import SERVICE, Supervisor
 from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
 from edge_sdk.errors import UsageError
@@ -38,6 +40,7 @@ class FleetService:
         self.lock: IO[str] = lock_file(file.directory / LOCK)
         fcntl.fcntl(self.lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         sweep_aside(file.directory)
+        public_key_pem(file.directory)
         self.database: Database = database_in(file.directory, file.database)
         self.registry = Registry(file, self.database)
         self.registry.register_bundles()
@@ -46,14 +49,17 @@ class FleetService:
         self.supervisor = Supervisor(
             file, self.database, self.monitor.sizes, self.registry.path_of, self.registry.add_trained
         )
+        self.sender = WebhookSender(file.name, self.database, file.webhooks, lambda: list_texts(self))
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 
     def start(self) -> None:
         self.monitor.start()
         self.supervisor.start()
+        self.sender.start()
 
     def stop(self) -> None:
         """End everything in good order; runs go on at the next start."""
+        self.sender.stop()
         self.supervisor.stop()
         self.monitor.stop()
         self.database.close()
@@ -66,6 +72,13 @@ class FleetService:
         path = self.file.directory / CONNECTION
         write_text(path, json.dumps({"url": url, "token": token}) + "\n")
         return path
+
+
+def list_texts(service: FleetService) -> list[str]:
+    """What needs a person now; without the reasons, in which there are times."""
+    from aggregator.service.view import list_needs  # which shows services, and so imports this module
+
+    return [need.what for need in list_needs(service)]
 
 
 def read_connection(directory: Path) -> tuple[str, str]:

@@ -10,7 +10,17 @@ from typing import Any
 from aggregator.service.curves import tabulate
 from aggregator.service.database import Row
 from aggregator.service.fleet import ORDER, WORDS, SeenDevice, SeenHospital
-from aggregator.service.runs import FAILED, FINISHED, PAUSED, QUEUED, RUNNING, STOPPED, list_actions, list_runs
+from aggregator.service.runs import (
+    FAILED,
+    FINISHED,
+    PAUSED,
+    PROPOSED,
+    QUEUED,
+    RUNNING,
+    STOPPED,
+    list_actions,
+    list_runs,
+)
 from aggregator.service.service import FleetService
 from edge_sdk.live.fleet_report import AWAY, REFUSES
 
@@ -107,6 +117,8 @@ def list_needs(service: FleetService) -> list[Need]:
             found.append(Need(f"{many} away from {hospital.name}", names, "/fleet?state=away"))
     if service.supervisor.waits:
         found.append(Need("The next run cannot start", service.supervisor.waits, "/runs"))
+    for row in list_runs(service.database, PROPOSED):
+        found.append(Need(f"Run {row['id']} awaits approval", f"asked for by {row['by']}", f"/runs/{row['id']}"))
     recent = [row for row in list_runs(service.database, FAILED) if (row["ended"] or 0) > time.time() - DAY]
     found += [Need(f"Run {row['id']} has failed", row["why"].splitlines()[0], f"/runs/{row['id']}") for row in recent]
     return found
@@ -134,6 +146,7 @@ SORTS: Mapping[str, Any] = {
 """Name of a sorting -> its key; the first is used where none is asked for."""
 
 STATE_WORDS = {
+    PROPOSED: "awaits approval",
     QUEUED: "waiting",
     RUNNING: "running",
     PAUSED: "paused",
@@ -149,6 +162,7 @@ NONE = "\N{EN DASH}"
 ACTIONS = {
     "run.queue": "queued",
     "run.start": "started",
+    "run.approve": "was approved",
     "run.pause": "to be paused",
     "run.resume": "to be resumed",
     "run.stop": "to be stopped",
@@ -157,6 +171,12 @@ ACTIONS = {
     "model.bundle": "is in the registry",
     "model.global": "left its model",
     "model.promote": "is in use",
+    "rollout.queue": "is to be rolled out",
+    "rollout.undo": "is to be taken back",
+    "schedule.add": "was set",
+    "schedule.remove": "is no more",
+    "service.backup": "was backed up",
+    "service.restore": "was put back from a backup",
     "people.add": "may use the console",
     "people.remove": "may use the console no longer",
     "session.make": "signed in",

@@ -143,6 +143,8 @@ class NodeEnv:
         keeper: device: keeps the progress of its training; None: nobody does.
         entropy: device: count -> so many bytes that nobody can guess, for noise; None: there is none.
         accountant: aggregator: (rho of a sum -> how many such sums, delta) -> epsilon; see algebra/privacy.py.
+        earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
+            a rule; empty: there are none that fit, or it is to begin anew. For `start` only.
     """
 
     me: str = ""
@@ -167,6 +169,7 @@ class NodeEnv:
     keeper: StepKeeper | None = None
     entropy: Callable[[int], bytes] | None = None
     accountant: Callable[[Mapping[float, int], float], float] = total_epsilon
+    earlier: Mapping[str, Vector] = field(default_factory=dict)
 
     @property
     def willing(self) -> tuple[str, ...]:
@@ -250,6 +253,7 @@ class Method:
             not all classes; None: as "personal" says.
         adds_up: its hospitals add their devices' `Sum`s up in a `gather.Tally`, and look at no vector in any other way;
             so parts of the sum may be made elsewhere (edge_sdk/simulate).
+        warms_up: its devices begin with `env.earlier` where there is any.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
         spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
@@ -280,6 +284,7 @@ class Method:
     spent: Callable[[Any, Any], Any] | None = None
     tells_scores: bool = True
     adds_up: bool = False
+    warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)

@@ -42,6 +42,7 @@ class Run:
         measured: hospitals derive their deadlines from the times that their rounds take (see contract/patience.py);
             `deadline` is that of a question of which none has been answered yet.
         quorum: devices without which a hospital's round does not end at the deadline; where fewer are asked, all.
+        signed: the operator's signature under all this but how long is waited, see wire/signatures.py; empty: none.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Run:
     quorum: int = 0
     robust: Mapping[str, Any] = field(default_factory=dict)
     uploads: Mapping[str, Any] = field(default_factory=dict)
+    signed: Mapping[str, Any] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,7 +81,7 @@ class Run:
         if type(self.measured) is not bool:
             raise UsageError(f"measured = {short(self.measured)}, expected true or false")
         check_count("quorum", self.quorum, 0, "it counts devices: 0 or more")
-        for name in ("settings", "settle", "augment", "robust", "uploads", "privacy"):
+        for name in ("settings", "settle", "augment", "robust", "uploads", "signed", "privacy"):
             check_table(name, getattr(self, name))
         check_classes(self.classes)
 

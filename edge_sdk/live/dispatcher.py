@@ -123,6 +123,8 @@ class Dispatcher:
             if frame.src == self.parent:
                 self.membership.turns.heard()
             session.take_acks(frame.src, frame.acks)
+            if isinstance(frame, Acks) and frame.src == self.parent and session.inbox.is_of(frame.src, frame.epoch):
+                session.calls.closed = max(session.calls.closed, frame.closed)
             if not isinstance(frame, Acks):
                 self.take_in(session, frame, broadcast)
 

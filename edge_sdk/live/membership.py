@@ -23,6 +23,7 @@ from edge_sdk.delivery.store import DiskError, Store, StoreDamaged, finding_dama
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.announcer import Announcer, Standing
 from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run, is_same_training
+from edge_sdk.live.offers import assemble_offered
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.turns import Turns
 from edge_sdk.wire.frames import Hello
@@ -39,6 +40,7 @@ class Membership:
         make_session: makes the session of a run.
         announcer: tells parent and children what has changed with this node.
         told_refusal: called with each new reason why the node cannot take part.
+        check_run: called with each run that comes from the parent. UsageError: it is not to be trusted.
 
     Attributes:
         directory: the node's directory, while the loop runs.
@@ -70,8 +72,9 @@ class Membership:
         counters: Counters,
         log: Logger,
         told_refusal: Callable[[str], None] = lambda why: None,
+        check_run: Callable[[Run], None] = lambda run: None,
     ):
-        self.told_refusal, self.reconsider = told_refusal, False
+        self.told_refusal, self.reconsider, self.check_run = told_refusal, False, check_run
         self.name, self.children, self.assemble, self.make_session = name, children, assemble, make_session
         self.announcer, self.counters, self.log = announcer, counters, log
         self.session: Session | None = None
@@ -141,13 +144,22 @@ class Membership:
             if run.id != hello.run:
                 raise PeerError(f"hello names run {hello.run!r} and brings {run.id!r}")
             if self.session is not None and is_same_training(run, self.session.run):
-                return self.change_waiting(self.session, run)
+                return self.take_changed(self.session, run)
             if self.session is not None and self.turns.are_taken(run.id):
                 self.counters.count("two_parents")
                 words = "%s: run %s is offered again, which was left a moment ago: two nodes are called %s; stays in %s"
                 self.log.warning(words, self.name, run.id, self.announcer.parent, self.session.run.id)
                 return
             self.refused, self.next_run = body, run  # tried once; `open_session` forgets the refusal
+
+    def take_changed(self, session: Session, run: Run) -> None:
+        """Take the parent's new description of the present run, which may say otherwise how long is waited, unless it
+        is not to be trusted."""
+        try:
+            self.check_run(run)
+        except UsageError as e:
+            return self.refuse_run(run, str(e))
+        self.change_waiting(session, run)
 
     def change_waiting(self, session: Session, run: Run) -> None:
         """Go on in the present run, with what its description now says about waiting. Calls in progress go on too.
@@ -160,10 +172,13 @@ class Membership:
         session.commit_open()
         self.directory.remember_run(run, session.store)
         session.run = run
+        policy = session.assembly.policy
         if self.children:
             session.assembly = replace(session.assembly, policy=self.assemble(run).policy)
-        policy = session.assembly.policy
-        self.log.info("%s: waits by deadline %g s, quorum %d from now on", self.name, policy.deadline, policy.quorum)
+        before, policy = policy, session.assembly.policy
+        if policy != before:
+            words = "%s: waits by deadline %g s, quorum %d from now on"
+            self.log.info(words, self.name, policy.deadline, policy.quorum)
         self.announcer.announce()
 
     def take_up_pending(self, now: float) -> None:
@@ -198,7 +213,8 @@ class Membership:
         before = self.run
         self.leave_run()
         try:
-            self.open_session(run, self.assemble_offered(run))
+            assembly = assemble_offered(run, self.check_run, self.assemble, self.name, self.log)
+            self.open_session(run, assembly)
             self.turns.note_change("" if before is None else before.id, run.id)
         except UsageError as e:
             self.refusal = f"run {run.id}: {e}"
@@ -208,20 +224,6 @@ class Membership:
             self.next_run = run
             self.disk_failed(e)
         self.announcer.announce()
-
-    def assemble_offered(self, run: Run) -> Assembly:
-        """What to play in a run that has come from a peer: whatever is wrong with it must not end this node.
-
-        Raises:
-            UsageError: the run cannot be used here.
-        """
-        try:
-            return self.assemble(run)
-        except (UsageError, OSError):
-            raise
-        except Exception as e:
-            self.log.exception("%s: run %s cannot be assembled", self.name, run.id)
-            raise UsageError(f"it cannot be assembled here ({type(e).__name__}: {e})") from e
 
     def open_session(self, run: Run, assembly: Assembly) -> None:
         """Open a run's store and the session on it. A damaged store is put aside, and the run begun on a new one."""

@@ -66,6 +66,7 @@ class Runtime:
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
         told_refusal: called with the reason why this node cannot take part in the run that it is offered.
+        check_run: called with each run that the parent offers. UsageError: it is not to be trusted.
         sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
@@ -96,6 +97,7 @@ class Runtime:
         assemble: Callable[[Run], Assembly],
         told: Callable[[int, Any], None] = lambda number, message: None,
         told_refusal: Callable[[str], None] = lambda why: None,
+        check_run: Callable[[Run], None] = lambda run: None,
         sizes: Mapping[str, int] | None = None,
         wait_for: int | None = None,
         worker: bool = True,
@@ -139,7 +141,7 @@ class Runtime:
         self.publisher = Publisher(name, parent, self.below, self.above, self.counters, self.log)
         self.all_links, self.announcer = self.publisher.links, Announcer(self.publisher)
         self.membership = Membership(
-            name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal
+            name, children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal, check_run
         )
         self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits.wait_for, self.log)
         self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
@@ -316,8 +318,7 @@ class Runtime:
         return news or full or link.connection is not connection or bool(self.announcer.births)
 
     def save_session(self, now: float) -> None:
-        session = self.session
-        if session is None or self.membership.is_broken:
+        if (session := self.session) is None or self.membership.is_broken:
             return
         chunks = [link.connection.chunk for link in self.all_links if link.connection is not None]
         session.chunk = min(self.largest_chunk, *chunks) if chunks else session.chunk

@@ -20,6 +20,7 @@ from edge_sdk.methods.integers.privacy import NOISY, Privacy
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
+from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation import evaluated
@@ -35,7 +36,10 @@ from edge_sdk.nodes.kernels.table import FAMILIES
 from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 
-TOLD = (Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed, PrivateProgress, PrivateReport)
+TOLD = (
+    Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed, PrivateProgress, PrivateReport,
+    *TOLD_OF_ROLLOUTS,
+)  # fmt: skip
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
 
 
@@ -47,6 +51,8 @@ def method_of(run: Run) -> Method:
         UsageError: there is no such method, it cannot settle or its vectors cannot travel as integers, or a setting of
             that is wrong.
     """
+    if is_rollout(run):
+        return ROLLOUT
     if run.method not in METHODS:
         raise UsageError(f"method = {run.method!r}, there are: {', '.join(sorted(METHODS))}")
     method = METHODS[run.method]
@@ -61,6 +67,11 @@ def method_of(run: Run) -> Method:
     if run.settle:
         method = settled(method, from_mapping(Settling, run.settle, "run.settle"))
     return evaluated(method, every=run.evaluate_every)
+
+
+def is_rollout(run: Run) -> bool:
+    """Does the run bring a version to devices, in place of training one?"""
+    return run.method == ROLLOUT.name
 
 
 def robust_of(run: Run) -> Robust:
@@ -99,7 +110,8 @@ def settings_of(run: Run) -> Any:
 
 def own_settings(run: Run) -> Any:
     """The method's hyper-parameters, by themselves. Raises UsageError for one that is wrong."""
-    return from_mapping(METHODS[run.method].settings, run.settings, f"settings of {run.method}")
+    kind = ROLLOUT.settings if is_rollout(run) else METHODS[run.method].settings
+    return from_mapping(kind, run.settings, f"settings of {run.method}")
 
 
 def family_of(run: Run) -> Family:

@@ -127,6 +127,7 @@ def hospital_of(file: HospitalFile) -> Hospital:
         upstream_wire=file.upstream_wire,
         limits=file.limits,
         reports=file.reports,
+        trusted_key=file.trusted_key,
         allow=file.allow,
     )
     if file.data is not None:

@@ -30,7 +30,9 @@ class DeviceFile:
         local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
         public: file of public inputs, for a method that compares outputs; the run names it by its content.
         budget: when it may train; None: whenever its hospital asks.
+        trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
         allow: which runs it takes part in.
+        warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
     """
 
     name: str
@@ -43,7 +45,9 @@ class DeviceFile:
     local_only: bool = False
     public: Path | None = None
     budget: TrainingBudget | None = None
+    trusted_key: Path | None = None
     allow: Allow = field(default_factory=Allow)
+    warm_start: bool = True
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -55,6 +59,8 @@ class DeviceFile:
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")
+        if self.trusted_key is not None:
+            existing(self.trusted_key, "trusted_key")
         if isinstance(self.data, Stored):
             existing(self.data.samples, "data.samples")
         else:
@@ -72,6 +78,7 @@ class HospitalFile:
             last words, such as newcomers that are only now started.
         limits: what its devices may claim, and when they are suspended.
         reports: what it tells a console at the aggregator of its devices: "nothing", "counts" or "names".
+        trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
         allow: which runs reach its devices.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
@@ -90,6 +97,7 @@ class HospitalFile:
     last_words: float = 60.0
     reports: str = NOTHING
     limits: Limits = field(default_factory=Limits)
+    trusted_key: Path | None = None
     allow: Allow = field(default_factory=Allow)
     wire: Wire = field(default_factory=Wire)
     upstream_wire: Wire | None = None
@@ -102,6 +110,8 @@ class HospitalFile:
         existing(self.bundle, "bundle")
         if self.data is not None:
             existing(self.data.samples, "data.samples")
+        if self.trusted_key is not None:
+            existing(self.trusted_key, "trusted_key")
         check_count(self.wait_for, len(self.devices), "wait_for", "devices")
         if self.reports not in LEVELS:
             raise UsageError(f"reports = {self.reports!r}, expected {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
@@ -160,6 +170,8 @@ class AggregatorFile:
         public: file of public inputs, which all devices must have; for a method that compares outputs.
         private: a pretrained model and what it is for; never sent.
         limits: what its hospitals may claim, and when they are suspended.
+        model: a trained model that a rollout brings to devices, NPZ; None: the bundle's initial one.
+        signing_key: PEM file of the operator's private key, with which the run is signed; None: it is not.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
@@ -178,6 +190,8 @@ class AggregatorFile:
     threads: int = 1
     public: Path | None = None
     private: Private | None = None
+    model: Path | None = None
+    signing_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
     wire: Wire = field(default_factory=Wire)
 
@@ -187,6 +201,10 @@ class AggregatorFile:
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")
+        if self.model is not None:
+            existing(self.model, "model")
+        if self.signing_key is not None:
+            existing(self.signing_key, "signing_key")
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")
         self.limits.check_children(self.hospitals)

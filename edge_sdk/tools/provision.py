@@ -2,7 +2,8 @@
 
     authority/      the authority's key and its list of certificates: for nobody else, best on another machine
     broker/         what mosquitto reads
-    nodes/NAME/     what the node called NAME is given: ca.crt, NAME.crt, NAME.key
+    nodes/NAME/     what the node called NAME is given: ca.crt, NAME.crt, NAME.key; trusted.pem, with which it knows its
+                    operator's runs from others; and the aggregator signing.key, with which it signs them
     site.json       what was said in earlier calls
 
 A certificate names its holder (CN); the broker takes that name as user and as client id, and its access list lets each
@@ -18,11 +19,12 @@ from pathlib import Path
 
 from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.authority import Authority
+from edge_sdk.tools.authority import Authority, run_openssl
 from edge_sdk.tools.broker_files import hand_over, write_access, write_configuration
 from edge_sdk.tools.site import Site, load_site, save_site
 
 BROKER = "broker"
+SIGNING_KEY, TRUSTED_KEY = "signing.key", "trusted.pem"
 RELOAD = "tell the broker: systemctl reload mosquitto, or kill -HUP its process"
 
 
@@ -94,6 +96,7 @@ class Provisioner:
         for name in site.nodes:
             if not (self.places.node(name) / f"{name}.crt").exists():
                 self.give_node(name)
+        self.give_signing_key(site)
         save_site(self.places.site, site)
         said = [f"the broker's certificate is a new one, for {site.host}"] if moved else []
         return said + self.write_broker(site)
@@ -113,6 +116,17 @@ class Provisioner:
         self.authority.issue(name, "client", folder, name)
         write_text(folder / "ca.crt", (self.places.authority / "ca.crt").read_text())
         folder.chmod(0o700)
+
+    def give_signing_key(self, site: Site) -> None:
+        """Make the operator's key, for the aggregator alone, and give its public half to everybody."""
+        if site.aggregator is None:
+            return
+        folder = self.places.node(site.aggregator)
+        if not (folder / SIGNING_KEY).exists():
+            run_openssl(folder, "genpkey", "-algorithm", "ED25519", "-out", SIGNING_KEY)
+        public = run_openssl(folder, "pkey", "-in", SIGNING_KEY, "-pubout")
+        for name in site.nodes:
+            write_text(self.places.node(name) / TRUSTED_KEY, public)
 
     def write_broker(self, site: Site) -> list[str]:
         """Write what the broker reads, but its certificate; returns what a person should know."""
@@ -148,8 +162,11 @@ class Provisioner:
         again = [name for name in names if site.is_parent(name)]
         for name in again:
             self.give_node(name)
+        self.give_signing_key(after)
         told = [f"{', '.join(names)}: may not connect any more with what they have; {RELOAD}"]
         new = [f"{', '.join(again)}: new certificates, since the site needs them"] if again else []
+        if site.aggregator in again:
+            new.append(f"{site.aggregator} signs with a new key: give each node its new {TRUSTED_KEY}")
         return told + new + self.write_broker(after)
 
     def renew(self, names: Iterable[str]) -> list[str]:

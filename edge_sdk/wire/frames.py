@@ -9,7 +9,8 @@ The header begins with a letter, and then has these fields:
     o  ... size chunk digest nonce                      an offer of a large message, after the fields of m: what have
                                                         you got of it?
     p  run src reports                                  what has come: [whom it is for, epoch, seq, bitmap, nonce]
-    a  run src acks                                     acknowledgements on their own
+    a  run src acks [epoch closed]                      acknowledgements on their own; of a parent's questions up to
+                                                        the number `closed`, none of this receiver's wants an answer
     b  src epoch session run ready refusal gone count nonce [unwilling]
                                                         birth, at each connect; as a will or a goodbye: gone
     h  src epoch session run here to count nonce taken devices refusal
@@ -167,11 +168,19 @@ class ChunkReports:
 
 @record
 class Acks:
-    """Acknowledgements that have found no message to travel with."""
+    """Acknowledgements that have found no message to travel with, and word of a round that is over.
+
+    Attributes:
+        epoch: of the sender's disk, where there is such word.
+        closed: the receiver's answers to questions of this sender up to this number would count for nothing any more;
+            0: nothing is said of that.
+    """
 
     run: str
     src: str
     acks: tuple[Ack, ...]
+    epoch: int = 0
+    closed: int = 0
     body: Buffer = b""
 
 
@@ -254,13 +263,13 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
     "c": (Chunk, (*MESSAGE_FIELDS, check_size, check_chunk, check_digest, check_count, check_count, check_flag)),
     "o": (Offer, (*MESSAGE_FIELDS, check_size, check_chunk, check_digest, check_count)),
     "p": (ChunkReports, (check_text, check_text, check_reports)),
-    "a": (Acks, (check_text, check_text, check_acks)),
+    "a": (Acks, (check_text, check_text, check_acks, check_count, check_count)),
     "b": (Birth, BIRTH_FIELDS),
     "h": (Hello, HELLO_FIELDS),
 }
 """Letter -> class of the frame, and the checks of its header's fields in their order."""
 
-APPENDED = {"b": 1}
+APPENDED = {"b": 1, "a": 2}
 """Letter -> how many of its fields were appended after the first version, so that they may be missing."""
 
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}
@@ -270,7 +279,10 @@ HEADERS = {frame: attrgetter(*[f.name for f in dataclasses.fields(frame)][:-1]) 
 def pack_frame(frame: Frame) -> bytes:
     """Write a frame as the payload of an MQTT message."""
     kind = type(frame)
-    header = msgpack.packb((LETTERS[kind], *HEADERS[kind](frame)), default=list_fields)
+    fields = HEADERS[kind](frame)
+    if isinstance(frame, Acks) and not frame.closed:
+        fields = fields[: -APPENDED["a"]]  # most of them, and there are many
+    header = msgpack.packb((LETTERS[kind], *fields), default=list_fields)
     return b"".join((struct.pack("<H", len(header)), header, bytes(-(2 + len(header)) % ALIGN), frame.body))
 
 

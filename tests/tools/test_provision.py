@@ -247,6 +247,33 @@ def test_the_aggregators_own_broker(tmp_path: Path) -> None:
     assert "topic write auscult/v1/cloud/south/up/+" in find(tmp_path, "acl").read_text()
 
 
+def test_the_operators_key_is_the_aggregators_alone_and_everybody_gets_its_public_half(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    from edge_sdk.wire.signatures import Signer
+
+    first(tmp_path, "--aggregator", "cloud")
+    assert [path.parent.name for path in tmp_path.rglob("signing.key")] == ["cloud"]
+    key = find(tmp_path, "signing.key")
+    assert mode_of(key) == 0o600
+    public = Signer(key.read_bytes()).public_pem
+    assert {path.parent.name: path.read_bytes() for path in tmp_path.rglob("trusted.pem")} == dict.fromkeys(
+        ("a", "b", "h", "cloud"), public
+    )
+    provision(tmp_path, "--devices", "c")
+    assert find(tmp_path, "signing.key").read_bytes() == key.read_bytes()
+    assert (tmp_path / "nodes" / "c" / "trusted.pem").read_bytes() == public
+
+
+def test_an_aggregator_that_was_revoked_signs_with_another_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first(tmp_path, "--aggregator", "cloud")
+    before = find(tmp_path, "trusted.pem").read_bytes()
+    provision(tmp_path, "--revoke", "cloud")
+    assert "cloud signs with a new key: give each node its new trusted.pem" in capsys.readouterr().out
+    assert all(path.read_bytes() != before for path in tmp_path.rglob("trusted.pem"))
+
+
 # The broker's configuration ---------------------------------------------------------------------------------------
 def test_the_brokers_limits_are_those_of_the_services(tmp_path: Path) -> None:
     from edge_sdk.delivery.calls import JOB_BYTES  # what one peer may have waiting at a node

@@ -76,6 +76,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         plain_sums=always_plain("each answer is of two methods at once, and outputs of companions are not added up"),
         recommended={"shared": base.recommended},
         search=search_both(base),
+        warms_up=True,
     )
 
 

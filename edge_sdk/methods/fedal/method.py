@@ -92,4 +92,5 @@ FEDAL = Method(
         'devices compare outputs on public samples; the rule for these is its own: consensus = "median", target = "all"'
     ),
     search=SEARCH,
+    warms_up=True,
 )
