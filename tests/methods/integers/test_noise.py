@@ -46,9 +46,9 @@ def noisy(name="fedavg", privacy=PRIVACY, uploads=BITS, **changes):
     return rounded(METHODS[name], settings, uploads, privacy=privacy), settings
 
 
-def played(name="fedavg", rounds=3, privacy=PRIVACY, evaluate=False, **more):
+def played(name="fedavg", rounds=3, privacy=PRIVACY, evaluate=False, dtype=np.float64, **more):
     method, settings = noisy(name, privacy)
-    envs = envs_of(METHODS[name], settings, rounds)
+    envs = envs_of(METHODS[name], settings, rounds, dtype=dtype)
     envs |= {d: replace(envs[d], entropy=Seeded(d)) for d in DEVICES}
     method = evaluated(method) if evaluate else method
     return play(method, settings, rounds, faults=CALM, envs=envs, **more)
