@@ -112,6 +112,7 @@ def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
         device=file.device,
         private=file.private,
         model=file.model,
+        masks=file.masks,
         limits=file.limits,
         wire=file.wire,
     )

@@ -23,7 +23,7 @@ WORKSTATION = {
     "tomli_w": "edge_sdk.replay.toml_files",
     "optuna": "edge_sdk.replay.tuning.study",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
-    "cryptography": ("edge_sdk.data.store.cipher", "edge_sdk.wire.signatures"),
+    "cryptography": ("edge_sdk.data.store.cipher", "edge_sdk.wire.signatures", "edge_sdk.nodes.masks"),
 }
 """Packages beside the budget, and the module or modules that may import each of them, when it is asked for."""
 OF_SENSORS = {"paho": "edge_sdk.hardware.sensors.mqtt_topics"}

@@ -14,6 +14,7 @@ from edge_sdk.live.fleet_report import LEVELS, NOTHING
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
+from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import Wire
@@ -33,6 +34,7 @@ class DeviceFile:
         trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
         allow: which runs it takes part in.
         warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
+        masks: its keys for runs with secret sums; None: it takes part in no such run.
     """
 
     name: str
@@ -48,6 +50,7 @@ class DeviceFile:
     trusted_key: Path | None = None
     allow: Allow = field(default_factory=Allow)
     warm_start: bool = True
+    masks: DeviceKeys | None = None
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -169,6 +172,7 @@ class AggregatorFile:
         device: of the torch kernels: "auto", "cpu" or "cuda".
         public: file of public inputs, which all devices must have; for a method that compares outputs.
         private: a pretrained model and what it is for; never sent.
+        masks: its keys for runs with secret sums; None: it has none.
         limits: what its hospitals may claim, and when they are suspended.
         model: a trained model that a rollout brings to devices, NPZ; None: the bundle's initial one.
         signing_key: PEM file of the operator's private key, with which the run is signed; None: it is not.
@@ -192,6 +196,7 @@ class AggregatorFile:
     private: Private | None = None
     model: Path | None = None
     signing_key: Path | None = None
+    masks: AggregatorKeys | None = None
     limits: Limits = field(default_factory=Limits)
     wire: Wire = field(default_factory=Wire)
 
