@@ -7,8 +7,8 @@
 Epsilon is that of the whole run at delta 1e-5, towards the aggregator, which sees each hospital's sum; a cohort is all
 devices of a hospital. MNIST: devices with 100 images each, dealt out evenly to three hospitals, a linear model of 7,850
 parameters. The watches: 14 wrists, two labelled seconds of each exercise, the wrist model of 77,543 parameters. For
-each row the clip is the best of those given, else of three, on validation samples of the first seed. Accuracy is that of
-the global model on test samples, mean over devices; which clip is best is not counted into epsilon.
+each row the clip is the best of those given, else of three, on validation samples of the first seed. Accuracy is that
+of the global model on test samples, mean over devices; which clip is best is not counted into epsilon.
 """
 
 from __future__ import annotations
