@@ -21,6 +21,8 @@ from edge_sdk.errors import UsageError  # noqa: E402
 from edge_sdk.methods import METHODS  # noqa: E402
 from edge_sdk.methods.integers.method import rounded  # noqa: E402
 from edge_sdk.methods.integers.settings import Uploads  # noqa: E402
+from edge_sdk.methods.rollout.method import ROLLOUT  # noqa: E402
+from edge_sdk.methods.secret.method import secret  # noqa: E402
 from edge_sdk.methods.settling.method import settled  # noqa: E402
 from edge_sdk.methods.settling.settings import Settling  # noqa: E402
 from edge_sdk.methods.shared.evaluation import evaluated  # noqa: E402
@@ -29,7 +31,8 @@ PAGE, WORDS = ROOT / "docs" / "privacy.md", ROOT / "docs" / "messages.toml"
 BEGIN, END = "<!-- messages: written by docs/write_messages.py -->", "<!-- end of messages -->"
 HEAD = ("message", "way", "carries", "methods", "tells who reads it", "hidden by")
 EVERY = "every method"
-SWITCHES = {"Integers": "integers", "Changes": "integers", "Behind": "integers"}
+SWITCHES = {"Integers": "integers", "Changes": "integers", "Behind": "integers", "NumberedQuestion": "secret sums"}
+SWITCHES |= dict.fromkeys(("Masked", "MaskedSum", "TooFew"), "secret sums")
 NAMES = {"d": "device", "h": "hospital", "a": "aggregator"}
 
 
@@ -41,7 +44,7 @@ def words() -> dict[str, dict[str, Any]]:
 def declared() -> dict[str, type]:
     """Every type that some run may send, by name; labels of integers are the messages that they stand for."""
     found: dict[str, type] = {}
-    for method in METHODS.values():
+    for method in (*METHODS.values(), ROLLOUT):
         for kind in all_types(method):
             if not kind.__name__.endswith("Label"):
                 found[kind.__name__] = kind
@@ -54,6 +57,7 @@ def all_types(method: Method) -> tuple[type, ...]:
     for more in (
         lambda: settled(method, Settling()),
         lambda: rounded(method, method.settings(), Uploads()),
+        lambda: secret(evaluated(method), method, method.settings(), Uploads(secret=True)),
     ):
         try:
             around.append(more())
@@ -69,6 +73,8 @@ def users(name: str) -> str:
         return EVERY if len(own) == len(METHODS) else ", ".join(own)
     if name in SWITCHES:
         return f"runs with {SWITCHES[name]}"
+    if name in {kind.__name__ for kind in ROLLOUT.messages} - {"Finished"}:
+        return "rollouts"
     return "runs that settle" if name in ("Settle", "Chosen", "Counts") else EVERY
 
 

@@ -11,9 +11,13 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.nodes.assembly import method_of
+from edge_sdk.nodes.assembly import settings_of as settings_of_run
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.integers.test_noise import played
 from tests.methods.problems import envs_of, play
+from tests.methods.secret import parties
+from tests.methods.secret.parties import envs_for
 from tests.methods.test_contract import settings_of
 
 CALM = NetworkFaults(repeat=0.0)
@@ -55,6 +59,11 @@ def test_nothing_else_crosses_in_a_run_of_integers_or_noise() -> None:
     _, transcript = play(method, settings, 2, faults=CALM, envs=envs)
     found = ways_of(method, transcript.crossed)
     assert found <= said() and {("Integers", "h>a"), ("Changes", "h>d")} <= found
+    run = parties.run_of(rounds=2)
+    _, transcript = play(method_of(run), settings_of_run(run), 2, faults=CALM, envs=envs_for(run), tree=parties.TREE)
+    found = ways_of(method_of(run), transcript.crossed)
+    assert found <= said() and {("Masked", "d>h"), ("MaskedSum", "h>a")} <= found
+    assert not found & {("Sum", "d>h"), ("Integers", "d>h"), ("Scores", "d>h")}, "nothing leaves a device in the clear"
     _, transcript = played(rounds=1, evaluate=True, dtype=np.float32)
     found = ways_of(method, transcript.crossed)
     assert found <= said() and ("Sum", "d>h") not in found
