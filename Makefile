@@ -82,6 +82,7 @@ bench: $(READY)
 # Bytes beside accuracy, and what rotation and rounding cost.
 bench-trust: $(READY)
 	$(BIN)/python benchmarks/bytes.py cost
+	$(BIN)/python benchmarks/masks.py
 	$(BIN)/python benchmarks/bytes.py watch
 
 bench-compile: $(READY) $(FOREIGN)/.ready
