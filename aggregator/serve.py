@@ -114,6 +114,7 @@ def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
         model=file.model,
         masks=file.masks,
         limits=file.limits,
+        enrolled=file.enrolled,
         wire=file.wire,
     )
 

@@ -222,6 +222,10 @@ def any_rule(settings: Any, tier: str, rule: str) -> str:
     return ""
 
 
+def changeable(settings: Any) -> str:
+    return ""
+
+
 def no_sums(settings: Any) -> VectorTraffic | str:
     return "what its devices send is not added up"
 
@@ -266,6 +270,8 @@ class Method:
         spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
         tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
+        fixed: settings -> why devices that come or leave have to wait for the next run, as a sentence; "": they may
+            do so while a run goes on, and `NodeEnv.sizes` says how many there are.
     """
 
     name: str
@@ -290,6 +296,7 @@ class Method:
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
     spent: Callable[[Any, Any], Any] | None = None
     tells_scores: bool = True
+    fixed: Callable[[Any], str] = changeable
     adds_up: bool = False
     warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)

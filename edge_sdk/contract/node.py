@@ -213,9 +213,11 @@ def env_of(node: Node) -> NodeEnv:
     return changed(known, me=node.name, here=node.here, asked=asked)
 
 
-def with_limits(node: Node, limits: Limits) -> Node:
-    """The node with what its settings file says of its children now."""
-    return node if node.env.limits is limits else changed(node, env=replace(node.env, limits=limits))
+def with_settings(node: Node, limits: Limits, sizes: Mapping[str, int]) -> Node:
+    """The node with what its settings say of its children now, and with the devices that there are behind these."""
+    if node.env.limits is limits and node.env.sizes is sizes:
+        return node
+    return changed(node, env=replace(node.env, limits=limits, sizes=sizes))
 
 
 def with_record(node: Node, **changes: Any) -> Node:

@@ -124,6 +124,14 @@ def settings_of(run: Run) -> Any:
     return settings
 
 
+def fixes_members(run: Run) -> str:
+    """Why the devices of a run cannot change while it goes on, as a sentence; "": they can.
+
+    Who joins or leaves means something else in each method's mathematics: its module says what.
+    """
+    return method_of(run).fixed(own_settings(run))
+
+
 def own_settings(run: Run) -> Any:
     """The method's hyper-parameters, by themselves. Raises UsageError for one that is wrong."""
     kind = ROLLOUT.settings if is_rollout(run) else METHODS[run.method].settings

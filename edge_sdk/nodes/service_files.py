@@ -83,6 +83,7 @@ class HospitalFile:
         reports: what it tells a console at the aggregator of its devices: "nothing", "counts" or "names".
         trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
         allow: which runs reach its devices.
+        enrolled: devices that the aggregator's service has enrolled for it count beside `devices`.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -92,7 +93,8 @@ class HospitalFile:
     broker: str
     bundle: Path
     directory: Path
-    devices: tuple[str, ...]
+    devices: tuple[str, ...] = ()
+    enrolled: bool = False
     upstream: str | None = None
     wait_for: int | None = None
     data: Stored | None = None
@@ -115,7 +117,12 @@ class HospitalFile:
             existing(self.data.samples, "data.samples")
         if self.trusted_key is not None:
             existing(self.trusted_key, "trusted_key")
-        check_count(self.wait_for, len(self.devices), "wait_for", "devices")
+        if not (self.devices or self.enrolled):
+            raise UsageError("devices is missing: a list of texts, unless enrolled = true")
+        if self.enrolled and self.reports == NOTHING:
+            raise UsageError('enrolled = true: the service has to hear of this hospital; say reports = "names"')
+        if not self.enrolled:
+            check_count(self.wait_for, len(self.devices), "wait_for", "devices")
         if self.reports not in LEVELS:
             raise UsageError(f"reports = {self.reports!r}, expected {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
         if not self.last_words > 0:
@@ -176,6 +183,7 @@ class AggregatorFile:
         limits: what its hospitals may claim, and when they are suspended.
         model: a trained model that a rollout brings to devices, NPZ; None: the bundle's initial one.
         signing_key: PEM file of the operator's private key, with which the run is signed; None: it is not.
+        enrolled: hospitals say themselves how many devices they have, which may change while the run goes on.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
@@ -198,6 +206,7 @@ class AggregatorFile:
     signing_key: Path | None = None
     masks: AggregatorKeys | None = None
     limits: Limits = field(default_factory=Limits)
+    enrolled: bool = False
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:

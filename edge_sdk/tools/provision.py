@@ -148,6 +148,12 @@ class Provisioner:
         )
         return plain + ([left] if left else [])
 
+    def admit(self, site: Site) -> None:
+        """Let those come to the broker whom `site` names as enrolled, and nobody whose certificate was taken back."""
+        save_site(self.places.site, site)
+        self.authority.write_list(self.places.broker / "crl.pem")
+        self.write_broker(site)
+
     def revoke(self, names: Iterable[str]) -> list[str]:
         """Take back all certificates of some nodes. A child leaves the site, a parent is given a new one."""
         site, names = self.known(), list(names)
