@@ -83,6 +83,7 @@ bench: $(READY)
 bench-trust: $(READY)
 	$(BIN)/python benchmarks/bytes.py cost
 	$(BIN)/python benchmarks/privacy.py
+	$(BIN)/python benchmarks/masks.py
 	$(BIN)/python benchmarks/bytes.py watch
 
 bench-compile: $(READY) $(FOREIGN)/.ready
