@@ -151,6 +151,20 @@ def test_a_run_with_a_hospital_below_the_cohort_does_not_begin():
         played(privacy=Privacy(clip=1.0, noise=1.0, cohort=2))
 
 
+@pytest.mark.parametrize(
+    ("privacy", "bits", "says"),
+    [
+        (PRIVACY, 2, "bits = 2: too few for this noise"),
+        (Privacy(clip=1.0, epsilon=1e-5, cohort=1), 16, "bits = 16: too few for this noise"),
+    ],
+)
+def test_noise_that_cannot_be_made_is_refused_before_anybody_is_asked(privacy, bits, says):
+    method, settings = noisy(privacy=privacy, uploads=Uploads(bits=bits, feedback=False))
+    env = envs_of(METHODS["fedavg"], settings, 3)["aggregator"]
+    with pytest.raises(UsageError, match=says):
+        method.aggregator.start(env)
+
+
 def test_a_device_refuses_a_scale_that_is_not_the_noise_s():
     """Whoever asks for coarser or finer steps would get noise that is worth less."""
     method, _ = noisy()
