@@ -28,6 +28,7 @@ from edge_sdk.nodes.serve import serve
 from edge_sdk.nodes.service_files import LEDGER, AggregatorFile
 from edge_sdk.nodes.settings import read_toml, text_without_passwords
 from edge_sdk.nodes.suspensions import SuspensionLog
+from edge_sdk.nodes.trust import signed_by
 
 
 def serve_aggregator(path: Path, once: bool) -> None:
@@ -101,7 +102,7 @@ def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
         broker=file.broker,
         bundle=file.bundle,
         directory=file.directory,
-        run=run_of(file, base),
+        run=signed_by(run_of(file, base), file.signing_key, file.directory),
         hospitals=file.hospitals,
         companions=file.companions,
         public=file.public,
@@ -110,7 +111,10 @@ def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
         wait_for=file.wait_for,
         device=file.device,
         private=file.private,
+        model=file.model,
+        masks=file.masks,
         limits=file.limits,
+        enrolled=file.enrolled,
         wire=file.wire,
     )
 

@@ -47,6 +47,9 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     again = "go on with the simulation that was interrupted in --out; all else as it was begun"
     command.add_argument("--resume", action="store_true", help=again)
     command.add_argument("--save-every", type=float, default=30.0, metavar="SECONDS", help="between checkpoints (30)")
+    calls = "calls of onnxruntime by which a client trains: one for each epoch, where that gives the same bits, or "
+    calls += "one for each step (epoch)"
+    command.add_argument("--calls", choices=("epoch", "step"), default="epoch", help=calls)
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_run_options(command)
@@ -135,6 +138,7 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
         quorum=options.quorum,
         targets=TARGETS if options.target is None else tuple(float(text) for text in options.target.split(",")),
         save_every=options.save_every,
+        calls=options.calls,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.data.augment import Augment
+from edge_sdk.methods.shared.local import Gradient
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
@@ -16,6 +17,7 @@ from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, ma
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Family, HospitalParts
 from edge_sdk.nodes.kernels.split import load_model
 from edge_sdk.replay.node_files import CLOUD
+from edge_sdk.simulate.epochs import EPOCH, EpochGradient, EpochGraphs, TrainingCalls
 from edge_sdk.simulate.plan import Prepared
 
 Kernels = Callable[[type], Mapping[str, Any]]
@@ -29,11 +31,16 @@ class Envs:
     Args:
         prepared: the simulation.
         kernels: of the aggregator.
+        calls: EPOCH: clients make all steps of an epoch in one call, where they can; STEP: each by itself.
+        trained: what of that they did.
     """
 
     prepared: Prepared
     kernels: Kernels
+    calls: str = EPOCH
+    trained: TrainingCalls = field(default_factory=TrainingCalls)
     models: dict[Path, Model] = field(default_factory=dict)
+    graphs: dict[Path, EpochGraphs] = field(default_factory=dict)
     shared: dict[Path, NodeEnv] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -84,7 +91,20 @@ class Envs:
         path, model = self.prepared.population.bundle(name), self.model(name, "device")
         if path not in self.shared:
             self.shared[path] = make_env(self.prepared.run, model.layout, model.theta0)
-        return replace(self.shared[path], **self.family.for_device(self.parts(name, model)))
+        parts = self.parts(name, model)
+        given = self.family.for_device(parts)
+        if self.calls == EPOCH and "grad_fn" in given:
+            given["grad_fn"] = self.in_epochs(path, parts, given["grad_fn"])
+        return replace(self.shared[path], **given)
+
+    def in_epochs(self, path: Path, parts: DeviceParts, grad_fn: Gradient) -> Gradient:
+        """A client's gradient that makes many steps in one call; as it is, where its model cannot."""
+        if path not in self.graphs:
+            self.graphs[path] = EpochGraphs(parts.model, self.trained)
+        graphs = self.graphs[path]
+        if why := graphs.refusal:
+            self.trained.note(why)
+        return grad_fn if why else EpochGradient(grad_fn, graphs, parts.x, parts.y)
 
     def parts(self, name: str, model: Model) -> DeviceParts:
         """What a client's kernels are made of."""

@@ -19,6 +19,7 @@ from edge_sdk.simulate.behaviour import ClientHabits
 from edge_sdk.simulate.build import NetworkPlan, make_network
 from edge_sdk.simulate.crowd import Crowd
 from edge_sdk.simulate.envs import Envs, Kernels
+from edge_sdk.simulate.epochs import all_trained, describe_training
 from edge_sdk.simulate.judged import Judges
 from edge_sdk.simulate.plan import Prepared, Say, Simulation, describe, judges_of, prepare
 from edge_sdk.simulate.ranks import Ranks
@@ -52,10 +53,12 @@ def simulate(
     prepared = prepare(own, say)
     if ranks.number == 0:
         note_job(own.replay, prepared.run, own_bundles(own.replay.out), describe(job))
-    course = Course(own, prepared, ranks, Envs(prepared, kernels), progress)
+    course = Course(own, prepared, ranks, Envs(prepared, kernels, job.calls), progress)
     course.begin(say)
     course.play()
-    return course.finish()
+    result = course.finish()
+    say(describe_training(result["simulation"]["training"]))
+    return result
 
 
 def for_rank(job: Simulation, ranks: Ranks) -> Simulation:
@@ -184,6 +187,7 @@ class Course:
             records=records,
             ranks=self.ranks.count,
             bytes=dict(self.network.traffic.bytes),
+            trained=all_trained(self.ranks, self.envs.trained),
         )
         root = self.network.nodes[CLOUD]
         shown = self.method.show(root.env, root.record.state)

@@ -14,9 +14,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from edge_sdk.algebra.arrays import Theta
 from edge_sdk.contract.method import Method
 from edge_sdk.methods.shared.gather import Integers, Sum
-from edge_sdk.methods.shared.guard import Measure
+from edge_sdk.methods.shared.guard import Measure, measure_of
 from edge_sdk.methods.shared.uploads import VectorSum
 
 
@@ -45,9 +46,8 @@ class SumElsewhere(Sum):
 
     length: float = 0.0
 
-    def cut(self) -> tuple[Integers, Integers]:
-        nothing = np.zeros(self.total.shape, np.int64)
-        return nothing, nothing
+    def onto(self, high: Integers | None, low: Integers | None) -> tuple[Integers, Integers]:
+        return as_they_are(self.total, high, low)
 
     def measure(self) -> Measure:
         return Measure(self.length, self.weight / self.count)
@@ -62,15 +62,21 @@ class VectorElsewhere(VectorSum):
 
     length: float = 0.0
 
-    def cut(self) -> tuple[Integers, Integers]:
-        nothing = np.zeros(self.total.shape, np.int64)
-        return nothing, nothing
+    def onto(self, high: Integers | None, low: Integers | None) -> tuple[Integers, Integers]:
+        return as_they_are(self.total, high, low)
 
     def measure(self) -> Measure:
         return Measure(self.length, self.weight / self.count)._replace(longer=super().measure().longer)
 
     def weighing(self, weight: float) -> Self:
         return type(self)(self.total, weight, self.count, self.scores, self.length)
+
+
+def as_they_are(like: Theta, high: Integers | None, low: Integers | None) -> tuple[Integers, Integers]:
+    """The integers of a tally without anything added; zeros where it has none yet."""
+    if high is not None and low is not None:
+        return high, low
+    return np.zeros(like.shape, np.int64), np.zeros(like.shape, np.int64)
 
 
 KINDS = {Sum: SumElsewhere, VectorSum: VectorElsewhere}
@@ -81,7 +87,8 @@ def lightened(method: Method, message: Any) -> Any:
     """What other ranks are given in place of a client's answer."""
     if not method.adds_up or type(message) not in KINDS:
         return message
-    found = message.measure()
+    found = measure_of(message)
+    assert found is not None, "an upload that is added has a measure"
     return Light(
         type(message).__name__, len(message.total), message.weight, message.count, found.length, message.scores
     )

@@ -194,10 +194,13 @@ def once_each(waiting: list[nodes.Envelope]) -> tuple[list[nodes.Envelope], list
     return first, later
 
 
+FEW = 8
+
+
 def forget_paid(node: nodes.Node) -> nodes.Node:
     """The node without messages that nobody owes an answer to any more: they will not be repeated."""
     record = node.record
-    if len(record.last) <= len(record.below.owed):
+    if len(record.last) <= 2 * len(record.below.owed) + FEW:  # not at each answer: that would cost a pass over all
         return node
     kept = {name: e for name, e in record.last.items() if name in record.below.owed}
     return changed(node, record=changed(record, last=kept))

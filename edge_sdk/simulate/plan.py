@@ -22,6 +22,7 @@ from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files
 from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
 from edge_sdk.simulate.behaviour import Behaviour
 from edge_sdk.simulate.drawn import DrawnClients, cohort_of, make_pools, make_tree, number_of
+from edge_sdk.simulate.epochs import CALLS, EPOCH
 from edge_sdk.simulate.population import Population, StoredPopulation
 
 Say = Callable[[str], None]
@@ -45,6 +46,8 @@ class Simulation:
         quorum: answers without which it does not.
         targets: accuracies of which it is told when, and after how many bytes, they are reached.
         save_every: seconds between two checkpoints.
+        calls: "epoch": a client makes all steps of an epoch in one call of onnxruntime, where that gives the same bits;
+            "step": one by one.
     """
 
     replay: Replay
@@ -57,6 +60,7 @@ class Simulation:
     quorum: int = 0
     targets: tuple[float, ...] = TARGETS
     save_every: float = 30.0
+    calls: str = EPOCH
 
     def __post_init__(self) -> None:
         for name in ("clients", "cohort", "quorum"):
@@ -75,6 +79,12 @@ class Simulation:
         if self.behaviour.drop and self.deadline == inf:
             raise UsageError(
                 "behave: drop, without a deadline: a round would wait for ever for answers that never come"
+            )
+        if self.calls not in CALLS:
+            raise UsageError(f"--calls {self.calls}: one of {', '.join(CALLS)}")
+        if self.replay.uploads.get("secret"):
+            raise UsageError(
+                "--secret: a simulation has no hospitals to hide from; --uploads unopened=true is the same"
             )
         if self.replay.private is not None:
             raise UsageError("--private: a simulation has none; replay the run")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
 from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.reports import mean_accuracies
-from edge_sdk.replay.result import describe_origin, find_areas, mean, natural
+from edge_sdk.replay.result import describe_origin, describe_privacy, find_areas, mean, natural
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
+from edge_sdk.simulate.epochs import TrainingCalls
 from edge_sdk.simulate.plan import Prepared, Simulation, describe
 from edge_sdk.simulate.traffic import HOPS
 
@@ -36,6 +37,7 @@ class Spent:
         records: clients that remember something.
         ranks: processes.
         bytes: hop -> bytes.
+        trained: in which calls of onnxruntime, on all ranks.
     """
 
     seconds: float
@@ -45,6 +47,7 @@ class Spent:
     records: int
     ranks: int
     bytes: Mapping[str, int]
+    trained: TrainingCalls
 
 
 def make_result(
@@ -82,6 +85,7 @@ def make_result(
         "augment": dict(replay.augment),
         "robust": dict(replay.robust),
         "uploads": dict(replay.uploads),
+        "privacy": describe_privacy(replay.privacy, lines),
         "made": describe_origin(replay),
         "broker": "none",
         "simulation": describe_simulation(job, prepared, lines, spent),
@@ -107,6 +111,7 @@ def describe_simulation(job: Simulation, prepared: Prepared, lines: Sequence[Lin
         "clock": spent.clock,
         "peak_memory_mb": round(peak_memory_mb(), 1),
         "cpu_seconds": round(cpu_seconds(), 1),
+        "training": asdict(spent.trained),
         "reached": find_reached(lines, job.targets),
     }
 

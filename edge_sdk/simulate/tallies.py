@@ -15,6 +15,7 @@ import numpy as np
 
 from edge_sdk.contract.method import NodeEnv, Role, Step
 from edge_sdk.methods.shared.gather import MANY, Tally, carried
+from edge_sdk.methods.shared.guard import Guard
 from edge_sdk.simulate.ranks import Ranks
 
 
@@ -22,6 +23,8 @@ def with_tallies(value: Any, change: Callable[[Tally], Tally]) -> Any:
     """Plain data with each tally in it changed; what has none in it stays the same object."""
     if isinstance(value, Tally):
         return change(value)
+    if isinstance(value, Guard):  # a number for each client, and no tally
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         held = {f.name: getattr(value, f.name) for f in fields(value)}
         new = {name: with_tallies(item, change) for name, item in held.items()}

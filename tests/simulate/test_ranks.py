@@ -85,7 +85,9 @@ def test_a_stand_in_weighs_and_counts_like_its_upload():
     upload = Sum(np.arange(5, dtype=np.float32), 3.0, 1, {"loss": 0.5})
     found = stand_in(lightened(FEDAVG, upload))
     assert found.measure() == upload.measure() and found.weighing(2.0).weight == 2.0
-    assert (found.count, found.scores) == (1, {"loss": 0.5}) and not np.any(found.cut())
+    assert (found.count, found.scores) == (1, {"loss": 0.5}) and not np.any(found.onto(None, None))
+    high, low = upload.onto(None, None)
+    assert found.onto(high, low) == (high, low)
 
 
 def test_ranks_whose_models_differ_stop(tmp_path):

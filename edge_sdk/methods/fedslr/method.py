@@ -60,4 +60,5 @@ FEDSLR = Method(
     recommended=RECOMMENDED,
     search=SEARCH,
     adds_up=True,
+    warms_up=True,
 )

@@ -82,16 +82,17 @@ def is_measurable(message: Any) -> bool:
     return MEASURABLE[kind]
 
 
-LATEST: tuple[Any, Measure | None] = (None, None)
-"""The message that was measured last, and its measure: an answer passes several checks, one right after the other."""
+MEASURED = "_measured"
+"""Attribute of a message, beside its fields, that keeps its measure: an answer passes several checks."""
 
 
 def measure_of(message: Any) -> Measure | None:
     """What is compared of a message; None: there is nothing in it that is added."""
-    global LATEST
-    if LATEST[0] is not message:
-        LATEST = (message, message.measure() if is_measurable(message) else None)
-    return LATEST[1]
+    kept = vars(message)
+    if MEASURED not in kept:
+        kept[MEASURED] = message.measure() if is_measurable(message) else None
+    found: Measure | None = kept[MEASURED]
+    return found
 
 
 def norm(x: Vector) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
@@ -209,6 +209,9 @@ def descend(
     Returns:
         Mean of the batches' losses, before their steps; None without any.
     """
+    many = getattr(grad_fn, "descend", None)
+    if many is not None and prox is None:  # a simulation's clients: all steps in one call (simulate/epochs.py)
+        return mean_loss(many(v, list(steps), eta, damp, pull, base))
     spare, at = np.empty_like(v), v if base is None else np.empty_like(v)
     push = None if pull is None else eta * pull
     steps, count, losses, note = steps_left(grad_fn, steps, v)
@@ -227,6 +230,14 @@ def descend(
             prox(v)
         note(count, losses)
     return losses / count if count else None
+
+
+def mean_loss(losses: Sequence[float]) -> float | None:
+    """The mean, added up as the loop of `descend` does it; None of none."""
+    total = 0.0
+    for loss in losses:
+        total += loss
+    return total / len(losses) if losses else None
 
 
 def accelerate(

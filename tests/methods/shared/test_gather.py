@@ -134,3 +134,37 @@ def test_a_sum_that_does_not_fit_is_refused():
     tally = crowd(5_000, 0)
     with pytest.raises(PeerError, match="x: with it, the sum of 5001 children is too large to be exact"):
         gather.add(replace(tally, high=np.array([2**62 + 1, 0])), "x", Sum(np.zeros(2), 1.0))
+
+
+def awkward_numbers(dtype):
+    """Numbers of every size, halves of the last places, and both zeros."""
+    random = np.random.default_rng(3)
+    sizes = random.standard_normal(9_000) * 2.0 ** random.integers(-80, 30, 9_000)
+    halves = (np.arange(-40, 40) + 0.5) * 2.0**-gather.HIGH
+    least = (np.arange(-40, 40) + 0.5) * 2.0**-gather.LOW
+    ends = np.array([0.0, -0.0, gather.NEAR, -gather.NEAR, 2.0**-140, np.nextafter(dtype(1), dtype(2))])
+    return np.concatenate([sizes, halves, least, 1 + halves, ends]).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_adding_in_few_passes_gives_the_integers_of_split(dtype):
+    x = awkward_numbers(dtype)
+    sums = np.random.default_rng(4).integers(-(2**62), 2**62, (2, len(x)))
+    high, low = gather.split(x)
+    assert all(np.array_equal(*pair) for pair in zip(gather.add_split(x, None, None), (high, low), strict=True))
+    before = sums.copy()
+    found = gather.add_split(x, *sums)
+    assert np.array_equal(found[0], sums[0] + high) and np.array_equal(found[1], sums[1] + low)
+    assert np.array_equal(sums, before)
+
+
+def test_a_number_beyond_the_fast_way_is_added_too():
+    x = np.array([1.25, 1.5 * gather.NEAR, -gather.LARGEST], np.float32)
+    high, low = gather.split(x)
+    found = gather.add_split(x, high, low)
+    assert np.array_equal(found[0], 2 * high) and np.array_equal(found[1], 2 * low)
+
+
+def test_a_vector_of_another_length_is_not_added():
+    with pytest.raises(ValueError, match="a vector of 3 numbers, the sum is of vectors of 2"):
+        gather.add_split(np.ones(3, np.float32), np.zeros(2, np.int64), np.zeros(2, np.int64))
