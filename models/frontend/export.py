@@ -20,7 +20,7 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite
 from edge_sdk.models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_reshaping, note_guards, settle_counts
-from edge_sdk.models.frontend.complex_pairs import ComplexPairs
+from edge_sdk.models.frontend.complex_pairs import ComplexMode
 from edge_sdk.models.frontend.decompose import spell_out
 from edge_sdk.models.frontend.dropout import use_masks
 from edge_sdk.models.frontend.outputs import pick
@@ -83,7 +83,7 @@ class Functional(nn.Module):
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
         state, given = dict(zip(self.names, tensors, strict=True)), inputs[: self.count]
         named = dict(zip(self.arguments, given, strict=True)) if self.arguments else {}
-        with follow_path(self.net) as layers, ComplexPairs():
+        with follow_path(self.net) as layers, ComplexMode():
             try:
                 return pick(torch.func.functional_call(self.net, state, () if named else given, named), self.output)
             except UnsupportedPattern as error:

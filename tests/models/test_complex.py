@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from edge_sdk.models.frontend import complex_pairs, fourier
-from edge_sdk.models.frontend.complex_pairs import ComplexPairs, Pair
+from edge_sdk.models.frontend.complex_pairs import ComplexMode, ComplexPair
 from edge_sdk.models.gate.gate import SEMANTIC_LIMIT
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 from tests.models.module_check import Net, export_net, measure_exported
@@ -70,11 +70,11 @@ def test_a_wrong_sign_of_the_product_is_caught(monkeypatch):
 def both(x):
     """A complex array as torch has it, and as a pair."""
     whole = torch.from_numpy(x)
-    return whole, Pair(whole.real.clone(), whole.imag.clone())
+    return whole, ComplexPair(whole.real.clone(), whole.imag.clone())
 
 
 def same(got, want):
-    got = torch.complex(got.real, got.imag) if isinstance(got, Pair) else got
+    got = torch.complex(got.real, got.imag) if isinstance(got, ComplexPair) else got
     torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
@@ -110,7 +110,7 @@ def test_arithmetic_is_torchs(name):
     rng = np.random.default_rng(1)
     pairs = [both(rng.standard_normal((3, 3)) + 1j * rng.standard_normal((3, 3))) for _ in range(2)]
     want = ARITHMETIC[name](*(whole for whole, _ in pairs))
-    with ComplexPairs():
+    with ComplexMode():
         got = ARITHMETIC[name](*(pair for _, pair in pairs))
     same(got, want)
 
