@@ -112,7 +112,9 @@ def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
         device=file.device,
         private=file.private,
         model=file.model,
+        masks=file.masks,
         limits=file.limits,
+        enrolled=file.enrolled,
         wire=file.wire,
     )
 

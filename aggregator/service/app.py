@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from aggregator.service import api, live, openapi, pages, rollout_pages
+from aggregator.service import api, enrol_web, live, openapi, pages, rollout_pages
 from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
 from aggregator.service.runs import NoSuchRunError, NotPossibleError
@@ -30,6 +30,7 @@ HERE = Path(__file__).parent
 NAVIGATION = (
     ("/", "Overview"),
     ("/fleet", "Fleet"),
+    ("/enrolment", "Enrolment"),
     ("/runs", "Runs"),
     ("/models", "Models"),
     ("/rollouts", "Rollouts"),
@@ -50,13 +51,15 @@ ROUTES = [
     Route("/models", pages.models_page),
     Route("/models/{sha256}/promote", pages.promote, methods=["POST"]),
     *rollout_pages.PAGES,
+    *enrol_web.PAGE_ROUTES,
+    *enrol_web.NODE_ROUTES,
     Route("/audit", pages.audit_page),
     Route("/sign-in", pages.sign_in_page),
     Route("/sign-in", pages.sign_in, methods=["POST"]),
     Route("/sign-out", pages.sign_out, methods=["POST"]),
     Route("/events", live.stream),
     Route("/api/openapi.json", openapi.show_document),
-    Mount("/api/v1", routes=[*api.ROUTES, *rollout_pages.API]),
+    Mount("/api/v1", routes=[*api.ROUTES, *rollout_pages.API, *enrol_web.API_ROUTES]),
     Mount("/static", StaticFiles(directory=HERE / "static")),
 ]
 

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from aggregator.service import rollout_client
 from aggregator.service.demo import DIRECTORY
+from aggregator.service.enrol_client import add_enrolment
 from aggregator.service.service import read_connection
 from aggregator.service.view import ago, duration, number, percent
 from edge_sdk.errors import AuscultError
@@ -63,6 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("id", nargs="+")
     add(fleet, "ls", list_fleet, "hospitals and devices")
     add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
+    add_enrolment(fleet, add)
     add(models, "ls", list_models, "bundles and trained models")
     add(models, "show", show_model, "one model, with what it was made of").add_argument("sha256")
     add(models, "promote", promote, "declare a trained model the one in use").add_argument("sha256")

@@ -100,7 +100,8 @@ class Demo:
 
     def write_hospital(self, name: str, devices: tuple[str, ...]) -> Path:
         table = {"name": name, "aggregator": CLOUD, "broker": self.broker.url, "bundle": self.bundle}
-        table |= {"directory": name, "devices": list(devices), "reports": NAMES, "trusted_key": self.trusted_key}
+        table |= {"directory": name, "devices": list(devices), "enrolled": True, "reports": NAMES}
+        table |= {"trusted_key": self.trusted_key}
         return write_toml(self.directory / f"{name}.toml", table)
 
     def write_device(self, name: str, hospital: str) -> Path:

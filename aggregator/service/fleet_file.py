@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aggregator.service.hooks import Webhook
+from aggregator.service.office import Enrolling
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.service_files import existing
@@ -37,6 +38,7 @@ class FleetFile:
         wire: certificates of the aggregator.
         console_wire: certificates with which the service listens to reports; None: those of `wire`.
         webhooks: name -> who is told what has happened.
+        enrolment: how nodes that enrol get certificates.
     """
 
     name: str
@@ -54,6 +56,7 @@ class FleetFile:
     wire: Wire = field(default_factory=Wire)
     console_wire: Wire | None = None
     webhooks: dict[str, Webhook] = field(default_factory=dict)
+    enrolment: Enrolling = field(default_factory=Enrolling)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")

@@ -221,6 +221,7 @@ def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None =
         "hospitals": run["hospitals"],
         "threads": file.threads,
         "settings": STATED,
+        "enrolled": True,
     }
     if is_rollout(run):
         add_settings(table, own, model)

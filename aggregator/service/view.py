@@ -9,6 +9,7 @@ from typing import Any
 
 from aggregator.service.curves import tabulate
 from aggregator.service.database import Row
+from aggregator.service.enrolment import APPROVED, DENIED, LOST, REMOVED, SUSPENDED, WAITING
 from aggregator.service.fleet import ORDER, WORDS, SeenDevice, SeenHospital
 from aggregator.service.runs import (
     FAILED,
@@ -115,6 +116,15 @@ def list_needs(service: FleetService) -> list[Need]:
             names = ", ".join([d.name for d in hospital.devices if d.state == AWAY][:RECENT])
             many = "1 device is" if away == 1 else f"{away} devices are"
             found.append(Need(f"{many} away from {hospital.name}", names, "/fleet?state=away"))
+    waiting = service.enrolment.list_all(WAITING)
+    found += [
+        Need(
+            f"{row['name']} asks to be enrolled",
+            f"as a {row['kind']} {'of ' * bool(row['parent'])}{row['parent']}".strip(),
+            "/enrolment",
+        )
+        for row in waiting[:RECENT]
+    ]
     if service.supervisor.waits:
         found.append(Need("The next run cannot start", service.supervisor.waits, "/runs"))
     for row in list_runs(service.database, PROPOSED):
@@ -153,6 +163,12 @@ STATE_WORDS = {
     STOPPED: "stopped",
     FINISHED: "finished",
     FAILED: "failed",
+    WAITING: "asks",
+    APPROVED: "approved",
+    DENIED: "denied",
+    SUSPENDED: "suspended",
+    REMOVED: "removed",
+    LOST: "to be replaced",
 } | WORDS
 """States of runs and devices in words."""
 
@@ -177,6 +193,14 @@ ACTIONS = {
     "schedule.remove": "is no more",
     "service.backup": "was backed up",
     "service.restore": "was put back from a backup",
+    "enrol.token": "has an invitation",
+    "enrol.ask": "asks to be enrolled",
+    "enrol.certificate": "was given a certificate",
+    "enrol.approve": "belongs to the fleet",
+    "enrol.deny": "does not belong to the fleet",
+    "enrol.suspend": "is suspended",
+    "enrol.remove": "was removed",
+    "enrol.replace": "is to be replaced",
     "people.add": "may use the console",
     "people.remove": "may use the console no longer",
     "session.make": "signed in",

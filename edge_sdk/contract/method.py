@@ -25,6 +25,7 @@ from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.privacy import total_epsilon
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.masks import Masks
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.search import SearchSpace
 from edge_sdk.contract.traffic import VectorTraffic
@@ -145,6 +146,9 @@ class NodeEnv:
         accountant: aggregator: (rho of a sum -> how many such sums, delta) -> epsilon; see algebra/privacy.py.
         earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
             a rule; empty: there are none that fit, or it is to begin anew. For `start` only.
+        asked: number of this node's latest question, 0 before the first; filled in by the node at each call.
+        outputs: device: classes that its model tells apart, which may be more than the run's; 0: it has no classes.
+        masks: device, aggregator: what hides an upload in a run with secret sums; None: this run has none.
     """
 
     me: str = ""
@@ -170,6 +174,9 @@ class NodeEnv:
     entropy: Callable[[int], bytes] | None = None
     accountant: Callable[[Mapping[float, int], float], float] = total_epsilon
     earlier: Mapping[str, Vector] = field(default_factory=dict)
+    asked: int = 0
+    outputs: int = 0
+    masks: Masks | None = None
 
     @property
     def willing(self) -> tuple[str, ...]:
@@ -212,6 +219,10 @@ def no_warnings(settings: Any, sizes: Mapping[str, int]) -> Sequence[str]:
 
 
 def any_rule(settings: Any, tier: str, rule: str) -> str:
+    return ""
+
+
+def changeable(settings: Any) -> str:
     return ""
 
 
@@ -259,6 +270,8 @@ class Method:
         spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
         tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
+        fixed: settings -> why devices that come or leave have to wait for the next run, as a sentence; "": they may
+            do so while a run goes on, and `NodeEnv.sizes` says how many there are.
     """
 
     name: str
@@ -283,6 +296,7 @@ class Method:
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
     spent: Callable[[Any, Any], Any] | None = None
     tells_scores: bool = True
+    fixed: Callable[[Any], str] = changeable
     adds_up: bool = False
     warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)

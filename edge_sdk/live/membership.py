@@ -13,7 +13,6 @@ from dataclasses import replace
 from logging import Logger
 from math import inf
 
-from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.counters import Counters
@@ -41,6 +40,7 @@ class Membership:
         announcer: tells parent and children what has changed with this node.
         told_refusal: called with each new reason why the node cannot take part.
         check_run: called with each run that comes from the parent. UsageError: it is not to be trusted.
+        flexible: it tells its parent how many children it has.
 
     Attributes:
         directory: the node's directory, while the loop runs.
@@ -50,8 +50,7 @@ class Membership:
         refusal: why the node cannot take part in the run that it was offered, or empty.
         refusal_below: why too few children can take part for this node's role to start, or empty.
         refused: encoding of that run, so that it is not tried each time that it is offered.
-        changed_run: the root's run as its application describes it now.
-        changed_limits: what the settings file says of the children now.
+        counted_above: the parent's settings say how many children there are; another number needs another run.
         next_run: a run of the parent's that waits until the call in progress has ended.
         turns: notices two parents of one name.
         announced: parent and children have been told that the role has been started.
@@ -73,18 +72,18 @@ class Membership:
         log: Logger,
         told_refusal: Callable[[str], None] = lambda why: None,
         check_run: Callable[[Run], None] = lambda run: None,
+        flexible: bool = False,
     ):
-        self.told_refusal, self.reconsider, self.check_run = told_refusal, False, check_run
-        self.name, self.children, self.assemble, self.make_session = name, children, assemble, make_session
+        self.told_refusal, self.reconsider, self.check_run, self.flexible = told_refusal, False, check_run, flexible
+        self.name, self.children, self.assemble, self.make_session = name, tuple(children), assemble, make_session
         self.announcer, self.counters, self.log = announcer, counters, log
         self.session: Session | None = None
         self.given: Run | None = None
         self.presence = Presence(children)
         self.refusal, self.refusal_below, self.refused = "", "", b""
         self.next_run: Run | None = None
-        self.changed_run: Run | None = None
+        self.counted_above = False
         self.turns = Turns()
-        self.changed_limits: Limits | None = None
         self.announced = False
         self.unwilling: Reason | None = None
         self.reopen_at = inf
@@ -105,7 +104,8 @@ class Membership:
     @property
     def standing(self) -> Standing:
         ready = self.session is not None and self.session.ready
-        return Standing(self.epoch, self.run, ready, self.refusal or self.refusal_below, self.unwilling)
+        devices = len(self.children) if self.flexible else 0
+        return Standing(self.epoch, self.run, ready, self.refusal or self.refusal_below, self.unwilling, devices)
 
     # -- taking a run up
 
@@ -185,17 +185,10 @@ class Membership:
         """Take up a run that has come from the parent, or open the present one again after its disk has failed."""
         if self.is_broken and now < self.reopen_at:
             return
-        if self.changed_run is not None and self.session is not None and not self.is_broken:
-            run, self.changed_run = self.changed_run, None
-            self.change_waiting(self.session, run)
         if self.reconsider:
             self.reconsider = False
             if self.session is None and self.refused:
                 self.next_run = decode_run(self.refused)
-        if self.changed_limits is not None and self.session is not None:
-            env = replace(self.session.assembly.env, limits=self.changed_limits)
-            self.session.assembly, self.changed_limits = replace(self.session.assembly, env=env), None
-            self.log.info("%s: limits of children are as the settings file has them now", self.name)
         if self.next_run is not None and (self.session is None or not self.session.calls.busy):
             run, self.next_run = self.next_run, None
             self.take_up(run)

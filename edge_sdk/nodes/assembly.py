@@ -17,13 +17,15 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.privacy import NOISY, Privacy
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.settings import Uploads, check_unopened
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
+from edge_sdk.methods.secret.aggregator import NotSummed
+from edge_sdk.methods.secret.method import secret
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.registration import Overclaimed
 from edge_sdk.methods.shared.reports import Diverged, Models, Progress, Report
@@ -39,13 +41,14 @@ from edge_sdk.wire.codec.codec import Codec
 TOLD = (
     Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed, PrivateProgress, PrivateReport,
     *TOLD_OF_ROLLOUTS,
+    *(NotSummed, Scores),
 )  # fmt: skip
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
 
 
 def method_of(run: Run) -> Method:
-    """The method that a run names, with robust sums, integers and settling, if the run has those, and evaluation
-    around it.
+    """The method that a run names, with robust sums, integers, settling and secret sums, if the run has those, and
+    evaluation around it.
 
     Raises:
         UsageError: there is no such method, it cannot settle or its vectors cannot travel as integers, or a setting of
@@ -59,14 +62,27 @@ def method_of(run: Run) -> Method:
     if run.robust:
         method = robust(method, robust_of(run))
     if run.uploads or run.privacy:
-        privacy = privacy_of(run)
-        uploads = from_mapping(Uploads, {**(NOISY if privacy else {}), **run.uploads}, "run.uploads")
-        method = rounded(method, own_settings(run), uploads, robust_of(run).rule != NONE, privacy)
+        uploads, rule = uploads_of(run), robust_of(run).rule
+        check_unopened(method, own_settings(run), uploads, "" if rule == NONE else rule)
+        method = rounded(method, own_settings(run), uploads, rule != NONE, privacy_of(run))
     if run.settle and run.privacy:
         raise UsageError("run.settle with run.privacy: what devices count of its candidates would leave without noise")
     if run.settle:
         method = settled(method, from_mapping(Settling, run.settle, "run.settle"))
-    return evaluated(method, every=run.evaluate_every)
+    method = evaluated(method, every=run.evaluate_every)
+    if not is_secret(run):
+        return method
+    return secret(method, METHODS[run.method], own_settings(run), uploads_of(run))
+
+
+def uploads_of(run: Run) -> Uploads:
+    """Integers of a run. Raises UsageError for a wrong setting."""
+    return from_mapping(Uploads, {**(NOISY if run.privacy else {}), **run.uploads}, "run.uploads")
+
+
+def is_secret(run: Run) -> bool:
+    """Says if a run's sums are secret."""
+    return bool(run.uploads) and uploads_of(run).secret
 
 
 def is_rollout(run: Run) -> bool:
@@ -106,6 +122,14 @@ def settings_of(run: Run) -> Any:
     method, settings = method_of(run), own_settings(run)
     check_method(method, settings, robust_of(run))
     return settings
+
+
+def fixes_members(run: Run) -> str:
+    """Why the devices of a run cannot change while it goes on, as a sentence; "": they can.
+
+    Who joins or leaves means something else in each method's mathematics: its module says what.
+    """
+    return method_of(run).fixed(own_settings(run))
 
 
 def own_settings(run: Run) -> Any:

@@ -53,6 +53,7 @@ class DeviceService:
             trusted_key=self.file.trusted_key,
             allow=self.file.allow,
             warm_start=self.file.warm_start,
+            masks=self.file.masks,
             wire=self.file.wire,
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation)

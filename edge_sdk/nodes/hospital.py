@@ -27,7 +27,7 @@ from edge_sdk.methods.shared.reports import Complaint
 from edge_sdk.model.bundle import Bundle, parse, read_bundle
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.allow import Allow
-from edge_sdk.nodes.assembly import check_bundle, family_of, is_rollout, make_assembly, make_env
+from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, is_rollout, make_assembly, make_env
 from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
@@ -58,6 +58,7 @@ class Hospital:
         trusted_key: PEM file with the public key of the operator: it takes no run that is not signed with that; None:
             it takes what the aggregator offers.
         allow: which runs reach its devices; None: all.
+        enrolled: devices that a service has enrolled for it count beside `devices`, and come and go during a run.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Hospital:
         reports: str = NOTHING,
         trusted_key: str | Path | None = None,
         allow: Allow | None = None,
+        enrolled: bool = False,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -111,6 +113,7 @@ class Hospital:
             log=self.log,
             reports=reports,
             permission=Permission(self.gate.owner),
+            flexible=enrolled,
             upstream_tls=(upstream_wire or wire).tls,
             **wire.options(broker, None if upstream_wire else upstream),
         )
@@ -142,7 +145,23 @@ class Hospital:
         """
         limits.check_children(self.devices)
         self.limits = limits
-        self.runtime.change_limits(limits)
+        self.runtime.change(limits=limits)
+
+    def change_devices(self, devices: Sequence[str]) -> None:
+        """Let other devices take part, also in the run that goes on. May be called from any thread.
+
+        Raises:
+            UsageError: a name cannot be used.
+        """
+        self.devices = tuple(checked_name(d, "device name") for d in devices)
+        self.runtime.change(children=self.devices)
+
+    def may_change_devices(self) -> bool:
+        """The run that goes on, if there is one, can do with other devices than those with which it began."""
+        membership = self.runtime.membership
+        if membership.run is None or self.finished.is_set():
+            return True
+        return self.runtime.flexible and not membership.counted_above and not fixes_members(membership.run)
 
     def change_allow(self, allow: Allow) -> None:
         """Let other rules decide about runs from now on, also about the present one. May be called from any thread."""

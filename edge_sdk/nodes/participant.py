@@ -25,7 +25,7 @@ from edge_sdk.live.willingness import Willingness
 from edge_sdk.methods.shared.evaluation import Finished, Scores
 from edge_sdk.methods.shared.reports import Diverged, Models
 from edge_sdk.model.model import Model
-from edge_sdk.nodes import kept_models
+from edge_sdk.nodes import kept_models, mask_giving
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import (
     augmentation_of,
@@ -44,6 +44,7 @@ from edge_sdk.nodes.kernels.rollout import open_version
 from edge_sdk.nodes.labels import class_codes, select_listed
 from edge_sdk.nodes.live_device import LiveDevice
 from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.masks import DeviceKeys
 from edge_sdk.nodes.own_training import TrainingCode, fields_of
 from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.progress_log import ProgressLog
@@ -95,12 +96,14 @@ class Participant:
         trusted_key: str | Path | None = None,
         allow: Allow | None = None,
         warm_start: bool = True,
+        masks: DeviceKeys | None = None,
     ):
         self.warm_start = warm_start
         self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
         self.own_model = self.model  # the application's, also while a run is for a bundle that a rollout has brought
         self.train: Samples | None = None
+        self.masks = masks
         self.held_out: Samples | None = None
         self.validation: Samples | None = None
         self.directory, self.trust = directory, Trust(trusted_key, directory)
@@ -212,6 +215,7 @@ class Participant:
         else:
             given = family_of(run).for_device(self.parts(run, cancellable))
         earlier = find_earlier(self.working, self.model, run, self.log) if self.warm_start else NOTHING
+        given = {**given, **mask_giving.for_device(run, self.masks, self.name, self.model.classes)}
         return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:

@@ -14,6 +14,7 @@ from edge_sdk.live.fleet_report import LEVELS, NOTHING
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
+from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import Wire
@@ -33,6 +34,7 @@ class DeviceFile:
         trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
         allow: which runs it takes part in.
         warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
+        masks: its keys for runs with secret sums; None: it takes part in no such run.
     """
 
     name: str
@@ -48,6 +50,7 @@ class DeviceFile:
     trusted_key: Path | None = None
     allow: Allow = field(default_factory=Allow)
     warm_start: bool = True
+    masks: DeviceKeys | None = None
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -80,6 +83,7 @@ class HospitalFile:
         reports: what it tells a console at the aggregator of its devices: "nothing", "counts" or "names".
         trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
         allow: which runs reach its devices.
+        enrolled: devices that the aggregator's service has enrolled for it count beside `devices`.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -89,7 +93,8 @@ class HospitalFile:
     broker: str
     bundle: Path
     directory: Path
-    devices: tuple[str, ...]
+    devices: tuple[str, ...] = ()
+    enrolled: bool = False
     upstream: str | None = None
     wait_for: int | None = None
     data: Stored | None = None
@@ -112,7 +117,12 @@ class HospitalFile:
             existing(self.data.samples, "data.samples")
         if self.trusted_key is not None:
             existing(self.trusted_key, "trusted_key")
-        check_count(self.wait_for, len(self.devices), "wait_for", "devices")
+        if not (self.devices or self.enrolled):
+            raise UsageError("devices is missing: a list of texts, unless enrolled = true")
+        if self.enrolled and self.reports == NOTHING:
+            raise UsageError('enrolled = true: the service has to hear of this hospital; say reports = "names"')
+        if not self.enrolled:
+            check_count(self.wait_for, len(self.devices), "wait_for", "devices")
         if self.reports not in LEVELS:
             raise UsageError(f"reports = {self.reports!r}, expected {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
         if not self.last_words > 0:
@@ -169,9 +179,11 @@ class AggregatorFile:
         device: of the torch kernels: "auto", "cpu" or "cuda".
         public: file of public inputs, which all devices must have; for a method that compares outputs.
         private: a pretrained model and what it is for; never sent.
+        masks: its keys for runs with secret sums; None: it has none.
         limits: what its hospitals may claim, and when they are suspended.
         model: a trained model that a rollout brings to devices, NPZ; None: the bundle's initial one.
         signing_key: PEM file of the operator's private key, with which the run is signed; None: it is not.
+        enrolled: hospitals say themselves how many devices they have, which may change while the run goes on.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
@@ -192,7 +204,9 @@ class AggregatorFile:
     private: Private | None = None
     model: Path | None = None
     signing_key: Path | None = None
+    masks: AggregatorKeys | None = None
     limits: Limits = field(default_factory=Limits)
+    enrolled: bool = False
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ The header begins with a letter, and then has these fields:
     p  run src reports                                  what has come: [whom it is for, epoch, seq, bitmap, nonce]
     a  run src acks [epoch closed]                      acknowledgements on their own; of a parent's questions up to
                                                         the number `closed`, none of this receiver's wants an answer
-    b  src epoch session run ready refusal gone count nonce [unwilling]
+    b  src epoch session run ready refusal gone count nonce [unwilling] [devices]
                                                         birth, at each connect; as a will or a goodbye: gone
     h  src epoch session run here to count nonce taken devices refusal
                                                         hello, the answer to a birth; body: the encoded run, or empty
@@ -195,6 +195,7 @@ class Birth:
         count: which birth of this connection it is, from 1.
         nonce: of the latest hello that the node has had; 0: it has had none.
         unwilling: why the node wants no training now; None: it does.
+        devices: how many there are behind it, where that may change while a run goes on; 0: it does not say.
     """
 
     src: str
@@ -207,6 +208,7 @@ class Birth:
     count: int = 0
     nonce: int = 0
     unwilling: Reason | None = None
+    devices: int = 0
     body: Buffer = b""
 
 
@@ -255,7 +257,7 @@ Check = Callable[[Any], Any]
 COUNTS: tuple[Check, ...] = (check_count,) * 3
 MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, check_flag)
 DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
-BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason)
+BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_count)
 HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_count, check_text)
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
@@ -269,7 +271,7 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
 }
 """Letter -> class of the frame, and the checks of its header's fields in their order."""
 
-APPENDED = {"b": 1, "a": 2}
+APPENDED = {"a": 2, "b": 2}
 """Letter -> how many of its fields were appended after the first version, so that they may be missing."""
 
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}

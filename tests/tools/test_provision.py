@@ -290,3 +290,32 @@ def test_the_brokers_limits_are_those_of_the_services(tmp_path: Path) -> None:
 def test_a_host_must_be_a_name_or_an_address(tmp_path: Path) -> None:
     provision(tmp_path, "--hospital", "h", "--host", "x\nallow_anonymous true", "--devices", "a", code=2)
     assert not os.listdir(tmp_path)
+
+
+# Keys for secret sums ---------------------------------------------------------------------------------------------
+def test_device_and_aggregator_get_keys_that_fit(tmp_path: Path) -> None:
+    """Two sites: the aggregator's public key goes to the hospital's, the devices' to the aggregator's. A device that
+    is taken back is on the list no more, and the others keep their keys."""
+    pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+    from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, aggregator_masks, device_masks
+
+    cloud, site = tmp_path / "cloud", tmp_path / "site"
+    provision(cloud, "--aggregator", "top", "--host", "cloud.example", "--hospitals", "h")
+    first(site, "--aggregator-key", str(cloud / "masks" / "top.pub"))
+    above = AggregatorKeys(key=cloud / "nodes" / "top" / "top.mask.key", devices=site / "masks" / "devices.pub")
+    node = site / "nodes" / "a"
+    device = device_masks(DeviceKeys(key=node / "a.mask.key", aggregator=node / "aggregator.pub"), "r")
+    top = aggregator_masks(above, "r")
+    assert mode_of(node / "a.mask.key") == 0o600 and top.knows("a") and top.knows("b") and not top.knows("h")
+    tag = device.tag("up", b"c", b"value")
+    assert device.stream("up", b"c", tag, 64).tobytes() == top.stream("a", b"c", tag, 64).tobytes()
+    assert device.stream("up", b"c", tag, 64).tobytes() != top.stream("b", b"c", tag, 64).tobytes()
+    provision(site, "--revoke", "b")
+    assert not aggregator_masks(above, "r").knows("b") and aggregator_masks(above, "r").derive("a") == top.derive("a")
+
+
+def test_a_file_that_is_no_aggregators_key_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first(tmp_path / "site")
+    wrong = str(tmp_path / "site" / "masks" / "devices.pub")  # two lines
+    provision(tmp_path / "site", "--aggregator-key", wrong, code=2)
+    assert "expected the file masks/NAME.pub" in capsys.readouterr().err

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from edge_sdk.algebra import rounding
+from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers import ledger as ledgers
@@ -20,6 +23,9 @@ from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, check_upload,
 
 FIRST = rounding.MOST
 """Bits of the first round's uploads, of whose size nothing is known: each is rounded to a scale of its own."""
+RANGE, SAMPLES, LEAST_USUAL = 16.0, 64.0, 0.01
+"""Range of the first uploads that nobody may open, in root mean squares of the model's numbers; times SAMPLES where
+uploads are weighted with a device's samples. A model of smaller numbers than LEAST_USUAL counts as one of these."""
 SLOWLY = 0.8
 """A spread that has become smaller is followed by that factor in each round."""
 
@@ -89,8 +95,19 @@ def scale_of(env: NodeEnv, plan: IntegersPlan, s: IntegersState) -> Scale:
     if plan.opens:
         return Scale(bits, 0.0)
     if not s.spread:
-        return Scale(FIRST, 0.0)
+        return Scale(FIRST, guessed_half(env, s.reference.model) if plan.settings.sums_only else 0.0)
     return Scale(bits, upward(env, plan.settings, s.reference.version, bits).half(s.spread))
+
+
+def guessed_half(env: NodeEnv, model: Vector) -> float:
+    """Range of the first round's uploads, where nobody may look at one to find its size.
+
+    Sixteen bits have room for both errors. A range that is too large costs precision: with RANGE a step is half a
+    thousandth of a usual number of the model, and a thirtieth where it is divided by samples later. One that is too
+    small clips, and error feedback sends the rest in the next round.
+    """
+    usual = max(LEAST_USUAL, float(np.sqrt(np.mean(np.square(model.astype(np.float64))))))
+    return usual * (RANGE if getattr(env.settings, "weighting", "") != "samples" else RANGE * SAMPLES)
 
 
 def next_spread(before: float, heard: Mapping[str, float]) -> float:

@@ -31,7 +31,7 @@ from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.ledger import spent_by
 from edge_sdk.methods.integers.messages import Behind, Changes, Integers
 from edge_sdk.methods.integers.privacy import OFF, Privacy, check_privacy
-from edge_sdk.methods.integers.settings import Uploads, traffic_of
+from edge_sdk.methods.integers.settings import Uploads, check_unopened, traffic_of
 from edge_sdk.methods.integers.states import IntegersState
 from edge_sdk.methods.integers.uploads import IntegersPlan
 
@@ -49,6 +49,7 @@ def rounded(
         UsageError: its vectors cannot travel as integers.
     """
     traffic = traffic_of(method, method_settings)
+    check_unopened(method, method_settings, settings, "of this run" if opens else "")
     if privacy is not None:
         check_privacy(method, method_settings, traffic, privacy, settings, opens)
     plan = IntegersPlan(settings, traffic, opens or not traffic.adds, privacy)

@@ -12,6 +12,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import PeerError
+from edge_sdk.methods.integers import rungs
 from edge_sdk.methods.integers.labels import joined, parted, put_vectors, take_label, take_vectors
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.privacy import Privacy
@@ -85,7 +86,8 @@ def write_upload(
     how = upward(env, plan.settings, version, scale.bits)
     rounded = round_vector(how, x, scale.half, env.random(version, UPWARD))
     packed = rounding.pack(rounded.steps, scale.bits)
-    upload = Integers(label, there, x.size, scale.bits, rounded.half, 1, rounded.spread, packed)
+    spread = rungs.round_spread(rounded.spread) if plan.settings.sums_only else rounded.spread
+    upload = Integers(label, there, x.size, scale.bits, rounded.half, 1, spread, packed)
     return upload, rounded.left if plan.settings.feedback else left
 
 
