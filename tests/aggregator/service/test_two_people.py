@@ -62,7 +62,7 @@ def test_there_is_no_way_around_the_second_person(browse: Any, service: Any) -> 
 
 
 def test_a_rollout_needs_another_person_too(browse: Any, service: Any) -> None:
-    id = add_rollout(service.database, service.registry, service.registry.find()["sha256"], {}, "operator")
+    id = add_rollout(service.database, service.registry, service.registry.find()["sha256"], {}, "operator", awaits=1)
     assert find_run(service.database, id)["state"] == runs.PROPOSED
     assert act(browse("approver"), "approve", id) == 303
 
