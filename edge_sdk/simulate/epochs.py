@@ -1,8 +1,8 @@
 """Training of a client with one call of onnxruntime for all steps of an epoch, where that gives the same bits.
 
 `edge_sdk.models` writes the graph of many steps from the bundle's gradient graph. The first epoch of each kind is
-trained both ways and compared, bit for bit. What cannot be trained so is trained step by step, and `TrainingCalls` counts
-both, so that a simulation can say what it did.
+trained both ways and compared, bit for bit. What cannot be trained so is trained step by step, and `TrainingCalls`
+counts both, so that a simulation can say what it did.
 """
 
 from __future__ import annotations
