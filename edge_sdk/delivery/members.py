@@ -30,7 +30,8 @@ class Members:
 
     Attributes:
         gone_at: member -> when it was last seen to be here, by time.monotonic(); inf: it is here.
-        here: children that are connected, in this run and ready.
+        present: children that are connected, in this run and ready.
+        in_order: these, sorted; None: not known now.
         refusing: children that cannot take part, and so belong to no round until they can.
         unwilling: child that wants no training now -> why. Who is gone is taken as it was when it went.
         unsaved: there are members that are not on the disk.
@@ -41,7 +42,8 @@ class Members:
         self.store = store
         self.gone_at = {name: time.monotonic() for name in load_members(store) if name in children}
         self.listed: tuple[tuple[float, int], float, tuple[str, ...]] | None = None
-        self.here: tuple[str, ...] = ()
+        self.present: set[str] = set()
+        self.in_order: tuple[str, ...] | None = ()
         self.refusing = frozenset[str]()
         self.unwilling: dict[str, Reason] = {}
         self.unsaved = False
@@ -52,10 +54,36 @@ class Members:
         """Note which children are here now, which of them cannot take part, and what each says of its willingness."""
         told = {**self.unwilling, **(willingness or {})}
         self.unwilling = {name: reason for name, reason in told.items() if reason is not None}
-        now, self.listed, self.here, self.refusing = time.monotonic(), None, here, frozenset(refusing)
-        self.unsaved = self.unsaved or not self.gone_at.keys() >= set(here)
-        self.gone_at |= {name: now for name, gone_at in self.gone_at.items() if gone_at == inf and name not in here}
+        now, self.listed, self.refusing = time.monotonic(), None, frozenset(refusing)
+        self.present, self.in_order = set(here), None
+        self.unsaved = self.unsaved or not self.gone_at.keys() >= self.present
+        gone = [n for n, gone_at in self.gone_at.items() if gone_at == inf and n not in self.present]
+        self.gone_at |= dict.fromkeys(gone, now)
         self.gone_at |= dict.fromkeys(here, inf)
+
+    def note_child(self, name: str, here: bool, refuses: bool, reason: Reason | None) -> None:
+        """Note one child, as `note_presence` would with all others as they were. Of thousands that come after one
+        another, each costs no look at the others."""
+        self.listed, self.in_order = None, None
+        self.refusing = self.refusing | {name} if refuses else self.refusing - {name}
+        if reason is None:
+            self.unwilling.pop(name, None)
+        else:
+            self.unwilling = {**self.unwilling, name: reason}
+        if here:
+            self.present.add(name)
+            self.unsaved = self.unsaved or name not in self.gone_at
+            self.gone_at[name] = inf
+        elif name in self.present:
+            self.present.discard(name)
+            self.gone_at[name] = time.monotonic()
+
+    @property
+    def here(self) -> tuple[str, ...]:
+        """Children that are connected, in this run and ready, in order."""
+        if self.in_order is None:
+            self.in_order = tuple(sorted(self.present))
+        return self.in_order
 
     def list_counting(self, patience: float, least: int) -> tuple[str, ...]:
         """Names of the members that belong to a round which is opened now, in order.
