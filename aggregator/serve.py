@@ -30,6 +30,7 @@ from edge_sdk.nodes.serve import serve
 from edge_sdk.nodes.service_files import LEDGER, AggregatorFile
 from edge_sdk.nodes.settings import read_toml, text_without_passwords
 from edge_sdk.nodes.suspensions import SuspensionLog
+from edge_sdk.nodes.trust import signed_by
 from edge_sdk.simulate.ranks import Ranks, find_ranks
 
 PATIENCE = 1e8
@@ -115,7 +116,7 @@ def aggregator_of(file: AggregatorFile, base: Path = Path(), ranks: Ranks | None
         broker=file.broker,
         bundle=file.bundle,
         directory=file.directory,
-        run=run_of(file, base),
+        run=signed_by(run_of(file, base), file.signing_key, file.directory),
         hospitals=file.hospitals,
         companions=file.companions,
         public=file.public,
@@ -126,7 +127,10 @@ def aggregator_of(file: AggregatorFile, base: Path = Path(), ranks: Ranks | None
         svt=file.svt,
         ranks=ranks,
         private=file.private,
+        model=file.model,
+        masks=file.masks,
         limits=file.limits,
+        enrolled=file.enrolled,
         wire=file.wire,
     )
 

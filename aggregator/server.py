@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregator.accountant import accountant_for
 from aggregator.kernels import FULL, kernels_for, processor
 from aggregator.metrics import Metrics
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
@@ -39,9 +40,11 @@ from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint, Event, Report, mean_accuracies, mean_loss
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env, method_of
+from edge_sdk.nodes import mask_giving
+from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, make_assembly, make_env, method_of
 from edge_sdk.nodes.deadlines import deadline_above, deadline_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
+from edge_sdk.nodes.masks import AggregatorKeys
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.simulate.ranks import Ranks
@@ -68,7 +71,10 @@ class Aggregator:
         svt: "full" or "fast" singular value thresholding; see `aggregator.kernels`.
         ranks: the processes that share the heavy steps; None: this one alone. See `aggregator.shared`.
         private: a pretrained model and what it is for; never sent.
+        model: file of the model that a rollout brings; None: the bundle's initial one.
+        masks: its keys for runs with secret sums; None: it can have no such run.
         limits: what its hospitals may claim, and when they are suspended; None: as `Limits` has it.
+        enrolled: hospitals say themselves how many devices they have, and that may change during the run.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
     """
 
@@ -90,7 +96,10 @@ class Aggregator:
         svt: str = FULL,
         ranks: Ranks | None = None,
         private: Private | None = None,
+        model: Path | None = None,
+        masks: AggregatorKeys | None = None,
         limits: Limits | None = None,
+        enrolled: bool = False,
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
@@ -108,9 +117,15 @@ class Aggregator:
         regulariser = None if private is None else regulariser_of(private, self.bundle, run.seed, processor(device))
         check_bundle(run, self.bundle, "aggregator")
         parts = AggregatorParts(
-            run=run, bundle=self.bundle, hospitals=self.hospitals, companions=companions or {}, public=public
+            run=run,
+            bundle=self.bundle,
+            hospitals=self.hospitals,
+            companions=companions or {},
+            public=public,
+            model=model,
         )
         self.own = {**give_regulariser(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
+        self.own |= mask_giving.for_aggregator(run, masks, self.hospitals)
         start = self.assemble(run)
         start.role.start(start.env)  # pure: what it finds wrong with the settings is said now
         for warning in warnings_of(run, self.hospitals, regulariser, self.bundle.theta0):
@@ -130,6 +145,7 @@ class Aggregator:
             assemble=self.assemble,
             told=self.receive_event,
             wait_for=wait_for,
+            flexible=enrolled and not fixes_members(run),
             figures=self.count_figures,
             log=self.log,
             **wire.options(broker),
@@ -147,7 +163,7 @@ class Aggregator:
         check_bundle(run, self.bundle, "aggregator")
         kernels = led(kernels_for(method_of(run).env, self.device, self.svt), self.ranks)
         parts = {**kernels, **self.own}
-        known = {"sizes": self.hospitals, "limits": self.limits}
+        known = {"sizes": self.hospitals, "limits": self.limits, **accountant_for(run)}
         self.own_env: NodeEnv = make_env(run, self.bundle.layout, self.bundle.theta0, **known, **parts)
         return make_assembly(run, "aggregator", self.own_env, self.deadline, self.quorum)
 
@@ -212,7 +228,7 @@ class Aggregator:
         """
         limits.check_children(self.hospitals)
         self.limits = limits
-        self.runtime.change_limits(limits)
+        self.runtime.change(limits=limits)
 
     def count_sent(self) -> int | None:
         """The number of numbers in the newest model as it travels; None where none travels."""

@@ -91,8 +91,8 @@ def fleet_of(data: str, path: Path | None, seconds: float) -> Fleet:
     return Fleet(network("mlp", "784", 10), images(path))
 
 
-def network(name: str, shape: str, classes: int) -> Model:
-    return Model(compile_network(name, ["--input", shape, "--classes", str(classes)], 0, lambda text: None))
+def network(name: str, shape: str, classes: int, *more: str) -> Model:
+    return Model(compile_network(name, ["--input", shape, "--classes", str(classes), *more], 0, lambda text: None))
 
 
 def images(path: Path) -> list[Holder]:

@@ -7,6 +7,7 @@ the same for all methods, so they are trained once for a seed. All predictions a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +25,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import Augment
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
+from edge_sdk.methods.integers.privacy import Privacy
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.settings import Candidate, Settling
@@ -79,6 +81,7 @@ class Fleet:
     def envs(self, method: Method, settings: Any, rounds: int, seed: int) -> dict[str, Any]:
         common: dict[str, Any] = {"seed": seed, "rounds": rounds, "settings": settings}
         common |= {"layout": self.model.layout, "theta0": self.model.theta0}
+        common |= {"entropy": os.urandom}
         found = {ROOT: method.env(**common, sizes={h: len(d) for h, d in self.tree.items()})}
         found |= {h: method.env(**common, sizes=dict.fromkeys(d, 1)) for h, d in self.tree.items()}
         return found | {name: method.env(**common, me=name, **own) for name, own in self.fields.items()}
@@ -137,6 +140,7 @@ def play(
     seed: int,
     every: int = 0,
     uploads: Uploads | None = None,
+    privacy: Privacy | None = None,
     **top: Any,
 ) -> Played:
     """Trains one method.
@@ -144,11 +148,12 @@ def play(
     Args:
         every: rounds between points of the curve; 0: one, at the end.
         uploads: how its vectors travel as integers; None: as floats.
+        privacy: noise that devices add to these integers; None: they add none.
         top: fields of the aggregator's env.
     """
     method = METHODS[name]
     s = from_mapping(method.settings, settings, name)
-    method = method if uploads is None else rounded(method, s, uploads)
+    method = method if uploads is None else rounded(method, s, uploads, privacy=privacy)
     envs, gradients = fleet.envs(method, s, rounds, seed), Gradients()
     envs[ROOT] = replace(envs[ROOT], **top)
     envs |= {d: gradients.through(envs[d]) for d in fleet.fields}

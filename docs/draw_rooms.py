@@ -22,6 +22,7 @@ GAP, FLOOR_GAP, PADDING = 18, 34, 12  # between boxes, between floors, inside a 
 TITLE, LINE = 19, 16  # heights of a title and of a line of text
 LETTER = 6.1  # width of a letter of text, about
 APART = 22  # between two arrows
+LABELS = 128  # longest line beside an arrow
 LEGEND = 60.0, 350.0  # left and right, in the free place beside live and delivery
 
 STYLE = """
@@ -186,7 +187,8 @@ def arrow(way: list[Point], labels: list[str]) -> str:
     line = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
     found = f'<polyline class="arrow" points="{line}"/><polygon class="head" points="{tip}"/>'
     if labels and down:
-        found += words(x + 8, y - 14, ", ".join(labels), "note")
+        lines = wrapped(", ".join(labels), LABELS)
+        found += "".join(words(x + 8, y - 12 - 13 * i, line, "note") for i, line in enumerate(reversed(lines)))
     elif labels:
         found += words(x + 12, y - 8, labels[0], "note") + words(x + 12, y + 16, ", ".join(labels[1:]), "note")
     return found

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edge_sdk.methods import METHODS as METHODS
     from edge_sdk.model.model import Model as Model
     from edge_sdk.model.split_model import SplitModel as SplitModel
+    from edge_sdk.nodes.budget import TrainingBudget as TrainingBudget
     from edge_sdk.nodes.device import Device as Device
     from edge_sdk.nodes.hospital import Hospital as Hospital
     from edge_sdk.nodes.live_samples import Recording as Recording
@@ -47,6 +48,7 @@ HOMES = {
     "Samples": "data.samples",
     "StoreLimits": "data.store.sample_store",
     "SplitModel": "model.split_model",
+    "TrainingBudget": "nodes.budget",
     "UsageError": "errors",
     "Wire": "wire.options",
 }
@@ -69,6 +71,7 @@ __all__ = [
     "Samples",
     "SplitModel",
     "StoreLimits",
+    "TrainingBudget",
     "UsageError",
     "Wire",
 ]

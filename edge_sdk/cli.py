@@ -27,12 +27,14 @@ SERVICE = {
     "serve": "run the aggregator as a service, with its console in the browser (--demo: with a fleet to look at)",
     "people": "say who may use the console of a service",
     "audit": "check the audit log of a service",
+    "service": "back up a service while it runs, or put a backup back",
 }
 """Commands of the service -> what they do."""
 CLIENT = {
     "runs": "see, queue, pause, resume, stop and clone the runs of a service",
     "fleet": "see the hospitals and devices of a service",
     "models": "see and promote the models of a service",
+    "schedules": "see, add and remove runs of a service that begin by themselves",
 }
 """Commands that ask a service that runs -> what they do."""
 OWN_PARSERS = (("bundle", "compile"), ("pretrain",), *((name,) for name in (*SERVICE, *CLIENT)))
@@ -87,10 +89,13 @@ def make_parser() -> argparse.ArgumentParser:
     from edge_sdk.replay.commands import add_compare, add_replay, add_traces
     from edge_sdk.replay.tuning.commands import add_tune
     from edge_sdk.simulate.commands import add_simulate
+    from edge_sdk.tools.approve import add_approve
     from edge_sdk.tools.backup_command import add_backup
     from edge_sdk.tools.board import add_board
     from edge_sdk.tools.completion import add_completion
     from edge_sdk.tools.doctor_command import add_doctor
+    from edge_sdk.tools.enrol_command import add_enrol
+    from edge_sdk.tools.mask_key_command import add_mask_key
     from edge_sdk.tools.provision_command import add_provision
     from edge_sdk.tools.record import add_record
 
@@ -112,7 +117,10 @@ def make_parser() -> argparse.ArgumentParser:
     add_service(commands)
     add_traces(commands, [after])
     add_provision(commands, [after])
+    add_enrol(commands, [after])
+    add_mask_key(commands, [after])
     add_doctor(commands, [after])
+    add_approve(commands, [after])
     add_backup(commands, [after])
     add_board(commands, [after])
     add_record(commands, [after])

@@ -8,28 +8,45 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aggregator.service import audit, view
+from aggregator.service import audit, schedules, view
+from aggregator.service.database import Row, models
+from aggregator.service.declared import Also, Either, Keys, ListOf, declare
 from aggregator.service.forms import from_table, read_json
 from aggregator.service.guard import needs
-from aggregator.service.pages import service_of
+from aggregator.service.pages import awaits_of, checked_action, service_of
 from aggregator.service.people import OPERATOR
-from aggregator.service.runs import NoSuchRunError, add_run, change_run, find_run, list_runs, wanted_of
+from aggregator.service.runs import NoSuchRunError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
+from aggregator.service.shapes import (
+    ASKED,
+    DEVICE,
+    HOSPITAL,
+    RUN,
+    SCHEDULE,
+    STATUS,
+    WHOLE_RUN,
+)
+from edge_sdk.nodes.settings import from_mapping
 
 
+@declare(Keys({"runs": ListOf(RUN)}))
 @needs()
 async def list_all(request: Request) -> Response:
     service = service_of(request)
     return JSONResponse({"runs": [view.describe_run(service, row) for row in list_runs(service.database)]})
 
 
+@declare(RUN, body=ASKED, code=201)
 @needs(OPERATOR)
 async def queue(request: Request) -> Response:
     service, table = service_of(request), read_json(await request.body())
     id = str(table.pop("id", ""))
-    made = add_run(service.database, from_table(table), service.file.classes, request.state.who.name, id)
+    made = add_run(
+        service.database, from_table(table), service.file.classes, request.state.who.name, id, "", awaits_of(service)
+    )
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
 
 
+@declare(WHOLE_RUN)
 @needs()
 async def show(request: Request) -> Response:
     service = service_of(request)
@@ -37,13 +54,15 @@ async def show(request: Request) -> Response:
     return JSONResponse(view.describe_run(service, row, whole=True))
 
 
+@declare(RUN, problems=(409,))
 @needs(OPERATOR)
 async def act(request: Request) -> Response:
     service, id = service_of(request), request.path_params["id"]
-    change_run(service.database, id, request.path_params["action"], request.state.who.name)
+    change_run(service.database, id, checked_action(request), request.state.who.name)
     return JSONResponse(view.describe_run(service, find_run(service.database, id)))
 
 
+@declare(RUN, body=ASKED, code=201)
 @needs(OPERATOR)
 async def clone(request: Request) -> Response:
     """The settings of another run, with those of the body over them."""
@@ -51,7 +70,9 @@ async def clone(request: Request) -> Response:
     source, id = request.path_params["id"], str(table.pop("id", ""))
     before = vars(wanted_of(find_run(service.database, source)))
     wanted = from_table(before | {key: merge(before.get(key), value) for key, value in table.items()})
-    made = add_run(service.database, wanted, service.file.classes, request.state.who.name, id, source)
+    made = add_run(
+        service.database, wanted, service.file.classes, request.state.who.name, id, source, awaits_of(service)
+    )
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
 
 
@@ -60,12 +81,14 @@ def merge(before: Any, after: Any) -> Any:
     return {**before, **after} if isinstance(before, dict) and isinstance(after, dict) else after
 
 
+@declare(Keys({"hospitals": ListOf(HOSPITAL)}))
 @needs()
 async def list_fleet(request: Request) -> Response:
     hospitals = service_of(request).monitor.list_hospitals()
     return JSONResponse({"hospitals": [view.describe_hospital(hospital) for hospital in hospitals]})
 
 
+@declare(Either((DEVICE, HOSPITAL)))
 @needs()
 async def why(request: Request) -> Response:
     """What is the matter with one device or hospital."""
@@ -79,11 +102,13 @@ async def why(request: Request) -> Response:
     return JSONResponse(found[0])
 
 
+@declare(Keys({"models": ListOf(models)}))
 @needs()
 async def list_models(request: Request) -> Response:
     return JSONResponse({"models": service_of(request).registry.list_all()})
 
 
+@declare(models, problems=(422,))
 @needs(OPERATOR)
 async def promote(request: Request) -> Response:
     registry, sha256 = service_of(request).registry, request.path_params["sha256"]
@@ -91,6 +116,7 @@ async def promote(request: Request) -> Response:
     return JSONResponse(registry.find(sha256))
 
 
+@declare(STATUS)
 @needs()
 async def status(request: Request) -> Response:
     """Is everything all right, and what needs somebody?"""
@@ -101,7 +127,42 @@ async def status(request: Request) -> Response:
     return JSONResponse({"needs": needed, "audit": {"entries": count, "broken": broken}, **about})
 
 
+@declare(Keys({"schedules": ListOf(SCHEDULE)}))
+@needs()
+async def list_schedules(request: Request) -> Response:
+    """Runs that begin by themselves."""
+    found = schedules.list_schedules(service_of(request).database)
+    return JSONResponse({"schedules": [describe_schedule(row) for row in found]})
+
+
+def describe_schedule(row: Row) -> dict[str, Any]:
+    return {**row, "days": list(schedules.window_of(row).days)}
+
+
+@declare(Keys({"schedules": ListOf(SCHEDULE)}), body=Also(schedules.Asked, {"run": Wanted}), code=201)
+@needs(OPERATOR)
+async def add_schedule(request: Request) -> Response:
+    """Adds a schedule, or changes it."""
+    service = service_of(request)
+    asked = from_mapping(schedules.Asked, read_json(await request.body()), "schedule")
+    window, wanted = schedules.Window(asked.begin, asked.end, asked.days), from_table(asked.run)
+    schedules.add_schedule(service.database, asked.name, wanted, window, service.file.classes, request.state.who.name)
+    return JSONResponse({"schedules": [describe_schedule(r) for r in schedules.list_schedules(service.database)]}, 201)
+
+
+@declare(Keys({"removed": str}))
+@needs(OPERATOR)
+async def remove_schedule(request: Request) -> Response:
+    """Removes a schedule; its runs stay as they are."""
+    name = request.path_params["name"]
+    schedules.remove_schedule(service_of(request).database, name, request.state.who.name)
+    return JSONResponse({"removed": name})
+
+
 ROUTES = [
+    Route("/schedules", list_schedules),
+    Route("/schedules", add_schedule, methods=["POST"]),
+    Route("/schedules/{name}/remove", remove_schedule, methods=["POST"]),
     Route("/status", status),
     Route("/runs", list_all),
     Route("/runs", queue, methods=["POST"]),

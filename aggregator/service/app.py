@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sql
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from aggregator.service import api, live, pages
+from aggregator.service import api, enrol_web, live, openapi, pages, prometheus, rollout_api, rollout_pages
 from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
 from aggregator.service.runs import NoSuchRunError, NotPossibleError
@@ -23,8 +25,17 @@ from aggregator.service.view import ACTIONS, FILTERS, STATE_WORDS
 from edge_sdk.errors import UsageError
 from edge_sdk.version import find_version
 
+log = logging.getLogger("auscult.service")
 HERE = Path(__file__).parent
-NAVIGATION = (("/", "Overview"), ("/fleet", "Fleet"), ("/runs", "Runs"), ("/models", "Models"), ("/audit", "Audit"))
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/fleet", "Fleet"),
+    ("/enrolment", "Enrolment"),
+    ("/runs", "Runs"),
+    ("/models", "Models"),
+    ("/rollouts", "Rollouts"),
+    ("/audit", "Audit"),
+)
 
 ROUTES = [
     Route("/", pages.overview),
@@ -35,15 +46,21 @@ ROUTES = [
     Route("/runs/{id}", pages.run_page),
     Route("/runs/{id}/rounds.csv", pages.run_csv),
     Route("/runs/{id}/{action}", pages.act_on_run, methods=["POST"]),
+    Route("/schedules/{name}/remove", pages.end_schedule, methods=["POST"]),
     Route("/compare", pages.compare),
     Route("/models", pages.models_page),
     Route("/models/{sha256}/promote", pages.promote, methods=["POST"]),
+    *rollout_pages.PAGES,
+    *enrol_web.PAGE_ROUTES,
+    *enrol_web.NODE_ROUTES,
     Route("/audit", pages.audit_page),
     Route("/sign-in", pages.sign_in_page),
     Route("/sign-in", pages.sign_in, methods=["POST"]),
     Route("/sign-out", pages.sign_out, methods=["POST"]),
     Route("/events", live.stream),
-    Mount("/api/v1", routes=api.ROUTES),
+    Route("/metrics", prometheus.show_metrics),
+    Route("/api/openapi.json", openapi.show_document),
+    Mount("/api/v1", routes=[*api.ROUTES, *rollout_api.ROUTES, *enrol_web.API_ROUTES]),
     Mount("/static", StaticFiles(directory=HERE / "static")),
 ]
 
@@ -54,7 +71,7 @@ def make_app(service: FleetService) -> Starlette:
     app = Starlette(
         routes=ROUTES,
         middleware=[Middleware(WebGuard, hosts=hosts)],
-        exception_handlers={UsageError: show_misuse, HTTPException: show_http_error},
+        exception_handlers={UsageError: show_misuse, HTTPException: show_http_error, **OF_THE_DATABASE},
     )
     app.state.service, app.state.news = service, live.News(service)
     app.state.show = Templates(service).show
@@ -93,6 +110,20 @@ async def show_misuse(request: Request, error: Exception) -> Response:
     """What somebody asked for is not possible: it is said, and nothing has changed."""
     code = 404 if isinstance(error, NoSuchRunError) else 409 if isinstance(error, NotPossibleError) else 422
     return refuse(request, code, str(error))
+
+
+async def show_unfit(request: Request, error: Exception) -> Response:
+    """A text that a database does not take: PostgreSQL takes no zero bytes."""
+    return refuse(request, 422, "Something in this request is no text that can be kept.")
+
+
+async def show_outage(request: Request, error: Exception) -> Response:
+    """The database does not answer now. Nothing has changed, or all that was asked for has."""
+    log.error("the database does not answer: %s", str(error).splitlines()[0])
+    return refuse(request, 503, "The database does not answer now; try again.")
+
+
+OF_THE_DATABASE = {sql.exc.DataError: show_unfit, sql.exc.OperationalError: show_outage}
 
 
 async def show_http_error(request: Request, error: Exception) -> Response:

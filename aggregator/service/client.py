@@ -1,4 +1,4 @@
-"""`auscult runs`, `auscult fleet` and `auscult models`: the service's REST API from the command line.
+"""`auscult runs`, `fleet`, `models` and `schedules`: the service's REST API from the command line.
 
 Where the service is comes from --service DIRECTORY, which holds how this user reaches it, from AUSCULT_SERVICE, or is
 the demonstration in the working directory. AUSCULT_URL and AUSCULT_TOKEN name one on another machine.
@@ -16,8 +16,11 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from aggregator.service import rollout_client
 from aggregator.service.demo import DIRECTORY
+from aggregator.service.enrol_client import add_enrolment
 from aggregator.service.service import read_connection
 from aggregator.service.view import ago, duration, number, percent
 from edge_sdk.errors import AuscultError
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 def make_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="auscult")
     tools = top.add_subparsers(metavar="command", required=True)
-    runs, fleet, models = (add_tool(tools, name) for name in ("runs", "fleet", "models"))
+    runs, fleet, models, schedules = (add_tool(tools, name) for name in ("runs", "fleet", "models", "schedules"))
     add(runs, "ls", list_runs, "all runs, the newest first")
     add(runs, "show", show_run, "one run").add_argument("id")
     add(runs, "log", show_log, "the last lines of a run's log").add_argument("id")
@@ -61,8 +64,19 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("id", nargs="+")
     add(fleet, "ls", list_fleet, "hospitals and devices")
     add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
+    add_enrolment(fleet, add)
     add(models, "ls", list_models, "bundles and trained models")
+    add(models, "show", show_model, "one model, with what it was made of").add_argument("sha256")
     add(models, "promote", promote, "declare a trained model the one in use").add_argument("sha256")
+    add(schedules, "ls", list_schedules, "runs that begin by themselves")
+    command = add(schedules, "add", add_schedule, "let a run begin in a window of the day, and hold it outside of it")
+    command.add_argument("name")
+    command.add_argument("--from", dest="begin", required=True, metavar="HH:MM", help="in the service's time zone")
+    command.add_argument("--to", dest="end", required=True, metavar="HH:MM")
+    command.add_argument("--days", nargs="+", default=[], metavar="DAY", help="mon to sun (default: all)")
+    add_wanted(command)
+    add(schedules, "remove", remove_schedule, "remove a schedule; its runs stay").add_argument("name")
+    rollout_client.add_commands(models, add)
     return top
 
 
@@ -87,7 +101,7 @@ def add_wanted(command: argparse.ArgumentParser) -> None:
     for name in ("rounds", "seed", "evaluate-every"):
         command.add_argument(f"--{name}", type=int, default=argparse.SUPPRESS)
     command.add_argument("--hospitals", nargs="+", default=argparse.SUPPRESS)
-    for name in ("set", "settle", "augment", "robust", "uploads"):
+    for name in ("set", "settle", "augment", "robust", "uploads", "privacy"):
         command.add_argument(f"--{name}", action="append", metavar="KEY=VALUE", default=argparse.SUPPRESS)
 
 
@@ -176,7 +190,7 @@ def show_log(options: argparse.Namespace, client: ServiceClient) -> None:
 
 
 def compare_runs(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = [client.ask(f"/runs/{id}") for id in options.id]
+    found = [client.ask(f"/runs/{quote(id)}") for id in options.id]
     if not print_json(options, found):
         print_runs(found)
 
@@ -185,7 +199,7 @@ def read_wanted(options: argparse.Namespace) -> dict[str, Any]:
     """What the options say about a run, as the API wants it."""
     plain = ("id", "method", "preset", "bundle", "rounds", "seed", "evaluate_every", "hospitals")
     found = {name: getattr(options, name) for name in plain if hasattr(options, name)}
-    tables = {"set": "settings"} | {name: name for name in ("settle", "augment", "robust", "uploads")}
+    tables = {"set": "settings"} | {name: name for name in ("settle", "augment", "robust", "uploads", "privacy")}
     return found | {key: assigned(getattr(options, name)) for name, key in tables.items() if hasattr(options, name)}
 
 
@@ -211,13 +225,42 @@ def act(options: argparse.Namespace, client: ServiceClient) -> None:
 def wait_for(options: argparse.Namespace, client: ServiceClient) -> int:
     """Returns 1 if one of the runs has failed."""
     while True:
-        found = [client.ask(f"/runs/{id}") for id in options.id]
+        found = [client.ask(f"/runs/{quote(id)}") for id in options.id]
         if all(run["state"] in ("finished", "failed", "stopped") for run in found):
             break
         time.sleep(1.0)
     if not print_json(options, found):
         print_runs(found)
     return int(any(run["state"] == "failed" for run in found))
+
+
+# Schedules ----------------------------------------------------------------------------------------------------------
+
+
+def list_schedules(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = client.ask("/schedules")["schedules"]
+    if not print_json(options, found):
+        print_schedules(found)
+
+
+def print_schedules(found: Sequence[Mapping[str, Any]]) -> None:
+    for row in found:
+        days = " ".join(row["days"]) or "every day"
+        latest = f"began last on {row['latest']}" if row["latest"] else "has not begun yet"
+        print(f"{row['name']:<22} {row['begin']} to {row['end']} {days:<14} {row['wanted']['method']:<12} {latest}")
+
+
+def add_schedule(options: argparse.Namespace, client: ServiceClient) -> None:
+    table = {"name": options.name, "begin": options.begin, "end": options.end, "days": options.days}
+    found = client.ask("/schedules", table | {"run": read_wanted(options)})["schedules"]
+    if not print_json(options, found):
+        print_schedules(found)
+
+
+def remove_schedule(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = client.ask(f"/schedules/{quote(options.name)}/remove", {})
+    if not print_json(options, found):
+        print(f"{found['removed']} is removed; its runs stay as they are")
 
 
 # Fleet and models -----------------------------------------------------------------------------------------------------
@@ -236,7 +279,7 @@ def list_fleet(options: argparse.Namespace, client: ServiceClient) -> None:
 
 
 def why(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = client.ask(f"/fleet/{options.name}")
+    found = client.ask(f"/fleet/{quote(options.name)}")
     if not print_json(options, found):
         print(f"{found['name']}: {found.get('state', '')} {found['why'] or 'all right'}".replace(":  ", ": "))
 
@@ -250,6 +293,13 @@ def list_models(options: argparse.Namespace, client: ServiceClient) -> None:
         reached = f"global {percent(accuracy.get('global'))}" if model["kind"] == "global" else ""
         promoted = "promoted" if model["promoted"] else ""
         print(f"{model['sha256'][:12]} {model['kind']:<7} {model['name']:<24} {reached} {promoted}".rstrip())
+
+
+def show_model(options: argparse.Namespace, client: ServiceClient) -> None:
+    found = [m for m in client.ask("/models")["models"] if m["sha256"].startswith(options.sha256)]
+    if len(found) != 1:
+        raise RefusedError(f"model {options.sha256!r}: {'several hashes begin so' if found else 'there is none'}")
+    print(json.dumps(found[0], indent=1))
 
 
 def promote(options: argparse.Namespace, client: ServiceClient) -> None:

@@ -1,4 +1,4 @@
-"""`auscult serve` and `auscult people`, `auscult audit`: what is done on the service's own machine."""
+"""`auscult serve`, `people`, `audit` and `service`: what is done on the service's own machine."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ from typing import Any
 
 from aggregator.service import audit
 from aggregator.service.app import make_app
-from aggregator.service.database import database_in
+from aggregator.service.backup import back_up, restore
+from aggregator.service.database import Database, database_in
 from aggregator.service.demo import DIRECTORY, Demo, queue_first_runs
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.live import ConsoleServer
-from aggregator.service.people import ROLES, TOKEN, TOKEN_DAYS, People
+from aggregator.service.people import ROLES, SCOPES, TOKEN, TOKEN_DAYS, People
 from aggregator.service.service import FleetService
+from aggregator.service.watchdog import ServiceWatchdog
+from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.serve import is_orphaned
 from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.watchdog import notify
 
 log = logging.getLogger("auscult.service")
 PORT = "broker-port"
@@ -58,10 +62,15 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("what", choices=["ls", "add", "remove", "token"])
     command.add_argument("name", nargs="?")
     command.add_argument("--role", choices=ROLES, default=ROLES[0])
+    command.add_argument("--scope", action="append", choices=SCOPES, default=[], help="part of the API for a token")
     command.add_argument("--days", type=float, default=TOKEN_DAYS, help="until a token ends (default: %(default)g)")
     command.add_argument("--service", type=Path, required=True, metavar="FILE", help="settings of the service")
     command = add(commands, "audit", verify_audit, "check the chain of hashes of the audit log")
     command.add_argument("what", choices=["verify"])
+    command.add_argument("--service", type=Path, required=True, metavar="FILE", help="settings of the service")
+    command = add(commands, "service", keep_service, "back up a service while it runs, or put a backup back")
+    command.add_argument("what", choices=["backup", "restore"])
+    command.add_argument("file", type=Path, help="the backup; it holds password hashes and models: keep it safe")
     command.add_argument("--service", type=Path, required=True, metavar="FILE", help="settings of the service")
     return top
 
@@ -132,8 +141,11 @@ def run_web(service: FleetService, line: socket.socket, url: str) -> None:
     server = ConsoleServer(make_app(service))
     ended = threading.Event()
 
+    watchdog = ServiceWatchdog(lambda: {"web": server.turned, "supervisor": service.supervisor.turned})
+
     def watch() -> None:
         while not ended.wait(0.5):
+            watchdog()
             if is_orphaned():
                 server.should_exit = True
 
@@ -145,6 +157,7 @@ def run_web(service: FleetService, line: socket.socket, url: str) -> None:
         pass  # uvicorn raises again the signal by which it was ended
     finally:
         ended.set()
+        notify("STOPPING=1")
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows is the end in good order already
         log.info("the service ends; runs that were under way go on at its next start")
 
@@ -155,7 +168,9 @@ def run_web(service: FleetService, line: socket.socket, url: str) -> None:
 def change_people(options: argparse.Namespace) -> None:
     """`auscult people`."""
     file = read_settings(options.service, None)
-    people = People(database_in(file.directory, file.database))
+    if options.what == "add":
+        make_private_directory(file.directory)  # somebody may be named before the service is started first
+    people = People(open_database(file))
     who = f"{getpass.getuser()} (terminal)"
     if options.what == "ls":
         for row in people.list_all():
@@ -166,8 +181,15 @@ def change_people(options: argparse.Namespace) -> None:
     if options.what == "remove":
         return people.remove(options.name, who)
     if options.what == "token":
-        return print(people.make_key(TOKEN, options.name, options.role, options.days * 86400, who))
+        return print(people.make_key(TOKEN, options.name, options.role, options.days * 86400, who, options.scope))
     people.add(options.name, options.role, ask_password(), who)
+
+
+def open_database(file: FleetFile) -> Database:
+    """The database of a service that is there. Raises UsageError if none is."""
+    if not file.directory.is_dir():
+        raise UsageError(f"{file.directory}: no service has been started there")
+    return database_in(file.directory, file.database)
 
 
 def ask_password() -> str:
@@ -182,10 +204,22 @@ def ask_password() -> str:
     return password
 
 
+def keep_service(options: argparse.Namespace) -> None:
+    """`auscult service backup` and `restore`."""
+    file, who = read_settings(options.service, None), f"{getpass.getuser()} (terminal)"
+    manifest = (back_up if options.what == "backup" else restore)(file, options.file, who)
+    size = sum(member.size for member in manifest.members) / 1e6
+    if options.what == "backup":
+        print(f"{options.file}: {len(manifest.members)} files of {manifest.node}, {size:.1f} MB")
+    else:
+        print(f"{file.directory}: {len(manifest.members)} files of {manifest.node} as it was at {manifest.made}")
+        print("runs that were under way go on from there; never start it beside the service that it is a copy of")
+
+
 def verify_audit(options: argparse.Namespace) -> int:
     """`auscult audit verify`."""
     file = read_settings(options.service, None)
-    broken, count, latest = audit.find_break(database_in(file.directory, file.database))
+    broken, count, latest = audit.find_break(open_database(file))
     if broken is not None:
         print(f"FAIL the chain is broken at entry {broken}; the {count} entries before it are as they were written")
         return 1

@@ -13,6 +13,7 @@ from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
 
 Line = Mapping[str, Any]
 METRICS = "metrics.jsonl"
+NO_COMPLAINTS = ("round", "evaluation", "finished", "settling", "stage", "rollout")
 
 
 @dataclass
@@ -70,7 +71,7 @@ class RunLines:
     @property
     def complaints(self) -> list[dict[str, Any]]:
         """What the aggregator had to say about its hospitals."""
-        return [line for line in self.lines if line["kind"] not in ("round", "evaluation", "finished", "settling")]
+        return [line for line in self.lines if line["kind"] not in NO_COMPLAINTS]
 
     def latest_accuracies(self) -> dict[str, float]:
         """Model -> mean accuracy over devices, of the latest line that has any."""

@@ -1,6 +1,6 @@
 """The service's database: tables, and a transaction that every change is made in.
 
-SQLite by default, another one by its URL. Metrics of runs are not in it: they are in the runs' own files, and are read
+SQLite by default, PostgreSQL by its URL. Metrics of runs are not in it: they are in the runs' own files, and are read
 from there.
 """
 
@@ -15,10 +15,9 @@ from typing import Any
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection, Engine
 
+from aggregator.service.migrations import migrate
+from edge_sdk.delivery.failpoints import reach
 from edge_sdk.errors import UsageError
-
-SCHEMA = 1
-"""Number of the form of the tables. Another one is refused, unless there is a step from it in MIGRATIONS."""
 
 tables = sql.MetaData()
 
@@ -33,12 +32,27 @@ runs = sql.Table(
     sql.Column("wish", sql.String(16), nullable=False, default=""),
     sql.Column("wanted", sql.JSON, nullable=False),  # what was asked for: see runs.Wanted
     sql.Column("hospitals", sql.JSON, nullable=False, default=dict),  # name -> devices, from its first start
+    sql.Column("awaits", sql.Integer, nullable=False, default=0),  # approvals that it still needs
     sql.Column("cloned", sql.String(64), nullable=False, default=""),
     sql.Column("by", sql.String(64), nullable=False, default=""),
     sql.Column("why", sql.Text, nullable=False, default=""),
     sql.Column("created", sql.Float, nullable=False),
     sql.Column("started", sql.Float),
     sql.Column("ended", sql.Float),
+)
+
+schedules = sql.Table(
+    "schedules",
+    tables,
+    sql.Column("name", sql.String(64), primary_key=True),
+    sql.Column("wanted", sql.JSON, nullable=False),
+    sql.Column("begin", sql.String(5), nullable=False),  # as 22:00, in the service's time zone
+    sql.Column("end", sql.String(5), nullable=False),
+    sql.Column("days", sql.String(40), nullable=False, default=""),
+    sql.Column("latest", sql.String(10), nullable=False, default=""),  # day of the window that began a run last
+    sql.Column("held", sql.String(64), nullable=False, default=""),  # run that was paused at the end of a window
+    sql.Column("by", sql.String(64), nullable=False, default=""),
+    sql.Column("created", sql.Float, nullable=False),
 )
 
 hospitals = sql.Table(
@@ -76,6 +90,13 @@ audit = sql.Table(
     sql.Column("hash", sql.String(64), nullable=False),
 )
 
+hooks = sql.Table(
+    "hooks",
+    tables,
+    sql.Column("name", sql.String(64), primary_key=True),
+    sql.Column("taken", sql.Integer, nullable=False),  # number of the audit log's entry that it was told last
+)
+
 people = sql.Table(
     "people",
     tables,
@@ -92,6 +113,7 @@ keys = sql.Table(
     sql.Column("kind", sql.String(16), nullable=False),  # session or token
     sql.Column("name", sql.String(64), nullable=False),
     sql.Column("role", sql.String(16), nullable=False),
+    sql.Column("scopes", sql.String(200), nullable=False, default=""),  # of a token, with commas; "": all
     sql.Column("csrf", sql.String(64), nullable=False, default=""),
     sql.Column("created", sql.Float, nullable=False),
     sql.Column("expires", sql.Float, nullable=False),
@@ -111,38 +133,24 @@ class Database:
     """
 
     def __init__(self, url: str):
-        self.engine: Engine = sql.create_engine(url, connect_args={"timeout": 30} if url.startswith("sqlite") else {})
         self.lock, self.changed = threading.RLock(), threading.Event()
-        if url.startswith("sqlite"):
-            sql.event.listen(self.engine, "connect", prepare_sqlite)
-        try:
-            tables.create_all(self.engine)
-            self.check_schema()
-        except sql.exc.SQLAlchemyError as error:
-            said = str(error.__cause__ or error).splitlines()[0]
-            raise UsageError(f"database {self.engine.url!r}: cannot be opened: {said}") from error
-
-    def check_schema(self) -> None:
-        """Note the number of the form in a new database.
-
-        Raises:
-            UsageError: it has another one.
-        """
-        with self.transaction() as t:
-            found = t.execute(sql.select(about.c.value).where(about.c.key == "schema")).scalar()
-            if found is None:
-                t.execute(about.insert().values(key="schema", value=str(SCHEMA)))
-            elif found != str(SCHEMA):
-                raise UsageError(
-                    f"database {self.engine.url!r} has form {found}, this version of Auscult knows {SCHEMA}: "
-                    "use the version that made it, or another directory"
-                )
+        with telling_why(url):
+            self.engine: Engine = make_engine(url)
+            try:
+                with self.transaction() as t:
+                    migrate(t, tables)
+            except BaseException:
+                self.engine.dispose()
+                raise
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction; one at a time in this process. Whoever waits for changes is woken at its end."""
-        with self.lock, self.engine.begin() as connection:
+        """A transaction that changes something, one at a time in all processes: what it has read stays true until it
+        ends. Whoever waits for changes is woken then."""
+        with self.lock, self.engine.connect().execution_options(**{CHANGES: True}) as connection, connection.begin():
             yield connection
+            reach("service.saved")
+        reach("service.committed")
         self.changed.set()
 
     def read(self, query: sql.Select[Any]) -> list[Row]:
@@ -159,9 +167,69 @@ def database_in(directory: Path, url: str = "") -> Database:
     return Database(url or f"sqlite:///{directory / 'service.db'}")
 
 
+@contextmanager
+def telling_why(url: str) -> Iterator[None]:
+    """Raises UsageError in place of what a database's driver raises."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"database {hide_password(url)}: {error}") from None
+    except ModuleNotFoundError as error:
+        raise UsageError(f"database: {error.name} is missing here: pip install 'auscult[postgres]'") from error
+    except sql.exc.SQLAlchemyError as error:
+        said = str(error.__cause__ or error).splitlines()[0]
+        raise UsageError(f"database {hide_password(url)}: cannot be opened: {said}") from error
+
+
+def hide_password(url: str) -> str:
+    """A URL for an error, without what is secret in it."""
+    try:
+        return repr(sql.make_url(url))
+    except sql.exc.ArgumentError:
+        return "URL"
+
+
+def make_engine(url: str) -> Engine:
+    """Connections to a database.
+
+    Its driver begins no transactions of its own, so that those of ours begin as they should: for changes with the one
+    lock that there is. A writer that waited for it until its first change would have read what another one changes
+    meanwhile, such as the latest hash of the audit log.
+    """
+    kind = sql.make_url(url).get_backend_name()
+    if kind == "sqlite":
+        engine = sql.create_engine(url, connect_args={"timeout": 30})
+        sql.event.listen(engine, "connect", prepare_sqlite)
+        sql.event.listen(engine, "begin", begin_sqlite)
+    elif kind == "postgresql":
+        engine = sql.create_engine(url, pool_pre_ping=True)
+        sql.event.listen(engine, "begin", begin_postgres)
+    else:
+        raise UsageError(f"cannot be opened: {kind} is not known, sqlite and postgresql+psycopg are")
+    return engine
+
+
+CHANGES = "auscult_changes"
+"""Option of a connection whose transactions change something."""
+LOCK = 0x41757363  # of PostgreSQL's advisory locks: a number that others in the same database do not use
+
+
 def prepare_sqlite(connection: Any, _: Any) -> None:
     """Write-ahead log, so that readers do not wait; each commit is on the disk before it is said to be."""
+    connection.isolation_level = None
     cursor = connection.cursor()
     for words in ("journal_mode = wal", "synchronous = full", "foreign_keys = on"):
         cursor.execute(f"pragma {words}")
     cursor.close()
+
+
+def begin_sqlite(connection: Connection) -> None:
+    """Begin, and take the lock for changes at once."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(CHANGES) else "BEGIN")
+
+
+def begin_postgres(connection: Connection) -> None:
+    """Take the lock for changes; a process that holds it for half a minute has hung."""
+    if connection.get_execution_options().get(CHANGES):
+        words = "SELECT set_config('lock_timeout', '30s', true), pg_advisory_xact_lock(%s)"
+        connection.exec_driver_sql(words, (LOCK,))

@@ -14,6 +14,7 @@ from pathlib import Path
 from aggregator.service.database import Database
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.runs import Wanted, add_run, list_runs
+from aggregator.service.signing import PUBLIC_FILE
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.data.traces import load_folder
 from edge_sdk.errors import UsageError
@@ -92,15 +93,22 @@ class Demo:
             for device in devices:
                 self.processes.start(device, ["device", self.write_device(device, hospital)])
 
+    @property
+    def trusted_key(self) -> Path:
+        """The service's public key, which it has made before any node is started."""
+        return self.file.directory / PUBLIC_FILE
+
     def write_hospital(self, name: str, devices: tuple[str, ...]) -> Path:
         table = {"name": name, "aggregator": CLOUD, "broker": self.broker.url, "bundle": self.bundle}
-        table |= {"directory": name, "devices": list(devices), "reports": NAMES}
+        table |= {"directory": name, "devices": list(devices), "enrolled": True, "reports": NAMES}
+        table |= {"trusted_key": self.trusted_key}
         return write_toml(self.directory / f"{name}.toml", table)
 
     def write_device(self, name: str, hospital: str) -> Path:
         table = {"name": name, "hospital": hospital, "broker": self.broker.url, "bundle": self.bundle}
         data = {"trace": f"traces/{name}.csv", "held_out": 0.3}
-        return write_toml(self.directory / f"{name}.toml", table | {"directory": name, "data": data})
+        table |= {"directory": name, "data": data, "trusted_key": self.trusted_key}
+        return write_toml(self.directory / f"{name}.toml", table)
 
 
 def prepare_traces(folder: Path) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,7 +119,7 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
             raise PeerError(f"{sender}: a list of at most {MOST} devices was expected")
         children = [check_child(row) for row in rows]
         strangers = [check_name(name) for name in found.get("strangers", [])[:MOST_STRANGERS]]
-        plain |= {"strangers": strangers}
+        plain |= {"strangers": strangers, "roster": None if "roster" not in found else check_count(found["roster"])}
         return {"devices": check_count(found["devices"]), "counts": counts, "children": children, **plain}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PeerError(f"{sender}: its report cannot be read ({type(error).__name__}: {error})") from None
@@ -157,6 +157,10 @@ class Monitor:
     """Listens to what hospitals report. Its thread is the only one that writes the table of hospitals.
 
     Attributes:
+        answer: called with a hospital and the number of the roster that it has, after each report and when that may
+            have changed (see rosters.py).
+        known: hospital -> that number.
+        to_tell: hospitals for which it is to be called.
         seen: hospital -> its latest report.
         refused: payloads that were no reports.
     """
@@ -166,6 +170,9 @@ class Monitor:
         self.seen = {row["name"]: to_hospital(row["name"], row["last_heard"], row["report"]) for row in load(database)}
         self.unsaved: dict[str, tuple[float, dict[str, Any]]] = {}
         self.save_at, self.refused = 0.0, 0
+        self.known: dict[str, int | None] = {}
+        self.to_tell: set[str] = set()
+        self.answer: Callable[[Connection, str, int | None], None] = lambda connection, hospital, roster: None
         self.waiter, self.stopping = Waiter(), threading.Event()
         wire = file.console_wire or file.wire
         broker = broker_at(file.broker)
@@ -212,6 +219,9 @@ class Monitor:
             for topic, payload in connection.read() if connection.ready else ():
                 self.take(topic, payload)
             connection.check_health(now)
+            while self.to_tell and connection.up:
+                hospital = self.to_tell.pop()
+                self.answer(connection, hospital, self.known.get(hospital))
         before = self.link.up
         self.link.poll(now)
         if self.link.has_come_up() or self.link.up != before:
@@ -231,9 +241,16 @@ class Monitor:
                 log.warning("a report is dropped (%d so far): %s", self.refused, error)
             return
         now = time.time()
+        self.known[parsed.sender] = report["roster"]
+        self.to_tell.add(parsed.sender)
         self.seen[parsed.sender] = to_hospital(parsed.sender, now, report)
         self.unsaved[parsed.sender] = now, report
         self.database.changed.set()
+
+    def tell_roster(self, hospital: str) -> None:
+        """A hospital's devices may be others now. May be called from any thread."""
+        self.to_tell.add(hospital)
+        self.waiter.wake()
 
     def save(self) -> None:
         """Write the reports that have come into the database."""

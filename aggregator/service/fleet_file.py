@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aggregator.service.hooks import Webhook
+from aggregator.service.office import Enrolling
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.service_files import existing
@@ -32,8 +34,11 @@ class FleetFile:
         database: URL as SQLAlchemy has it; "": an SQLite file in the directory.
         threads: of torch on a CPU, in each run.
         proxied: a proxy in front of the console speaks TLS with browsers, so cookies are for that alone.
+        two_people: a run that somebody asks for begins when another one has approved it.
         wire: certificates of the aggregator.
         console_wire: certificates with which the service listens to reports; None: those of `wire`.
+        webhooks: name -> who is told what has happened.
+        enrolment: how nodes that enrol get certificates.
     """
 
     name: str
@@ -47,8 +52,11 @@ class FleetFile:
     database: str = ""
     threads: int = 1
     proxied: bool = False
+    two_people: bool = False
     wire: Wire = field(default_factory=Wire)
     console_wire: Wire | None = None
+    webhooks: dict[str, Webhook] = field(default_factory=dict)
+    enrolment: Enrolling = field(default_factory=Enrolling)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
@@ -56,6 +64,8 @@ class FleetFile:
         (self.console_wire or self.wire).check(self.broker)
         for bundle in self.bundles:
             existing(bundle, "bundles")
+        for name in self.webhooks:
+            checked_name(name, "webhooks")
         for name, devices in self.hospitals.items():
             checked_name(name, "hospitals")
             if devices < 1:

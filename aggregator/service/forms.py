@@ -13,7 +13,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.replay.toml_files import as_toml
 
-TABLES = ("settings", "settle", "augment", "robust", "uploads")
+TABLES = ("settings", "settle", "augment", "robust", "uploads", "privacy")
 """Parts of a run that a form has as lines of TOML."""
 COUNTS = ("rounds", "seed", "evaluate_every")
 

@@ -21,6 +21,9 @@ from aggregator.service.service import FleetService
 
 COOKIE = "auscult-session"
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
+ROLE = "role"
+"""Attribute of an endpoint: the role that it needs."""
+METRICS = "/metrics"
 LARGEST_FORM = 256 * 1024  # bytes
 DEMO = "demo"
 """Name of whoever uses an open console, in the audit log."""
@@ -100,7 +103,9 @@ def needs(role: str = VIEWER) -> Callable[[Endpoint], Endpoint]:
             if who is None:
                 return ask_to_sign_in(request)
             if not who.may(role):
-                return refuse(request, 403, f"{who.name} is a {who.role}; this is for an {role}.")
+                return refuse(request, 403, f"{who.name} is a {who.role}; this needs the role {role}.")
+            if who.scopes and find_scope(request.url.path) not in who.scopes:
+                return refuse(request, 403, f"This token is for {', '.join(who.scopes)} only.")
             if request.method not in ("GET", "HEAD") and not await brings_secret(request, who):
                 return refuse(
                     request, 403, "The form is too old, or not of this console. Go back and load the page again."
@@ -108,10 +113,19 @@ def needs(role: str = VIEWER) -> Callable[[Endpoint], Endpoint]:
             request.state.who = who
             return await endpoint(request)
 
-        guarded.__name__ = endpoint.__name__
+        guarded.__name__, guarded.__doc__ = endpoint.__name__, endpoint.__doc__
+        setattr(guarded, ROLE, role)
         return guarded
 
     return decorate
+
+
+def find_scope(path: str) -> str:
+    """The part of the API that a path is of; "": it is of none."""
+    if path == METRICS:
+        return "metrics"
+    start, _, rest = path.partition("/api/v1/")
+    return rest.partition("/")[0] if not start else ""
 
 
 async def brings_secret(request: Request, who: Somebody) -> bool:

@@ -21,10 +21,12 @@ from aggregator.service.curves import RunLines
 from aggregator.service.database import Database, Row, models
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.runs import wanted_of
+from aggregator.service.signing import load_signer, next_number
 from aggregator.service.supervisor import SERVICE, run_directory
 from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.wire.signatures import sign_model
 
 BUNDLE, GLOBAL = "bundle", "global"
 """Kinds of models: one that runs train, and one that a run has trained."""
@@ -58,6 +60,8 @@ class Registry:
         wanted = wanted_of(run)
         facts: dict[str, Any] = {"method": wanted.method, "rounds": lines.round, "hospitals": run["hospitals"]}
         facts |= {"accuracy": lines.latest_accuracies(), "loss": lines.latest_loss()}
+        before = self.promoted()
+        facts["parents"] = [self.find(wanted.bundle)["sha256"], *([] if before is None else [before["sha256"]])]
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         self.add(GLOBAL, sha256, run["id"], path, facts, bundle=self.find(wanted.bundle)["sha256"], run=run["id"])
 
@@ -70,6 +74,7 @@ class Registry:
         with self.database.transaction() as t:
             if t.execute(sql.select(models.c.sha256).where(models.c.sha256 == sha256)).first() is not None:
                 return
+            facts = {**facts, "signed": self.sign(sha256, kind, name, lineage.get("bundle", ""))}
             row = {"sha256": sha256, "kind": kind, "name": name, "file": f"models/{target.name}", "facts": facts}
             t.execute(
                 models.insert().values(**row, created=time.time(), bundle="", run="")
@@ -77,6 +82,11 @@ class Registry:
                 else models.insert().values(**row, created=time.time(), **lineage)
             )
             audit.note(t, SERVICE, f"model.{kind}", name, sha256=sha256, **lineage)
+
+    def sign(self, sha256: str, kind: str, name: str, bundle: str) -> dict[str, Any]:
+        """The operator's signature under what a model is, see wire/signatures.py: state_model."""
+        table = {"sha256": sha256, "kind": kind, "name": name, "bundle": bundle}
+        return sign_model(table, load_signer(self.file.directory), next_number(self.file.directory))
 
     def find(self, sha256: str = "") -> Row:
         """The row of a model, by the beginning of its hash; "": the first bundle of the settings.

@@ -6,16 +6,30 @@ import csv
 import io
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from aggregator.service import audit, figures, view
+from aggregator.service import audit, figures, rollout_view, view
 from aggregator.service.curves import TABLE, tabulate
 from aggregator.service.forms import list_methods, read_form, to_fields
 from aggregator.service.guard import COOKIE, needs
 from aggregator.service.models_kept import BUNDLE, GLOBAL
-from aggregator.service.people import OPERATOR, SESSION_SECONDS, VIEWER, SignInError
-from aggregator.service.runs import ACTIVE, RUNNING, Wanted, add_run, change_run, find_run, list_queue, list_runs
+from aggregator.service.people import APPROVER, OPERATOR, SESSION_SECONDS, VIEWER, SignInError
+from aggregator.service.rollout_files import is_rollout
+from aggregator.service.rollouts import list_rollouts, without_rollouts
+from aggregator.service.runs import (
+    ACTIVE,
+    APPROVE,
+    RUNNING,
+    Wanted,
+    add_run,
+    change_run,
+    find_run,
+    list_queue,
+    list_runs,
+)
+from aggregator.service.schedules import Window, add_schedule, list_schedules, remove_schedule
 from aggregator.service.service import FleetService
 from edge_sdk.errors import UsageError
 
@@ -29,6 +43,19 @@ def service_of(request: Request) -> FleetService:
     return found
 
 
+def awaits_of(service: FleetService) -> int:
+    """Approvals that a run needs which somebody asks for now."""
+    return int(service.file.two_people)
+
+
+def checked_action(request: Request) -> str:
+    """What somebody wants done with a run. Raises HTTPException if their role does not include it."""
+    action: str = request.path_params["action"]
+    if action == APPROVE and not request.state.who.may(APPROVER):
+        raise HTTPException(403, f"This needs the role {APPROVER}.")
+    return action
+
+
 def show(request: Request, template: str, code: int = 200, **context: Any) -> Response:
     answer: Response = request.app.state.show(request, template, code, **context)
     return answer
@@ -38,14 +65,14 @@ def show(request: Request, template: str, code: int = 200, **context: Any) -> Re
 async def overview(request: Request) -> Response:
     """GET /."""
     service = service_of(request)
-    rows = list_runs(service.database)
+    rows = without_rollouts(list_runs(service.database))
     running = next((row for row in rows if row["state"] == RUNNING), None)
     shown = running or next((row for row in rows if row["started"]), None)
     return show(
         request,
         "overview.html",
         title="Overview",
-        needs=view.list_needs(service),
+        needs=view.list_needs(service) + rollout_view.list_needs(service),
         run=None if shown is None else view.describe_run(service, shown),
         chart=None if shown is None else figures.draw_accuracy(service.supervisor.lines_of(shown["id"]).lines),
         queue=[view.describe_run(service, row) for row in list_queue(service.database)],
@@ -53,6 +80,7 @@ async def overview(request: Request) -> Response:
         hospitals=[view.describe_hospital(h, devices=False) for h in service.monitor.list_hospitals()],
         latest=audit.list_latest(service.database, LATEST),
         promoted=service.registry.promoted(),
+        rollouts=[rollout_view.describe_rollout(service, row) for row in list_rollouts(service.database)[:1]],
     )
 
 
@@ -84,12 +112,14 @@ async def fleet(request: Request) -> Response:
 async def runs_page(request: Request) -> Response:
     """GET /runs."""
     service = service_of(request)
-    rows = [view.describe_run(service, row) for row in list_runs(service.database)]
+    rows = [view.describe_run(service, row) for row in without_rollouts(list_runs(service.database))]
     order = [view.describe_run(service, row) for row in list_queue(service.database)]
     active = [row for row in rows if row["state"] in ACTIVE and row["state"] != "queued"]
     past = [row for row in rows if row["state"] not in ACTIVE]
     waits = service.supervisor.waits
-    return show(request, "runs.html", title="Runs", active=active, queue=order, past=past, waits=waits)
+    nightly = list_schedules(service.database)
+    found: dict[str, Any] = {"active": active, "queue": order, "past": past, "waits": waits, "schedules": nightly}
+    return show(request, "runs.html", title="Runs", **found)
 
 
 @needs(OPERATOR)
@@ -125,7 +155,12 @@ async def queue_run(request: Request) -> Response:
     try:
         wanted = read_form(form, ticked)
         id = str(form.get("id", "")).strip()
-        made = add_run(service.database, wanted, service.file.classes, request.state.who.name, id, source)
+        if str(form.get("begin", "")).strip():
+            window = Window(str(form["begin"]).strip(), str(form.get("end", "")).strip())
+            add_schedule(service.database, id, wanted, window, service.file.classes, request.state.who.name)
+            return RedirectResponse("/runs", 303)
+        who, classes = request.state.who.name, service.file.classes
+        made = add_run(service.database, wanted, classes, who, id, source, awaits_of(service))
     except UsageError as error:
         told = {key: str(value) for key, value in form.items()}
         fields = to_fields(vars(Wanted())) | told | {"hospitals": ticked}
@@ -137,7 +172,10 @@ async def queue_run(request: Request) -> Response:
 async def run_page(request: Request) -> Response:
     """GET /runs/ID."""
     service = service_of(request)
-    run = view.describe_run(service, find_run(service.database, request.path_params["id"]), whole=True)
+    row = find_run(service.database, request.path_params["id"])
+    if is_rollout(row):
+        return RedirectResponse(f"/rollouts/{row['id']}", 303)
+    run = view.describe_run(service, row, whole=True)
     lines = service.supervisor.lines_of(run["id"]).lines
     traffic = {"bytes_down": "down", "bytes_up": "up"}
     return show(
@@ -157,9 +195,16 @@ async def run_page(request: Request) -> Response:
 @needs(OPERATOR)
 async def act_on_run(request: Request) -> Response:
     """POST /runs/ID/ACTION."""
-    id, action = request.path_params["id"], request.path_params["action"]
-    change_run(service_of(request).database, id, action, request.state.who.name)
+    id = request.path_params["id"]
+    change_run(service_of(request).database, id, checked_action(request), request.state.who.name)
     return RedirectResponse(f"/runs/{id}", 303)
+
+
+@needs(OPERATOR)
+async def end_schedule(request: Request) -> Response:
+    """POST /schedules/NAME/remove."""
+    remove_schedule(service_of(request).database, request.path_params["name"], request.state.who.name)
+    return RedirectResponse("/runs", 303)
 
 
 @needs()

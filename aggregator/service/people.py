@@ -1,7 +1,8 @@
 """Who may use the console, and what: people with passwords, tokens for programs, sessions of browsers.
 
 A session's cookie and a token are random and kept as their sha256 only, passwords as argon2id. Roles contain each
-other: a viewer reads; an operator also starts and stops runs and promotes models; an admin also says who may do what.
+other: a viewer reads; an operator also starts and stops runs and promotes models; an approver also approves what
+somebody else has asked for, where two people are needed; an admin also says who may do what.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sql
@@ -20,11 +22,14 @@ from aggregator.service.database import Database, Row, keys, people
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
 
-VIEWER, OPERATOR, ADMIN = "viewer", "operator", "admin"
-ROLES = (VIEWER, OPERATOR, ADMIN)
+VIEWER, OPERATOR, APPROVER, ADMIN = "viewer", "operator", "approver", "admin"
+ROLES = (VIEWER, OPERATOR, APPROVER, ADMIN)
 """Each may do what those before it may."""
 SESSION, TOKEN = "session", "token"
 SESSION_SECONDS, TOKEN_DAYS = 12 * 3600.0, 365.0
+LONGEST_DAYS = 3660.0
+SCOPES = ("status", "runs", "fleet", "models", "schedules", "rollouts", "metrics")
+"""Parts of the API, by the beginnings of their paths, that a token may be for."""
 SHORTEST = 10  # characters of a password
 TRIES, TRIES_WITHIN = 5, 300.0
 """So many wrong passwords for one name within so many seconds; then that name has to wait."""
@@ -36,11 +41,13 @@ class Somebody:
 
     Attributes:
         csrf: what a form of this session must bring; "": it is a program with a token, which no browser sends.
+        scopes: parts of the API that a token is for, such as "runs"; empty: for everything that its role may.
     """
 
     name: str
     role: str
     csrf: str = ""
+    scopes: tuple[str, ...] = ()
 
     def may(self, role: str) -> bool:
         """Somebody of this role may do it; may this one?"""
@@ -111,21 +118,31 @@ class People:
         self.wrong.pop(name, None)
         return self.make_key(SESSION, name, found[0]["role"], SESSION_SECONDS, name)
 
-    def make_key(self, kind: str, name: str, role: str, seconds: float, who: str) -> str:
-        """Makes a session or a token, and returns it: it is kept nowhere."""
+    def make_key(self, kind: str, name: str, role: str, seconds: float, who: str, scopes: Sequence[str] = ()) -> str:
+        """Makes a session or a token, and returns it: it is kept nowhere.
+
+        Raises:
+            UsageError: it would not last, or has a scope that there is not.
+        """
+        if wrong := {*scopes} - {*SCOPES}:
+            raise UsageError(f"scope = {min(wrong)!r}, expected some of {', '.join(SCOPES)}")
+        if not 0.0 < seconds <= LONGEST_DAYS * 86400:
+            raise UsageError(f"days = {seconds / 86400:g}: expected more than 0 and at most {LONGEST_DAYS:g}")
         key, now = secrets.token_urlsafe(32), time.time()
         row = {"hash": hash_key(key), "kind": kind, "name": name, "role": role, "csrf": secrets.token_urlsafe(24)}
+        row["scopes"] = ",".join(scopes)
         with self.database.transaction() as t:
             t.execute(keys.delete().where(keys.c.expires < now))
             t.execute(keys.insert().values(**row, created=now, expires=now + seconds))
-            audit.note(t, who, f"{kind}.make", name, role=role)
+            audit.note(t, who, f"{kind}.make", name, role=role, **({"scopes": list(scopes)} if scopes else {}))
         return key
 
     def find_key(self, key: str, kind: str) -> Somebody | None:
         """Whose session or token this is; None: nobody's, or no longer."""
         query = sql.select(keys).where(keys.c.hash == hash_key(key), keys.c.kind == kind, keys.c.expires > time.time())
         for row in self.database.read(query):
-            return Somebody(row["name"], row["role"], row["csrf"] if kind == SESSION else "")
+            scopes = tuple(filter(None, row["scopes"].split(",")))
+            return Somebody(row["name"], row["role"], row["csrf"] if kind == SESSION else "", scopes)
         return None
 
     def end_tokens(self, name: str) -> None:

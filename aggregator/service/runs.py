@@ -1,5 +1,6 @@
 """Runs as the service keeps them: what somebody asked for, where it stands, and which changes are possible from there.
 
+    proposed ──> queued        where two people are needed, by the approval of another one
     queued ──> running ──> finished
       ^  │       │  └────> failed        its process has ended before its time
       │  │       ├──────── paused        (wish: pause) its process has ended in good order
@@ -22,7 +23,7 @@ import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
 from aggregator.service import audit
-from aggregator.service.database import Database, Row, runs
+from aggregator.service.database import Database, Row, runs, schedules
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
@@ -30,7 +31,9 @@ from edge_sdk.nodes.assembly import augmentation_of, method_of, settings_of
 from edge_sdk.nodes.presets import PAPER, RECOMMENDED, STATED, SettingsTable, complete
 
 QUEUED, RUNNING, PAUSED, STOPPED, FINISHED, FAILED = "queued", "running", "paused", "stopped", "finished", "failed"
-ACTIVE = (QUEUED, RUNNING, PAUSED)
+PROPOSED = "proposed"
+ACTIVE = (PROPOSED, QUEUED, RUNNING, PAUSED)
+APPROVE = "approve"
 PAUSE, STOP = "pause", "stop"
 """Wishes for a run that is running."""
 MOST_ROUNDS = 1_000_000
@@ -66,6 +69,7 @@ class Wanted:
     augment: dict[str, Any] = field(default_factory=dict)
     robust: dict[str, Any] = field(default_factory=dict)
     uploads: dict[str, Any] = field(default_factory=dict)
+    privacy: dict[str, Any] = field(default_factory=dict)
 
     def check(self, classes: tuple[str, ...]) -> None:
         """Raises UsageError if no run can be made of it."""
@@ -93,24 +97,39 @@ class Wanted:
 
 
 def add_run(
-    database: Database, wanted: Wanted, classes: tuple[str, ...], who: str, id: str = "", cloned: str = ""
+    database: Database,
+    wanted: Wanted,
+    classes: tuple[str, ...],
+    who: str,
+    id: str = "",
+    cloned: str = "",
+    awaits: int = 0,
 ) -> str:
     """Queues a run, and returns its id: the given one, or one that is made of the method's name.
+
+    Args:
+        awaits: approvals of other people that it needs before.
 
     Raises:
         UsageError: no run can be made of what is wanted, or the id is taken.
     """
     wanted.check(classes)
     with database.transaction() as t:
-        taken = set(t.execute(sql.select(runs.c.id)).scalars())
-        id = checked_name(id, "id") if id else make_id(wanted.method, taken)
-        if id in taken:
-            raise UsageError(f"id = {id!r}: there is a run of that name already")
-        row = {"id": id, "place": next_place(t), "state": QUEUED, "wish": "", "wanted": asdict(wanted)}
-        row |= {"hospitals": {}, "cloned": cloned, "by": who, "why": "", "created": time.time()}
-        t.execute(runs.insert().values(**row))
-        told = {key: value for key, value in {**asdict(wanted), "cloned": cloned}.items() if value}
-        audit.note(t, who, "run.queue", id, **told)
+        return queue_in(t, wanted, who, id, cloned, awaits)
+
+
+def queue_in(t: Connection, wanted: Wanted, who: str, id: str = "", cloned: str = "", awaits: int = 0) -> str:
+    """Queues a checked run within a transaction, and returns its id. Raises UsageError if the id is taken."""
+    taken = set(t.execute(sql.select(runs.c.id)).scalars())
+    id = checked_name(id, "id") if id else make_id(wanted.method, taken)
+    if id in taken:
+        raise UsageError(f"id = {id!r}: there is a run of that name already")
+    state = PROPOSED if awaits else QUEUED
+    row = {"id": id, "place": next_place(t), "state": state, "wish": "", "wanted": asdict(wanted), "awaits": awaits}
+    row |= {"hospitals": {}, "cloned": cloned, "by": who, "why": "", "created": time.time()}
+    t.execute(runs.insert().values(**row))
+    told = {key: value for key, value in {**asdict(wanted), "cloned": cloned}.items() if value}
+    audit.note(t, who, "run.queue", id, **told)
     return id
 
 
@@ -135,20 +154,42 @@ def change_run(database: Database, id: str, action: str, who: str) -> None:
         NotPossibleError: there is no such run, or that is not possible from where it stands.
     """
     with database.transaction() as t:
-        run = get_run(t, id)
-        changes = find_changes(run, action)
-        if changes is None:
-            raise NotPossibleError(f"run {id} is {run['state']}: it cannot be {DONE[action]} now")
-        if action == "resume":
-            changes["place"] = next_place(t)
-        if action == "first":
-            lowest = t.execute(sql.select(sql.func.min(runs.c.place))).scalar_one()
-            changes["place"] = lowest - 1
-        t.execute(runs.update().where(runs.c.id == id).values(**changes))
-        audit.note(t, who, f"run.{action}", id)
+        change_in(t, id, action, who)
 
 
-DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped", "first": "put first"}
+def change_in(t: Connection, id: str, action: str, who: str) -> None:
+    """Changes a run within a transaction. Raises NotPossibleError as `change_run`."""
+    run = get_run(t, id)
+    if action not in DONE:
+        raise NoSuchRunError(f"{action!r}: a run has {', '.join(DONE)}")
+    changes = find_changes(run, action)
+    if changes is None:
+        raise NotPossibleError(f"run {id} is {run['state']}: it cannot be {DONE[action]} now")
+    if action == APPROVE and who == find_asker(t, run):
+        raise NotPossibleError(f"run {id} was asked for by {who}: somebody else has to approve it")
+    if action == "resume":
+        changes["place"] = next_place(t)
+    if action == "first":
+        changes["place"] = t.execute(sql.select(sql.func.min(runs.c.place))).scalar_one() - 1
+    t.execute(runs.update().where(runs.c.id == id).values(**changes))
+    audit.note(t, who, f"run.{action}", id)
+
+
+SCHEDULE = "schedule "
+"""What stands before a schedule's name where it is the author of a run."""
+
+
+def find_asker(t: Connection, run: Mapping[str, Any]) -> str:
+    """The person who asked for a run, or for the schedule that did. Raises NotPossibleError if that is gone."""
+    if not run["by"].startswith(SCHEDULE):
+        return str(run["by"])
+    found = t.execute(sql.select(schedules.c.by).where(schedules.c.name == run["by"].removeprefix(SCHEDULE))).scalar()
+    if found is None:
+        raise NotPossibleError(f"run {run['id']}: its schedule was removed; stop it, and ask for another one")
+    return str(found)
+
+
+DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped", "first": "put first", APPROVE: "approved"}
 """What people can do with a run -> how an error calls it."""
 
 
@@ -157,14 +198,16 @@ def find_changes(run: Mapping[str, Any], action: str) -> dict[str, Any] | None:
     state = run["state"]
     if action in (PAUSE, STOP) and state == RUNNING:
         return {"wish": action}
-    if action == STOP and state in (QUEUED, PAUSED):
+    if action == APPROVE and state == PROPOSED:
+        return {"state": QUEUED, "awaits": 0}
+    if action == STOP and state in (PROPOSED, QUEUED, PAUSED):
         return {"state": STOPPED, "ended": time.time()}
     if action == PAUSE and state == QUEUED:
         return {"state": PAUSED}
     if action == "resume" and state == RUNNING and run["wish"]:
         return {"wish": ""}
     if action == "resume" and state in (PAUSED, STOPPED, FAILED):
-        return {"state": QUEUED, "wish": "", "why": "", "ended": None}
+        return {"state": PROPOSED if run["awaits"] else QUEUED, "wish": "", "why": "", "ended": None}
     if action == "first" and state == QUEUED:
         return {}
     return None

@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import IO
 
 from aggregator.service.database import Database, database_in
+from aggregator.service.enrolling import EnrolmentDesk
+from aggregator.service.enrolment import Enrolment
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.hooks import WebhookSender
 from aggregator.service.models_kept import Registry
+from aggregator.service.office import Office
 from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
+from aggregator.service.rosters import Rosters
+from aggregator.service.signing import public_key_pem
 from aggregator.service.supervisor import SERVICE, Supervisor
 from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
 from edge_sdk.errors import UsageError
@@ -38,22 +44,38 @@ class FleetService:
         self.lock: IO[str] = lock_file(file.directory / LOCK)
         fcntl.fcntl(self.lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         sweep_aside(file.directory)
+        public_key_pem(file.directory)
         self.database: Database = database_in(file.directory, file.database)
         self.registry = Registry(file, self.database)
         self.registry.register_bundles()
         self.people = People(self.database)
         self.monitor = Monitor(file, self.database)
-        self.supervisor = Supervisor(
-            file, self.database, self.monitor.sizes, self.registry.path_of, self.registry.add_trained
+        self.enrolment, self.office = (
+            Enrolment(self.database, file.name),
+            Office(file.enrolment, file.directory, file.name),
         )
+        self.monitor.answer = Rosters(self.database, self.enrolment).answer
+        self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
+        self.supervisor = Supervisor(
+            file, self.database, self.list_sizes, self.registry.path_of, self.registry.add_trained
+        )
+        self.sender = WebhookSender(file.name, self.database, file.webhooks, lambda: list_texts(self))
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 
+    def list_sizes(self) -> dict[str, int]:
+        """Hospitals that can take part now, each with its number of devices, but for those that were suspended."""
+        barred = self.enrolment.list_barred()
+        return {name: size for name, size in self.monitor.sizes().items() if name not in barred}
+
     def start(self) -> None:
+        self.desk.bring_up()
         self.monitor.start()
         self.supervisor.start()
+        self.sender.start()
 
     def stop(self) -> None:
         """End everything in good order; runs go on at the next start."""
+        self.sender.stop()
         self.supervisor.stop()
         self.monitor.stop()
         self.database.close()
@@ -66,6 +88,13 @@ class FleetService:
         path = self.file.directory / CONNECTION
         write_text(path, json.dumps({"url": url, "token": token}) + "\n")
         return path
+
+
+def list_texts(service: FleetService) -> list[str]:
+    """What needs a person now; without the reasons, in which there are times."""
+    from aggregator.service.view import list_needs  # which shows services, and so imports this module
+
+    return [need.what for need in list_needs(service)]
 
 
 def read_connection(directory: Path) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from aggregator.service import audit
 from aggregator.service.curves import METRICS, RunLines
 from aggregator.service.database import Database, Row, runs
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.rollout_files import add_settings, find_model, is_rollout
 from aggregator.service.runs import (
     FAILED,
     FINISHED,
@@ -32,6 +33,8 @@ from aggregator.service.runs import (
     list_runs,
     wanted_of,
 )
+from aggregator.service.schedules import look_at_schedules
+from aggregator.service.signing import PRIVATE_FILE
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.presets import STATED
@@ -74,6 +77,7 @@ class Supervisor:
         self.shown: dict[str, int] = {}
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.work, name="supervisor", daemon=True)
+        self.turned: float | None = None  # time.monotonic() at which its loop went round last
         self.waits = ""  # why the next run does not start, or empty
 
     def start(self) -> None:
@@ -87,6 +91,7 @@ class Supervisor:
 
     def work(self) -> None:
         while not self.stopping.wait(EVERY):
+            self.turned = time.monotonic()
             try:
                 self.look()
             except Exception:
@@ -95,6 +100,7 @@ class Supervisor:
 
     def look(self) -> None:
         """Do what is to be done now."""
+        look_at_schedules(self.database, time.time(), int(self.file.two_people))
         running = list_runs(self.database, RUNNING)
         for run in running:
             self.look_after(run)
@@ -145,7 +151,8 @@ class Supervisor:
     def spawn(self, run: Row) -> None:
         """Start the process of a run; a run of which no settings can be written has failed."""
         try:
-            path = write_settings(self.file, run, self.find_bundle(wanted_of(run).bundle))
+            model = find_model(self.find_bundle, wanted_of(run))
+            path = write_settings(self.file, run, self.find_bundle(wanted_of(run).bundle), model)
             self.processes.start(run["id"], ["aggregator", "--once", path])
         except (AuscultError, OSError) as error:
             self.set_state(run, FAILED, str(error))
@@ -167,6 +174,7 @@ class Supervisor:
 
     def set_state(self, run: Row, state: str, why: str = "") -> None:
         """Note where a run stands now."""
+        why = why.replace("\0", "\N{REPLACEMENT CHARACTER}")  # which PostgreSQL does not take
         changes: dict[str, Any] = {"state": state, "wish": "", "why": why}
         if state != PAUSED:
             changes["ended"] = time.time()
@@ -197,7 +205,7 @@ def run_directory(file: FleetFile, id: str) -> Path:
     return file.directory / "runs" / id
 
 
-def write_settings(file: FleetFile, run: Row, bundle: Path) -> Path:
+def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None = None) -> Path:
     """Writes the settings file with which the aggregator of a run is started. What is in [run] stays as it was at the
     first start: what is recommended may be something else since then, and a run goes on as it was begun.
 
@@ -210,7 +218,15 @@ def write_settings(file: FleetFile, run: Row, bundle: Path) -> Path:
     make_private_directory(directory)
     own = tomllib.loads(path.read_text())["run"] if path.exists() else make_run_table(file, run)
     table = {"name": file.name, "broker": file.broker, "bundle": bundle.resolve(), "directory": "."}
-    table |= {"hospitals": run["hospitals"], "threads": file.threads, "settings": STATED}
+    table |= {
+        "signing_key": file.directory.resolve() / PRIVATE_FILE,
+        "hospitals": run["hospitals"],
+        "threads": file.threads,
+        "settings": STATED,
+        "enrolled": True,
+    }
+    if is_rollout(run):
+        add_settings(table, own, model)
     wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(file.wire).items()}
     return write_toml(path, table | {"run": own, "wire": wire})
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from aggregator.service.curves import tabulate
 from aggregator.service.database import Row
+from aggregator.service.enrolment import APPROVED, DENIED, LOST, REMOVED, SUSPENDED, WAITING
 from aggregator.service.fleet import ORDER, WORDS, SeenDevice, SeenHospital
-from aggregator.service.runs import FAILED, FINISHED, PAUSED, QUEUED, RUNNING, STOPPED, list_actions, list_runs
+from aggregator.service.runs import (
+    FAILED,
+    FINISHED,
+    PAUSED,
+    PROPOSED,
+    QUEUED,
+    RUNNING,
+    STOPPED,
+    list_actions,
+    list_runs,
+)
 from aggregator.service.service import FleetService
 from edge_sdk.live.fleet_report import AWAY, REFUSES
 
@@ -68,7 +79,7 @@ def describe_hospital(hospital: SeenHospital, devices: bool = True) -> dict[str,
 
 def describe_device(device: SeenDevice) -> dict[str, Any]:
     """A device as JSON has it."""
-    return asdict(device) | {"why": device.why}
+    return {**vars(device), "why": device.why}  # flat: asdict copies deeply, ten thousand times
 
 
 def why_hospital(hospital: SeenHospital) -> str:
@@ -105,8 +116,19 @@ def list_needs(service: FleetService) -> list[Need]:
             names = ", ".join([d.name for d in hospital.devices if d.state == AWAY][:RECENT])
             many = "1 device is" if away == 1 else f"{away} devices are"
             found.append(Need(f"{many} away from {hospital.name}", names, "/fleet?state=away"))
+    waiting = service.enrolment.list_all(WAITING)
+    found += [
+        Need(
+            f"{row['name']} asks to be enrolled",
+            f"as a {row['kind']} {'of ' * bool(row['parent'])}{row['parent']}".strip(),
+            "/enrolment",
+        )
+        for row in waiting[:RECENT]
+    ]
     if service.supervisor.waits:
         found.append(Need("The next run cannot start", service.supervisor.waits, "/runs"))
+    for row in list_runs(service.database, PROPOSED):
+        found.append(Need(f"Run {row['id']} awaits approval", f"asked for by {row['by']}", f"/runs/{row['id']}"))
     recent = [row for row in list_runs(service.database, FAILED) if (row["ended"] or 0) > time.time() - DAY]
     found += [Need(f"Run {row['id']} has failed", row["why"].splitlines()[0], f"/runs/{row['id']}") for row in recent]
     return found
@@ -134,12 +156,19 @@ SORTS: Mapping[str, Any] = {
 """Name of a sorting -> its key; the first is used where none is asked for."""
 
 STATE_WORDS = {
+    PROPOSED: "awaits approval",
     QUEUED: "waiting",
     RUNNING: "running",
     PAUSED: "paused",
     STOPPED: "stopped",
     FINISHED: "finished",
     FAILED: "failed",
+    WAITING: "asks",
+    APPROVED: "approved",
+    DENIED: "denied",
+    SUSPENDED: "suspended",
+    REMOVED: "removed",
+    LOST: "to be replaced",
 } | WORDS
 """States of runs and devices in words."""
 
@@ -149,6 +178,7 @@ NONE = "\N{EN DASH}"
 ACTIONS = {
     "run.queue": "queued",
     "run.start": "started",
+    "run.approve": "was approved",
     "run.pause": "to be paused",
     "run.resume": "to be resumed",
     "run.stop": "to be stopped",
@@ -157,6 +187,20 @@ ACTIONS = {
     "model.bundle": "is in the registry",
     "model.global": "left its model",
     "model.promote": "is in use",
+    "schedule.add": "was set",
+    "schedule.remove": "is no more",
+    "service.backup": "was backed up",
+    "service.restore": "was put back from a backup",
+    "rollout.queue": "is to be rolled out",
+    "rollout.undo": "is to be taken back",
+    "enrol.token": "has an invitation",
+    "enrol.ask": "asks to be enrolled",
+    "enrol.certificate": "was given a certificate",
+    "enrol.approve": "belongs to the fleet",
+    "enrol.deny": "does not belong to the fleet",
+    "enrol.suspend": "is suspended",
+    "enrol.remove": "was removed",
+    "enrol.replace": "is to be replaced",
     "people.add": "may use the console",
     "people.remove": "may use the console no longer",
     "session.make": "signed in",

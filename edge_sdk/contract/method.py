@@ -22,8 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.ensemble import Ensemble
+from edge_sdk.algebra.privacy import total_epsilon
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.masks import Masks
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.search import SearchSpace
 from edge_sdk.contract.traffic import VectorTraffic
@@ -140,6 +142,13 @@ class NodeEnv:
         limits: what this node's settings allow its children.
         unwilling: children that want no training now; filled in by the node at each call.
         keeper: device: keeps the progress of its training; None: nobody does.
+        entropy: device: count -> so many bytes that nobody can guess, for noise; None: there is none.
+        accountant: aggregator: (rho of a sum -> how many such sums, delta) -> epsilon; see algebra/privacy.py.
+        earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
+            a rule; empty: there are none that fit, or it is to begin anew. For `start` only.
+        asked: number of this node's latest question, 0 before the first; filled in by the node at each call.
+        outputs: device: classes that its model tells apart, which may be more than the run's; 0: it has no classes.
+        masks: device, aggregator: what hides an upload in a run with secret sums; None: this run has none.
     """
 
     me: str = ""
@@ -162,6 +171,12 @@ class NodeEnv:
     limits: Limits = field(default_factory=Limits)
     unwilling: tuple[str, ...] = ()
     keeper: StepKeeper | None = None
+    entropy: Callable[[int], bytes] | None = None
+    accountant: Callable[[Mapping[float, int], float], float] = total_epsilon
+    earlier: Mapping[str, Vector] = field(default_factory=dict)
+    asked: int = 0
+    outputs: int = 0
+    masks: Masks | None = None
 
     @property
     def willing(self) -> tuple[str, ...]:
@@ -207,6 +222,10 @@ def any_rule(settings: Any, tier: str, rule: str) -> str:
     return ""
 
 
+def changeable(settings: Any) -> str:
+    return ""
+
+
 def no_sums(settings: Any) -> VectorTraffic | str:
     return "what its devices send is not added up"
 
@@ -245,9 +264,14 @@ class Method:
             not all classes; None: as "personal" says.
         adds_up: its hospitals add their devices' `Sum`s up in a `gather.Tally`, and look at no vector in any other way;
             so parts of the sum may be made elsewhere (edge_sdk/simulate).
+        warms_up: its devices begin with `env.earlier` where there is any.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
+        spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
+        tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
+        fixed: settings -> why devices that come or leave have to wait for the next run, as a sentence; "": they may
+            do so while a run goes on, and `NodeEnv.sizes` says how many there are.
     """
 
     name: str
@@ -270,7 +294,11 @@ class Method:
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
+    spent: Callable[[Any, Any], Any] | None = None
+    tells_scores: bool = True
+    fixed: Callable[[Any], str] = changeable
     adds_up: bool = False
+    warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)
     recommended: Mapping[str, Any] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)

@@ -188,8 +188,11 @@ def post(node: Node, sends: Sequence[Send], now: float) -> Effects:
 
 
 def kind_of(asking: Sequence[Send]) -> str:
-    """Kind of a question: the type of its first message."""
-    return type(asking[0].message).__name__ if asking else ""
+    """Kind of a question: the type of its first message, or of the message that it wraps."""
+    if not asking:
+        return ""
+    message = asking[0].message
+    return str(getattr(message, "wrapped_kind", type(message).__name__))
 
 
 def receivers(node: Node, to: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -204,14 +207,17 @@ def repeated_answer(node: Node, e: Envelope) -> tuple[Envelope, ...]:
 
 
 def env_of(node: Node) -> NodeEnv:
-    if node.env.me == node.name and node.env.here == node.here:
-        return node.env
-    return replace(node.env, me=node.name, here=node.here)
+    known, asked = node.env, node.record.below.number
+    if known.me == node.name and known.here == node.here and known.asked == asked:
+        return known
+    return changed(known, me=node.name, here=node.here, asked=asked)
 
 
-def with_limits(node: Node, limits: Limits) -> Node:
-    """The node with what its settings file says of its children now."""
-    return node if node.env.limits is limits else changed(node, env=replace(node.env, limits=limits))
+def with_settings(node: Node, limits: Limits, sizes: Mapping[str, int]) -> Node:
+    """The node with what its settings say of its children now, and with the devices that there are behind these."""
+    if node.env.limits is limits and node.env.sizes is sizes:
+        return node
+    return changed(node, env=replace(node.env, limits=limits, sizes=sizes))
 
 
 def with_record(node: Node, **changes: Any) -> Node:

@@ -35,12 +35,14 @@ class Run:
         classes: label names in the order of the model's outputs.
         robust: rules in place of plain sums, see `methods.robust`; empty: sums are plain.
         uploads: how vectors travel as integers, see `methods.integers`; empty: as floats.
+        privacy: noise that devices add to uploads, see `methods.integers.privacy`; empty: they add none.
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         deadline: seconds after which a hospital goes on without the devices that have not answered; inf: it waits for
             all that it has asked.
         measured: hospitals derive their deadlines from the times that their rounds take (see contract/patience.py);
             `deadline` is that of a question of which none has been answered yet.
         quorum: devices without which a hospital's round does not end at the deadline; where fewer are asked, all.
+        signed: the operator's signature under all this but how long is waited, see wire/signatures.py; empty: none.
     """
 
     id: str
@@ -59,6 +61,8 @@ class Run:
     quorum: int = 0
     robust: Mapping[str, Any] = field(default_factory=dict)
     uploads: Mapping[str, Any] = field(default_factory=dict)
+    signed: Mapping[str, Any] = field(default_factory=dict)
+    privacy: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check types too: a run may come from a peer."""
@@ -77,7 +81,7 @@ class Run:
         if type(self.measured) is not bool:
             raise UsageError(f"measured = {short(self.measured)}, expected true or false")
         check_count("quorum", self.quorum, 0, "it counts devices: 0 or more")
-        for name in ("settings", "settle", "augment", "robust", "uploads"):
+        for name in ("settings", "settle", "augment", "robust", "uploads", "signed", "privacy"):
             check_table(name, getattr(self, name))
         check_classes(self.classes)
 

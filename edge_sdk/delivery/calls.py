@@ -18,10 +18,11 @@ from queue import Empty
 
 from edge_sdk.contract.node import Node, Record
 from edge_sdk.contract.records import changed
-from edge_sdk.contract.round import patience
+from edge_sdk.contract.round import LEAP, patience
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, Worker
 from edge_sdk.delivery.members import Members
+from edge_sdk.delivery.releases import Releases
 from edge_sdk.delivery.round_log import RoundLog
 from edge_sdk.delivery.store import Job, Store
 
@@ -42,11 +43,14 @@ class Calls:
         excuses: children that have refused the run, and the questions that they owe an answer to.
         own_jobs: messages of this node to itself, which wait until its other messages have left.
         latest: number of the parent's latest question, whether worked on or not.
+        closed: number of the latest question to which the parent wants no answer any more.
+        gave_up: why the latest question was not answered; "": it was, or is being worked on.
         busy: calls that were begun and whose outcome has not been seen.
         void: calls among these whose outcome is to change nothing.
         pause: no start and no close is tried before, by time.monotonic().
         stopping: calls in progress are to be given up.
         unusable: why this node cannot go on in this run; "" if it can.
+        releases: children that a round is over without.
         done_files: files of messages that were worked on; the caller removes them after the commit.
     """
 
@@ -68,6 +72,7 @@ class Calls:
         for job in self.jobs:
             self.count_job(job, 1)
         self.latest = max((j.number for j in self.jobs if j.sender == parent and j.asks), default=0)
+        self.closed, self.gave_up = 0, ""
         self.excuses = deque[Job]()
         self.own_jobs: list[Job] = []
         self.busy = self.void = 0
@@ -75,7 +80,7 @@ class Calls:
         self.stopping, self.unusable = False, ""
         self.done_files: list[str] = []
         self.worker = Worker(assembly, wake) if wake is not None else None
-        self.round_log = RoundLog(name, counters, log)
+        self.round_log, self.releases = RoundLog(name, counters, log), Releases(name, parent)
 
     # -- what is to be done
 
@@ -125,7 +130,7 @@ class Calls:
                 self.store.drop_job(job.id)
             if job.file is not None:
                 self.done_files.append(job.file)
-        self.void, self.latest = self.busy, 0
+        self.void, self.latest, self.closed = self.busy, 0, 0
 
     # -- the next call
 
@@ -191,13 +196,15 @@ class Calls:
 
     @property
     def is_cancelled(self) -> bool:
-        """The call in progress should be given up: its question is not the parent's latest, or the node stops."""
+        """The call in progress should be given up: its question is void, or the node stops."""
         task = self.worker.running if self.worker else None
-        return self.stopping or (task is not None and self.is_superseded(task.job))
+        return self.stopping or (task is not None and self.is_void(task.job))
 
-    def is_superseded(self, job: Job | None) -> bool:
-        """The parent has asked a newer question than this one."""
-        return job is not None and job.sender == self.parent and job.number < self.latest
+    def is_void(self, job: Job | None) -> bool:
+        """The parent has asked a newer question than this one, or its round is over."""
+        if job is None or job.sender != self.parent:
+            return False
+        return job.number < self.latest or (job.asks and job.number <= self.closed)
 
     def stop(self, grace: float) -> None:
         """End the worker. A call that does not end within `grace` seconds is made again after the restart."""
@@ -214,7 +221,7 @@ class Calls:
         if self.void:
             self.void -= 1
             return False  # a void question is gone from the jobs; a child's answer is still there and comes again
-        if outcome.cancelled and not self.is_superseded(job):
+        if outcome.cancelled and not self.is_void(job):
             return False  # the node stops, which the role may have heard before us: the call is made again
         if outcome.unusable:
             self.unusable, self.stopping = outcome.unusable, True
@@ -232,6 +239,7 @@ class Calls:
         self.count_outcome(outcome)
         if outcome.node is not None:
             self.round_log.note(outcome.task, outcome.node.record.below, self.members.unwilling)
+            self.releases.note_call(outcome.task, outcome.node.record.below)
         return True
 
     def count_outcome(self, outcome: Outcome) -> None:
@@ -245,6 +253,16 @@ class Calls:
             self.log.warning("%s: dropped a message of %s: %s", self.name, sender, outcome.broken)
         if outcome.cancelled:
             self.counters.count("cancelled")
+        if (job := outcome.task.job) is not None and self.is_question(job):
+            self.note_given_up(job, outcome.cancelled)
+
+    def note_given_up(self, job: Job, cancelled: bool) -> None:
+        """Remember whether a question of the parent was given up, because its round was over."""
+        self.gave_up = ""
+        if cancelled and job.number <= self.closed:
+            number = job.number % LEAP
+            self.gave_up = f"{job.sender} has closed the round of question {number}, which was being worked on"
+            self.log.info("%s: gave up: %s", self.name, self.gave_up)
 
     def set_aside(self, outcome: Outcome) -> None:
         """Keep what a role could not work on for a person to look at. It is not tried again by itself."""

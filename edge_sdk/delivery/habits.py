@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from math import inf
 
 
-@dataclass(frozen=True)
+@dataclass
 class Habits:
     """Settings of a session that the run does not decide.
 
     Attributes:
         worker: calls are made on a thread of their own.
-        wait_for: children that must be here before the role starts.
+        wait_for: children that must be here before the role starts; another number, where others may take part.
         settle: seconds that a restarted node waits for them, before it goes on without.
         rto: seconds until the first repetition of a message.
         outbox_bytes: bytes of bodies in the outbox above which the oldest notices are given up. Questions and answers

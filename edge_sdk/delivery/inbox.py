@@ -69,6 +69,10 @@ class Inbox:
             peer.seen = {seq for seq in peer.seen if seq >= m.lo}
             self.store.save_peer(m.src, m.epoch, m.lo)
 
+    def is_of(self, name: str, epoch: int) -> bool:
+        """The peer is known, and this is its present disk."""
+        return name in self.peers and self.peers[name].epoch == epoch
+
     def is_new(self, name: str, epoch: int) -> bool:
         """The peer has another disk than it had, or was never heard of."""
         peer = self.peers.get(name)

@@ -17,6 +17,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.run import ID
 from edge_sdk.contract.willing import Reason
+from edge_sdk.delivery.sizes import Sizes
 from edge_sdk.delivery.store import Store, StoreDamaged
 
 KEY = "members"
@@ -27,6 +28,7 @@ class Members:
 
     Args:
         children: who may take part; members that were saved and are none of them any more are left out.
+        sizes: child -> number of its devices, as the settings have it.
 
     Attributes:
         gone_at: member -> when it was last seen to be here, by time.monotonic(); inf: it is here.
@@ -34,19 +36,25 @@ class Members:
         in_order: these, sorted; None: not known now.
         refusing: children that cannot take part, and so belong to no round until they can.
         unwilling: child that wants no training now -> why. Who is gone is taken as it was when it went.
-        unsaved: there are members that are not on the disk.
+        sizes: how many devices there are behind each child (see sizes.py).
+        are_new: there are members that are not on the disk.
         listed: what `list_counting` has found, for which arguments, and until when that holds.
     """
 
-    def __init__(self, store: Store, children: Collection[str]):
-        self.store = store
+    def __init__(self, store: Store, children: Collection[str], sizes: Mapping[str, int]):
+        self.store, self.sizes = store, Sizes(store, sizes)
         self.gone_at = {name: time.monotonic() for name in load_members(store) if name in children}
         self.listed: tuple[tuple[float, int], float, tuple[str, ...]] | None = None
         self.present: set[str] = set()
         self.in_order: tuple[str, ...] | None = ()
         self.refusing = frozenset[str]()
         self.unwilling: dict[str, Reason] = {}
-        self.unsaved = False
+        self.are_new = False
+
+    @property
+    def unsaved(self) -> bool:
+        """Something of this is not on the disk."""
+        return self.are_new or self.sizes.unsaved
 
     def note_presence(
         self, here: tuple[str, ...], refusing: Iterable[str], willingness: Mapping[str, Reason | None] | None = None
@@ -56,7 +64,7 @@ class Members:
         self.unwilling = {name: reason for name, reason in told.items() if reason is not None}
         now, self.listed, self.refusing = time.monotonic(), None, frozenset(refusing)
         self.present, self.in_order = set(here), None
-        self.unsaved = self.unsaved or not self.gone_at.keys() >= self.present
+        self.are_new = self.are_new or not self.gone_at.keys() >= self.present
         gone = [n for n, gone_at in self.gone_at.items() if gone_at == inf and n not in self.present]
         self.gone_at |= dict.fromkeys(gone, now)
         self.gone_at |= dict.fromkeys(here, inf)
@@ -72,7 +80,7 @@ class Members:
             self.unwilling = {**self.unwilling, name: reason}
         if here:
             self.present.add(name)
-            self.unsaved = self.unsaved or name not in self.gone_at
+            self.are_new = self.are_new or name not in self.gone_at
             self.gone_at[name] = inf
         elif name in self.present:
             self.present.discard(name)
@@ -84,6 +92,13 @@ class Members:
         if self.in_order is None:
             self.in_order = tuple(sorted(self.present))
         return self.in_order
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Let these belong to no further round, and not be here."""
+        gone = {*names} & self.gone_at.keys()
+        self.gone_at = {name: at for name, at in self.gone_at.items() if name not in gone}
+        self.present, self.in_order, self.listed = self.present - gone, None, None
+        self.are_new = self.are_new or bool(gone)
 
     def list_counting(self, patience: float, least: int) -> tuple[str, ...]:
         """Names of the members that belong to a round which is opened now, in order.
@@ -107,9 +122,10 @@ class Members:
 
     def save(self) -> None:
         """Save who is a member; within a transaction."""
-        if self.unsaved:
+        self.sizes.save()
+        if self.are_new:
             self.store.put_value(KEY, msgpack.packb(sorted(self.gone_at)))
-            self.unsaved = False
+            self.are_new = False
 
 
 def load_members(store: Store) -> list[str]:

@@ -89,7 +89,7 @@ class Session:
         self.inbox, self.transfers_in, self.acks = self.incoming.inbox, self.incoming.transfers_in, self.incoming.acks
         loaded = load_node(self.name, self.parent, self.assembly, self.store, self.outgoing.load())
         self.node = go_on_from_backup(loaded, self.store, self.assembly.records, self.log)
-        self.members = Members(self.store, self.children)
+        self.members = Members(self.store, self.children, self.assembly.env.sizes)
         self.restarted = self.node.record.started
         self.outgoing.recover_commits(self.node.record.below.owed)
         self.saved, self.sent = self.node.record, self.outbox.seq
@@ -276,8 +276,9 @@ class Session:
         """Let the open round go by policy and limits as they are now, if they have been changed since it was opened."""
         if self.calls.busy:
             return
-        self.node = nodes.with_limits(self.node, self.assembly.env.limits)
         below, policy = self.node.record.below, self.assembly.policy
+        self.members.sizes.apply(below.owed, below.number, self.node.record.started)
+        self.node = nodes.with_settings(self.node, self.assembly.env.limits, self.members.sizes.now)
         if below.policy is not policy:
             self.node = nodes.with_record(self.node, below=rounds.with_policy(below, policy, time.monotonic()))
 
@@ -334,8 +335,6 @@ class Session:
         end = min(own, self.outbox.get_timer(), self.outbox.next_expiry(), self.incoming.ack_at)
         tick = self.calls.until_tick(self.node.record) if self.settled else inf
         return min(end - now, tick, self.events.until_due())
-
-    # -- end
 
     def close(self, grace: float) -> None:
         """Save what is done. A call that does not end within `grace` seconds is made again after the restart."""

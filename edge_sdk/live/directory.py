@@ -24,7 +24,7 @@ LARGEST_RUN = 2**20  # bytes of a run's description
 PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
 
 
-LATER = ("settle", "augment", "measured", "quorum", "robust", "uploads")
+LATER = ("settle", "augment", "measured", "quorum", "robust", "uploads", "signed")
 """Fields of a run that older versions do not write; left out while they say nothing, so that bytes stay equal."""
 
 
@@ -63,9 +63,10 @@ def decode_run(data: Buffer) -> Run:
 
 
 def is_same_training(a: Run, b: Run) -> bool:
-    """Two descriptions differ at most in how long is waited, which may be changed while a run goes on."""
-    waiting_alike = dataclasses.replace(a, deadline=b.deadline, measured=b.measured, quorum=b.quorum)
-    return as_decoded(waiting_alike) == as_decoded(b)
+    """Two descriptions differ at most in how long is waited, which may be changed while a run goes on, and in their
+    signature, which an aggregator makes anew when it is started again."""
+    alike = dataclasses.replace(a, deadline=b.deadline, measured=b.measured, quorum=b.quorum, signed=b.signed)
+    return as_decoded(alike) == as_decoded(b)
 
 
 def as_decoded(run: Run) -> dict[str, Any]:

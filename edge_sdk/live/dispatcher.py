@@ -17,9 +17,10 @@ from edge_sdk.delivery.store import DiskError
 from edge_sdk.errors import PeerError
 from edge_sdk.live.membership import Membership
 from edge_sdk.live.neighbours import Neighbours
+from edge_sdk.live.roster import Roster
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Acks, Birth, Chunk, ChunkReports, Frame, Hello, Message, Offer, unpack_frame
-from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES, REPORTS
+from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES, REPORTS, ROSTERS
 
 STRANGERS = 20
 """Names of strangers that are kept."""
@@ -48,6 +49,7 @@ class Dispatcher:
     ):
         self.name, self.parent, self.membership, self.neighbours = name, parent, membership, neighbours
         self.counters, self.log = counters, log
+        self.roster: Roster | None = None  # given by a hospital whose settings want one
         self.heard_at: dict[str, float] = {}
         self.strangers: dict[str, float] = {}
 
@@ -58,6 +60,8 @@ class Dispatcher:
             parsed = topics.parse_topic(topic)
             if parsed.channel == REPORTS and parsed.upward:
                 return  # for a console
+            if parsed.channel == ROSTERS and not parsed.upward:
+                return self.take_roster(parsed, payload)
             frame = self.check_frame(parsed, unpack_frame(payload))
             sender = parsed.sender
             self.counters.count_traffic("in", sender, len(payload))
@@ -69,6 +73,16 @@ class Dispatcher:
             self.refuse("malformed", sender, f"{topic}: {e}")
         except (DiskError, OSError) as e:
             self.membership.disk_failed(e)
+
+    def take_roster(self, topic: topics.ParsedTopic, payload: bytes) -> None:
+        """Take a list of devices that were enrolled for this node, if it wants one.
+
+        Raises:
+            PeerError: it is none, or is not from the parent.
+        """
+        if self.roster is None or topic.parent != self.parent or topic.child != self.name:
+            raise PeerError("a roster does not come here")
+        self.roster.take(payload)
 
     def refuse(self, reason: str, sender: str, why: str) -> None:
         self.counters.count(f"refused.{reason}.{sender}")
@@ -123,6 +137,8 @@ class Dispatcher:
             if frame.src == self.parent:
                 self.membership.turns.heard()
             session.take_acks(frame.src, frame.acks)
+            if isinstance(frame, Acks) and frame.src == self.parent and session.inbox.is_of(frame.src, frame.epoch):
+                session.calls.closed = max(session.calls.closed, frame.closed)
             if not isinstance(frame, Acks):
                 self.take_in(session, frame, broadcast)
 

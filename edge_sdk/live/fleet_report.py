@@ -40,12 +40,13 @@ class Reported(Protocol):
 
     name: str
     parent: str | None
-    children: tuple[str, ...]
     publisher: Publisher
     counters: Counters
     waiting_log: WaitingLog
     dispatcher: Dispatcher
 
+    @property
+    def children(self) -> tuple[str, ...]: ...
     @property
     def presence(self) -> Presence: ...
     @property
@@ -108,6 +109,8 @@ def describe_children(node: Reported, level: str, now: float) -> dict[str, Any]:
         "devices": len(node.children),
         "counts": {state: told.count(state) for state in STATES if state in told},
     }
+    if node.dispatcher.roster is not None:
+        report["roster"] = node.dispatcher.roster.number
     if level == NAMES:
         recent = time.time() - CALLED
         report["strangers"] = sorted(name for name, at in node.dispatcher.strangers.items() if at > recent)

@@ -49,8 +49,8 @@ class Peers(Protocol):
     def current(self) -> Run | None: ...
     @property
     def here(self) -> tuple[str, ...]: ...
-
-    children: tuple[str, ...]
+    @property
+    def children(self) -> tuple[str, ...]: ...
 
 
 def name_peers(node: Peers, heard_at: Mapping[str, float]) -> dict[str, float]:

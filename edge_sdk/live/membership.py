@@ -13,7 +13,6 @@ from dataclasses import replace
 from logging import Logger
 from math import inf
 
-from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.counters import Counters
@@ -23,6 +22,7 @@ from edge_sdk.delivery.store import DiskError, Store, StoreDamaged, finding_dama
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.announcer import Announcer, Standing
 from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run, is_same_training
+from edge_sdk.live.offers import assemble_offered
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.turns import Turns
 from edge_sdk.wire.frames import Hello
@@ -39,6 +39,8 @@ class Membership:
         make_session: makes the session of a run.
         announcer: tells parent and children what has changed with this node.
         told_refusal: called with each new reason why the node cannot take part.
+        check_run: called with each run that comes from the parent. UsageError: it is not to be trusted.
+        flexible: it tells its parent how many children it has.
 
     Attributes:
         directory: the node's directory, while the loop runs.
@@ -48,8 +50,7 @@ class Membership:
         refusal: why the node cannot take part in the run that it was offered, or empty.
         refusal_below: why too few children can take part for this node's role to start, or empty.
         refused: encoding of that run, so that it is not tried each time that it is offered.
-        changed_run: the root's run as its application describes it now.
-        changed_limits: what the settings file says of the children now.
+        counted_above: the parent's settings say how many children there are; another number needs another run.
         next_run: a run of the parent's that waits until the call in progress has ended.
         turns: notices two parents of one name.
         announced: parent and children have been told that the role has been started.
@@ -70,18 +71,19 @@ class Membership:
         counters: Counters,
         log: Logger,
         told_refusal: Callable[[str], None] = lambda why: None,
+        check_run: Callable[[Run], None] = lambda run: None,
+        flexible: bool = False,
     ):
-        self.told_refusal, self.reconsider = told_refusal, False
-        self.name, self.children, self.assemble, self.make_session = name, children, assemble, make_session
+        self.told_refusal, self.reconsider, self.check_run, self.flexible = told_refusal, False, check_run, flexible
+        self.name, self.children, self.assemble, self.make_session = name, tuple(children), assemble, make_session
         self.announcer, self.counters, self.log = announcer, counters, log
         self.session: Session | None = None
         self.given: Run | None = None
         self.presence = Presence(children)
         self.refusal, self.refusal_below, self.refused = "", "", b""
         self.next_run: Run | None = None
-        self.changed_run: Run | None = None
+        self.counted_above = False
         self.turns = Turns()
-        self.changed_limits: Limits | None = None
         self.announced = False
         self.unwilling: Reason | None = None
         self.reopen_at = inf
@@ -102,7 +104,8 @@ class Membership:
     @property
     def standing(self) -> Standing:
         ready = self.session is not None and self.session.ready
-        return Standing(self.epoch, self.run, ready, self.refusal or self.refusal_below, self.unwilling)
+        devices = len(self.children) if self.flexible else 0
+        return Standing(self.epoch, self.run, ready, self.refusal or self.refusal_below, self.unwilling, devices)
 
     # -- taking a run up
 
@@ -141,13 +144,22 @@ class Membership:
             if run.id != hello.run:
                 raise PeerError(f"hello names run {hello.run!r} and brings {run.id!r}")
             if self.session is not None and is_same_training(run, self.session.run):
-                return self.change_waiting(self.session, run)
+                return self.take_changed(self.session, run)
             if self.session is not None and self.turns.are_taken(run.id):
                 self.counters.count("two_parents")
                 words = "%s: run %s is offered again, which was left a moment ago: two nodes are called %s; stays in %s"
                 self.log.warning(words, self.name, run.id, self.announcer.parent, self.session.run.id)
                 return
             self.refused, self.next_run = body, run  # tried once; `open_session` forgets the refusal
+
+    def take_changed(self, session: Session, run: Run) -> None:
+        """Take the parent's new description of the present run, which may say otherwise how long is waited, unless it
+        is not to be trusted."""
+        try:
+            self.check_run(run)
+        except UsageError as e:
+            return self.refuse_run(run, str(e))
+        self.change_waiting(session, run)
 
     def change_waiting(self, session: Session, run: Run) -> None:
         """Go on in the present run, with what its description now says about waiting. Calls in progress go on too.
@@ -160,27 +172,23 @@ class Membership:
         session.commit_open()
         self.directory.remember_run(run, session.store)
         session.run = run
+        policy = session.assembly.policy
         if self.children:
             session.assembly = replace(session.assembly, policy=self.assemble(run).policy)
-        policy = session.assembly.policy
-        self.log.info("%s: waits by deadline %g s, quorum %d from now on", self.name, policy.deadline, policy.quorum)
+        before, policy = policy, session.assembly.policy
+        if policy != before:
+            words = "%s: waits by deadline %g s, quorum %d from now on"
+            self.log.info(words, self.name, policy.deadline, policy.quorum)
         self.announcer.announce()
 
     def take_up_pending(self, now: float) -> None:
         """Take up a run that has come from the parent, or open the present one again after its disk has failed."""
         if self.is_broken and now < self.reopen_at:
             return
-        if self.changed_run is not None and self.session is not None and not self.is_broken:
-            run, self.changed_run = self.changed_run, None
-            self.change_waiting(self.session, run)
         if self.reconsider:
             self.reconsider = False
             if self.session is None and self.refused:
                 self.next_run = decode_run(self.refused)
-        if self.changed_limits is not None and self.session is not None:
-            env = replace(self.session.assembly.env, limits=self.changed_limits)
-            self.session.assembly, self.changed_limits = replace(self.session.assembly, env=env), None
-            self.log.info("%s: limits of children are as the settings file has them now", self.name)
         if self.next_run is not None and (self.session is None or not self.session.calls.busy):
             run, self.next_run = self.next_run, None
             self.take_up(run)
@@ -198,7 +206,8 @@ class Membership:
         before = self.run
         self.leave_run()
         try:
-            self.open_session(run, self.assemble_offered(run))
+            assembly = assemble_offered(run, self.check_run, self.assemble, self.name, self.log)
+            self.open_session(run, assembly)
             self.turns.note_change("" if before is None else before.id, run.id)
         except UsageError as e:
             self.refusal = f"run {run.id}: {e}"
@@ -208,20 +217,6 @@ class Membership:
             self.next_run = run
             self.disk_failed(e)
         self.announcer.announce()
-
-    def assemble_offered(self, run: Run) -> Assembly:
-        """What to play in a run that has come from a peer: whatever is wrong with it must not end this node.
-
-        Raises:
-            UsageError: the run cannot be used here.
-        """
-        try:
-            return self.assemble(run)
-        except (UsageError, OSError):
-            raise
-        except Exception as e:
-            self.log.exception("%s: run %s cannot be assembled", self.name, run.id)
-            raise UsageError(f"it cannot be assembled here ({type(e).__name__}: {e})") from e
 
     def open_session(self, run: Run, assembly: Assembly) -> None:
         """Open a run's store and the session on it. A damaged store is put aside, and the run begun on a new one."""
@@ -273,15 +268,10 @@ class Membership:
         except (DiskError, OSError) as e:
             self.disk_failed(e)
         if session.calls.unusable:
-            return self.give_up_run(session)
+            return self.hold_run(session.run, session.calls.unusable)  # as if it had been seen when the run came
         if session.ready != self.announced:
             self.announced = session.ready
             self.announcer.announce()
-
-    def give_up_run(self, session: Session) -> None:
-        """Leave a run that the role has found unusable here, as if that had been seen when the run came."""
-        self.refuse_run(session.run, session.calls.unusable)
-        self.refused = encode_run(session.run)
 
     def refuse_run(self, run: Run, why: str) -> None:
         """Leave a run, or do not take it up; the parent hears why. It is looked at again when it is offered again."""
@@ -294,6 +284,11 @@ class Membership:
         self.told_refusal(refusal)
         self.leave_run()
         self.announcer.announce()
+
+    def hold_run(self, run: Run, why: str) -> None:
+        """Leave a run that cannot go on here now; it is tried again when another is offered or `reconsider` is set."""
+        self.refuse_run(run, why)
+        self.refused = encode_run(run)
 
     def disk_failed(self, why: Exception) -> None:
         """Stop until the disk is looked at again. What was not saved was not acknowledged, so it comes again.

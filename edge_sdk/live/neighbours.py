@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from logging import Logger
 
 from edge_sdk.contract.willing import Reason
+from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
@@ -33,14 +34,21 @@ class Neighbours:
         membership: the run in which they are met.
         announcer: answers births.
         sizes: child -> how many devices this node's settings say there are behind it; others are not compared.
-        wait_for: children that this node waits for before it begins; further ones may be newcomers.
+        habits: say how many children this node waits for before it begins; further ones may be newcomers.
+        flexible: children say themselves how many devices there are behind them.
     """
 
     def __init__(
-        self, membership: Membership, announcer: Announcer, sizes: Mapping[str, int], wait_for: int, log: Logger
+        self,
+        membership: Membership,
+        announcer: Announcer,
+        sizes: Mapping[str, int],
+        habits: Habits,
+        flexible: bool,
+        log: Logger,
     ):
         self.membership, self.announcer, self.log = membership, announcer, log
-        self.sizes, self.wait_for = sizes, wait_for
+        self.sizes, self.habits, self.flexible = sizes, habits, flexible
         self.told: tuple[Session, Presence] | None = None
         self.name, self.parent = announcer.publisher.name, announcer.publisher.parent
         self.below, self.above = announcer.publisher.below, announcer.publisher.above
@@ -69,7 +77,10 @@ class Neighbours:
         if child.ready and (before is None or not before.ready):
             self.log.info("%s: %s has joined run %s", self.name, birth.src, run)
         self.note_willingness(birth.src, child, before)
-        nonce, devices = presence.nonce_for(birth.src), self.sizes.get(birth.src, 0)
+        if self.flexible and birth.devices and session is not None:
+            session.members.sizes.note(birth.src, birth.devices, session.node.record.below.number)
+        believed = self.flexible and birth.devices
+        nonce, devices = presence.nonce_for(birth.src), 0 if believed else self.sizes.get(birth.src, 0)
         self.announcer.publish_hello(birth, membership.standing, nonce, here=child.ready, devices=devices)
         if session is not None and child.joined:
             first = before is None or not before.joined or before.session != child.session
@@ -118,7 +129,7 @@ class Neighbours:
         """Tell the parent if so many children cannot take part that the role will not start: it would wait in vain."""
         membership, refusals, children = self.membership, self.membership.presence.refusals, self.membership.children
         session, said = membership.session, membership.refusal_below
-        starts = session is None or session.settled or len(children) - len(refusals) >= self.wait_for
+        starts = session is None or session.settled or len(children) - len(refusals) >= self.habits.wait_for
         membership.refusal_below = "" if starts or not refusals else describe_refusals(refusals, len(children))
         if membership.refusal_below != said:
             self.announcer.announce()
@@ -152,6 +163,7 @@ class Neighbours:
             return None if known else self.announcer.announce_over(self.above)
         first = membership.presence.note_hello(hello)
         self.announcer.parent_answered()
+        membership.counted_above = hello.devices > 0
         if why := self.find_mismatch(hello):
             return membership.refuse_run(decode_run(hello.body), why)
         if hello.body and (session is None or hello.run != session.run.id or decode_run(hello.body) != session.run):
@@ -163,7 +175,7 @@ class Neighbours:
     def find_mismatch(self, hello: Hello) -> str:
         """Why this node's settings do not go with its parent's: they say another number of devices; or empty."""
         children = len(self.membership.children)
-        if not (hello.body and hello.devices and children) or hello.devices in (children, self.wait_for):
+        if not (hello.body and hello.devices and children) or hello.devices in (children, self.habits.wait_for):
             return ""
         return (
             f"the settings of {self.name} name {children} devices, those of {hello.src} say that it has "
@@ -177,6 +189,7 @@ class Neighbours:
         session.meet_peer(peer, epoch)
         if first:
             session.outbox.peer_came(peer)
+            session.calls.releases.note_arrival(peer, session.node.record.below)
 
     def handle_lost_link(self, link: Link) -> None:
         """Our own connection to those on the other end is gone."""

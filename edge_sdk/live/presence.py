@@ -59,6 +59,11 @@ class Presence:
         self.refusals: dict[str, str] = {}
         self.parent: Hello | None = None
 
+    def expect(self, children: Sequence[str]) -> None:
+        """Expect others from now on; who is none of them any more is not here."""
+        self.expected = frozenset(children)
+        self.children = {name: child for name, child in self.children.items() if name in self.expected}
+
     def judge_birth(self, birth: Birth) -> str:
         """Judge a child's birth: "new", "old", "unproven" or "second".
 

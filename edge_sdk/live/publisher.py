@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from logging import Logger
+from math import inf
 
 from edge_sdk.delivery.checksums import checksum
 from edge_sdk.delivery.counters import Counters
@@ -43,6 +44,8 @@ class Publisher:
             else:
                 session.transfers_out.begin_body(*found, now)
         self.publish_pieces(session, now)
+        for child, number in session.calls.releases.take().items() if session.open_since == inf else ():
+            self.publish_closed(session, child, number)
         reach("published")
         if now >= session.incoming.ack_at:
             for peer in list(session.acks):
@@ -109,6 +112,15 @@ class Publisher:
             self.publish_frame(link, topic, frame, 0, peer)
         else:
             session.incoming.take_acks_for([peer])  # dropped: it will send the message again, and be acknowledged then
+
+    def publish_closed(self, session: Session, child: str, number: int) -> None:
+        """Tell a child that its answers up to this question are not wanted. If that is lost it trains for nothing,
+        and hears it again at its next connection."""
+        link, topic = self.find_route(child, False)
+        if link.up:
+            s = session
+            frame = Acks(s.run.id, self.name, s.incoming.take_acks_for([child]), s.store.epoch, number)
+            self.publish_frame(link, topic, frame, 0, child)
 
     def find_route(self, peer: str, upward: bool) -> tuple[Link, str]:
         link = self.above if upward else self.below

@@ -28,6 +28,7 @@ from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import Store
 from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
+from edge_sdk.live.changes import RequestedChanges
 from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.live.dispatcher import Dispatcher
 from edge_sdk.live.fleet_report import NOTHING, FleetReporter
@@ -36,6 +37,7 @@ from edge_sdk.live.log_guard import guard_log
 from edge_sdk.live.membership import GRACE, Membership
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.node_names import check_names
+from edge_sdk.live.permission import Permission
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.publisher import Publisher
 from edge_sdk.live.waiting_log import WaitingLog
@@ -64,24 +66,18 @@ class Runtime:
         run: the training job; only the root has it from the start.
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told: called with (increasing number, event) after the commit, at least once for each event of the role.
-        told_refusal: called with the reason, where this node cannot take part in the run that it is offered.
+        told_refusal: called with the reason why this node cannot take part in the run that it is offered.
+        check_run: called with each run that the parent offers. UsageError: it is not to be trusted.
         sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
-        durability: "normal" or "full" (see delivery/store.py).
-        keepalive: seconds of silence after which the broker is pinged.
-        version: version of MQTT: 4, which is 3.1.1, or 5.
-        settle: seconds for which a restarted parent waits for its children.
-        backoff: between attempts to connect.
-        rto: seconds until a message is repeated for the first time.
-        outbox_bytes: bytes of messages on the disk above which notices are given up (see delivery/habits.py).
-        largest_chunk: bytes that travel together at most; a larger body goes in chunks.
+        durability, keepalive, version, largest_chunk: see wire/options.py.
+        settle, rto, outbox_bytes, backoff: see delivery/habits.py and wire/link.py.
         figures: the node as it was last saved -> further gauges, by name.
-        tls: certificates, for a broker at mqtts:// or wss://.
-        upstream_tls: certificates for the parent's broker, where that has another authority.
+        tls, upstream_tls: certificates for brokers at mqtts:// or wss://, the parent's where it has another authority.
         reports: what it reports of its children to a console, see fleet_report.py.
-        willingness: whether this node wants to train; None: always.
-        log: logger of this node.
+        willingness, permission: does this node want to train, and does its owner let the run go on? None: always.
+        flexible: the number of devices may change while a run goes on: a child tells it, and a parent believes it.
     """
 
     def __init__(
@@ -97,6 +93,7 @@ class Runtime:
         assemble: Callable[[Run], Assembly],
         told: Callable[[int, Any], None] = lambda number, message: None,
         told_refusal: Callable[[str], None] = lambda why: None,
+        check_run: Callable[[Run], None] = lambda run: None,
         sizes: Mapping[str, int] | None = None,
         wait_for: int | None = None,
         worker: bool = True,
@@ -113,35 +110,35 @@ class Runtime:
         upstream_tls: Tls | None = None,
         reports: str = NOTHING,
         willingness: Willingness | None = None,
+        permission: Permission | None = None,
+        flexible: bool = False,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children)
         if wait_for is not None and not 0 <= wait_for <= len(children):
             raise UsageError(f"wait_for = {wait_for}, there are {len(children)} children")
-        if version not in (4, 5):
-            raise UsageError(f"version = {version}, MQTT is spoken in 4 (3.1.1) and 5")
-        self.name, self.parent, self.children = name, parent, tuple(children)
+        self.name, self.parent, self.flexible, self.changes = name, parent, flexible, RequestedChanges()
         self.directory, self.durability = Path(directory), durability
         self.run_given, self.told, self.figures = run, told, figures
-        self.habits = Habits(worker, len(children) if wait_for is None else wait_for, settle, rto, outbox_bytes)
-        self.log = guard_log(log or logging.getLogger("auscult.node"))
-        self.counters = Counters()
+        least, self.waits_for_all = len(children) if wait_for is None else wait_for, wait_for is None
+        self.habits = Habits(worker, least, settle, rto, outbox_bytes)
+        self.log, self.counters = guard_log(log or logging.getLogger("auscult.node")), Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
         self.waiting_log, self.reporter = WaitingLog(name, parent, self.log), FleetReporter(reports)
         self.keepalive, self.largest_chunk, self.stopping = keepalive, largest_chunk, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.willingness, self.turned = willingness or Willingness(), inf  # the loop has not gone round yet
-        self.waiter = Waiter()
+        self.permission, self.waiter, backoff = permission or Permission(), Waiter(), backoff or Backoff()
         contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
-        retries, wake = backoff or Backoff(), self.waiter.wake
-        maker = LinkMaker(name, contexts, keepalive, version, retries, wake, self.make_will, self.log)
-        self.below, self.above = maker.make_links(parent, self.children, broker, upstream)
+        maker = LinkMaker(name, contexts, keepalive, version, backoff, self.waiter.wake, self.make_will, self.log)
+        self.below, self.above = maker.make_links(parent, bool(children) or flexible, broker, upstream)
         self.publisher = Publisher(name, parent, self.below, self.above, self.counters, self.log)
         self.all_links, self.announcer = self.publisher.links, Announcer(self.publisher)
         self.membership = Membership(
-            name, self.children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal
-        )
-        self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits.wait_for, self.log)
+            name, children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal,
+            check_run, flexible,
+        )  # fmt: skip
+        self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits, flexible, self.log)
         self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
 
     def make_will(self, link: Link) -> Will:
@@ -157,6 +154,11 @@ class Runtime:
     def session(self) -> Session | None:
         """This node's part in its run; None outside a run."""
         return self.membership.session
+
+    @property
+    def children(self) -> tuple[str, ...]:
+        """Names of those that may take part below."""
+        return self.membership.children
 
     @property
     def presence(self) -> Presence:
@@ -192,7 +194,7 @@ class Runtime:
         return (s := self.session) is None or not (s.calls.jobs or any(s.outbox.pending.values()))
 
     def gauges(self) -> dict[str, float]:
-        """Figures of this moment (see gauges.py). May be called from any thread."""
+        """Figures of this moment (see gauges.py). From any thread."""
         found = read_gauges(self.session, self.all_links, len(self.here))
         if (node := self.node) is not None and node.record.started:
             found |= self.figures(node)
@@ -202,10 +204,9 @@ class Runtime:
         """What this node waits for, since when, and for whom (see waiting_log.py). May be called from any thread."""
         return self.waiting_log.status(time.monotonic())
 
-    # -- from any thread
-
+    # -- from any thread, also from a signal handler
     def stop(self) -> None:
-        """Let `run` finish cleanly. May be called from any thread and from a signal handler."""
+        """Let `run` finish cleanly."""
         self.stopping = True
         self.waiter.wake()
 
@@ -216,7 +217,7 @@ class Runtime:
 
     def change_waiting(self, run: Run) -> None:
         """Go on in the root's run as it is described now, where only how long is waited may differ. From any thread."""
-        self.run_given = self.membership.changed_run = run
+        self.run_given = self.changes.run = run
         self.wake()
 
     def reconsider(self) -> None:
@@ -224,15 +225,18 @@ class Runtime:
         self.membership.reconsider = True
         self.wake()
 
-    def change_limits(self, limits: Limits) -> None:
-        """Go on with other limits for the children; `assemble` has to say the same of later runs. From any thread."""
-        self.membership.changed_limits = limits
+    def change(self, limits: Limits | None = None, children: tuple[str, ...] | None = None) -> None:
+        """Go on with other limits, or other children; `assemble` has to say the same from now on. From any thread."""
+        self.changes.limits = limits or self.changes.limits
+        if children is not None:
+            check_names(self.name, self.parent, children)
+            self.habits.wait_for = len(children) if self.waits_for_all else self.habits.wait_for
+            self.changes.children = children
         self.wake()
 
     def cancelled(self) -> bool:
         """A call of the role should give up (`errors.Cancelled`): a newer question waits, or the node stops."""
-        session = self.session
-        return self.stopping or (session is not None and session.calls.is_cancelled)
+        return self.stopping or ((s := self.session) is not None and s.calls.is_cancelled)
 
     # -- the loop
 
@@ -267,6 +271,8 @@ class Runtime:
             return  # an acknowledgement of the broker, or nothing
         self.due = 0.0
         self.willingness.look(self.membership, self.announcer, now)
+        self.permission.look(self.membership, now)
+        self.changes.carry_out(self.membership, self.neighbours.update_here)
         self.membership.take_up_pending(now)
         self.save_session(now)
         self.publish_due(now)
@@ -284,15 +290,14 @@ class Runtime:
 
     def get_timer(self) -> float:
         """Seconds until something is to be done if nothing comes."""
-        now = time.monotonic()
-        session = self.session
+        now, session = time.monotonic(), self.session
         wait = session.get_timer(now) if session and not self.membership.is_broken else inf
         for link in self.all_links:
             wait = min(wait, link.get_timer() - now, inf if link.connection is None else self.keepalive / 4)
             if link.connection is not None and not link.up:
                 wait = min(wait, 1.0)
-        at = min(self.membership.reopen_at, self.willingness.at, self.reporter.look_at)
-        return min(wait, self.announcer.get_timer(now), at - now)
+        ats = self.membership.reopen_at, self.willingness.at, self.permission.at, self.reporter.look_at
+        return min(wait, self.announcer.get_timer(now), min(ats) - now)
 
     def serve_link(self, link: Link, now: float) -> bool:
         """Read from and write to a connection; True if something has come or changed that needs more than that."""
@@ -315,11 +320,10 @@ class Runtime:
         return news or full or link.connection is not connection or bool(self.announcer.births)
 
     def save_session(self, now: float) -> None:
-        session = self.session
-        if session is None or self.membership.is_broken:
+        if (session := self.session) is None or self.membership.is_broken:
             return
-        if links := [link.connection.chunk for link in self.all_links if link.connection is not None]:
-            session.chunk = min(self.largest_chunk, *links)
+        chunks = [link.connection.chunk for link in self.all_links if link.connection is not None]
+        session.chunk = min(self.largest_chunk, *chunks) if chunks else session.chunk
         for child in tuple(self.presence.refusals) if session.members.present else ():
             session.excuse_child(child)  # but not where nobody is left: rounds without anybody would use up the run
         self.membership.save_session(session, now)
@@ -327,11 +331,8 @@ class Runtime:
     def publish_due(self, now: float) -> None:
         if self.announcer.births:
             self.announcer.publish_births(self.membership.standing, self.presence, now)
-        session = self.session
-        if session is not None and not self.membership.is_broken:
+        if (session := self.session) is not None and not self.membership.is_broken:
             self.publisher.publish_due(session, now)
-
-    # -- the end
 
     def finish(self) -> None:
         """Save, say goodbye, close."""

@@ -121,7 +121,7 @@ class DeviceState:
     """What a device remembers.
 
     Attributes:
-        v: its own model; None until it has trained.
+        v: its own model; None until it has trained, here or in an earlier run.
         alpha: how much of it is in the mixture.
     """
 
@@ -133,7 +133,7 @@ class DeviceState:
 
 
 def device_start(env: Env) -> Step:
-    return DeviceState(env.settings.alpha), []
+    return DeviceState(env.settings.alpha, env.earlier.get("personal")), []
 
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
@@ -168,4 +168,5 @@ APFL = Method(
     recommended=RECOMMENDED,
     search=SEARCH,
     adds_up=True,
+    warms_up=True,
 )

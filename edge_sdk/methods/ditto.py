@@ -87,7 +87,7 @@ def personal_update(env: Env, round: int, v: Vector, w: Vector) -> Vector:
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class DeviceState:
-    """What a device remembers. `v`: its personal model; None until it has trained."""
+    """What a device remembers. `v`: its personal model; None until it has trained, here or in an earlier run."""
 
     v: Theta | None = None
 
@@ -96,7 +96,7 @@ class DeviceState:
 
 
 def device_start(env: Env) -> Step:
-    return DeviceState(), []
+    return DeviceState(env.earlier.get("personal")), []
 
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
@@ -131,4 +131,5 @@ DITTO = Method(
     recommended=RECOMMENDED,
     search=SEARCH,
     adds_up=True,
+    warms_up=True,
 )

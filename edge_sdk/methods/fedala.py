@@ -148,7 +148,7 @@ class DeviceState:
 
     Attributes:
         weights: W_i (k,).
-        theta: its last local model; None until it has trained.
+        theta: its last local model; None until it has trained. In a new run the personal model of an earlier one is it.
         started: W_i has been learned for the first time.
     """
 
@@ -158,7 +158,7 @@ class DeviceState:
 
 
 def device_start(env: Env) -> Step:
-    return DeviceState(np.ones(parts.size(env.adaptive), env.theta0.dtype)), []
+    return DeviceState(np.ones(parts.size(env.adaptive), env.theta0.dtype), env.earlier.get("personal")), []
 
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
@@ -199,4 +199,5 @@ FEDALA = Method(
     recommended=RECOMMENDED,
     search=SEARCH,
     adds_up=True,
+    warms_up=True,
 )

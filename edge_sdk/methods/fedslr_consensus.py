@@ -206,4 +206,5 @@ FEDSLR_B = Method(
     plain_sums=plain_sums,
     recommended=fedslr_settings.RECOMMENDED,
     search=SEARCH,
+    warms_up=True,
 )

@@ -13,6 +13,8 @@ Settings.hvp: "central" is the paper's HF-MAML, "none" its FO-MAML. beta is eta_
 the support and the query set; else one half of each mini-batch adapts and the other judges. D'' = D, as in AugFL.
 
 Leaves the device, kind of upload, and what happens when few answer: as in FedAvg.
+Devices that come or leave during a run: as in FedAvg; with unseen > 0 they wait for the next run, since who is kept out
+of training is drawn once.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import AggregatorState, FedavgModel, HospitalState
 from edge_sdk.methods.shared import gather, meta
+from edge_sdk.methods.shared.fixed import fixed_while_unseen
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.methods.shared.local import TRAINING_SEARCH, Gradient, steady_gradient
 from edge_sdk.methods.shared.meta import HessianProduct, Meta
@@ -138,5 +141,6 @@ PERFEDAVG = Method(
     traffic=fedavg.FEDAVG.traffic,
     recommended=RECOMMENDED,
     search=SEARCH,
+    fixed=fixed_while_unseen,
     adds_up=True,
 )

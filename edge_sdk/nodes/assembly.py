@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
@@ -15,15 +16,20 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.privacy import NOISY, Privacy
+from edge_sdk.methods.integers.settings import Uploads, check_unopened
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
+from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
+from edge_sdk.methods.secret.aggregator import NotSummed
+from edge_sdk.methods.secret.method import secret
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.registration import Overclaimed
 from edge_sdk.methods.shared.reports import Diverged, Models, Progress, Report
+from edge_sdk.methods.shared.spent import PrivateProgress, PrivateReport
 from edge_sdk.methods.shared.suspension import Suspended
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.deadlines import Deadline, deadline_of
@@ -32,34 +38,74 @@ from edge_sdk.nodes.kernels.table import FAMILIES
 from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 
-TOLD = (Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed)
+TOLD = (
+    Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed, PrivateProgress, PrivateReport,
+    *TOLD_OF_ROLLOUTS,
+    *(NotSummed, Scores),
+)  # fmt: skip
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
 
 
 def method_of(run: Run) -> Method:
-    """The method that a run names, with robust sums, integers and settling, if the run has those, and evaluation
-    around it.
+    """The method that a run names, with robust sums, integers, settling and secret sums, if the run has those, and
+    evaluation around it.
 
     Raises:
         UsageError: there is no such method, it cannot settle or its vectors cannot travel as integers, or a setting of
             that is wrong.
     """
+    if is_rollout(run):
+        return ROLLOUT
     if run.method not in METHODS:
         raise UsageError(f"method = {run.method!r}, there are: {', '.join(sorted(METHODS))}")
     method = METHODS[run.method]
     if run.robust:
         method = robust(method, robust_of(run))
-    if run.uploads:
-        uploads = from_mapping(Uploads, run.uploads, "run.uploads")
-        method = rounded(method, own_settings(run), uploads, opens=robust_of(run).rule != NONE)
+    if run.uploads or run.privacy:
+        uploads, rule = uploads_of(run), robust_of(run).rule
+        check_unopened(method, own_settings(run), uploads, "" if rule == NONE else rule)
+        method = rounded(method, own_settings(run), uploads, rule != NONE, privacy_of(run))
+    if run.settle and run.privacy:
+        raise UsageError("run.settle with run.privacy: what devices count of its candidates would leave without noise")
     if run.settle:
         method = settled(method, from_mapping(Settling, run.settle, "run.settle"))
-    return evaluated(method, every=run.evaluate_every)
+    method = evaluated(method, every=run.evaluate_every)
+    if not is_secret(run):
+        return method
+    return secret(method, METHODS[run.method], own_settings(run), uploads_of(run))
+
+
+def uploads_of(run: Run) -> Uploads:
+    """Integers of a run. Raises UsageError for a wrong setting, and for secret sums that are opened with fewer devices
+    than the run's noise needs."""
+    privacy = privacy_of(run)
+    if privacy is None:
+        return from_mapping(Uploads, run.uploads, "run.uploads")
+    usual = {**NOISY, **({"cohort": privacy.cohort} if run.uploads.get("secret") else {})}
+    uploads = from_mapping(Uploads, {**usual, **run.uploads}, "run.uploads")
+    if uploads.secret and uploads.cohort < privacy.cohort:
+        raise UsageError(f"run.uploads.cohort = {uploads.cohort}: the noise is for sums of {privacy.cohort} at least")
+    return uploads
+
+
+def is_secret(run: Run) -> bool:
+    """Says if a run's sums are secret."""
+    return bool(run.uploads) and uploads_of(run).secret
+
+
+def is_rollout(run: Run) -> bool:
+    """Does the run bring a version to devices, in place of training one?"""
+    return run.method == ROLLOUT.name
 
 
 def robust_of(run: Run) -> Robust:
     """Rules of a run in place of plain sums. Raises UsageError for a wrong setting."""
     return from_mapping(Robust, run.robust, "run.robust")
+
+
+def privacy_of(run: Run) -> Privacy | None:
+    """Noise of a run's uploads; None: there is none. Raises UsageError for a wrong setting."""
+    return from_mapping(Privacy, run.privacy, "run.privacy") if run.privacy else None
 
 
 def augmentation_of(run: Run) -> Augment:
@@ -86,9 +132,18 @@ def settings_of(run: Run) -> Any:
     return settings
 
 
+def fixes_members(run: Run) -> str:
+    """Why the devices of a run cannot change while it goes on, as a sentence; "": they can.
+
+    Who joins or leaves means something else in each method's mathematics: its module says what.
+    """
+    return method_of(run).fixed(own_settings(run))
+
+
 def own_settings(run: Run) -> Any:
     """The method's hyper-parameters, by themselves. Raises UsageError for one that is wrong."""
-    return from_mapping(METHODS[run.method].settings, run.settings, f"settings of {run.method}")
+    kind = ROLLOUT.settings if is_rollout(run) else METHODS[run.method].settings
+    return from_mapping(kind, run.settings, f"settings of {run.method}")
 
 
 def family_of(run: Run) -> Family:
@@ -100,6 +155,7 @@ def make_env(run: Run, layout: Layout, theta0: Vector, **given: Any) -> NodeEnv:
     """The env of one node. `given`: what only this node has (data, sizes, kernels)."""
     method = method_of(run)
     augmentation_of(run)  # for what is wrong with it, on every tier
+    given.setdefault("entropy", os.urandom)
     if "classes" in {f.name for f in fields(method.env)}:
         given["classes"] = len(run.classes)
     return method.env(

@@ -74,7 +74,7 @@ class TrainingBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetFile:
-    """A file with a [budget] table and nothing else, for a replay of days."""
+    """A file with a [budget] table and nothing else, for an application's device and for a replay of days."""
 
     budget: TrainingBudget
 

@@ -22,13 +22,16 @@ import numpy.typing as npt
 
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.budget import TrainingBudget
+from edge_sdk.nodes.allow import Allow
+from edge_sdk.nodes.budget import BudgetFile, TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.masks import DeviceKeys
 from edge_sdk.nodes.own_training import TrainingCode
 from edge_sdk.nodes.participant import Participant
 from edge_sdk.nodes.prediction_stream import PredictionStream
 from edge_sdk.nodes.predictions import Predictions
+from edge_sdk.nodes.settings import read_toml
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 RECORDING = Recording()
@@ -50,7 +53,15 @@ class Device(Participant):
         recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
         trainer: training code of the application in place of the bundle's gradients, see `edge_sdk.nodes.own_training`;
             None: there is none. The bundle still says what the parameters are, and predicts.
-        budget: when it may train, see `edge_sdk.nodes.budget`; None: whenever its hospital asks.
+        masks: its keys for runs with secret sums, see `edge_sdk.nodes.masks`; None: it takes part in no such run.
+        trusted_key: PEM file with the public key of its operator: it takes no run and no model that is not signed with
+            that; None: it takes what its hospital offers.
+        allow: which runs it takes part in, see `edge_sdk.nodes.allow`; None: in all.
+        budget: when it may train, see `edge_sdk.nodes.budget`; or a file with a table [budget]; None: whenever its
+            hospital asks.
+        warm_start: a new run begins with the personal model that an earlier one has made here, where the method has one
+            and parameters and classes are the same; False: as on a device that was never in a run. See
+            `edge_sdk.nodes.warm_start`.
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
 
@@ -58,7 +69,7 @@ class Device(Participant):
         finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
 
     Raises:
-        UsageError: a name, the bundle or the broker's URL cannot be used.
+        UsageError: a name, the bundle, the budget or the broker's URL cannot be used.
     """
 
     def __init__(
@@ -75,12 +86,18 @@ class Device(Participant):
         recording: Recording = RECORDING,
         trainer: TrainingCode | None = None,
         on_event: Callable[[Any], None] | None = None,
-        budget: TrainingBudget | None = None,
+        budget: TrainingBudget | str | Path | None = None,
+        trusted_key: str | Path | None = None,
+        allow: Allow | None = None,
+        warm_start: bool = True,
+        masks: DeviceKeys | None = None,
         log: logging.Logger | None = None,
     ):
+        if isinstance(budget, str | Path):
+            budget = read_toml(budget, BudgetFile).budget
         super().__init__(
             name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
-            budget,
+            budget, trusted_key, allow, warm_start, masks,
         )  # fmt: skip
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
@@ -105,8 +122,12 @@ class Device(Participant):
     # -- when it may train
 
     def why(self) -> str:
-        """Why this device does not train now, e.g. "battery 18 % < 30 %"; "" if nothing is in the way."""
-        return "" if self.pace is None else self.pace.why()
+        """Why this device does not train now, e.g. "battery 18 % < 30 %", or why it stopped: its round was over.
+
+        "" if it trains, or nothing is in the way.
+        """
+        unwilling, session = "" if self.pace is None else self.pace.why(), self.runtime.session
+        return unwilling or ("" if session is None else session.calls.gave_up)
 
     def allow_training(self, allowed: bool) -> None:
         """Say as its application whether it may train, beside what its budget says.

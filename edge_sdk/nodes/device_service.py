@@ -50,6 +50,10 @@ class DeviceService:
             threads=self.file.threads,
             public=self.file.public,
             budget=self.file.budget,
+            trusted_key=self.file.trusted_key,
+            allow=self.file.allow,
+            warm_start=self.file.warm_start,
+            masks=self.file.masks,
             wire=self.file.wire,
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation)
@@ -61,7 +65,8 @@ class DeviceService:
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         self.device.run(until)
-        if self.device.finished.is_set() and not self.device.refusal:
+        over = self.device.finished.is_set() and not self.device.refusal
+        if over and self.device.current is not None:  # of a rollout there is nothing to tell
             write_json(self.file.directory / "result.json", self.result())
 
     def stop(self) -> None:

@@ -8,23 +8,33 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.algebra.vectors import EMPTY_LAYOUT
+from edge_sdk.atomic import write_bytes
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import NOTHING
+from edge_sdk.live.permission import Permission
 from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint
-from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.bundle import Bundle, parse, read_bundle
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes.assembly import check_bundle, family_of, make_assembly, make_env
+from edge_sdk.nodes.allow import Allow
+from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, is_rollout, make_assembly, make_env
+from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
+from edge_sdk.nodes.kernels.rollout import open_version
 from edge_sdk.nodes.suspensions import count_suspensions
+from edge_sdk.nodes.trust import Trust
+from edge_sdk.nodes.working_model import bundle_path
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -45,6 +55,10 @@ class Hospital:
         upstream_wire: certificates for the aggregator's broker; None: those of `wire`.
         limits: what its devices may claim, and when they are suspended; None: as `Limits` has it.
         reports: what it tells a console of its devices: "nothing", "counts" or "names".
+        trusted_key: PEM file with the public key of the operator: it takes no run that is not signed with that; None:
+            it takes what the aggregator offers.
+        allow: which runs reach its devices; None: all.
+        enrolled: devices that a service has enrolled for it count beside `devices`, and come and go during a run.
     """
 
     def __init__(
@@ -63,6 +77,9 @@ class Hospital:
         upstream_wire: Wire | None = None,
         limits: Limits | None = None,
         reports: str = NOTHING,
+        trusted_key: str | Path | None = None,
+        allow: Allow | None = None,
+        enrolled: bool = False,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -71,11 +88,13 @@ class Hospital:
         self.companions = tuple(companions)
         self.limits = limits or Limits()
         self.limits.check_children(self.devices)
-        self.bundle = read_bundle(bundle)
+        self.trust = Trust(trusted_key, Path(directory))
+        self.bundle = self.own_bundle = read_bundle(bundle)
         self.model = SplitModel(self.bundle) if split.is_split(self.bundle) else None
         self.patients: Patients | None = None
         self.finished, self.current = threading.Event(), ""
         self.log = log or logging.getLogger(f"auscult.{name}")
+        self.gate = Gate(allow or Allow(), Path(directory), self.finished)
         if upstream_wire is not None:
             upstream_wire.check(upstream or broker)
         self.runtime = Runtime(
@@ -87,14 +106,18 @@ class Hospital:
             upstream=upstream,
             assemble=self.assemble,
             told=self.receive_event,
+            check_run=self.trust.check_run,
             wait_for=wait_for,
             worker=self.model is not None,  # it computes
             figures=count_suspensions,
             log=self.log,
             reports=reports,
+            permission=Permission(self.gate.owner),
+            flexible=enrolled,
             upstream_tls=(upstream_wire or wire).tls,
             **wire.options(broker, None if upstream_wire else upstream),
         )
+        self.gate.counters = self.runtime.counters
 
     def train_on(self, patients: Patients) -> None:
         """Set what it holds of its devices' patients. Call it before `run`, for a run that trains a split model.
@@ -122,17 +145,46 @@ class Hospital:
         """
         limits.check_children(self.devices)
         self.limits = limits
-        self.runtime.change_limits(limits)
+        self.runtime.change(limits=limits)
+
+    def change_devices(self, devices: Sequence[str]) -> None:
+        """Let other devices take part, also in the run that goes on. May be called from any thread.
+
+        Raises:
+            UsageError: a name cannot be used.
+        """
+        self.devices = tuple(checked_name(d, "device name") for d in devices)
+        self.runtime.change(children=self.devices)
+
+    def may_change_devices(self) -> bool:
+        """The run that goes on, if there is one, can do with other devices than those with which it began."""
+        membership = self.runtime.membership
+        if membership.run is None or self.finished.is_set():
+            return True
+        return self.runtime.flexible and not membership.counted_above and not fixes_members(membership.run)
+
+    def change_allow(self, allow: Allow) -> None:
+        """Let other rules decide about runs from now on, also about the present one. May be called from any thread."""
+        self.gate.allow = allow
+        self.runtime.permission.change_owner(self.gate)
+        self.runtime.wake()
 
     def stop(self) -> None:
         self.runtime.stop()
 
     def assemble(self, run: Run) -> Assembly:
-        """This hospital's part in a run: role, env and codecs."""
-        check_bundle(run, self.bundle, "hospital")
+        """This hospital's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
+        self.runtime.permission.check(run)
         if self.current not in ("", run.id):
             self.finished.clear()  # the run before was
         self.current = run.id
+        sizes = dict.fromkeys(self.devices, 1)
+        if is_rollout(run):
+            verify = {"verify": lambda bundle, theta: open_version(run, bundle, theta)}
+            env = make_env(run, EMPTY_LAYOUT, self.bundle.theta0[:0], sizes=sizes, limits=self.limits, **verify)
+            return make_assembly(run, "hospital", env)
+        self.bundle = self.find_bundle(run)
+        check_bundle(run, self.bundle, "hospital")
         given = family_of(run).for_hospital(
             HospitalParts(
                 run=run,
@@ -142,18 +194,33 @@ class Hospital:
                 patients=self.patients,
             )
         )
-        sizes = dict.fromkeys(self.devices, 1)
-        return make_assembly(
-            run,
-            "hospital",
-            make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given),
-        )
+        env = make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given)
+        assembly = make_assembly(run, "hospital", env)
+        return replace(assembly, role=self.gate.ledger.guard(run, assembly.role))
+
+    def find_bundle(self, run: Run) -> Bundle:
+        """The bundle of a run: the settings' one, or one that a rollout has brought here.
+
+        Raises:
+            UsageError: that is damaged.
+        """
+        brought = bundle_path(self.runtime.directory, run.bundle)
+        return read_bundle(brought) if run.bundle != self.own_bundle.sha256 and brought.exists() else self.own_bundle
+
+    def keep_bundle(self, message: VersionTaken) -> None:
+        """Keep the bundle that a rollout brings: later runs may be for it."""
+        found = parse(message.bundle.tobytes())
+        path = bundle_path(self.runtime.directory, found.sha256)
+        if found.sha256 != self.own_bundle.sha256 and not path.exists():
+            write_bytes(path, message.bundle.tobytes())
 
     def receive_event(self, number: int, message: Any) -> None:
         """Pass on what the role tells the application. The runtime calls this after its commit, at least once."""
         if isinstance(message, Complaint):
             self.runtime.counters.count(f"{message.to_metrics()['kind']}.{message.sender}")
             self.log.warning("%s: %s", self.name, message.to_sentence())
+        if isinstance(message, VersionTaken):
+            self.keep_bundle(message)
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):

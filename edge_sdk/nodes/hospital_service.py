@@ -1,7 +1,8 @@
 """A hospital as a service: built from its settings file, and built anew when the file names other devices.
 
-Devices come and go without a restart: SIGHUP makes the service read its file again. Who takes part in a run does not
-change while it goes on (its sums count on so many devices), so a changed list takes effect between two runs.
+Devices come and go without a restart: SIGHUP makes the service read its file again, and with `enrolled = true` a roster
+comes from the aggregator's service. Where the aggregator asks hospitals how many devices they have, and the method's
+mathematics allow it, a changed list counts from the next question on; otherwise between two runs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from edge_sdk.data.patients import patients_of
 from edge_sdk.hardware.probe import peak_memory_mb
+from edge_sdk.live.roster import Roster
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.nodes.hospital import Hospital
 from edge_sdk.nodes.ledgers import count_bytes, list_counters
@@ -24,8 +26,8 @@ from edge_sdk.nodes.settings import read_toml
 from edge_sdk.wire.topics import ALL
 
 log = logging.getLogger("auscult.serve")
-CHANGEABLE = ("devices", "companions", "wait_for", "limits", "reports")
-"""Settings that a running hospital takes up: limits at once, all others between two runs."""
+CHANGEABLE = ("devices", "companions", "wait_for", "limits", "reports", "allow")
+"""Settings that a running hospital takes up: limits and what is allowed at once, all others between two runs."""
 
 
 class HospitalService:
@@ -38,10 +40,28 @@ class HospitalService:
 
     def __init__(self, path: Path):
         self.path = path
-        self.file = read_toml(path, HospitalFile)
+        self.written = read_toml(path, HospitalFile)
+        self.roster = Roster(self.written.name, self.written.directory) if self.written.enrolled else None
+        self.file = self.complete(self.written)
         self.changed: HospitalFile | None = None
         self.stopping = False
-        self.hospital = hospital_of(self.file)
+        self.hospital = self.make_hospital()
+
+    def make_hospital(self) -> Hospital:
+        hospital = hospital_of(self.file)
+        if self.roster is not None:
+            self.roster.changed, hospital.runtime.dispatcher.roster = self.take_roster, self.roster
+        return hospital
+
+    def complete(self, file: HospitalFile) -> HospitalFile:
+        """A settings file with the devices that were enrolled beside those that it names."""
+        if self.roster is None:
+            return file
+        return replace(file, devices=tuple(dict.fromkeys((*file.devices, *self.roster.devices))))
+
+    def take_roster(self) -> None:
+        """The service above has enrolled or removed devices. The loop calls this."""
+        self.take_file(self.complete(self.written))
 
     @property
     def runtime(self) -> Runtime:
@@ -73,7 +93,7 @@ class HospitalService:
         assert self.changed is not None
         before = self.file.devices
         self.file, self.changed = self.changed, None
-        self.hospital = hospital_of(self.file)
+        self.hospital = self.make_hospital()
         log.info("%s: %s", self.file.name, describe_change(before, self.file.devices))
 
     def reread(self) -> None:
@@ -82,14 +102,24 @@ class HospitalService:
         Raises:
             UsageError: it cannot be read, or something else in it has been changed.
         """
-        file = read_toml(self.path, HospitalFile)
-        check_changes(self.path, find_changes(self.file, file, CHANGEABLE), ", ".join(CHANGEABLE))
-        names = find_changes(self.file, file, ())
-        if "limits" in names:
+        written = read_toml(self.path, HospitalFile)
+        check_changes(self.path, find_changes(self.written, written, CHANGEABLE), ", ".join(CHANGEABLE))
+        self.written = written
+        self.take_file(self.complete(written))
+
+    def take_file(self, file: HospitalFile) -> None:
+        """Take up what has changed in the settings: what may be at once, the rest between two runs."""
+        if file.limits != self.file.limits:
             self.hospital.change_limits(file.limits)
-            self.file = replace(self.file, limits=file.limits)
-            names.remove("limits")
-        if names:
+        if file.allow != self.file.allow:
+            self.hospital.change_allow(file.allow)
+        self.file = replace(self.file, limits=file.limits, allow=file.allow)
+        if find_changes(self.file, file, ()) == ["devices"] and self.hospital.may_change_devices():
+            self.hospital.change_devices(file.devices)
+            log.info("%s: %s", file.name, describe_change(self.file.devices, file.devices))
+            self.file, self.changed = file, None
+            return
+        if names := find_changes(self.file, file, ()):
             self.changed = file
             log.info("%s: %s changed; it counts as soon as no run is under way", file.name, ", ".join(names))
             self.runtime.wake()
@@ -123,6 +153,9 @@ def hospital_of(file: HospitalFile) -> Hospital:
         upstream_wire=file.upstream_wire,
         limits=file.limits,
         reports=file.reports,
+        trusted_key=file.trusted_key,
+        allow=file.allow,
+        enrolled=file.enrolled,
     )
     if file.data is not None:
         hospital.train_on(patients_of(file.data.samples))

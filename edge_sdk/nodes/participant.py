@@ -12,28 +12,45 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.contract.willing import Reason
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
+from edge_sdk.live.permission import Permission
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.live.willingness import Willingness
 from edge_sdk.methods.shared.evaluation import Finished, Scores
 from edge_sdk.methods.shared.reports import Diverged, Models
 from edge_sdk.model.model import Model
-from edge_sdk.nodes import kept_models
-from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_assembly, make_env, settings_of
+from edge_sdk.nodes import kept_models, mask_giving
+from edge_sdk.nodes.allow import Allow
+from edge_sdk.nodes.assembly import (
+    augmentation_of,
+    check_bundle,
+    family_of,
+    is_rollout,
+    make_assembly,
+    make_env,
+    settings_of,
+)
 from edge_sdk.nodes.budget import TrainingBudget
+from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
+from edge_sdk.nodes.kernels.rollout import open_version
 from edge_sdk.nodes.labels import class_codes, select_listed
 from edge_sdk.nodes.live_device import LiveDevice
 from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.masks import DeviceKeys
 from edge_sdk.nodes.own_training import TrainingCode, fields_of
 from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.progress_log import ProgressLog
+from edge_sdk.nodes.trust import Trust
+from edge_sdk.nodes.versions import Versions, check_whole, choose_bundle, choose_judges
+from edge_sdk.nodes.warm_start import NOTHING, find_earlier
 from edge_sdk.nodes.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.wire.options import Wire
 
@@ -56,7 +73,8 @@ class Participant:
         train, held_out, validation: samples that the application has ready; None: it has none, or observes them.
         live: what it observes.
         current: the run that it takes part in. kept: what that has made here so far.
-        working: the model that predicts.
+        working: the model that predicts. versions: what rollouts bring. rollout: the one that it takes part in.
+        warm_start: a new run begins with what an earlier one has made here, see `edge_sdk.nodes.warm_start`.
         finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
     """
 
@@ -75,13 +93,20 @@ class Participant:
         on_event: Callable[[Any], None] | None,
         log: logging.Logger | None,
         budget: TrainingBudget | None = None,
+        trusted_key: str | Path | None = None,
+        allow: Allow | None = None,
+        warm_start: bool = True,
+        masks: DeviceKeys | None = None,
     ):
+        self.warm_start = warm_start
         self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
+        self.own_model = self.model  # the application's, also while a run is for a bundle that a rollout has brought
         self.train: Samples | None = None
+        self.masks = masks
         self.held_out: Samples | None = None
         self.validation: Samples | None = None
-        self.directory = directory
+        self.directory, self.trust = directory, Trust(trusted_key, directory)
         self.public = None if public is None else read_public(public)
         self.current: Run | None = None
         self.kept = kept_models.KeptModels()
@@ -89,6 +114,7 @@ class Participant:
         self.log = log or logging.getLogger(f"auscult.{name}")
         self.live = LiveDevice(name, self.model.bundle, directory / "samples", recording, self.log)
         self.finished = threading.Event()
+        self.gate = Gate(allow or Allow(), directory, self.finished)
         self.runtime = Runtime(
             name,
             parent=checked_name(hospital, "hospital"),
@@ -98,11 +124,16 @@ class Participant:
             assemble=self.assemble,
             told=self.receive_event,
             told_refusal=self.receive_refusal,
+            check_run=self.trust.check_run,
             log=self.log,
             willingness=Willingness() if budget is None else Willingness(self.ask_pace, IDLE_LOOK),
+            permission=Permission(self.gate.owner),
             **wire.options(broker),
         )
+        self.gate.counters = self.runtime.counters
         self.pace = None if budget is None else self.make_pace(budget, threads)
+        self.rollout: Run | None = None
+        self.versions = Versions(name, directory, self.model, threads, lambda: self.working, self.use_version, self.log)
 
     @property
     def refusal(self) -> str:
@@ -126,7 +157,13 @@ class Participant:
     # -- taking part in a run
 
     def assemble(self, run: Run) -> Assembly:
-        """This device's part in a run: role, env and codecs."""
+        """This device's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
+        self.runtime.permission.check(run)
+        self.versions.leave_unconfirmed(run.id)
+        self.rollout = run if is_rollout(run) else None
+        if self.rollout is not None:
+            return self.assemble_rollout(run)
+        self.model = choose_bundle(self.own_model, self.working, run)
         check_bundle(run, self.model.bundle, "device")
         assembly = make_assembly(run, "device", self.env(run))
         self.current, self.kept = run, kept_models.load(self.kept_path(run))
@@ -138,10 +175,34 @@ class Participant:
             self.finished.clear()
         for old in remove_old_runs(self.directory, run.id):
             self.log.info("%s: the files of run %s are removed: it is long over", self.name, old)
-        assembly = replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(assembly.role))
+        role = self.gate.ledger.guard(run, assembly.role)
+        assembly = replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(role))
         if self.pace is None or self.trainer is not None:  # code of the application has no steps whose progress we keep
             return assembly
         return self.pace.keep_calls(assembly, self.digest)
+
+    def assemble_rollout(self, run: Run) -> Assembly:
+        """This device's part in a rollout. Nothing is trained, and what runs have made stays."""
+        check_whole(self.model)
+        self.current = None
+        self.finished.clear()
+        samples = self.choose_judges(run)
+        given = {
+            "verify": lambda bundle, theta: open_version(run, bundle, theta),
+            "attempt": lambda bundle, theta: self.versions.attempt(run, bundle, theta, samples),
+            "has_version": lambda rollout: self.versions.predicts(rollout or run.id),
+        }
+        return make_assembly(run, "device", make_env(run, EMPTY_LAYOUT, np.zeros(0, np.float32), **given))
+
+    def choose_judges(self, run: Run) -> Samples | None:
+        """Held-out samples on which two versions are compared; None: there are none."""
+        if self.train is None and self.model.bundle.signal is None:
+            return None
+        samples = choose_judges(self.choose_samples(run)[1], self.validation)
+        return None if samples is None else self.select_listed(samples, run, "held-out")
+
+    def use_version(self, working: WorkingModel) -> None:
+        self.working = working
 
     def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
         """The env of this device: its samples behind functions of theta.
@@ -153,7 +214,9 @@ class Participant:
             given = fields_of(run, self.trainer, self.model.layout, f"device {self.name}")
         else:
             given = family_of(run).for_device(self.parts(run, cancellable))
-        return make_env(run, self.model.layout, self.model.theta0, **given)
+        earlier = find_earlier(self.working, self.model, run, self.log) if self.warm_start else NOTHING
+        given = {**given, **mask_giving.for_device(run, self.masks, self.name, self.model.classes)}
+        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
         """What the method's family of kernels makes this device's env of."""
@@ -225,6 +288,8 @@ class Participant:
             self.log.warning("%s: round %d: %s", self.name, message.round, message.what)
         if isinstance(message, (Models, Finished)):
             self.keep(message)
+        if self.rollout is not None:
+            self.versions.receive_event(self.rollout, message)
         if self.on_event is not None:
             self.on_event(message)
         if isinstance(message, Finished):

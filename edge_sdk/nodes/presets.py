@@ -18,6 +18,9 @@ and these defaults do not change, so a recommendation that changes with a versio
     rule = "median"
     [run.uploads]
     bits = 4
+    [run.privacy]
+    clip = 1.0
+    epsilon = 8.0
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ class SettingsTable:
     augment: dict[str, Any] = field(default_factory=dict)
     robust: dict[str, Any] = field(default_factory=dict)
     uploads: dict[str, Any] = field(default_factory=dict)
+    privacy: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,7 @@ class Completed:
     augment: Mapping[str, Any]
     robust: Mapping[str, Any]
     uploads: Mapping[str, Any]
+    privacy: Mapping[str, Any]
 
 
 def complete(source: str, stated: SettingsTable, base: Path = Path()) -> Completed:
@@ -95,6 +100,7 @@ def complete(source: str, stated: SettingsTable, base: Path = Path()) -> Complet
         augment=overlaid(from_file.augment, stated.augment),
         robust=overlaid(from_file.robust, stated.robust),
         uploads=overlaid(from_file.uploads, stated.uploads),
+        privacy=overlaid(from_file.privacy, stated.privacy),
     )
 
 

@@ -11,8 +11,10 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import LEVELS, NOTHING
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
+from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import Wire
@@ -29,6 +31,10 @@ class DeviceFile:
         local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
         public: file of public inputs, for a method that compares outputs; the run names it by its content.
         budget: when it may train; None: whenever its hospital asks.
+        trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
+        allow: which runs it takes part in.
+        warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
+        masks: its keys for runs with secret sums; None: it takes part in no such run.
     """
 
     name: str
@@ -41,6 +47,10 @@ class DeviceFile:
     local_only: bool = False
     public: Path | None = None
     budget: TrainingBudget | None = None
+    trusted_key: Path | None = None
+    allow: Allow = field(default_factory=Allow)
+    warm_start: bool = True
+    masks: DeviceKeys | None = None
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -52,6 +62,8 @@ class DeviceFile:
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")
+        if self.trusted_key is not None:
+            existing(self.trusted_key, "trusted_key")
         if isinstance(self.data, Stored):
             existing(self.data.samples, "data.samples")
         else:
@@ -69,6 +81,9 @@ class HospitalFile:
             last words, such as newcomers that are only now started.
         limits: what its devices may claim, and when they are suspended.
         reports: what it tells a console at the aggregator of its devices: "nothing", "counts" or "names".
+        trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
+        allow: which runs reach its devices.
+        enrolled: devices that the aggregator's service has enrolled for it count beside `devices`.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -78,7 +93,8 @@ class HospitalFile:
     broker: str
     bundle: Path
     directory: Path
-    devices: tuple[str, ...]
+    devices: tuple[str, ...] = ()
+    enrolled: bool = False
     upstream: str | None = None
     wait_for: int | None = None
     data: Stored | None = None
@@ -86,6 +102,8 @@ class HospitalFile:
     last_words: float = 60.0
     reports: str = NOTHING
     limits: Limits = field(default_factory=Limits)
+    trusted_key: Path | None = None
+    allow: Allow = field(default_factory=Allow)
     wire: Wire = field(default_factory=Wire)
     upstream_wire: Wire | None = None
 
@@ -97,7 +115,14 @@ class HospitalFile:
         existing(self.bundle, "bundle")
         if self.data is not None:
             existing(self.data.samples, "data.samples")
-        check_count(self.wait_for, len(self.devices), "wait_for", "devices")
+        if self.trusted_key is not None:
+            existing(self.trusted_key, "trusted_key")
+        if not (self.devices or self.enrolled):
+            raise UsageError("devices is missing: a list of texts, unless enrolled = true")
+        if self.enrolled and self.reports == NOTHING:
+            raise UsageError('enrolled = true: the service has to hear of this hospital; say reports = "names"')
+        if not self.enrolled:
+            check_count(self.wait_for, len(self.devices), "wait_for", "devices")
         if self.reports not in LEVELS:
             raise UsageError(f"reports = {self.reports!r}, expected {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
         if not self.last_words > 0:
@@ -134,6 +159,7 @@ class RunTable:
     augment: dict[str, Any] = field(default_factory=dict)
     robust: dict[str, Any] = field(default_factory=dict)
     uploads: dict[str, Any] = field(default_factory=dict)
+    privacy: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parse_deadline(self.deadline, "deadline")
@@ -154,7 +180,11 @@ class AggregatorFile:
         svt: singular value thresholding by "full" decompositions, or "fast", where that is shown to be as exact.
         public: file of public inputs, which all devices must have; for a method that compares outputs.
         private: a pretrained model and what it is for; never sent.
+        masks: its keys for runs with secret sums; None: it has none.
         limits: what its hospitals may claim, and when they are suspended.
+        model: a trained model that a rollout brings to devices, NPZ; None: the bundle's initial one.
+        signing_key: PEM file of the operator's private key, with which the run is signed; None: it is not.
+        enrolled: hospitals say themselves how many devices they have, which may change while the run goes on.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
@@ -174,7 +204,11 @@ class AggregatorFile:
     threads: int = 1
     public: Path | None = None
     private: Private | None = None
+    model: Path | None = None
+    signing_key: Path | None = None
+    masks: AggregatorKeys | None = None
     limits: Limits = field(default_factory=Limits)
+    enrolled: bool = False
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -183,6 +217,10 @@ class AggregatorFile:
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")
+        if self.model is not None:
+            existing(self.model, "model")
+        if self.signing_key is not None:
+            existing(self.signing_key, "signing_key")
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")
         self.limits.check_children(self.hospitals)

@@ -5,6 +5,7 @@ classes and a copy of its bundle, so a device that was started again predicts at
 where the application brings another bundle by then.
 
     working        id of the run that made it
+    previous       ids of the runs that made those before it, the latest first, which a rollout can be taken back to
     RUN.npz        its models (kept_models.py)
     BUNDLE.bundle  a copy of the bundle they are for
 """
@@ -34,7 +35,7 @@ from edge_sdk.nodes import kept_models
 from edge_sdk.nodes.kept_models import KeptModels
 from edge_sdk.nodes.predictions import INITIAL, Predictions
 
-NOTE = "working"
+NOTE, PREVIOUS = "working", "previous"
 ENSEMBLE = ("personal", "local")
 """Models that predict as a run which settles has chosen."""
 PREFERRED = ("personal", COMPANION, "global")
@@ -134,8 +135,10 @@ def note_working(directory: Path, working: WorkingModel) -> None:
     """Make the models of a run, which are saved, those that predict after a restart. The bundle's copy comes first."""
     keep_bundle(directory, working.model)
     write_text(directory / NOTE, working.run + "\n")
+    before = {kept_models.load(directory / f"{run}.npz").bundle for run in previous_runs(directory)}
+    kept = {bundle_path(directory, sha256) for sha256 in (*before, working.model.sha256) if sha256}
     for path in directory.glob("*.bundle"):
-        if path != bundle_path(directory, working.model.sha256):
+        if path not in kept:
             path.unlink(missing_ok=True)
 
 
@@ -183,6 +186,13 @@ def working_run(directory: Path) -> str:
     return found if ID.fullmatch(found) else ""
 
 
+def previous_runs(directory: Path) -> tuple[str, ...]:
+    """Ids of the runs whose models a rollout may be taken back to."""
+    note = directory / PREVIOUS
+    lines = note.read_text(errors="replace").splitlines() if note.is_file() else []
+    return tuple(line for line in lines if ID.fullmatch(line))
+
+
 # Old runs -------------------------------------------------------------------------------------------------------
 KEEP = 3
 """Runs whose files stay: the present one, and the latest before it."""
@@ -197,7 +207,7 @@ def remove_old_runs(directory: Path, current: str) -> list[str]:
     """
     ages = {path.stem: path.stat().st_mtime for path in directory.glob("*.db") if ID.fullmatch(path.stem)}
     latest = sorted(ages.keys() - {current}, key=lambda run: (ages[run], run))[-(KEEP - 1) :]
-    old = sorted(ages.keys() - {current, working_run(directory), *latest})
+    old = sorted(ages.keys() - {current, working_run(directory), *previous_runs(directory), *latest})
     for run in old:
         for ending in OF_A_RUN:
             (directory / f"{run}{ending}").unlink(missing_ok=True)

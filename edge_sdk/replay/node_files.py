@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import store_public
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.assembly import family_of
+from edge_sdk.nodes.assembly import family_of, is_secret
 from edge_sdk.nodes.deadlines import NONE, deadline_of
 from edge_sdk.nodes.kernels.split import input_shapes
+from edge_sdk.nodes.masks import make_key
 from edge_sdk.nodes.presets import STATED
 from edge_sdk.nodes.private_table import private_table
 from edge_sdk.nodes.service_files import RunTable
@@ -41,12 +43,14 @@ class NodeFiles:
             no companions.
         tables: node -> its [data] table.
         public: file of the public inputs; None: there are none.
+        masks: node -> its [masks] table, in a run with secret sums.
     """
 
     bundles: Mapping[str, Path]
     companions: Mapping[str, Sequence[str]]
     tables: Tables
     public: Path | None
+    masks: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
 
 
 def copy_bundles(bundles: tuple[Path, ...], out: Path) -> tuple[Path, ...]:
@@ -68,7 +72,27 @@ def prepare_files(job: Replay, run: Run, cohort: Cohort, bundles: tuple[Path, ..
     tables, public = cohort.tables(job.out / "data", lambda node: found[own[node]]), None
     if cohort.public is not None:
         public = store_public(job.out / "data" / "public.npz", cohort.public).resolve()
-    return NodeFiles(own, others if family_of(run).companions else {}, tables, public)
+    masks = make_mask_keys(job.out / "masks", cohort.devices) if is_secret(run) else {}
+    return NodeFiles(own, others if family_of(run).companions else {}, tables, public, masks)
+
+
+def make_mask_keys(folder: Path, devices: Sequence[str]) -> dict[str, dict[str, Path]]:
+    """Makes a pair of keys for the aggregator and each device, where they are not there yet; returns the [masks] tables
+    of all of them.
+
+    Raises:
+        UsageError: the library for it is not installed.
+    """
+    folder, public = folder.resolve(), {}
+    folder.mkdir(exist_ok=True, mode=0o700)
+    for name in (CLOUD, *devices):
+        key, written = folder / f"{name}.key", folder / f"{name}.pub"
+        if not written.exists():
+            write_text(written, f"{name} {make_key(key)}\n")
+        public[name] = written.read_text()
+    write_text(folder / "devices.pub", "".join(public[name] for name in devices))
+    tables = {name: {"key": folder / f"{name}.key", "aggregator": folder / f"{CLOUD}.pub"} for name in devices}
+    return tables | {CLOUD: {"key": folder / f"{CLOUD}.key", "devices": folder / "devices.pub"}}
 
 
 def start_nodes(
@@ -116,6 +140,8 @@ def aggregator_table(job: Replay, run: Run, cohort: Cohort, files: NodeFiles) ->
     table |= {"run": run_table(run), "deadline": NONE}
     if files.companions:
         table["companions"] = {h: len(some) for h, some in files.companions.items()}
+    if files.masks:
+        table["masks"] = files.masks[CLOUD]
     if job.private is not None:
         table["private"] = private_table(job.private)
     return table
@@ -140,4 +166,5 @@ def device_table(job: Replay, name: str, hospital: str, files: NodeFiles) -> dic
     """A device's settings, but for how to reach the broker."""
     table = {"name": name, "hospital": hospital, "bundle": files.bundles[name], "directory": f"../devices/{name}"}
     table |= {"public": files.public, "data": files.tables[name], "local_only": job.local_only and not is_split(job)}
+    table["masks"] = files.masks.get(name)
     return table

@@ -32,8 +32,15 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--robust", action="append", default=[], metavar="RULE", help=words)
     words = "bits of each number of uploads and of models' changes, 2 to 16; without it numbers are floats of 32 bits"
     command.add_argument("--bits", type=int, help=words)
-    words = "a setting of these integers: bits, down_bits, rotate or feedback"
+    words = "hospitals cannot read uploads: they are masked, and only the aggregator takes masks off a sum; with --bits"
+    command.add_argument("--secret", action="store_true", help=words)
+    words = "a setting of these integers: bits, down_bits, rotate, feedback, unopened, secret or cohort"
     command.add_argument("--uploads", action="append", default=[], metavar="KEY=VALUE", help=words)
+    words = "differential privacy of the whole run: each device's upload is clipped and carries noise; needs --clip"
+    command.add_argument("--epsilon", type=float, help=words)
+    command.add_argument("--clip", type=float, help="length that an upload may have in a run with --epsilon")
+    words = "a setting of that: clip, epsilon, delta, noise, cohort or scores"
+    command.add_argument("--privacy", action="append", default=[], metavar="KEY=VALUE", help=words)
     words = "devices that take no part in training and join when the run is over: names with commas between them"
     command.add_argument("--newcomers", metavar="NAMES", help=words)
     model = (
@@ -100,11 +107,25 @@ def complete_settings(options: argparse.Namespace, method: str | None) -> Comple
         settle={} if options.settle is None else assigned(filter(None, options.settle)),
         augment=assigned(options.augment),
         robust=assigned(text if "=" in text else f"rule={text}" for text in options.robust),
-        uploads=assigned(options.uploads) | ({} if options.bits is None else {"bits": options.bits}),
+        uploads=read_uploads(options),
+        privacy=assigned(options.privacy) | stated_of(options, "epsilon", "clip"),
     )
     found = complete(options.settings, stated)
     settles = options.settle is not None or found.settle
     return dataclasses.replace(found, settle={"optimiser": "adam", **found.settle} if settles else {})
+
+
+def read_uploads(options: argparse.Namespace) -> dict[str, Any]:
+    """The table of uploads that --bits, --secret and --uploads come to."""
+    from edge_sdk.nodes.settings import assigned
+
+    bits = {} if options.bits is None else {"bits": options.bits}
+    return assigned(options.uploads) | bits | ({"secret": True} if options.secret else {})
+
+
+def stated_of(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Options that were given."""
+    return {name: found for name in names if (found := getattr(options, name)) is not None}
 
 
 def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[str, Any]:
@@ -123,6 +144,7 @@ def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[
         "augment": completed.augment,
         "robust": completed.robust,
         "uploads": completed.uploads,
+        "privacy": completed.privacy,
         "newcomers": tuple(filter(None, (options.newcomers or "").split(","))),
         "command": shlex.join(["auscult", *options.given]),
     }

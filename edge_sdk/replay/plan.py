@@ -51,6 +51,7 @@ class Replay:
         augment: how devices change windows while they train; empty: not at all.
         robust: rules in place of plain sums; empty: sums are plain.
         uploads: how vectors travel as integers; empty: as floats.
+        privacy: noise that devices add to uploads; empty: none.
         newcomers: devices that take no part in training, and join when the run is over.
         private: what the aggregator keeps to itself; its samples go to no device.
         confusion: the result has the confusion matrix of each device and model.
@@ -75,6 +76,7 @@ class Replay:
     augment: Mapping[str, Any] = field(default_factory=dict)
     robust: Mapping[str, Any] = field(default_factory=dict)
     uploads: Mapping[str, Any] = field(default_factory=dict)
+    privacy: Mapping[str, Any] = field(default_factory=dict)
     newcomers: tuple[str, ...] = ()
     private: Private | None = None
     confusion: bool = False
@@ -112,6 +114,7 @@ class Replay:
             augment=self.augment,
             robust=self.robust,
             uploads=self.uploads,
+            privacy=self.privacy,
         )
 
 

@@ -19,6 +19,16 @@ from edge_sdk.replay.watch import Line
 from edge_sdk.version import find_version
 from edge_sdk.wire.addresses import conceal
 
+SPENT = ("epsilon", "epsilon_model", "delta")
+
+
+def describe_privacy(settings: Mapping[str, Any], lines: Sequence[Line]) -> dict[str, Any]:
+    """Settings of a run's noise, and under "spent" what the run came to; empty: there is none."""
+    last = next((line for line in reversed(lines) if "epsilon" in line), None)
+    if not settings or last is None:
+        return dict(settings)
+    return {**settings, "spent": {key: last[key] for key in SPENT}}
+
 
 def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str, seconds: float) -> dict[str, Any]:
     """Everything that the nodes have written, as one object; the aggregator's files are copied into DIR."""
@@ -53,6 +63,7 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "augment": dict(job.augment),
         "robust": dict(job.robust),
         "uploads": dict(job.uploads),
+        "privacy": describe_privacy(job.privacy, lines),
         "made": describe_origin(job),
         "broker": "embedded" if job.broker == "embedded" else conceal(url),
         "curve": list(lines),

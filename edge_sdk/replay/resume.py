@@ -37,7 +37,7 @@ def describe_job(job: Replay, run: Run, bundles: tuple[Path, ...]) -> dict[str, 
         "local_only": job.local_only,
         "bundles": [read_bundle(path).sha256 for path in bundles],
     }
-    later = {"robust": run.robust, "uploads": run.uploads}
+    later = {"robust": run.robust, "uploads": run.uploads, "privacy": run.privacy}
     found |= {key: dict(table) for key, table in later.items() if table}  # absent in notes of before
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain

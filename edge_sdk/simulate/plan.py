@@ -82,6 +82,10 @@ class Simulation:
             )
         if self.calls not in CALLS:
             raise UsageError(f"--calls {self.calls}: one of {', '.join(CALLS)}")
+        if self.replay.uploads.get("secret"):
+            raise UsageError(
+                "--secret: a simulation has no hospitals to hide from; --uploads unopened=true is the same"
+            )
         if self.replay.private is not None:
             raise UsageError("--private: a simulation has none; replay the run")
 

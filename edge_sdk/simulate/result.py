@@ -15,7 +15,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
 from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.reports import mean_accuracies
-from edge_sdk.replay.result import describe_origin, find_areas, mean, natural
+from edge_sdk.replay.result import describe_origin, describe_privacy, find_areas, mean, natural
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.simulate.epochs import TrainingCalls
@@ -85,6 +85,7 @@ def make_result(
         "augment": dict(replay.augment),
         "robust": dict(replay.robust),
         "uploads": dict(replay.uploads),
+        "privacy": describe_privacy(replay.privacy, lines),
         "made": describe_origin(replay),
         "broker": "none",
         "simulation": describe_simulation(job, prepared, lines, spent),

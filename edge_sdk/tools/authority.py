@@ -127,31 +127,36 @@ class Authority:
             host: name or address of a server.
             ends: options of `openssl ca` in place of the usual DAYS.
         """
-        self.configure(host)
         into.mkdir(parents=True, exist_ok=True)
         key, certificate = into / f"{file}.key", into / f"{file}.crt"
         aside = into / f"{file}.key.new"
         request = ("req", "-new", "-newkey", "ec", *CURVE, "-nodes", "-keyout", str(aside), "-subj", f"/CN={name}")
-        write_text(self.folder / "request.csr", run_openssl(self.folder, *request))
         try:
-            signing = (
-                "-batch",
-                "-notext",
-                "-in",
-                "request.csr",
-                "-extensions",
-                purpose,
-                *(ends or ("-days", str(DAYS))),
-            )
-            signed = self.use_key("ca", "-config", "ca.cnf", *signing)
+            signed = self.sign(name, purpose, run_openssl(self.folder, *request), host, *ends)
         except UsageError:
             aside.unlink()
             raise
-        finally:
-            (self.folder / "request.csr").unlink()
         aside.chmod(0o600)
         aside.replace(key)
         write_text(certificate, signed)
+
+    def sign(self, name: str, purpose: Purpose, request: str, host: str = "", *ends: str) -> str:
+        """Sign a request (PKCS #10, PEM) for a holder called `name`, whatever the request calls it.
+
+        Args:
+            host: name or address of a server.
+            ends: options of `openssl ca` in place of the usual DAYS.
+
+        Returns:
+            The certificate, PEM.
+        """
+        self.configure(host)
+        write_text(self.folder / "request.csr", request)
+        try:
+            signing = ("-batch", "-notext", "-in", "request.csr", "-subj", f"/CN={name}", "-extensions", purpose)
+            return self.use_key("ca", "-config", "ca.cnf", *signing, *(ends or ("-days", str(DAYS))))
+        finally:
+            (self.folder / "request.csr").unlink()
 
     def revoke(self, name: str) -> int:
         """Take back all certificates of a holder that are still good; returns their number."""

@@ -56,6 +56,11 @@ user {name}
 topic read auscult/v1/{name}/+/up/+
 topic write auscult/v1/{name}/+/down/+
 """
+CONSOLE = """
+user {name}-console
+topic read auscult/v1/{name}/+/up/f
+topic write auscult/v1/{name}/+/down/r
+"""
 CHILD = """
 user {name}
 topic write auscult/v1/{parent}/{name}/up/+
@@ -83,6 +88,7 @@ def write_access(path: Path, site: Site) -> None:
     """Write who may do what. Each node is named: one that is left out may do nothing, even while it is connected."""
     parents = {parent for parent, _ in site.list_pairs()} | {p for p in (site.hospital, site.aggregator) if p}
     sections = [PARENT.format(name=name) for name in sorted(parents)]
+    sections += [CONSOLE.format(name=site.aggregator)] if site.aggregator else []
     sections += [CHILD.format(parent=parent, name=name) for parent, name in site.list_pairs()]
     write_text(path, "# Who may do what: a user is the name in the certificate.\n" + "".join(sections) + DOCTOR)
 
@@ -97,7 +103,7 @@ def write_configuration(folder: Path, site: Site) -> None:
     """Write mosquitto.conf and install.sh."""
     whose = " and ".join(name for name in (site.aggregator, site.hospital) if name)
     limits = {"packet": LARGEST_PACKET, "queued": QUEUED, "queued_bytes": QUEUED_BYTES}
-    connections = 2 * len(site.nodes) + SPARE
+    connections = 2 * (len(site.nodes) + len(site.enrolled)) + SPARE
     text = MOSQUITTO.format(whose=whose, folder=folder, port=site.port, connections=connections, **limits)
     write_text(folder / "mosquitto.conf", text)
     write_text(folder / "install.sh", INSTALL.format(folder=folder, user=USER, installed=INSTALLED))

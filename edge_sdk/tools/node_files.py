@@ -33,6 +33,7 @@ class NodeFile:
         tier: "device", "hospital" or "aggregator".
         summary: for people.
         lines: the brokers to which the node goes.
+        key: what it trusts runs by or, of an aggregator, signs them with; None: nothing.
     """
 
     path: Path
@@ -41,6 +42,7 @@ class NodeFile:
     bundle: Path
     directory: Path
     lines: tuple[Line, ...]
+    key: Path | None = None
 
 
 def read_node_file(path: Path) -> NodeFile:
@@ -63,7 +65,7 @@ def read_node_file(path: Path) -> NodeFile:
 def of_device(path: Path, file: DeviceFile) -> NodeFile:
     line = Line(file.broker, file.wire, Part(file.name, file.hospital, False))
     said = f"device {file.name} of hospital {file.hospital}"
-    return NodeFile(path, "device", said, file.bundle, file.directory, (line,))
+    return NodeFile(path, "device", said, file.bundle, file.directory, (line,), file.trusted_key)
 
 
 def of_hospital(path: Path, file: HospitalFile) -> NodeFile:
@@ -76,13 +78,13 @@ def of_hospital(path: Path, file: HospitalFile) -> NodeFile:
             Line(file.broker, file.wire, Part(file.name, None, True)),
             Line(file.upstream, file.upstream_wire or file.wire, above, " upstream"),
         )
-    return NodeFile(path, "hospital", said, file.bundle, file.directory, lines)
+    return NodeFile(path, "hospital", said, file.bundle, file.directory, lines, file.trusted_key)
 
 
 def of_aggregator(path: Path, file: AggregatorFile) -> NodeFile:
     line = Line(file.broker, file.wire, Part(file.name, None, True))
     said = f"aggregator {file.name} of {len(file.hospitals)} hospitals, run {file.run.id}"
-    return NodeFile(path, "aggregator", said, file.bundle, file.directory, (line,))
+    return NodeFile(path, "aggregator", said, file.bundle, file.directory, (line,), file.signing_key)
 
 
 def is_running(directory: Path) -> bool:

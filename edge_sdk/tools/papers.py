@@ -8,8 +8,10 @@ from pathlib import Path
 
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.findings import Finding
+from edge_sdk.tools.node_files import NodeFile
 from edge_sdk.tools.reach import SOON
 from edge_sdk.wire.addresses import Tls
+from edge_sdk.wire.signatures import Signer, Verifier
 
 SLACK = 300.0  # seconds by which a clock may be behind a file that was written elsewhere
 
@@ -35,6 +37,21 @@ def check_certificate(tls: Tls, name: str | None) -> Finding:
     if left < SOON:
         return Finding("certificate", False, f"{tls.certificate} ends in {left:.0f} days", renew)
     return Finding("certificate", True, f"of {found.name}, by {found.issuer}, good for {left:.0f} days")
+
+
+def check_signatures(file: NodeFile) -> Finding:
+    """Does the node know its operator's runs from those of others, or the aggregator sign them?"""
+    if file.key is None and file.tier == "aggregator":
+        return Finding("signatures", None, "no signing_key: nodes with a trusted_key will not take this run")
+    if file.key is None:
+        detail = "no trusted_key: this node takes whatever run it is offered, also by a broker that was broken into"
+        return Finding("signatures", None, detail)
+    if file.tier == "aggregator":
+        if open_to_others := file.key.stat().st_mode & 0o077:
+            detail = f"{file.key} can be used by other users of this machine (mode {open_to_others:02o} for them)"
+            return Finding("signatures", False, detail, f"chmod 600 {file.key}")
+        return Finding("signatures", True, f"signs its run with the key {Signer(file.key.read_bytes()).fingerprint}")
+    return Finding("signatures", True, f"takes only what the key {Verifier(file.key.read_bytes()).fingerprint} signed")
 
 
 def check_clock(files: list[Path]) -> Finding:

@@ -2,7 +2,9 @@
 
     authority/      the authority's key and its list of certificates: for nobody else, best on another machine
     broker/         what mosquitto reads
-    nodes/NAME/     what the node called NAME is given: ca.crt, NAME.crt, NAME.key
+    nodes/NAME/     what the node called NAME is given: ca.crt, NAME.crt, NAME.key; trusted.pem, with which it knows its
+                    operator's runs from others; and the aggregator signing.key, with which it signs them
+    masks/          public keys for secret sums, see mask_papers.py
     site.json       what was said in earlier calls
 
 A certificate names its holder (CN); the broker takes that name as user and as client id, and its access list lets each
@@ -18,11 +20,13 @@ from pathlib import Path
 
 from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.authority import Authority
+from edge_sdk.tools.authority import Authority, run_openssl
 from edge_sdk.tools.broker_files import hand_over, write_access, write_configuration
+from edge_sdk.tools.mask_papers import write_mask_keys
 from edge_sdk.tools.site import Site, load_site, save_site
 
 BROKER = "broker"
+SIGNING_KEY, TRUSTED_KEY = "signing.key", "trusted.pem"
 RELOAD = "tell the broker: systemctl reload mosquitto, or kill -HUP its process"
 
 
@@ -72,11 +76,12 @@ class Provisioner:
     def saved(self) -> Site | None:
         return load_site(self.places.site)
 
-    def apply(self, site: Site, plain: bool = False) -> list[str]:
+    def apply(self, site: Site, plain: bool = False, aggregator_key: Path | None = None) -> list[str]:
         """Make what is not there yet, for the broker and for all nodes of a site.
 
         Args:
             plain: the key of an authority that is made now is not encrypted.
+            aggregator_key: file with the public key of an aggregator that has another site, for secret sums.
 
         Returns:
             What a person should know, in sentences.
@@ -94,6 +99,8 @@ class Provisioner:
         for name in site.nodes:
             if not (self.places.node(name) / f"{name}.crt").exists():
                 self.give_node(name)
+        self.give_signing_key(site)
+        write_mask_keys(self.places.directory, site, aggregator_key)
         save_site(self.places.site, site)
         said = [f"the broker's certificate is a new one, for {site.host}"] if moved else []
         return said + self.write_broker(site)
@@ -114,6 +121,17 @@ class Provisioner:
         write_text(folder / "ca.crt", (self.places.authority / "ca.crt").read_text())
         folder.chmod(0o700)
 
+    def give_signing_key(self, site: Site) -> None:
+        """Make the operator's key, for the aggregator alone, and give its public half to everybody."""
+        if site.aggregator is None:
+            return
+        folder = self.places.node(site.aggregator)
+        if not (folder / SIGNING_KEY).exists():
+            run_openssl(folder, "genpkey", "-algorithm", "ED25519", "-out", SIGNING_KEY)
+        public = run_openssl(folder, "pkey", "-in", SIGNING_KEY, "-pubout")
+        for name in site.nodes:
+            write_text(self.places.node(name) / TRUSTED_KEY, public)
+
     def write_broker(self, site: Site) -> list[str]:
         """Write what the broker reads, but its certificate; returns what a person should know."""
         folder = self.places.broker
@@ -129,6 +147,12 @@ class Provisioner:
             else ["the authority's key is not encrypted: whoever can read it can make certificates for anybody"]
         )
         return plain + ([left] if left else [])
+
+    def admit(self, site: Site) -> None:
+        """Let those come to the broker whom `site` names as enrolled, and nobody whose certificate was taken back."""
+        save_site(self.places.site, site)
+        self.authority.write_list(self.places.broker / "crl.pem")
+        self.write_broker(site)
 
     def revoke(self, names: Iterable[str]) -> list[str]:
         """Take back all certificates of some nodes. A child leaves the site, a parent is given a new one."""
@@ -148,8 +172,12 @@ class Provisioner:
         again = [name for name in names if site.is_parent(name)]
         for name in again:
             self.give_node(name)
+        self.give_signing_key(after)
+        write_mask_keys(self.places.directory, after, None)
         told = [f"{', '.join(names)}: may not connect any more with what they have; {RELOAD}"]
         new = [f"{', '.join(again)}: new certificates, since the site needs them"] if again else []
+        if site.aggregator in again:
+            new.append(f"{site.aggregator} signs with a new key: give each node its new {TRUSTED_KEY}")
         return told + new + self.write_broker(after)
 
     def renew(self, names: Iterable[str]) -> list[str]:

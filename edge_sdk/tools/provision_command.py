@@ -30,6 +30,8 @@ def add_provision(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> 
     command.add_argument("--devices", nargs="*", metavar="DEVICE", help="devices of the hospital")
     command.add_argument("--aggregator", metavar="NAME")
     command.add_argument("--hospitals", nargs="*", metavar="NAME", help="hospitals of the aggregator")
+    words = "public key of an aggregator that has a site of its own (its masks/NAME.pub), for secret sums"
+    command.add_argument("--aggregator-key", type=Path, metavar="FILE", help=words)
     command.add_argument("--revoke", nargs="+", metavar="NAME", help="take back all certificates of these nodes")
     command.add_argument(
         "--renew", nargs="+", metavar="NAME", help="new keys and certificates for these nodes, or for `broker`"
@@ -72,11 +74,12 @@ def make_site(site: Provisioner, options: argparse.Namespace) -> None:
     before = site.saved
     said = {name: getattr(options, name) for name in names}
     wanted = combine(before, **said)
-    say(site.apply(wanted, plain=options.no_passphrase))
+    say(site.apply(wanted, plain=options.no_passphrase, aggregator_key=options.aggregator_key))
     directory = site.places.directory
     print(
         f"for each node: {directory / 'nodes'}/NAME; for the broker: mosquitto -c {site.places.broker}/mosquitto.conf"
     )
+    print(f"for secret sums: {directory / 'masks'}, whose devices.pub is for the aggregator")
     print(f"to install it as Debian's service: sh {site.places.broker}/install.sh, as root on the broker's machine")
     print(f"for nobody else: {site.places.authority}")
     named = {*(said["devices"] or ()), *(said["hospitals"] or ()), wanted.hospital, wanted.aggregator}

@@ -6,8 +6,7 @@ import argparse
 import math
 import sys
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -39,7 +38,7 @@ def do_record(options: argparse.Namespace) -> int:
     recorder = Recorder(
         {text: make_sensor(text, options.root) for text in options.sensor}, options.directory, labels, options.root
     )
-    threading.Thread(target=hear_labels, args=(sys.stdin, labels), daemon=True).start()
+    threading.Thread(target=hear_labels, args=(sys.stdin, labels, recorder.now), daemon=True).start()
     try:
         recorder.run(options.seconds)
     except KeyboardInterrupt:
@@ -49,11 +48,11 @@ def do_record(options: argparse.Namespace) -> int:
     return 0
 
 
-def hear_labels(lines: TextIO, labels: Labels) -> None:
+def hear_labels(lines: TextIO, labels: Labels, now: Callable[[], float]) -> None:
     """Takes each line as what is done from now on; one that cannot be a label is told and changes nothing."""
     for line in lines:
         try:
-            labels.say(line.strip(), time.time())
+            labels.say(line.strip(), now())
         except UsageError as error:
             print(f"auscult: {error}", file=sys.stderr)
 

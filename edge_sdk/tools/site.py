@@ -32,6 +32,7 @@ class Site:
         port: on which the broker listens.
         hospital: parent of `devices`; None: no devices come here.
         aggregator: parent of `hospitals`; None: it has another broker.
+        enrolled: "PARENT/CHILD" of those whom a service has enrolled: they have made their keys themselves.
     """
 
     host: str
@@ -40,6 +41,7 @@ class Site:
     devices: tuple[str, ...] = ()
     aggregator: str | None = None
     hospitals: tuple[str, ...] = ()
+    enrolled: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         checked_host(self.host)
@@ -83,6 +85,10 @@ class Site:
             yield str(self.aggregator), hospital
         for device in self.devices:
             yield str(self.hospital), device
+        for pair in self.enrolled:
+            parent, _, child = pair.partition("/")
+            if child not in self.nodes:
+                yield parent, child
 
     def is_parent(self, name: str) -> bool:
         """Is it a node without which there is no site?"""

@@ -9,8 +9,9 @@ The header begins with a letter, and then has these fields:
     o  ... size chunk digest nonce                      an offer of a large message, after the fields of m: what have
                                                         you got of it?
     p  run src reports                                  what has come: [whom it is for, epoch, seq, bitmap, nonce]
-    a  run src acks                                     acknowledgements on their own
-    b  src epoch session run ready refusal gone count nonce [unwilling]
+    a  run src acks [epoch closed]                      acknowledgements on their own; of a parent's questions up to
+                                                        the number `closed`, none of this receiver's wants an answer
+    b  src epoch session run ready refusal gone count nonce [unwilling] [devices]
                                                         birth, at each connect; as a will or a goodbye: gone
     h  src epoch session run here to count nonce taken devices refusal
                                                         hello, the answer to a birth; body: the encoded run, or empty
@@ -167,11 +168,19 @@ class ChunkReports:
 
 @record
 class Acks:
-    """Acknowledgements that have found no message to travel with."""
+    """Acknowledgements that have found no message to travel with, and word of a round that is over.
+
+    Attributes:
+        epoch: of the sender's disk, where there is such word.
+        closed: the receiver's answers to questions of this sender up to this number would count for nothing any more;
+            0: nothing is said of that.
+    """
 
     run: str
     src: str
     acks: tuple[Ack, ...]
+    epoch: int = 0
+    closed: int = 0
     body: Buffer = b""
 
 
@@ -186,6 +195,7 @@ class Birth:
         count: which birth of this connection it is, from 1.
         nonce: of the latest hello that the node has had; 0: it has had none.
         unwilling: why the node wants no training now; None: it does.
+        devices: how many there are behind it, where that may change while a run goes on; 0: it does not say.
     """
 
     src: str
@@ -198,6 +208,7 @@ class Birth:
     count: int = 0
     nonce: int = 0
     unwilling: Reason | None = None
+    devices: int = 0
     body: Buffer = b""
 
 
@@ -246,7 +257,7 @@ Check = Callable[[Any], Any]
 COUNTS: tuple[Check, ...] = (check_count,) * 3
 MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, check_flag)
 DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
-BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason)
+BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_count)
 HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_count, check_text)
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
@@ -254,13 +265,13 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
     "c": (Chunk, (*MESSAGE_FIELDS, check_size, check_chunk, check_digest, check_count, check_count, check_flag)),
     "o": (Offer, (*MESSAGE_FIELDS, check_size, check_chunk, check_digest, check_count)),
     "p": (ChunkReports, (check_text, check_text, check_reports)),
-    "a": (Acks, (check_text, check_text, check_acks)),
+    "a": (Acks, (check_text, check_text, check_acks, check_count, check_count)),
     "b": (Birth, BIRTH_FIELDS),
     "h": (Hello, HELLO_FIELDS),
 }
 """Letter -> class of the frame, and the checks of its header's fields in their order."""
 
-APPENDED = {"b": 1}
+APPENDED = {"a": 2, "b": 2}
 """Letter -> how many of its fields were appended after the first version, so that they may be missing."""
 
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}
@@ -270,7 +281,10 @@ HEADERS = {frame: attrgetter(*[f.name for f in dataclasses.fields(frame)][:-1]) 
 def pack_frame(frame: Frame) -> bytes:
     """Write a frame as the payload of an MQTT message."""
     kind = type(frame)
-    header = msgpack.packb((LETTERS[kind], *HEADERS[kind](frame)), default=list_fields)
+    fields = HEADERS[kind](frame)
+    if isinstance(frame, Acks) and not frame.closed:
+        fields = fields[: -APPENDED["a"]]  # most of them, and there are many
+    header = msgpack.packb((LETTERS[kind], *fields), default=list_fields)
     return b"".join((struct.pack("<H", len(header)), header, bytes(-(2 + len(header)) % ALIGN), frame.body))
 
 

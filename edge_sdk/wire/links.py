@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import Logger
 
+from edge_sdk.errors import UsageError
 from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import Tls, broker_at, is_this_machine
 from edge_sdk.wire.link import Backoff, Link
@@ -37,17 +38,21 @@ class LinkMaker:
     will: Callable[[Link], Will]
     log: Logger
 
+    def __post_init__(self) -> None:
+        if self.version not in (4, 5):
+            raise UsageError(f"version = {self.version}, MQTT is spoken in 4 (3.1.1) and 5")
+
     def make_links(
-        self, parent: str | None, children: Sequence[str], broker: str, upstream: str
+        self, parent: str | None, leads: bool, broker: str, upstream: str
     ) -> tuple[Link | None, Link | None]:
-        """Make the links to the children and to the parent; one link where both share a broker."""
+        """Make the links to the children, if the node `leads`, and to the parent; one where both share a broker."""
         here, there = broker_at(broker), broker_at(upstream)
-        mine = topics.heard_by_parent(self.name) if children else ()
+        mine = topics.heard_by_parent(self.name) if leads else ()
         parents = topics.heard_by_child(parent, self.name) if parent else ()
-        if children and parent and here == there:
+        if leads and parent and here == there:
             link = self.make_link(broker, (*parents, *mine))
             return link, link
-        below = self.make_link(broker, mine) if children else None
+        below = self.make_link(broker, mine) if leads else None
         return below, self.make_link(upstream, parents) if parent else None
 
     def make_link(self, url: str, subscriptions: Sequence[str]) -> Link:

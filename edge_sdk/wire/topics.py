@@ -5,7 +5,8 @@
     auscult/v1/<parent>/all/down/<channel>        parent to all its children
 
 Channel `m` carries messages and acknowledgements, `b` births, hellos and wills. On `f` a hospital whose settings say so
-reports how its devices stand, for a console; nodes do not listen to it.
+reports how its devices stand, for a console; nodes do not listen to it. On `r` the service that the console belongs to
+tells a hospital whose settings want it which devices were enrolled for it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from edge_sdk.errors import PeerError
 
 ROOT = ("auscult", "v1")
 ALL = "all"
-MESSAGES, BIRTHS, REPORTS = "m", "b", "f"
+MESSAGES, BIRTHS, REPORTS, ROSTERS = "m", "b", "f", "r"
 
 
 @record

@@ -31,6 +31,8 @@ CLOCK_WENT_BACK = 1.0
 """Seconds; a time earlier by more than this is another clock, and a trace of its own."""
 MINUTE = 60.0
 UNLABELLED = "unlabelled"
+LIVE = 60.0
+"""Seconds; a sensor that is further from now has a clock of its own: a recording that is played back."""
 
 
 class Labels:
@@ -146,6 +148,14 @@ class Recorder:
         }
         self.stopping = threading.Event()
         self.faults: list[Exception] = []
+
+    def now(self) -> float:
+        """The time of what is being recorded: now, or the latest sample's where a recording is played back.
+
+        Before the first sample it is -inf: nobody can say a label for less than all that comes.
+        """
+        at, latest = self.clock(), max(file.last for file in self.files.values())
+        return at if abs(latest - at) < LIVE else latest
 
     def run(self, seconds: float = math.inf) -> None:
         """Records for so many seconds, or until all sensors are over, or `stopping` is set.

@@ -30,7 +30,7 @@ from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_paramete
 from edge_sdk.models.ir.shapes import as_numbers
 from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
 from edge_sdk.models.passes import blocked
-from edge_sdk.models.passes.batch_norm import find_momenta
+from edge_sdk.models.passes.batch_norm import find_momenta, name_statistics
 from edge_sdk.models.passes.steps import MOST, choose_max_batch
 
 ShowProgress = Callable[[str], None]
@@ -73,30 +73,24 @@ def compile_module(
     net = settle_statistics(net, spec.norm)
     if spec.lora:
         net = add_adapters(net, spec.lora, spec.target, spec.also)
-    slots, buffers = lay_out_parameters(net, spec.groups), lay_out_buffers(net)
-    if not slots:
-        raise CompileError("no parameter has requires_grad: there is nothing to train")
-    inputs = spec.list_inputs()
-    names, arguments = [i.name for i in inputs], [i.argument for i in inputs]
-    progress(f"{spec.name}: {sum(s.size for s in slots):,} parameters in {len(slots)} tensors")
+    state = lay_out_state(net, spec)
+    progress(f"{spec.name}: {state.size:,} parameters in {len(state.slots)} tensors")
+    inputs, arguments = spec.list_inputs(), [i.argument for i in spec.list_inputs()]
     examples = [make_example(i) for i in inputs]
-    train = spec.norm == "batch"
-    momenta = find_momenta(net) if train else None
     check_output(net, examples, spec.output, arguments)
     check_adapters(net, examples, arguments)
     drops = find_drops(net, examples, spec.dropout, arguments)
-    forward = export_forward(net, slots, names, examples, dropout="off", result=spec.output, arguments=arguments)
+    forward, source = write_source(net, spec, state, examples, "off")
     if show:
         show(forward)
-    source = Source(forward, {"theta": slots}, buffers, momenta)
     trained = source
     if drops:
-        forward = export_forward(net, slots, names, examples, dropout="keep", result=spec.output, arguments=arguments)
-        drops, trained = replace(drops, sites=forward.sites), Source(forward, {"theta": slots}, buffers, momenta)
+        forward, trained = write_source(net, spec, state, examples, "keep")
+        drops = replace(drops, sites=forward.sites)
     spec = set_max_batch(set_classes(spec, source.output_shape), trained)
     graphs = make_graphs(source, trained, spec) | (make_blocked_graphs(source, trained, spec) if spec.blocked else {})
-    fixed, y_shape = read_vectors(net, slots, buffers), find_target_shape(spec, source.output_shape)
-    truth = Truth(net, inputs, spec.loss, train and bool(source.momentum), drops, spec.output)
+    fixed, y_shape = read_vectors(net, state.slots, state.buffers), find_target_shape(spec, source.output_shape)
+    truth = Truth(net, inputs, spec.loss, bool(state.momenta), drops, spec.output, state.running)
     models = {k: t.model() for k, t in graphs.items()}
     runs = {k: RunnableGraph(m) for k, m in models.items()}
     for name in find_unequal_parts(graphs, runs, truth, fixed, y_shape):
@@ -109,13 +103,61 @@ def compile_module(
     errors = check_graphs(graphs, runs, truth, fixed, y_shape)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
     progress(f"parity: {found}; {calls} calls on their own")
-    vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, slots, y_shape)
+    vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, state.slots, y_shape)
     output, sites = as_numbers(source.output_shape[1:]), drops.sites if drops else ()
     data = pack_bundle(
-        spec, inputs, slots, buffers, graphs, models, fixed, vector, errors, output, tolerance, sites=sites
+        spec, inputs, state.slots, state.buffers, graphs, models, fixed, vector, errors, output, tolerance, sites=sites
     )
     progress(f"bundle: {len(data):,} bytes")
-    return Compiled(spec, data, sum(s.size for s in slots), {k: len(m.graph.node) for k, m in models.items()}, errors)
+    return Compiled(spec, data, state.size, {k: len(m.graph.node) for k, m in models.items()}, errors)
+
+
+@dataclass(frozen=True)
+class State:
+    """The tensors of a module, and which part each has.
+
+    Attributes:
+        parameters: what is trained, without running statistics. slots: theta, with them if they are part of it.
+        buffers: what is not trained. running: names of the running statistics in theta.
+        momenta: path of a batch normalisation that uses the statistics of the batch -> its momentum.
+    """
+
+    parameters: list[Slot]
+    slots: list[Slot]
+    buffers: list[Slot]
+    running: list[str]
+    momenta: dict[str, float]
+
+    @property
+    def size(self) -> int:
+        """The length of theta."""
+        return sum(s.size for s in self.slots)
+
+
+def lay_out_state(net: nn.Module, spec: Spec) -> State:
+    """The state of a module under the settings of a compilation.
+
+    Raises:
+        CompileError: nothing is trained.
+    """
+    running = name_statistics(net) if spec.norm == "running" else []
+    momenta = find_momenta(net) if spec.norm != "frozen" else {}
+    parameters = lay_out_parameters(net, spec.groups)
+    if not parameters:
+        raise CompileError("no parameter has requires_grad: there is nothing to train")
+    slots, buffers = lay_out_parameters(net, spec.groups, running), lay_out_buffers(net, running)
+    return State(parameters, slots, buffers, running, momenta)
+
+
+def write_source(
+    net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Tensor], dropout: str
+) -> tuple[Forward, Source]:
+    """The exported forward pass, with `dropout` as of `export_forward`, and the source of its graphs."""
+    names, arguments = zip(*((i.name, i.argument) for i in spec.list_inputs()), strict=True)
+    forward = export_forward(
+        net, state.parameters, names, examples, dropout=dropout, result=spec.output, arguments=arguments
+    )
+    return forward, Source(forward, {"theta": state.slots}, state.buffers, state.momenta, state.running)
 
 
 def find_drops(
@@ -144,7 +186,7 @@ def set_max_batch(spec: Spec, source: Source) -> Spec:
     """The spec with a largest step, chosen here if the caller leaves it open; statistics of a batch need all of it."""
     if spec.max_batch is not None:
         return spec
-    if spec.norm == "batch":
+    if spec.norm != "frozen":
         return replace(spec, max_batch=MOST)
     return replace(spec, max_batch=choose_max_batch(source.copy_graph(), sum(s.size for s in source.parameters)))
 

@@ -227,7 +227,7 @@ def check_party(
         for s in target.slots:
             padded = np.zeros_like(grad)
             padded[s.span] = got[at : at + s.size]
-            error, at = measure_slot(padded, grad, s), at + s.size
+            error, at = measure_slot(padded, grad, s, float(np.abs(grad).max(initial=0))), at + s.size
             if not error <= SEMANTIC_LIMIT:
                 raise ParityError(f"float64, party {party}", case.name, s.name, error, SEMANTIC_LIMIT)
             worst = max(worst, error)

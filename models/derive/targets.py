@@ -7,14 +7,16 @@
     vjp          theta, x, cotangent    -> output, grad of sum(output * cotangent)
 
 Where a module has running statistics, graphs also take `buffers`; with the statistics of the batch, those that
-differentiate return the new `buffers` as well.
+differentiate return the new `buffers` as well. Running statistics may be part of theta instead: then their gradient is
+what descent on them needs to follow those of the batch, and 0 in `vjp`, whose output they do not change.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import onnx
 
@@ -28,7 +30,7 @@ from edge_sdk.models.ir.losses import LOSSES
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.shapes import Shape, as_numbers
 from edge_sdk.models.passes.arrange import arrange
-from edge_sdk.models.passes.batch_norm import use_batch_statistics
+from edge_sdk.models.passes.batch_norm import VARIANCE, find_momentum, mix, use_batch_statistics, write_pull
 from edge_sdk.models.passes.blocked import use_blocked_layout
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
@@ -60,6 +62,7 @@ class Source:
         vectors: name of a graph input -> the parameters that it holds; usually {"theta": all of them}.
         buffers: running statistics.
         momentum: path of a batch normalisation -> its momentum, if it trains with the statistics of the batch.
+        running: names of the parameters that are running statistics.
     """
 
     def __init__(
@@ -68,18 +71,19 @@ class Source:
         vectors: Mapping[str, Sequence[Slot]],
         buffers: Sequence[Slot] = (),
         momentum: Mapping[str, float] | None = None,
+        running: Collection[str] = (),
     ) -> None:
-        self.parameters = [s for slots in vectors.values() for s in slots]
+        self.parameters, self.running = [s for slots in vectors.values() for s in slots], frozenset(running)
         self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
-        use_flat_inputs(self._graph, vectors, self.buffers)
+        use_flat_inputs(self._graph, vectors, self.buffers, self.running)
         self._exported = self._graph
         self._graph = self._rewritten()
 
     def _rewritten(self, *values: str) -> OnnxGraph:
         """The exported graph, rewritten so that it runs fast; `values` keep their names."""
         g = copy.deepcopy(self._exported)
-        named = {"p." + s.name for s in self.parameters} | {"b." + s.name for s in self.buffers}
+        named = {prefix + s.name for s in (*self.parameters, *self.buffers) for prefix in ("p.", "b.")}
         rewrite(g, named | {self.output, *values})
         return g
 
@@ -100,15 +104,16 @@ class Source:
         """A copy of the graph for prediction."""
         return copy.deepcopy(self._graph)
 
-    def copy_training_graph(self) -> tuple[OnnxGraph, list[str]]:
-        """A copy of the graph for training, and the names of further outputs: the new running statistics."""
+    def copy_training_graph(self) -> TrainingGraph:
+        """A copy of the graph for training, with the statistics of the batch if it has momenta."""
         g = self.copy_graph()
-        updates = use_batch_statistics(g, self.momentum) if self.momentum else {}
-        if not updates:
-            return g, []
-        parts = [g.reshape(updates.get("b." + s.name, "b." + s.name), (s.size,)) for s in self.buffers]
+        fresh = use_batch_statistics(g) if self.momentum else {}
+        if self.running or not fresh:
+            return TrainingGraph(g, {k: (v, find_momentum(self.momentum, k)) for k, v in fresh.items()})
+        mixed = {old: mix(g, old, new, find_momentum(self.momentum, old)) for old, new in fresh.items()}
+        parts = [g.reshape(mixed.get("b." + s.name, "b." + s.name), (s.size,)) for s in self.buffers]
         g.op("Identity", g.concat(parts, 0), shape=(sum(s.size for s in self.buffers),), output="new_buffers")
-        return g, ["new_buffers"]
+        return TrainingGraph(g, more=["new_buffers"])
 
     @property
     def output_shape(self) -> Shape:
@@ -116,23 +121,47 @@ class Source:
         return self._graph.shape(self.output)
 
 
-def use_flat_inputs(g: OnnxGraph, vectors: Mapping[str, Sequence[Slot]], buffers: Sequence[Slot]) -> None:
+@dataclass
+class TrainingGraph:
+    """A graph that is about to be differentiated.
+
+    Attributes:
+        statistics: running statistic that is part of theta -> the batch's, and the momentum of its layer.
+        more: names of further outputs: the new running statistics, where they are not part of theta.
+    """
+
+    graph: OnnxGraph
+    statistics: dict[str, tuple[str, float]] = field(default_factory=dict)
+    more: list[str] = field(default_factory=list)
+
+    def write_pulls(self) -> dict[str, str]:
+        """Name of a slot -> gradient, for the running statistics in theta."""
+        found = self.statistics.items()
+        return {old.removeprefix("b."): write_pull(self.graph, old, new, m) for old, (new, m) in found}
+
+
+def use_flat_inputs(
+    g: OnnxGraph, vectors: Mapping[str, Sequence[Slot]], buffers: Sequence[Slot], running: Collection[str] = ()
+) -> None:
     """Replace one input per tensor by flat vectors, split at the start of the graph."""
     forward, g.nodes = g.nodes, []
     data = [i for i in g.inputs if i[:2] not in ("p.", "b.")]
     shapes = {i: g.shapes[i] for i in g.inputs}
     g.inputs = []
     for name, slots in vectors.items():
-        cut_vector(g, g.input(name, (sum(s.size for s in slots),)), "p.", slots)
+        cut_vector(g, g.input(name, (sum(s.size for s in slots),)), slots, "p.", running)
     if buffers:
-        cut_vector(g, g.input("buffers", (sum(s.size for s in buffers),)), "b.", buffers)
+        cut_vector(g, g.input("buffers", (sum(s.size for s in buffers),)), buffers, "b.")
     g.inputs += data
     g.shapes.update({k: v for k, v in shapes.items() if k in data})
     g.nodes += forward
 
 
-def cut_vector(g: OnnxGraph, vector: str, prefix: str, slots: Sequence[Slot]) -> None:
-    """Cut a flat vector into the tensors of its slots, named prefix + name."""
+def cut_vector(g: OnnxGraph, vector: str, slots: Sequence[Slot], prefix: str, running: Collection[str] = ()) -> None:
+    """Cut a flat vector into the tensors of its slots, named prefix + name, or "b." + name for running statistics.
+
+    Whatever an optimiser makes of a running variance, it is not below 0 where it is used.
+    """
     names = [g.new_name("part") for _ in slots]
     if len(slots) == 1:
         g.op("Identity", vector, shape=(slots[0].size,), output=names[0])
@@ -140,8 +169,11 @@ def cut_vector(g: OnnxGraph, vector: str, prefix: str, slots: Sequence[Slot]) ->
         sizes = g.ints(s.size for s in slots)
         g.ops("Split", vector, sizes, shapes=[(s.size,) for s in slots], outputs=names, axis=0)
     for slot, part in zip(slots, names, strict=True):
-        shape = as_numbers(g.shapes.get(prefix + slot.name, slot.shape))
-        g.op("Reshape", part, g.ints(shape), shape=shape, output=prefix + slot.name)
+        name = ("b." if slot.name in running else prefix) + slot.name
+        shape = as_numbers(g.shapes.get(name, slot.shape))
+        if slot.name in running and slot.name.endswith(VARIANCE):
+            part = g.op("Relu", part, shape=(slot.size,))
+        g.op("Reshape", part, g.ints(shape), shape=shape, output=name)
 
 
 def write_predict(source: Source) -> Target:
@@ -157,10 +189,12 @@ def write_loss_grad(source: Source, loss: str, groups: Sequence[str] | None = No
         groups: layer groups to differentiate; None for all.
         cut: differentiate all, and cut these groups out of the result.
     """
-    g, more = source.copy_training_graph()
+    training = source.copy_training_graph()
+    g, more = training.graph, training.more
     value, seed = LOSSES[loss](g, source.output)
     slots = choose_slots(source.parameters, groups)
-    grad = write_flat_gradient(g, {source.output: seed}, source.parameters if cut else slots)
+    pulls = training.write_pulls()
+    grad = write_flat_gradient(g, {source.output: seed}, source.parameters if cut else slots, pulls)
     if cut:
         grad = g.concat([g.slice(grad, 0, s.offset, s.offset + s.size) for s in slots], 0)
     g.op("Identity", value, shape=(), output="loss")
@@ -172,7 +206,8 @@ def write_loss_grad(source: Source, loss: str, groups: Sequence[str] | None = No
 
 def write_vjp(source: Source) -> Target:
     """The output, and the gradient of its product with a cotangent."""
-    g, more = source.copy_training_graph()
+    training = source.copy_training_graph()
+    g, more = training.graph, training.more
     g.input("cotangent", g.shape(source.output))
     grad = write_flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
@@ -192,7 +227,8 @@ def write_features(source: Source, layer: str) -> Target:
 def write_features_vjp(source: Source, layer: str) -> Target:
     """The value that a layer returns, and the gradient of its product with a cotangent."""
     source, last = source.keep_layer(layer)
-    g, more = source.copy_training_graph()
+    training = source.copy_training_graph()
+    g, more = training.graph, training.more
     g.input("cotangent", g.shape(last))
     grad = write_flat_gradient(g, {last: "cotangent"}, source.parameters)
     g.op("Identity", last, shape=g.shape(last), output="features")
@@ -227,11 +263,17 @@ def choose_slots(slots: Sequence[Slot], groups: Sequence[str] | None) -> list[Sl
     return picked
 
 
-def write_flat_gradient(g: OnnxGraph, seeds: dict[str, str], slots: Sequence[Slot]) -> str:
-    """The adjoints of the slots as one vector, zeros where the loss does not depend on one."""
+def write_flat_gradient(
+    g: OnnxGraph, seeds: dict[str, str], slots: Sequence[Slot], known: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """The adjoints of the slots as one vector, zeros where the loss does not depend on one.
+
+    Args:
+        known: name of a slot -> its adjoint, where that is no derivative of the seeds.
+    """
     adjoints = write_gradient(g, seeds, ["p." + s.name for s in slots])
     parts = []
     for s in slots:
-        found = adjoints["p." + s.name]
+        found = known.get(s.name) or adjoints["p." + s.name]
         parts.append(g.reshape(found, (s.size,)) if found else g.zeros((s.size,)))
     return g.concat(parts, 0)

@@ -22,9 +22,9 @@ def settle_statistics(net: nn.Module, norm: str) -> nn.Module:
         UnsupportedPattern: statistics are frozen, and a layer has none.
     """
     paths = [path for path, m in net.named_modules() if isinstance(m, NORM) and m.running_mean is None]
-    if paths and norm != "batch":
+    if paths and norm == "frozen":
         what = "BatchNorm without running statistics (track_running_stats=False)"
-        advice = "compile with --norm batch, which gives it running statistics, or use GroupNorm"
+        advice = "compile with --norm batch or running, which gives it running statistics, or use GroupNorm"
         raise UnsupportedPattern(what, paths[0], advice)
     net = copy.deepcopy(net) if paths else net
     for layer in [m for m in net.modules() if isinstance(m, NORM) and m.running_mean is None]:

@@ -28,6 +28,7 @@ from edge_sdk.models.frontend.randomness import Draw, fix_draws, set_training
 from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import ParityError
 from edge_sdk.models.ir.spec import DataInput
+from edge_sdk.models.passes.batch_norm import STEP
 
 SEMANTIC_LIMIT = 1e-6
 FLOAT32_LIMIT = 1e-4
@@ -152,6 +153,7 @@ class Truth:
         train: batch normalisation uses the statistics of the batch.
         drops: what the module drops at random in training; None: nothing.
         output: which of several results counts, as of `pick`.
+        running: names of running statistics whose entries follow those of the parameters in theta and gradient.
     """
 
     def __init__(
@@ -162,7 +164,9 @@ class Truth:
         train: bool = False,
         drops: Drops | None = None,
         output: str = "",
+        running: Sequence[str] = (),
     ) -> None:
+        self.running = list(running)
         self.inputs, self.loss, self.train, self.drops, self.output = list(inputs), loss, train, drops, output
         self.state = copy.deepcopy(net.state_dict())
         self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
@@ -192,8 +196,13 @@ class Truth:
         value = (cast(data["weights"], dtype) * TORCH_LOSSES[self.loss](z, cast(data["y"], dtype))).sum()
         trained = [p for p in net.parameters() if p.requires_grad]
         grads = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
-        flat = torch.cat([v.reshape(-1) for v in grads])
+        flat = torch.cat([v.reshape(-1) for v in (*grads, *self.pull(net, data, dtype))])
         return z.detach().numpy(), float(value.detach()), flat.double().numpy()
+
+    def pull(self, net: nn.Module, data: Mapping[str, torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
+        """The gradients of running statistics by what torch has made of them: STEP times each is torch's own step."""
+        share, after = cast(data["weights"], dtype).sum(), dict(net.named_buffers())
+        return [share * (self.state[name].to(dtype) - after[name]) / STEP for name in self.running]
 
     def predict(self, data: Mapping[str, torch.Tensor]) -> np.ndarray:
         """The output in evaluation mode, float64."""
@@ -246,7 +255,8 @@ def check_semantics(
         if case.at_rest and truth.drops:
             data[MASKS] = truth.drops.rest(case.batch)
         out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
-        errors = {s.name: measure_slot(out["grad"], grad, s, rounding) for s in slots}
+        whole = float(np.abs(grad).max(initial=0))
+        errors = {s.name: measure_slot(out["grad"], grad, s, whole, rounding) for s in slots}
         errors["the loss"] = abs(float(out["loss"]) - loss) / max(abs(loss), 1e-6)
         if "new_buffers" in out:
             errors["the running statistics"] = relative_error(out["new_buffers"], truth.statistics())
@@ -257,13 +267,15 @@ def check_semantics(
     return worst
 
 
-def measure_slot(got: np.ndarray, want: np.ndarray, slot: Slot, rounding: np.ndarray | None = None) -> float:
-    """The largest difference in one tensor, relative to its largest entry.
+def measure_slot(
+    got: np.ndarray, want: np.ndarray, slot: Slot, whole: float, rounding: np.ndarray | None = None
+) -> float:
+    """The largest difference in one tensor, relative to its largest entry; `whole` is the largest of all of `want`.
 
     Where a gradient is 0 but for rounding (that of a bias before a norm), its entries are no scale. What torch loses
     there in float32, `rounding` (n,), tells how large the numbers were that cancelled; it is the scale if it is larger.
     """
-    own, whole = float(np.abs(want[slot.span]).max(initial=0)), float(np.abs(want).max(initial=0))
+    own = float(np.abs(want[slot.span]).max(initial=0))
     lost = float(np.abs(rounding[slot.span]).max(initial=0)) if rounding is not None else 0.0
     scale = max(own, NOISE * whole, min(2 * lost, whole) if np.isfinite(lost) else 0.0, 1e-30)
     return float(np.abs(got[slot.span] - want[slot.span]).max(initial=0) / scale)

@@ -13,7 +13,7 @@ from edge_sdk.model.dropout import MASKS
 from edge_sdk.models.gate.gate import Case, Truth, relative_error
 from edge_sdk.models.ir.errors import CompileError
 
-BATCH = 4
+BATCH, MANY = 4, 16  # MANY where statistics of the batch, with planes of one position, are those of BATCH numbers
 SEEDS = range(300, 340)
 SAMPLES = 2048  # entries of the gradient that are kept
 TOLERANCE = {"logits": 1e-4, "loss": 1e-4, "grad": 1e-3}
@@ -42,7 +42,7 @@ def make_golden(
     """
     best: tuple[float, Arrays, dict[str, float]] | None = None
     for seed in SEEDS:
-        data = truth.draw(Case("golden", seed, BATCH), y_shape)
+        data = truth.draw(Case("golden", seed, MANY if truth.train else BATCH), y_shape)
         _, loss, grad = truth.loss_grad(data)
         output = truth.predict(data)
         feeds = {k: v.float().numpy() if v.is_floating_point() else v.numpy() for k, v in data.items()}

@@ -167,14 +167,31 @@ def list_rewritten(forward: Forward, seen: set[str]) -> Iterator[Node]:
     if forward.traced is None or forward.program is None:
         return
     kept = {n.target for n in forward.program.graph.nodes}
+    kept_names = {t._opname for t in kept if isinstance(t, torch._ops.OpOverload)}
     for node in forward.traced.graph.nodes:
-        lost = node.op == "call_function" and (node.target not in kept or node.target in DECOMPOSITIONS)
-        shapes = [a.meta["val"].shape for a in node.all_input_nodes if hasattr(a.meta.get("val"), "shape")]
-        key = f"{node.target} {node.args} {shapes}" if lost else ""
-        if lost and isinstance(node.target, torch._ops.OpOverload) and key not in seen:
-            if node.target._opname not in MOVES:
-                yield node
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        name = node.target._opname
+        # relu_ is written as relu, which is compared in its place
+        there = node.target in kept or (name.endswith("_") and name[:-1] in kept_names)
+        key = describe_rewritten(node)
+        if (not there or node.target in DECOMPOSITIONS) and name not in MOVES and key not in seen:
             seen.add(key)
+            yield node
+
+
+def describe_rewritten(node: Node) -> str:
+    """A text that is equal for calls that are written alike: values by their shapes, not by their names.
+
+    What acts on each element alone is written alike for all shapes that are broadcast in the same way.
+    """
+    values = [a.meta.get("val") for a in node.all_input_nodes]
+    shapes = [tuple(map(str, v.shape)) for v in values if isinstance(v, torch.Tensor)]
+    if torch.Tag.pointwise in node.target.tags:  # type: ignore[union-attr]
+        sizes = list(dict.fromkeys(d for s in shapes for d in s if d != "1"))
+        shapes = [tuple(d if d == "1" or not d.isdecimal() else f"n{sizes.index(d)}" for d in s) for s in shapes]
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: "value")
+    return f"{node.target} {args} {kwargs} {shapes}"
 
 
 def export_again(node: Node, trained: Collection[str]) -> IsolatedCall | None:

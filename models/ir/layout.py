@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -15,25 +15,29 @@ CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
 
-def lay_out_parameters(module: nn.Module, groups: Mapping[str, str] | None = None) -> list[Slot]:
-    """The slots of trainable parameters (requires_grad), in torch's order.
+def lay_out_parameters(
+    module: nn.Module, groups: Mapping[str, str] | None = None, statistics: Collection[str] = ()
+) -> list[Slot]:
+    """The slots of trainable parameters (requires_grad), in torch's order, and of running statistics after them.
 
     Args:
         module: with float parameters. One that has several names has the first one here.
         groups: name of a group -> comma-separated prefixes of parameter names. Without it every top-level part that has
             parameters is a group of its own.
+        statistics: names of the running statistics that are part of theta.
 
     Raises:
         CompileError: a parameter has no elements.
     """
     kinds = find_kinds(module)
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    return lay_out((name, p, kinds[name], find_group(name, groups)) for name, p in trained)
+    running = [(name, b) for name, b in module.named_buffers() if name in statistics]
+    return lay_out((name, t, kinds.get(name, "norm"), find_group(name, groups)) for name, t in [*trained, *running])
 
 
-def lay_out_buffers(module: nn.Module) -> list[Slot]:
-    """The slots of what is not trained: float buffers (running statistics), and parameters without requires_grad."""
-    floats = [(name, b) for name, b in module.named_buffers() if b.is_floating_point()]
+def lay_out_buffers(module: nn.Module, statistics: Collection[str] = ()) -> list[Slot]:
+    """The slots of what is not trained: float buffers but `statistics`, and parameters without requires_grad."""
+    floats = [(name, b) for name, b in module.named_buffers() if b.is_floating_point() and name not in statistics]
     frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad]
     return lay_out((name, t, "other", "") for name, t in [*floats, *frozen])
 

@@ -10,7 +10,7 @@ from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.losses import LOSSES
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
 
-NORMS = ("frozen", "batch")
+NORMS = ("frozen", "batch", "running")
 DROPOUT = ("", "keep", "off")
 
 
@@ -43,7 +43,8 @@ class Spec:
         classes: number of classes; 0 takes what the module returns.
         loss: a key of LOSSES.
         below: the input holds integers in [0, below), for embeddings; of several inputs, argument -> below.
-        norm: the statistics of batch normalisation in training: "frozen" ones, or those of the "batch".
+        norm: the statistics of batch normalisation in training: "frozen" ones, or those of the "batch"; with "running"
+            those of the batch, and running statistics are part of theta, where a step of training moves them.
         groups: group name -> comma-separated prefixes of parameter names; None: the module's top-level parts.
         partial: groups that get a gradient graph of their own; None: all of them, if there are at least two.
         features: path of the layer whose result is offered as features; "" for none.

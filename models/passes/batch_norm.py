@@ -1,9 +1,12 @@
-"""BatchDim normalisation with the statistics of the batch, for training.
+"""Batch normalisation with the statistics of the batch, for training.
 
 The module is always exported in evaluation form (torch writes that form in any mode). Here each BatchNormalization
 is replaced by x -> scale (x - mean) / std + shift with mean and std over the batch, and the running statistics become
     running <- (1 - momentum) running + momentum statistic      (the variance with B P - 1 in the denominator)
-as in torch's training mode.
+as in torch's training mode. Where running statistics are part of theta, their gradient is
+    (momentum / STEP) (running - statistic)
+so that plain descent with the step size STEP does just that, and any other optimiser keeps an average of its own kind:
+the mean over devices, proximal terms and personal layers are theirs as they are the parameters'.
 """
 
 from __future__ import annotations
@@ -17,6 +20,16 @@ from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.rules.normalise import invert_root
+
+STEP = 0.1  # torch's usual momentum, and the usual step size here
+VARIANCE = "running_var"
+
+
+def name_statistics(net: nn.Module) -> list[str]:
+    """Names of all running statistics of batch normalisations."""
+    norms = [path for path, m in net.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    known = {f"{path}.{k}".lstrip(".") for path in norms for k in ("running_mean", VARIANCE)}
+    return [name for name, _ in net.named_buffers() if name in known]
 
 
 def find_momenta(net: nn.Module) -> dict[str, float]:
@@ -34,22 +47,27 @@ def find_momenta(net: nn.Module) -> dict[str, float]:
     return found
 
 
-def use_batch_statistics(g: OnnxGraph, momentum: Mapping[str, float]) -> dict[str, str]:
-    """Rewrite all batch normalisations in place; name of a buffer -> name of its new value."""
-    updates: dict[str, str] = {}
+def use_batch_statistics(g: OnnxGraph) -> dict[str, str]:
+    """Rewrite all batch normalisations in place; name of a running statistic -> name of the batch's."""
+    fresh: dict[str, str] = {}
     forward, g.nodes = g.nodes, []
     for n in forward:
         if n.op != "BatchNormalization" or not n.inputs[3].startswith("b."):
             g.nodes.append(n)
             continue
         g.where = n.where
-        updates |= rewrite_norm(g, n, momentum[n.inputs[3].removeprefix("b.").rpartition(".")[0]])
+        fresh |= rewrite_norm(g, n)
     g.where = ""
-    return updates
+    return fresh
 
 
-def rewrite_norm(g: OnnxGraph, n: OnnxNode, momentum: float) -> dict[str, str]:
-    """Append y = scale d / std + shift with d = x - mean; name of a buffer -> name of its new value.
+def find_momentum(momenta: Mapping[str, float], statistic: str) -> float:
+    """The momentum of the layer that a running statistic (`b.<path>.running_mean`) belongs to."""
+    return momenta[statistic.removeprefix("b.").rpartition(".")[0]]
+
+
+def rewrite_norm(g: OnnxGraph, n: OnnxNode) -> dict[str, str]:
+    """Append y = scale d / std + shift with d = x - mean; name of a running statistic -> name of the batch's.
 
     BatchNormalization with given statistics is an affine map per channel in one pass, so it does all three: d, y, and
     half of the adjoint.
@@ -74,8 +92,7 @@ def rewrite_norm(g: OnnxGraph, n: OnnxNode, momentum: float) -> dict[str, str]:
         return [gx, g.mul(add_up_channels(g, slopes), rstd), add_up_channels(g, gy)]
 
     g.custom_gradients[n.outputs[0]] = CustomGradient((x, scale, shift), backward)
-    fresh = mu, g.mul(v, correct_bias(g, x, [0, *range(2, len(shape))]))
-    return {old: mix(g, old, new, momentum) for old, new in zip((mean, variance), fresh, strict=True)}
+    return {mean: mu, variance: g.mul(v, correct_bias(g, x, [0, *range(2, len(shape))]))}
 
 
 def average_channels(g: OnnxGraph, x: str) -> str:
@@ -89,12 +106,18 @@ def add_up_channels(g: OnnxGraph, x: str) -> str:
 
 
 def correct_bias(g: OnnxGraph, x: str, axes: Sequence[int]) -> str:
-    """N / (N - 1) with N = batch times positions, which is known when the graph runs."""
+    """N / (N - 1) with N = batch times positions, which is known when the graph runs; 1 for a single value."""
     dims = g.op("Gather", g.op("Shape", x, shape=(g.rank(x),)), g.ints(axes), axis=0, shape=(len(axes),))
     count = g.op("Cast", g.op("ReduceProd", dims, keepdims=0, shape=()), to="float", shape=())
-    return g.div(count, g.sub(count, g.scalar(1)))
+    return g.div(count, g.op("Max", g.sub(count, g.scalar(1)), g.scalar(1), shape=()))
 
 
 def mix(g: OnnxGraph, old: str, new: str, momentum: float) -> str:
     """The running statistic after one more batch."""
     return g.add(g.scale(old, 1 - momentum), g.scale(new, momentum))
+
+
+def write_pull(g: OnnxGraph, old: str, new: str, momentum: float) -> str:
+    """The gradient of a running statistic that is part of theta, for the share of a batch that `weights` add up to."""
+    share = g.sum("weights", [0])
+    return g.mul(g.mul(g.sub(old, new), g.scalar(momentum / STEP)), share)

@@ -68,12 +68,15 @@ class Fleet:
         place = {"name": name, "tier": self.tier(name), "parent": self.parents.get(name)}
         place |= {"children": self.tree.get(name, []), "directory": str(self.base / name)}
         (self.base / name).mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tests.delivery.play", json.dumps(place | self.settings)]
+        command = self.command(place)
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "AUSCULT_FAIL": fail}
         if name in self.machines:
             environment |= self.machines[name].environment()
         with (self.base / f"{name}.log").open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, stderr=log, env=environment)
+
+    def command(self, place: dict[str, Any]) -> list[str]:
+        return [sys.executable, "-m", "tests.delivery.play", json.dumps(place | self.settings)]
 
     def start_all(self) -> None:
         for name in self.names:

@@ -121,7 +121,7 @@ def test_a_call_that_was_given_up_is_made_again_unless_there_is_a_newer_question
     the run waited for ever."""
     assembly = roles.assembly(roles.DEVICE, RUN)
     store, log = Store(tmp_path / "count.db"), logging.getLogger("test")
-    calls = Calls("a", "root", assembly, store, Members(store, ()), Counters(), None, log)
+    calls = Calls("a", "root", assembly, store, Members(store, (), {}), Counters(), None, log)
     with store.transaction():
         calls.add_job(Job("root", 1, True, b"asked"), lasting=True)
         if newer:

@@ -25,7 +25,8 @@ AUSCULT = """#!{python}
 import sys
 from edge_sdk.cli import main
 code = main()
-print("LOADED", *sorted({{".".join(name.split(".")[:k]) for name in sys.modules for k in (1, 2)}}), file=open("loaded-" + sys.argv[1], "w"))
+names = {{".".join(name.split(".")[:k]) for name in sys.modules for k in (1, 2)}}
+print("LOADED", *sorted(names), file=open("loaded-" + sys.argv[1], "w"))
 sys.exit(code)
 """
 MODULE = '#!/bin/sh\nexec "{python}" "$@"\n'

@@ -18,3 +18,15 @@ def test_every_promise_has_its_tests() -> None:
     for number, tests in rows:
         named = re.findall(r"`(test_\w+)`", tests)
         assert named and set(named) <= there, f"P{number}: {set(named) - there}"
+
+
+def test_every_promise_of_the_services_has_its_tests() -> None:
+    text, files = DOCUMENT.read_text(), (HERE / "system").glob("test_*.py")
+    there = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.M)}
+    promised = set(re.findall(r"^\| (P\d+) \|", text, re.M))
+    rows = re.findall(r"^\| (P\d+(?:, P\d+)*) \| ((?:`test_\w+`(?:, )?)+) \|$", text, re.M)
+    assert len(rows) > 8
+    for promises, tests in rows:
+        assert set(promises.split(", ")) <= promised
+        named = re.findall(r"`(test_\w+)`", tests)
+        assert set(named) <= there, f"{promises}: {set(named) - there}"

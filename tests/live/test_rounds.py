@@ -11,6 +11,7 @@ import pytest
 
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.round import LEAP, Policy
+from edge_sdk.errors import Cancelled
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Progress, Report
@@ -89,6 +90,62 @@ def test_a_hospitals_round_waits_for_a_device_that_is_away(tmp_path: Path, quick
         with playing(net.device("b", "h")):
             eventually(lambda: net.rounds == 5)
     assert [done.devices for _, done in net.told] == [2] * 5
+
+
+class Late:
+    """Work of a device that does not end before its round is over; it notes when it was given up."""
+
+    def __init__(self) -> None:
+        self.node: Runtime | None = None
+        self.begun, self.given_up = threading.Event(), threading.Event()
+
+    def __call__(self, round: int) -> None:
+        self.begun.set()
+        if round == 1:
+            eventually(lambda: self.node is not None and self.node.cancelled(), 60)
+            self.given_up.set()
+            raise Cancelled("the round is over")
+
+
+def why(node: Runtime) -> str:
+    return "" if node.session is None else node.session.calls.gave_up
+
+
+def test_a_device_whose_round_is_over_stops_and_says_so(tmp_path: Path, quick: LocalBroker) -> None:
+    """It is not asked again: nothing else would tell it."""
+    net, work = Net(tmp_path, quick.url), Late()
+    parent = net.aggregator("a", "b", rounds=1, policy=Policy(quorum=1, deadline=1.0))
+    work.node = late = net.device("a", "agg", work)
+    with playing(parent, net.device("b", "agg"), late):
+        eventually(work.given_up.is_set, 60)
+        eventually(lambda: why(late) == "agg has closed the round of question 1, which was being worked on", 60)
+        assert late.counters["cancelled"] == 1 and not late.session.calls.jobs  # type: ignore[union-attr]
+    assert [done.devices for _, done in net.told] == [1]
+
+
+def test_a_device_that_was_away_when_its_round_ended_hears_it_when_it_is_back(
+    tmp_path: Path, mortal: LocalBroker
+) -> None:
+    net, work = Net(tmp_path, mortal.url), Late()
+    parent = net.aggregator("a", rounds=1, policy=Policy(deadline=2.0))
+    work.node = late = net.device("a", "agg", work)
+    with playing(parent, late):
+        eventually(work.begun.is_set, 60)
+        mortal.kill()
+        eventually(lambda: net.rounds == 1, 60)
+        mortal.start()
+        eventually(work.given_up.is_set, 60)
+        eventually(lambda: bool(why(late)), 60)
+
+
+def test_a_device_that_is_asked_again_says_no_more_of_the_round_before(tmp_path: Path, quick: LocalBroker) -> None:
+    net, work = Net(tmp_path, quick.url), Late()
+    parent = net.aggregator("a", rounds=3, policy=Policy(deadline=1.0))
+    work.node = late = net.device("a", "agg", work)
+    with playing(parent, late):
+        eventually(lambda: net.rounds == 3, 60)
+        eventually(lambda: why(late) == "", 60)
+    assert net.told[-1][1].devices == 1
 
 
 def test_bounces_of_the_broker_leave_no_round_short(tmp_path: Path, mortal: LocalBroker) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import UP, Role
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Cut, Samples, samples_of
@@ -22,6 +25,7 @@ from edge_sdk.nodes.device_service import DeviceService
 from edge_sdk.nodes.normalise import find_normaliser
 from edge_sdk.nodes.progress_log import ProgressLog
 from edge_sdk.nodes.service_files import DeviceFile
+from edge_sdk.nodes.warm_start import find_earlier
 from edge_sdk.wire.link import Backoff
 from tests.model.bundle_files import repacked
 
@@ -163,3 +167,41 @@ def test_a_trace_is_normalised_as_the_bundle_says_like_live_samples(tmp_path: Pa
     given = {"broker": "mqtt://127.0.0.1:1", "bundle": bundle, "directory": tmp_path / "s"}
     file = DeviceFile(name="d", hospital="h", data=Cut(tmp_path / "t.csv"), **given)
     np.testing.assert_array_equal(DeviceService(file).device.train.x, ready.train.x)
+
+
+def start(device: Device, run: Run) -> np.ndarray:
+    """The personal model with which a device that has not trained yet begins a run of Ditto, or None."""
+    assembly = device.assemble(run)
+    found = assembly.role.start(assembly.env)[0].inner.v
+    device.receive_event(9, Finished(1))
+    return found
+
+
+def test_a_new_run_begins_with_the_personal_model_that_is_there(tmp_path: Path) -> None:
+    device = make_device(tmp_path)
+    device.train_on(samples())
+    ditto = replace(make_run(device, "r2"), method="ditto")
+    assert start(device, ditto) is None
+    theta = device.model.theta0 * np.float32(0.5)
+    end_run(device, make_run(device, "r3"), theta)
+    device = make_device(tmp_path)  # also after a restart
+    device.train_on(samples())
+    np.testing.assert_array_equal(start(device, replace(ditto, id="r4")), theta)
+    assert start(device, replace(ditto, id="r3")) is None  # the run that has made it goes on from its own record
+    assert start(device, replace(ditto, id="r5", classes=("c", "b", "a"))) is None  # outputs mean something else
+    end_run(device, make_run(device, "r6"), np.full_like(theta, np.nan))
+    assert start(device, replace(ditto, id="r7")) is None
+
+
+def test_a_new_run_begins_anew_where_the_application_says_so_or_the_model_is_another(tmp_path: Path) -> None:
+    device = make_device(tmp_path)
+    device.train_on(samples())
+    end_run(device, make_run(device), device.model.theta0 * np.float32(0.5))
+    ditto = replace(make_run(device), id="r2", method="ditto")
+    cold = make_device(tmp_path, warm_start=False)
+    cold.train_on(samples())
+    assert start(cold, ditto) is None
+    assert find_earlier(device.working, device.model, ditto, device.log)
+    slots = device.model.layout.slots
+    other = SimpleNamespace(layout=Layout((*slots[:-1], replace(slots[-1], name="another"))), name="other")
+    assert not find_earlier(device.working, other, ditto, device.log)

@@ -103,10 +103,19 @@ class Faults:
         self.services.start(name)
 
     def start_twice(self, name: str) -> None:
-        """A second process says that the directory is taken, and ends, while the first goes on."""
+        """A second process says that the directory is taken, and ends, while the first goes on.
+
+        The first may just have been started again: without waiting for it, the second could be the one that works on.
+        """
+        until = time.monotonic() + 240  # on a busy machine torch alone takes a minute
+        while not self.services.holds_directory(name):
+            if time.monotonic() > until:
+                self.services.odd.append((f"a {name} that does not take its directory", 0))
+                return
+            time.sleep(0.2)
         second = self.services.spawn(name)
         try:
-            status = second.wait(240)  # on a busy machine torch alone takes a minute
+            status = second.wait(240)
             said = "another process works in this directory" in self.services.log(name)
         except subprocess.TimeoutExpired:
             status, said = 0, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.atomic import LOCK
 from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.nodes.serve import WITH_PARENT
 from edge_sdk.replay.datasets import prepare
@@ -99,6 +101,18 @@ class Services:
 
     def start(self, name: str) -> None:
         self.running[name] = self.spawn(name)
+
+    def holds_directory(self, name: str) -> bool:
+        """Says if a process of a service has got its directory, after which no second one can."""
+        lock = self.base / name / LOCK
+        if not lock.exists():
+            return False
+        with lock.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+        return False
 
     def start_all(self) -> None:
         for name in self.names:

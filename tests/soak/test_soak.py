@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.atomic import LOCK
+from edge_sdk.live.directory import lock_file
 from tests.soak.__main__ import wrong_rounds
 from tests.soak.gauges import MB, Gauges, Look
 from tests.soak.services import Services
@@ -47,3 +49,11 @@ def test_what_grows_is_said(services: Services, field: str, each: int) -> None:
         setattr(look, field, getattr(look, field) + each * i * (i if field == "lines" else 1))
         growing.looks["north"].append(look)
     assert flat.grown() == [] and len(growing.grown()) == 1
+
+
+def test_a_directory_is_held_while_a_process_has_its_lock(services: Services) -> None:
+    assert not services.holds_directory("north")
+    held = lock_file(services.base / "north" / LOCK)
+    assert services.holds_directory("north")
+    held.close()
+    assert not services.holds_directory("north")

@@ -34,6 +34,8 @@ RATE, EACH, PAUSE = 32, 30, 1
 CLASSES = ("rest", "walk")
 
 
+NIGHTLY = '[budget]\nhours = ["22:00-06:30"]\ncalm = 0.0\n'
+NOON, NIGHT = 12, 23
 PREDICTED = re.compile(r"predicted (\d+\.\d+) (\w+) ([\d.e-]+) (\w+) (\w*)")
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -71,16 +73,18 @@ class App:
         self.machine, self.patience = machine, patience
         (block,) = [block for block in blocks("README.md") if block.text.startswith("# watch_app.py")]
         self.directory, self.speed, self.hour = directory, speed, 0
-        (directory / "watch_app.py").write_text(block.text.replace("mqtt://127.0.0.1:1883", url))
+        (directory / "watch_app.py").write_text(block.text.replace("mqtt://127.0.0.1", url))
+        (directory / "budget.toml").write_text(NIGHTLY)
         self.lines: list[str] = []
 
-    def start(self, bundle: Path) -> None:
-        """Start it; each time its sensor's time has moved on by an hour."""
+    def start(self, bundle: Path, hour: int) -> None:
+        """Start it; each time its sensor's time has moved on by an hour. `hour`: of the wearer's local time."""
         sensor, self.hour = f"wfdb:{self.directory / str(self.hour)},speed={self.speed:g}", self.hour + 1
-        words = [str(self.directory / "watch_app.py"), str(bundle), sensor]
+        words = [str(self.directory / "watch_app.py"), str(bundle), sensor, "budget.toml"]
         command, environment = [sys.executable, *words], {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         if self.machine is not None:
             command, environment = self.machine.command(*words), self.machine.environment
+        environment["TZ"] = f"WALL{(datetime.now(UTC).hour - hour + 11) % 24 - 11:+d}"  # POSIX counts westwards
         with (self.directory / "app.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, cwd=self.directory, env=environment, text=True,
@@ -134,13 +138,13 @@ class App:
 
 
 @contextmanager
-def run_of(id: str, bundle: Path, directory: Path, url: str) -> Iterator[threading.Event]:
-    """A hospital and an aggregator that offer one run; yields what is set at its end."""
+def run_of(id: str, bundle: Path, directory: Path, url: str) -> Iterator[tuple[threading.Event, Hospital]]:
+    """A hospital and an aggregator that offer one run; yields what is set at its end, and the hospital."""
     from aggregator.server import Aggregator
 
     job = Run(
-        id=id, method="fedavg", rounds=3, seed=1, classes=CLASSES, bundle=read_bundle(bundle).sha256,
-        settings={"local_epochs": 2, "fine_tune_epochs": 1, "eta_l": 0.05},
+        id=id, method="ditto", rounds=3, seed=1, classes=CLASSES, bundle=read_bundle(bundle).sha256,
+        settings={"local_epochs": 2, "personal_epochs": 2, "eta_l": 0.05},
     )  # fmt: skip
     cloud = Aggregator(
         "cloud", broker=url, bundle=bundle, directory=directory / f"cloud-{id}", run=job, hospitals={"north": 1},
@@ -153,7 +157,7 @@ def run_of(id: str, bundle: Path, directory: Path, url: str) -> Iterator[threadi
     for thread in threads:
         thread.start()
     try:
-        yield cloud.finished
+        yield cloud.finished, north
     finally:
         for node, thread in zip((cloud, north), threads, strict=True):
             node.stop()
@@ -167,32 +171,43 @@ def label_all(app: App, stretches: int) -> None:
         app.say(f"{CLASSES[number % 2]} {first:.3f} {first + EACH:.3f}")
 
 
+def is_kept_waiting(north: Hospital) -> bool:
+    """The device takes part in the run, and has said that it does not want to train at this hour."""
+    reason = north.runtime.presence.willingness.get("watch-7")
+    return north.runtime.here == ("watch-7",) and reason is not None and reason.kind == "hours"
+
+
 def play(tmp_path: Path, speed: float, stretches: int, machine: Aarch64 | None = None, patience: float = 60.0) -> None:
-    """The app is killed before anybody has labelled anything, labelled, trained, killed, and given a new model."""
+    """The app is killed before anybody has labelled anything, labelled, kept from training by its owner's rules,
+    killed, trained in the night, killed, and given a new model, whose run begins where the first has ended."""
     newer = tmp_path / "newer.bundle"
     newer.write_bytes(repacked(read_bundle(WRIST), {"name": "wrist, second edition"}))
     write_recordings(tmp_path, 400)
     with Mosquitto() as broker:
         app = App(tmp_path, broker.url, speed, machine, patience)
-        app.start(WRIST)
+        app.start(WRIST, NOON)
         try:
             windows = stretches * (EACH - 1)
-            with run_of("first", WRIST, tmp_path, broker.url) as over:
+            with run_of("first", WRIST, tmp_path, broker.url) as (over, north):
                 eventually(lambda: len(app.predictions()) >= windows, patience + windows / speed)
                 app.kill()  # before anybody has labelled anything
-                app.start(WRIST)
+                app.start(WRIST, NOON)
                 app.wait_for(5, "")
                 assert {words[3] for words in app.predictions()} == {"initial"}
                 eventually(lambda: "nothing is labelled yet" in app.log(), patience)
-                assert not over.is_set()
                 label_all(app, stretches)
+                assert eventually(lambda: is_kept_waiting(north), patience) or pytest.fail(app.log())
+                app.wait_for(5, "")
+                assert not over.is_set()
+                app.kill()  # while it waits for the night, with its labels
+                app.start(WRIST, NIGHT)
                 assert eventually(over.is_set, patience) or pytest.fail(app.log())
                 app.wait_for(40, "first")
             app.kill()
             marks = len(app.lines)
-            app.start(newer)  # the next version of the app brings another model, which no run has trained yet
+            app.start(newer, NIGHT)  # the next version of the app brings another model, which no run has trained yet
             app.wait_for(3, "first")
-            with run_of("second", newer, tmp_path, broker.url) as over:
+            with run_of("second", newer, tmp_path, broker.url) as (over, _):
                 assert eventually(over.is_set, patience) or pytest.fail(app.log())
                 app.wait_for(60, "second")
             assert app.predictions("personal")[-1][4] == "second"
@@ -201,6 +216,7 @@ def play(tmp_path: Path, speed: float, stretches: int, machine: Aarch64 | None =
             assert "" not in runs[-len(app.lines) + marks :] and sorted(runs, key=["", "first", "second"].index) == runs
         finally:
             app.end()
+    assert "run second begins with the models of run first" in app.log()
     assert "Traceback" not in app.log()
 
 

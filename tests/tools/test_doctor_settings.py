@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ class Place:
     def device(self, name: str = "a", **other: Any) -> Path:
         table = {"name": name, "hospital": "h", "broker": self.papers.url, "bundle": BUNDLE}
         table |= {"directory": self.directory / "state" / name, "data": {"trace": self.directory / "synth-01.csv"}}
+        key = self.papers.files / "nodes" / "a" / "trusted.pem"
+        table |= {"trusted_key": key} if key.exists() else {}  # a site without an aggregator makes none
         return write_toml(self.directory / f"{name}.toml", table | {"wire": self.wire(name)} | other)
 
     @property
@@ -103,6 +106,24 @@ def test_a_healthy_hospital_and_aggregator(place: Place, diagnose: Any) -> None:
     for path in (north, above):
         found = diagnose(0, path)
         assert found["access"]["good"] is True and found["login"]["good"] is True
+        assert found["signatures"]["good"] is None, "it signs and checks nothing: said, and no fault"
+
+
+def test_a_node_that_knows_its_operators_key(
+    place: Place, diagnose: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = place.papers.files / "nodes" / "cloud"
+    run = {"id": "r", "classes": ["x", "y"]}
+    cloud = {"name": "cloud", "broker": place.papers.url, "bundle": BUNDLE, "hospitals": {"h": 2}, "run": run}
+    cloud |= {"directory": place.directory / "state" / "cloud", "signing_key": folder / "signing.key"}
+    signs = diagnose(0, write_toml(place.directory / "signs.toml", cloud | {"wire": place.wire("cloud")}))
+    takes = diagnose(0, place.device())["signatures"]["detail"]
+    fingerprint = signs["signatures"]["detail"].split()[-1]
+    assert len(fingerprint) == 16 and fingerprint in takes
+    (tmp_path / "k.pem").write_text("no key")
+    assert failing(diagnose(1, place.device("a", trusted_key=tmp_path / "k.pem"))) == {"signatures"}
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    assert "pip install 'auscult[secure]'" in diagnose(1, place.device())["signatures"]["detail"]
 
 
 def test_a_hospital_with_two_brokers_has_each_of_them_checked(place: Place, diagnose: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.cli import main
+from edge_sdk.errors import UsageError
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 SECRET = "correct horse"
@@ -89,7 +90,9 @@ def test_the_authoritys_key_is_encrypted_and_apart(tmp_path: Path) -> None:
     assert mode_of(authority) == 0o600 and mode_of(authority.parent) == 0o700
     for name in ("a", "b", "h"):
         folder = find(tmp_path, f"{name}.key").parent
-        assert sorted(path.name for path in folder.iterdir()) == sorted(["ca.crt", f"{name}.crt", f"{name}.key"])
+        masks = [] if name == "h" else [f"{name}.mask.key"]
+        expected = sorted(["ca.crt", f"{name}.crt", f"{name}.key", *masks])
+        assert sorted(path.name for path in folder.iterdir()) == expected
         assert mode_of(folder) == 0o700 and mode_of(folder / f"{name}.key") == 0o600
 
 
@@ -247,6 +250,33 @@ def test_the_aggregators_own_broker(tmp_path: Path) -> None:
     assert "topic write auscult/v1/cloud/south/up/+" in find(tmp_path, "acl").read_text()
 
 
+def test_the_operators_key_is_the_aggregators_alone_and_everybody_gets_its_public_half(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    from edge_sdk.wire.signatures import Signer
+
+    first(tmp_path, "--aggregator", "cloud")
+    assert [path.parent.name for path in tmp_path.rglob("signing.key")] == ["cloud"]
+    key = find(tmp_path, "signing.key")
+    assert mode_of(key) == 0o600
+    public = Signer(key.read_bytes()).public_pem
+    assert {path.parent.name: path.read_bytes() for path in tmp_path.rglob("trusted.pem")} == dict.fromkeys(
+        ("a", "b", "h", "cloud"), public
+    )
+    provision(tmp_path, "--devices", "c")
+    assert find(tmp_path, "signing.key").read_bytes() == key.read_bytes()
+    assert (tmp_path / "nodes" / "c" / "trusted.pem").read_bytes() == public
+
+
+def test_an_aggregator_that_was_revoked_signs_with_another_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first(tmp_path, "--aggregator", "cloud")
+    before = find(tmp_path, "trusted.pem").read_bytes()
+    provision(tmp_path, "--revoke", "cloud")
+    assert "cloud signs with a new key: give each node its new trusted.pem" in capsys.readouterr().out
+    assert all(path.read_bytes() != before for path in tmp_path.rglob("trusted.pem"))
+
+
 # The broker's configuration ---------------------------------------------------------------------------------------
 def test_the_brokers_limits_are_those_of_the_services(tmp_path: Path) -> None:
     from edge_sdk.delivery.calls import JOB_BYTES  # what one peer may have waiting at a node
@@ -263,3 +293,55 @@ def test_the_brokers_limits_are_those_of_the_services(tmp_path: Path) -> None:
 def test_a_host_must_be_a_name_or_an_address(tmp_path: Path) -> None:
     provision(tmp_path, "--hospital", "h", "--host", "x\nallow_anonymous true", "--devices", "a", code=2)
     assert not os.listdir(tmp_path)
+
+
+# Keys for secret sums ---------------------------------------------------------------------------------------------
+def test_device_and_aggregator_get_keys_that_fit(tmp_path: Path) -> None:
+    """Two sites: the aggregator's public key goes to the hospital's, the devices' to the aggregator's. A device that
+    is taken back is on the list no more, and the others keep their keys."""
+    pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+    from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, aggregator_masks, device_masks
+
+    cloud, site = tmp_path / "cloud", tmp_path / "site"
+    provision(cloud, "--aggregator", "top", "--host", "cloud.example", "--hospitals", "h")
+    first(site, "--aggregator-key", str(cloud / "masks" / "top.pub"))
+    above = AggregatorKeys(key=cloud / "nodes" / "top" / "top.mask.key", devices=site / "masks" / "devices.pub")
+    node = site / "nodes" / "a"
+    device = device_masks(DeviceKeys(key=node / "a.mask.key", aggregator=node / "aggregator.pub"), "r")
+    top = aggregator_masks(above, "r")
+    assert mode_of(node / "a.mask.key") == 0o600 and top.knows("a") and top.knows("b") and not top.knows("h")
+    tag = device.tag("up", b"c", b"value")
+    assert device.stream("up", b"c", tag, 64).tobytes() == top.stream("a", b"c", tag, 64).tobytes()
+    assert device.stream("up", b"c", tag, 64).tobytes() != top.stream("b", b"c", tag, 64).tobytes()
+    provision(site, "--revoke", "b")
+    assert not aggregator_masks(above, "r").knows("b") and aggregator_masks(above, "r").derive("a") == top.derive("a")
+
+
+def test_a_file_that_is_no_aggregators_key_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first(tmp_path / "site")
+    wrong = str(tmp_path / "site" / "masks" / "devices.pub")  # two lines
+    provision(tmp_path / "site", "--aggregator-key", wrong, code=2)
+    assert "expected the file masks/NAME.pub" in capsys.readouterr().err
+
+
+def test_a_device_may_draw_its_own_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+    from edge_sdk.nodes.masks import read_line, read_private
+
+    path = tmp_path / "own.key"
+    assert main(["mask-key", str(path)]) == 0
+    public = read_private(path).public_key().public_bytes_raw()
+    assert read_line(f"w {capsys.readouterr().out}", "here") == ("w", public) and mode_of(path) == 0o600
+    assert main(["mask-key", str(path)]) == 2 and "is there already" in capsys.readouterr().err
+    path.chmod(0o640)
+    with pytest.raises(UsageError, match="chmod 600"):
+        read_private(path)
+
+
+@pytest.mark.parametrize("line", ["a", "a notbase64", "a AAAA", "a " + 2 * ("A" * 43 + "=")])
+def test_a_line_that_is_no_key_is_refused(tmp_path: Path, line: str) -> None:
+    from edge_sdk.nodes.masks import read_public
+
+    (tmp_path / "devices.pub").write_text(f"# keys\n\n{line}\n")
+    with pytest.raises(UsageError, match="line 3: expected a name"):
+        read_public(tmp_path / "devices.pub")

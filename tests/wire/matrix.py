@@ -2,8 +2,9 @@
 the machine of every tier fails in every way of axes.py.
 
 On each broker, with either durability; the machine's faults on mosquitto alone, as no broker makes a difference there.
+The kills once more in a run with secret sums, in which a watcher notes every use of a mask: none may hide two answers.
 
-    python -m tests.wire.matrix [--rounds 1] [--seed 7] [--only kills|machine]
+    python -m tests.wire.matrix [--rounds 1] [--seed 7] [--only kills|machine|masks]
 
 Prints a table with a count per cell: how often a node died or failed there and the run went on with everything counted
 once. A dot: that tier has no such step, or the fault is not tried there.
@@ -25,6 +26,7 @@ from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from tests.delivery.fleet import Fleet, eventually
 from tests.faults.machine import missing
 from tests.wire import axes
+from tests.wire.secret_node import SecretFleet
 
 TREE = {"agg": ["h"], "h": ["a", "b"]}
 VICTIMS = {"aggregator": "agg", "hospital": "h", "device": "a"}
@@ -64,7 +66,11 @@ def kill_at(fleet: Fleet, tier: str, point: str, nth: int) -> None:
 def play(base: Path, broker: LocalBroker, wanted: list[Cell], dice: random.Random, **settings: object) -> Counter[Cell]:
     """Visit all cells one after the other in one run; then everything must have counted once."""
     # bodies of 400 KB in pieces of 64 KB, kept in files
-    fleet = Fleet(base, broker.url, TREE, size=100_000, largest_chunk=65536, **settings)
+    return visit(Fleet(base, broker.url, TREE, size=100_000, largest_chunk=65536, **settings), broker, wanted, dice)
+
+
+def visit(fleet: Fleet, broker: LocalBroker, wanted: list[Cell], dice: random.Random) -> Counter[Cell]:
+    """Visit all cells one after the other in a fleet's run."""
     survived: Counter[Cell] = Counter()
     try:
         fleet.start_all()
@@ -88,13 +94,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1, help="how often each cell is visited")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--only", choices=("kills", "machine"))
+    parser.add_argument("--only", choices=("kills", "machine", "masks"))
     args = parser.parse_args()
     dice = random.Random(args.seed)
-    if args.only != "machine":
+    if args.only in (None, "kills"):
         print_kills(play_kills(dice, args.rounds))
-    if args.only != "kills":
+    if args.only in (None, "machine"):
         print_faults(play_faults(dice, args.rounds))
+    if args.only in (None, "masks"):
+        print_kills(play_masks(dice, args.rounds))
 
 
 def play_kills(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
@@ -108,6 +116,27 @@ def play_kills(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
                 label = f"{'mosquitto' if kind is Mosquitto else 'amqtt'} {durability}"
                 columns[label] = play(Path(base), broker, wanted, dice, durability=durability)
             print(f"{label}: {columns[label].total()} kills", file=sys.stderr, flush=True)
+    return columns
+
+
+SMALL = [cell for cell in cells() if cell[2] not in ("chunk", "assembled", "file")]
+"""Cells that a run with a small model has: its bodies are in one piece, and in no file."""
+
+
+def play_masks(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
+    """Kill in a run with secret sums, on mosquitto with either durability."""
+    columns = {}
+    for durability in ("normal", "full"):
+        wanted = SMALL * rounds
+        dice.shuffle(wanted)
+        with lasting(Mosquitto()) as broker, tempfile.TemporaryDirectory() as base:
+            fleet = SecretFleet(Path(base), broker.url, TREE, durability=durability)
+            columns[f"secret {durability}"] = visit(fleet, broker, wanted, dice)
+            uses, twice = len(fleet.uses()), fleet.tried_twice()
+        said = f"{uses} masks were used, and each hid one answer; {twice} questions had two answers"
+        print(
+            f"secret {durability}: {columns[f'secret {durability}'].total()} kills, {said}", file=sys.stderr, flush=True
+        )
     return columns
 
 

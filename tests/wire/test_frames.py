@@ -16,6 +16,7 @@ from edge_sdk.wire.frames import ACKS_PER_FRAME, LARGEST, Acks, Birth, Frame, He
 FRAMES: list[Frame] = [
     Message("run", "a", 1, 2, 1, (("h", 3, 4), ("agg", 5, LARGEST)), 7, True, b"body"),
     Acks("run", "a", (("h", 3, 4),)),
+    Acks("run", "h", (), 7, 2**32 + 3),
     Birth("a", 9, 10, "run", True, "no such bundle", False, 2, 12),
     Hello("h", 9, 10, "run", True, 10, 2, 12, True, 3, "", b"the run"),
 ]
@@ -85,7 +86,7 @@ def test_a_field_of_another_type_is_named(header: object) -> None:
 
 
 def test_a_later_version_may_append_fields() -> None:
-    packed = msgpack.packb(["a", "run", "a", [], "new"])
+    packed = msgpack.packb(["a", "run", "a", [], 0, 0, "new"])
     assert unpack_frame(len(packed).to_bytes(2, "little") + packed + bytes(8)).src == "a"
 
 

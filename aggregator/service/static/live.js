@@ -71,8 +71,10 @@ for (const form of document.querySelectorAll("form.filter")) {
   });
 }
 
-for (const form of document.querySelectorAll("form[data-ask]")) {
-  form.addEventListener("submit", (event) => { if (!confirm(form.dataset.ask)) event.preventDefault(); });
-}
+// Parts of the page are put anew, so the document listens, and not each form.
+document.addEventListener("submit", (event) => {
+  const form = event.target.closest("form[data-ask]");
+  if (form && !confirm(form.dataset.ask)) event.preventDefault();
+});
 
 if (document.querySelector("[data-live]")) listen();

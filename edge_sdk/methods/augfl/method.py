@@ -24,6 +24,9 @@ Kind of upload: replaceable. Who is not asked, or is silent, counts with its lat
 mirrored: y_i moves if and only if its upload was counted, so a device keeps `y` and `tried`, and each question tells
 which upload of its receiver was counted last.
 Nobody answers: the same model again. A device whose training has diverged says that it has nothing.
+Devices that come during a run enter the sums with their first upload, with y_i^- = 0; their samples count in w_i from
+then on. Who leaves for good is taken out of the sums, u_i and y_i and rho_i, at its hospital's next answer, which sends
+both sums. With unseen > 0 both wait for the next run.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, U
 from edge_sdk.methods.augfl.settings import SEARCH, Env, Settings
 from edge_sdk.methods.augfl.sums import traffic
 from edge_sdk.methods.augfl.theory import warnings
+from edge_sdk.methods.shared.fixed import fixed_while_unseen
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.plain import always_plain
 
@@ -58,6 +62,7 @@ AUGFL = Method(
     warnings=warnings,
     private_warnings=warnings,
     search=SEARCH,
+    fixed=fixed_while_unseen,
     rounds_over=lambda state: int(state.round),
     traffic=traffic,
     plain_sums=always_plain("a hospital leaves out of its sums what follows from the others", "aggregator"),

@@ -38,6 +38,7 @@ from edge_sdk.methods.fedal.messages import Shown
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B, FIRST_B, SYNC
+from edge_sdk.methods.shared.fixed import always_fixed
 from edge_sdk.methods.shared.plain import always_plain
 from edge_sdk.methods.shared.traffics import always_floats
 
@@ -76,6 +77,8 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         plain_sums=always_plain("each answer is of two methods at once, and outputs of companions are not added up"),
         recommended={"shared": base.recommended},
         search=search_both(base),
+        warms_up=True,
+        fixed=always_fixed("FedAL's discriminator has an output for each companion with which the run began"),
     )
 
 

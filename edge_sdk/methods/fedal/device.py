@@ -26,7 +26,7 @@ from edge_sdk.methods.fedal.messages import LOGITS, MODEL, Average, Feedback, Lo
 from edge_sdk.methods.fedal.settings import START, Env
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.reports import judge
+from edge_sdk.methods.shared.reports import COMPANION, judge
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class DeviceState:
 
 def device_start(env: Env) -> Step:
     theta = env.theta0 if env.settings.start == "bundle" else shuffle_start(env)
+    theta = env.earlier.get("personal", env.earlier.get(COMPANION, theta))
     return DeviceState(theta, empty(theta), *make_no_outputs(theta)), []
 
 

@@ -28,6 +28,7 @@ hospital, and a fingerprint of its architecture. Leaves the hospital: these logi
 Never: inputs, labels, names; without `averaging` no parameter and no architecture.
 Kind of upload: memoryless. Who misses an exchange sits out until the next local stage; the mean and the discriminator
 are of those who answered. One alone: there is nothing to learn from, so no step. Nobody: the round is over.
+Devices that come or leave for good during a run wait for the next one: the discriminator has an output for each device.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from edge_sdk.methods.fedal.messages import (
     Shown,
 )
 from edge_sdk.methods.fedal.settings import SEARCH, Env, Settings, warnings
+from edge_sdk.methods.shared.fixed import always_fixed
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.plain import always_plain
 from edge_sdk.methods.shared.traffics import always_floats
@@ -92,4 +94,6 @@ FEDAL = Method(
         'devices compare outputs on public samples; the rule for these is its own: consensus = "median", target = "all"'
     ),
     search=SEARCH,
+    warms_up=True,
+    fixed=always_fixed("the discriminator has an output for each device of the cohort with which the run began"),
 )

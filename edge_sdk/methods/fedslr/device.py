@@ -41,7 +41,18 @@ class DeviceState:
 
 def device_start(env: Env) -> Step:
     zero = np.zeros_like(env.theta0)
-    return DeviceState(zero, zero if env.settings.p_init == "zero" else zero_norms(env), zero), []
+    return DeviceState(zero, initial_component(env), zero), []
+
+
+def initial_component(env: Env) -> Vector:
+    """p_i at the start: what an earlier run's personal model has beyond the model of all, or as the settings say.
+
+    gamma_i begins at zero in any case: the aggregator's mean of gamma does, and the two must agree.
+    """
+    if env.earlier.keys() >= {"personal", "global"}:
+        p: Vector = env.earlier["personal"] - env.earlier["global"]
+        return p
+    return np.zeros_like(env.theta0) if env.settings.p_init == "zero" else zero_norms(env)
 
 
 def zero_norms(env: Env) -> Vector:

@@ -36,6 +36,8 @@ theta_2 does not come back is not in (1), but its zeta_2 was in (5) and (6). Non
 keeps theta_2. A group that rested all round, or missed it, is not in (2), and is overwritten next time. No group: the
 same model again, with new draws. The iteration t then stands still, so step sizes do not depend on loss. Groups and
 devices of unequal size: weighted with their samples.
+Devices that come or leave for good during a run wait for the next one: groups and K count the patients of the start, of
+each of whom the hospital holds its part.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ from edge_sdk.methods.hsgd.hospital import HospitalState, hospital_close, hospit
 from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, OwnSteps, Train, Trained
 from edge_sdk.methods.hsgd.plan import Planned
 from edge_sdk.methods.hsgd.settings import SEARCH, Env, Settings
+from edge_sdk.methods.shared.fixed import always_fixed
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.methods.shared.plain import always_plain
 from edge_sdk.methods.shared.traffics import always_floats
@@ -90,4 +93,5 @@ HSGD = Method(
     traffic=always_floats("an iteration's messages are what towers make of samples, and not sums"),
     plain_sums=always_plain("a device's outputs enter its hospital's steps before anything is added up", "hospital"),
     search=SEARCH,
+    fixed=always_fixed("a hospital holds its part of each patient's samples from the start, and K counts them"),
 )

@@ -10,6 +10,7 @@ from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.asking import read_question
 from edge_sdk.methods.integers.messages import Behind, Changes
+from edge_sdk.methods.integers.noise import write_noisy
 from edge_sdk.methods.integers.reference import read
 from edge_sdk.methods.integers.states import IntegersState, first_state, state_around
 from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, is_plain, write_upload
@@ -49,7 +50,10 @@ def answered(env: NodeEnv, plan: IntegersPlan, s: IntegersState, scale: Scale, s
     for send in sends:
         if send.to == UP and not is_plain(env, plan.traffic, send.message):
             r = s.reference
-            message, left = write_upload(env, plan, r.model, r.version, scale, send.message, left)
+            if plan.privacy is None:
+                message, left = write_upload(env, plan, r.model, r.version, scale, send.message, left)
+            else:
+                message = write_noisy(env, plan, r.model, r.version, scale, send.message)
             send = replace(send, message=message)
         found.append(send)
     return replace(s, left=left), found

@@ -14,9 +14,11 @@ from edge_sdk.methods.integers.asking import addressed, model_in, read_question
 from edge_sdk.methods.integers.device import answered
 from edge_sdk.methods.integers.labels import take_label
 from edge_sdk.methods.integers.messages import Behind, Changes, Integers
+from edge_sdk.methods.integers.noise import check_noisy
 from edge_sdk.methods.integers.reference import read
 from edge_sdk.methods.integers.states import IntegersState, Pending, first_state, state_around
 from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, check_upload, is_plain, open_upload, without_numbers
+from edge_sdk.methods.shared.gather import Nobody
 
 
 def around(inner: Role, plan: IntegersPlan) -> Role:
@@ -69,6 +71,8 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
         if s.scale is None:
             raise PeerError(f"{sender} sent integers, which the question did not ask for")
         check_upload(env, plan, s.scale, sender, m)
+        if plan.privacy is not None:
+            check_noisy(m, sender)
         if s.scale.half and not plan.opens:
             state, sends = inner.receive(env, s.inner, sender, without_numbers(env, m))
             return replace(s, inner=state, pending=added(s.pending, sender, m)), sends
@@ -83,6 +87,8 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
         s = replace(s, inner=state)
         if s.scale is None:
             return s, sends
+        if s.pending is not None and plan.privacy is not None and s.pending.terms < plan.privacy.cohort:
+            return replace(s, pending=None), [Send(UP, Nobody())]  # too few: their noise would not be enough
         if s.pending is not None:
             return replace(s, pending=None), [summed(env, plan, s.scale, s.pending, send) for send in sends]
         return answered(env, plan, s, own_scale(s.scale, s.opened), sends)

@@ -28,23 +28,31 @@ from typing import Any, get_type_hints
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.methods.integers import aggregator, device, hospital
 from edge_sdk.methods.integers.labels import label_type
+from edge_sdk.methods.integers.ledger import spent_by
 from edge_sdk.methods.integers.messages import Behind, Changes, Integers
-from edge_sdk.methods.integers.settings import Uploads, traffic_of
+from edge_sdk.methods.integers.privacy import OFF, Privacy, check_privacy
+from edge_sdk.methods.integers.settings import Uploads, check_unopened, traffic_of
 from edge_sdk.methods.integers.states import IntegersState
 from edge_sdk.methods.integers.uploads import IntegersPlan
 
 
-def rounded(method: Method, method_settings: Any, settings: Uploads, opens: bool = False) -> Method:
+def rounded(
+    method: Method, method_settings: Any, settings: Uploads, opens: bool = False, privacy: Privacy | None = None
+) -> Method:
     """The method with integers in place of its vectors.
 
     Args:
         opens: hospitals open what devices send also where the method only adds it up.
+        privacy: noise that devices add to their uploads.
 
     Raises:
         UsageError: its vectors cannot travel as integers.
     """
     traffic = traffic_of(method, method_settings)
-    plan = IntegersPlan(settings, traffic, opens or not traffic.adds)
+    check_unopened(method, method_settings, settings, "of this run" if opens else "")
+    if privacy is not None:
+        check_privacy(method, method_settings, traffic, privacy, settings, opens)
+    plan = IntegersPlan(settings, traffic, opens or not traffic.adds, privacy)
     labels = [label_type(cls, paths) for table in (traffic.down, traffic.up) for cls, paths in table.items()]
     show, models, over = method.show, method.models, method.rounds_over
 
@@ -62,4 +70,6 @@ def rounded(method: Method, method_settings: Any, settings: Uploads, opens: bool
         models=lambda env, s, m: models(env, s and s.inner, m),
         rounds_over=None if over is None else lambda s: over(s.inner),
         adds_up=False,
+        spent=None if privacy is None else lambda env, s: spent_by(env, plan, s.ledger),
+        tells_scores=privacy is None or privacy.scores != OFF,
     )

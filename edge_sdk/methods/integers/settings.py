@@ -10,6 +10,9 @@ from edge_sdk.contract.method import Method
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import UsageError
 
+LEAST_COHORT, MOST_COHORT = 2, 1000
+"""Devices of which a secret sum is made: of one it would be that device's upload."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Uploads:
@@ -20,12 +23,19 @@ class Uploads:
         down_bits: of each number of a model's change on the way down, 2 to 16; 0: as `bits`.
         rotate: vectors are rotated at random before they are rounded.
         feedback: whoever rounds an upload adds what rounding took from it to the next one.
+        unopened: hospitals open no upload, in the first round neither: its scale is a guess of the aggregator's.
+        secret: hospitals could not open an upload if they wanted to: uploads, weights and scores are masked, and only
+            the aggregator takes the masks off a sum (methods/secret). It implies `unopened`.
+        cohort: devices of which a secret sum is made at least.
     """
 
     bits: int = 4
     down_bits: int = 0
     rotate: bool = True
     feedback: bool = True
+    unopened: bool = False
+    secret: bool = False
+    cohort: int = 3
 
     def __post_init__(self) -> None:
         for name, least in (("bits", FEWEST), ("down_bits", 0)):
@@ -33,6 +43,13 @@ class Uploads:
             if not least <= bits <= MOST or bits == 1:
                 also = "" if least else ", or 0: as bits"
                 raise UsageError(f"{name} = {bits}: a number travels with {FEWEST} to {MOST} bits{also}")
+        if not LEAST_COHORT <= self.cohort <= MOST_COHORT:
+            raise UsageError(f"cohort = {self.cohort}: a sum of {LEAST_COHORT} to {MOST_COHORT} devices hides each")
+
+    @property
+    def sums_only(self) -> bool:
+        """Nobody looks at single uploads."""
+        return self.unopened or self.secret
 
     @property
     def downward(self) -> int:
@@ -50,3 +67,25 @@ def traffic_of(method: Method, method_settings: Any) -> VectorTraffic:
     if isinstance(traffic, str):
         raise UsageError(f"run.uploads with method {method.name}: {traffic}")
     return traffic
+
+
+def why_opened(method: Method, method_settings: Any, rule: str = "") -> str:
+    """The reason why a method's hospitals must open uploads, as a sentence; "": they need not.
+
+    Args:
+        rule: in place of the hospitals' plain sums; "": there is none.
+    """
+    traffic = method.traffic(method_settings)
+    if isinstance(traffic, str):
+        return traffic
+    if not traffic.adds:
+        return "hospitals keep each device's latest upload and add it again, so that two sums would differ by one"
+    return f"the robust rule {rule!r} looks at single uploads" if rule else ""
+
+
+def check_unopened(method: Method, method_settings: Any, settings: Uploads, rule: str = "") -> None:
+    """Raises UsageError for a run that asks its hospitals to open nothing, with a method that must."""
+    why = why_opened(method, method_settings, rule) if settings.sums_only else ""
+    if why:
+        key = "secret" if settings.secret else "unopened"
+        raise UsageError(f"run.uploads.{key} with method {method.name}: {why}")

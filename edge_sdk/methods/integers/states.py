@@ -13,6 +13,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import ANY, Tensor, Values
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.traffic import VectorTraffic
+from edge_sdk.methods.integers.ledger import NoiseLedger
 from edge_sdk.methods.integers.reference import Reference
 from edge_sdk.methods.integers.uploads import Scale
 
@@ -63,6 +64,19 @@ class IntegersState:
     shown: Values = field(default_factory=lambda: np.zeros(0, np.float32))
     spreads: Mapping[str, float] = field(default_factory=dict)
     spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class NoisyState(IntegersState):
+    """An aggregator's state in a run with noise. `ledger`: what its sums have said so far."""
+
+    ledger: NoiseLedger = field(default_factory=NoiseLedger)
+
+
+@cache
+def noisy_state_around(inner: Any) -> type[NoisyState]:
+    """`NoisyState`, as `state_around` has it."""
+    return make_dataclass("NoisyState", [("inner", inner)], bases=(NoisyState,), frozen=True)
 
 
 @cache

@@ -12,8 +12,10 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import PeerError
+from edge_sdk.methods.integers import rungs
 from edge_sdk.methods.integers.labels import joined, parted, put_vectors, take_label, take_vectors
 from edge_sdk.methods.integers.messages import Integers
+from edge_sdk.methods.integers.privacy import Privacy
 from edge_sdk.methods.integers.rounded import UPWARD, read_vector, round_vector, upward
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.shared.gather import has_diverged
@@ -27,11 +29,13 @@ class IntegersPlan:
         settings: of the run.
         traffic: of the method.
         opens: hospitals open uploads, because they do more with them than add them up.
+        privacy: noise that devices add; None: they add none.
     """
 
     settings: Uploads
     traffic: VectorTraffic
     opens: bool
+    privacy: Privacy | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ def write_upload(
     how = upward(env, plan.settings, version, scale.bits)
     rounded = round_vector(how, x, scale.half, env.random(version, UPWARD))
     packed = rounding.pack(rounded.steps, scale.bits)
-    upload = Integers(label, there, x.size, scale.bits, rounded.half, 1, rounded.spread, packed)
+    spread = rungs.round_spread(rounded.spread) if plan.settings.sums_only else rounded.spread
+    upload = Integers(label, there, x.size, scale.bits, rounded.half, 1, spread, packed)
     return upload, rounded.left if plan.settings.feedback else left
 
 

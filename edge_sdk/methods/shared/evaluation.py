@@ -13,7 +13,7 @@ that are here by then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, get_type_hints
@@ -27,6 +27,7 @@ from edge_sdk.methods.shared.healing import heal
 from edge_sdk.methods.shared.registration import bound_claim, note_claim
 from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_test
 from edge_sdk.methods.shared.scores import check_scores
+from edge_sdk.methods.shared.spent import told_with
 from edge_sdk.methods.shared.suspension import is_suspended, note_refusal, note_upload, without_suspended
 
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
@@ -228,7 +229,8 @@ def device(method: Method) -> Role:
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if isinstance(m, Evaluate):
             scores, told = judged(env, s, m.round, m.final, m.shown)
-            return replace(s, round=m.round, final=m.final), [Send(UP, scores), *told]
+            said = scores if method.tells_scores else Scores(m.round, {})
+            return replace(s, round=m.round, final=m.final), [Send(UP, said), *told]
         if isinstance(m, Finished):
             told = [] if m.shown is None else judged(env, s, m.round, True, m.shown)[1]
             return replace(s, round=m.round, final=True), [*told, Send(OUT, Finished(m.round))]
@@ -297,7 +299,9 @@ def aggregator(method: Method, every: int) -> Role:
         state, sends = closed(inner, env, s)
         s = replace(s, guard=begin_round(s.guard))
         if s.evaluating:
-            return resumed(env, replace(s, inner=state, evaluating=False), asking(sends), method)
+            s, sends = resumed(env, replace(s, inner=state, evaluating=False), asking(sends), method)
+            return s, priced(method, env, state, sends)
+        sends = priced(method, env, state, sends)
         round = s.round + 1 if method.rounds_over is None else method.rounds_over(state)
         final = not asking(sends)
         if not final and (every == 0 or round % every or round == s.round):
@@ -307,6 +311,11 @@ def aggregator(method: Method, every: int) -> Role:
         return s, [*told, Send(DOWN, Evaluate(round, final, method.show(env, state)), all=True)]
 
     return wrapped(inner, receive, close, unread)
+
+
+def priced(method: Method, env: NodeEnv, state: Any, sends: Sequence[Send]) -> Sequence[Send]:
+    """The sends, with what the run has told about a device so far in each event, where devices add noise."""
+    return sends if method.spent is None else told_with(method.spent(env, state), sends)
 
 
 def resumed(env: NodeEnv, s: Watched, questions: list[Send], method: Method) -> Step:

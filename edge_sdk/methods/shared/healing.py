@@ -10,7 +10,7 @@ its method this is a device that has lost its disk, of which each method knows w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,6 @@ def heal(role: Role, env: NodeEnv, before: Any, step: Step, round: int) -> Step:
     state, sends = step
     if is_sound(state) and all(is_sound(send.message) for send in sends if send.to == UP):
         return step
-    kept, what = (before, DROPPED) if is_sound(before) else (role.start(env)[0], RESET)
+    kept, what = (before, DROPPED) if is_sound(before) else (role.start(replace(env, earlier={}))[0], RESET)
     answer = [Send(UP, Nobody())] if any(send.to == UP for send in sends) else []
     return kept, [Send(OUT, Diverged(round, what)), *answer]

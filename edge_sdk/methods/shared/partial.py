@@ -117,7 +117,7 @@ def device(phase: Phase) -> Role:
     """A device that trains with the shared slots that it receives and its own, and sends the shared ones."""
 
     def start(env: PartEnv) -> Step:
-        return PartDevice(initial(env)), []
+        return PartDevice(parts.taken(env.earlier.get("personal", env.theta0), env.parts.personal)), []
 
     def receive(env: PartEnv, s: PartDevice, sender: str, message: object) -> Step:
         m: SharedPart = gather.expected(sender, message, SharedPart)
@@ -256,4 +256,5 @@ def method(name: str, phase: Phase, settings: type[PartTraining], env: type[Part
         traffic=TRAFFIC,
         search=TRAINING_SEARCH,
         adds_up=True,
+        warms_up=True,
     )

@@ -77,6 +77,7 @@ class AggregatorParts:
         hospitals: name -> number of its devices.
         companions: name -> how many of these take part with outputs only.
         public: file of the public inputs; None: there are none.
+        model: file of the model that a rollout brings; None: the bundle's initial one.
     """
 
     run: Run
@@ -84,6 +85,7 @@ class AggregatorParts:
     hospitals: Mapping[str, int]
     companions: Mapping[str, int]
     public: Path | None = None
+    model: Path | None = None
 
 
 def give_nothing(parts: Any) -> Fields:

@@ -112,7 +112,7 @@ def check_model(model: Model, features: int) -> None:
     """Raises UsageError if the model's outputs cannot be compared with those of others."""
     if not model.classes:
         raise UsageError(f"{model.name}: its loss is {model.loss}; outputs are compared between classifiers")
-    if model.bundle.manifest["norm"] == "batch":
+    if model.bundle.manifest["norm"] != "frozen":
         raise UsageError(f"{model.name}: it normalises with each batch; compile it with --norm frozen, or GroupNorm")
     if features and model.features_shape != (features,):
         raise UsageError(f"{model.name}: features of shape {model.features_shape}, the run exchanges {features}")

@@ -8,7 +8,14 @@ from edge_sdk.nodes.kernels.companions import COMPANIONS
 from edge_sdk.nodes.kernels.family import Family
 from edge_sdk.nodes.kernels.outputs import OUTPUTS
 from edge_sdk.nodes.kernels.plain import PLAIN
+from edge_sdk.nodes.kernels.rollout import VERSIONS
 from edge_sdk.nodes.kernels.split import SPLIT
 
-FAMILIES: Mapping[str, Family] = {"plain": PLAIN, "split": SPLIT, "outputs": OUTPUTS, "companions": COMPANIONS}
+FAMILIES: Mapping[str, Family] = {
+    "plain": PLAIN,
+    "split": SPLIT,
+    "outputs": OUTPUTS,
+    "companions": COMPANIONS,
+    "rollout": VERSIONS,
+}
 """Value of `Method.kernels` -> what the nodes do for it."""

@@ -99,6 +99,8 @@ def tiles(result: Result) -> str:
     accuracy, count = result["accuracy"], result["bytes"]
     found = [(format_percent(accuracy[kind]), name) for kind, name in KINDS.items() if kind in accuracy]
     found += [(f"{area:.3f}", f"AUC, {kind}") for kind, area in result["auc"].items()]
+    if spent := result.get("privacy", {}).get("spent"):
+        found.append((f"{spent['epsilon']:.3g}", f"epsilon, at delta {spent['delta']:g}"))
     found += [
         (format_size(count["device_to_hospital"]), "up from the devices"),
         (format_size(count["hospital_to_device"]), "down to the devices"),

@@ -98,7 +98,9 @@ def circumstances_section(result: Result) -> str:
     made = result.get("made", {})
     if not made:
         return ""
-    given = {f"--{key}": result.get(key) for key in ("settle", "augment", "robust", "uploads") if result.get(key)}
+    given = {
+        f"--{key}": result.get(key) for key in ("settle", "augment", "robust", "uploads", "privacy") if result.get(key)
+    }
     lines = [
         ["command", made["command"]],
         ["date", made["date"]],

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
+from edge_sdk.methods.shared.spent import PrivacySpent, to_words
 
 Result = Mapping[str, Any]
 
@@ -92,6 +93,8 @@ def summary(result: Result) -> str:
         lines += [f"rank     {', '.join(f'{name} {rank}/{full[name]}' for name, rank in model['ranks'].items())}"]
     if result["density"] is not None and result["density"] < DENSE:
         lines.append(f"personal {format_percent(result['density'])} of the personal components' entries are not zero")
+    if spent := result.get("privacy", {}).get("spent"):
+        lines.append(f"privacy  {to_words(PrivacySpent(**spent))}")
     lines += simulation_lines(result) if "simulation" in result else replay_lines(result)
     return "\n".join(lines)
 

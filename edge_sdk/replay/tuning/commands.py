@@ -84,7 +84,10 @@ def read_search(options: argparse.Namespace, method: str | None, several: bool) 
     return Search(job=job, fixed=fixed, budget=options.budget, file=file, replay=replay_command(options, file))
 
 
-IN_FILE = ("--set", "--settings", "--augment", "--robust", "--bits", "--uploads")
+IN_FILE = (
+    *("--set", "--settings", "--augment", "--robust"),
+    *("--bits", "--secret", "--uploads", "--privacy", "--epsilon", "--clip"),
+)
 """Options of a run whose values tuning writes into its file."""
 
 

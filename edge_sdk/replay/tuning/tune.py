@@ -179,6 +179,6 @@ def write_best(search: Search, study: Study) -> None:
     ]
     run = {"method": search.method, "rounds": job.rounds, "settings": complete_settings(search, best.values)}
     more = {"settle": dict(job.settle), "augment": dict(job.augment), "robust": dict(job.robust)}
-    more |= {"uploads": dict(job.uploads)}
+    more |= {"uploads": dict(job.uploads), "privacy": dict(job.privacy)}
     tables = {"run": {**run, **{key: table for key, table in more.items() if table}}}
     write_toml(search.file, tables, "\n".join(head))

@@ -15,6 +15,7 @@ if any(importlib.util.find_spec(name) is None for name in ("starlette", "sqlalch
     collect_ignore_glob = ["test_*.py"]  # the extra `service` is not installed
 
 from edge_sdk.replay.bundles import find_shipped_bundle
+from tests.aggregator.service import postgres
 
 CLASSES = tuple(f"c{i}" for i in range(11))
 PASSWORD = "correct horse battery"
@@ -28,8 +29,27 @@ def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aggregator.service.people.PasswordHasher", partial(PasswordHasher, 1, 8, 1))
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[postgres.Server]:
+    """A PostgreSQL server, started when the first test wants it."""
+    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+    if not postgres.is_installed():
+        pytest.skip("PostgreSQL is not installed (apt install postgresql)")
+    with postgres.running() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """URL of the database of a service: the default one, and in the long tests also an empty one on PostgreSQL."""
+    if request.param == "sqlite":
+        return ""
+    server: postgres.Server = request.getfixturevalue("server")
+    return server.make_database()
+
+
 @pytest.fixture
-def make_service(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def make_service(tmp_path: Path, database_url: str) -> Iterator[Callable[..., Any]]:
     """Makes a service in one directory; each one before is closed as a kill would leave it."""
     from aggregator.service.fleet_file import FleetFile
     from aggregator.service.service import FleetService
@@ -47,7 +67,12 @@ def make_service(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         end()
         bundle = find_shipped_bundle("wrist.bundle")
         assert bundle is not None
-        about = {"name": "cloud", "broker": "mqtt://127.0.0.1:1", "directory": tmp_path / "service"}
+        about = {
+            "name": "cloud",
+            "broker": "mqtt://127.0.0.1:1",
+            "directory": tmp_path / "service",
+            "database": database_url,
+        }
         file = FleetFile(**{**about, "bundles": (bundle,), "classes": CLASSES, "hospitals": {"north": 2}, **settings})
         made.append(FleetService(file, is_open=is_open))
         return made[-1]

@@ -93,6 +93,19 @@ def test_a_run_is_queued_by_a_form_and_cloned(browse: Any, service: Any) -> None
     assert "eta_l = 0.1" in clone and 'value="7"' in clone
 
 
+def test_a_run_that_begins_every_night_is_made_by_the_form_and_removed(browse: Any, service: Any) -> None:
+    browser = browse("operator")
+    form = {"csrf": secret_in(browser.get("/runs/new").text), "method": "fedavg", "rounds": "7", "begin": "22:00"}
+    form["preset"] = "recommended"
+    assert "expected a time" in browser.post("/runs", data=form | {"id": "nightly"}).text
+    assert browser.post("/runs", data=form | {"end": "06:00"}).status_code == 422  # it has no name
+    made = browser.post("/runs", data=form | {"id": "nightly", "end": "06:00"})
+    assert made.headers.get("location") == "/runs", made.text
+    assert "fedavg, 22:00 to 06:00" in browser.get("/runs").text
+    assert browser.post("/schedules/nightly/remove", data={"csrf": form["csrf"]}).status_code == 303
+    assert "22:00" not in browser.get("/runs").text
+
+
 def test_the_api_does_what_the_console_does(browse: Any, service: Any) -> None:
     token = service.people.make_key("token", "robot", "operator", 60.0, "test")
     browser = browse()

@@ -14,6 +14,7 @@ from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES
 
 POSSIBLE = {
+    runs.PROPOSED: {"approve", "stop"},
     runs.QUEUED: {"pause", "stop", "first"},
     runs.RUNNING: {"pause", "stop"},
     runs.PAUSED: {"resume", "stop"},
@@ -36,7 +37,7 @@ def test_what_is_possible_depends_on_where_a_run_stands(service: Any, state: str
     for action in runs.DONE:
         put(service, id, state=state, wish="")
         if action in POSSIBLE[state]:
-            change_run(service.database, id, action, "test")
+            change_run(service.database, id, action, "another")
         else:
             with pytest.raises(runs.NotPossibleError, match=f"is {state}: it cannot be"):
                 change_run(service.database, id, action, "test")

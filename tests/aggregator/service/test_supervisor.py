@@ -19,12 +19,13 @@ from tests.aggregator.service.conftest import CLASSES
 from tests.delivery.fleet import eventually
 
 AGGREGATOR = """
-import json, pathlib, signal, sys, time
+import json, os, pathlib, signal, sys, time
+parent = os.getppid()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 directory = pathlib.Path(sys.argv[1]).parent
 metrics = directory / "metrics.jsonl"
 done = len(metrics.read_text().splitlines()) if metrics.exists() else 0
-while True:
+while os.getppid() == parent:
     with metrics.open("a") as file:
         done += 1
         round = {"number": done, "kind": "round", "round": done, "devices": 2, "sums": {}, "time": time.time()}

@@ -68,6 +68,17 @@ def test_readings_and_late_labels_become_a_trace(tmp_path: Path) -> None:
     assert sensor.events == ["open", "close"]
 
 
+def test_a_label_is_said_by_the_clock_of_what_is_recorded(tmp_path: Path) -> None:
+    """That of a recording which is played back is not ours: labels once came too late for all of it."""
+    played = Recorder({"a": FakeSensor([rows(5)])}, tmp_path / "a", Labels(), clock=lambda: 2e9)
+    assert played.now() == -math.inf  # all that comes
+    played.run()
+    assert played.now() == pytest.approx(1e9 + 0.4)
+    live = Recorder({"a": FakeSensor([rows(5)])}, tmp_path / "b", Labels(), clock=lambda: 1e9 + 7)
+    live.run()
+    assert live.now() == 1e9 + 7
+
+
 def test_what_a_trace_cannot_hold_is_counted_and_a_clock_that_went_back_begins_another(tmp_path: Path) -> None:
     bad = [Reading(1e9 + 0.25, (math.nan, 1.0)), Reading(1e9 + 0.1, (1.0, 1.0)), Reading(1e9 + 0.2, (1.0, 1.0))]
     file = TraceFile(tmp_path, "s", ("x", "y"), Labels())

@@ -9,11 +9,12 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import plan as hsgd_plan
+from edge_sdk.methods.hsgd.aggregator import AggregatorState, plan_round
 from edge_sdk.methods.hsgd.plan import Constants, Estimate
 from edge_sdk.methods.hsgd.settings import Plan, Settings
 from tests.methods.hsgd import literal_hsgd as literal
 from tests.methods.hsgd.hsgd_runs import KNOWN, NET
-from tests.methods.hsgd.split_problems import SEVERAL, THETA0, groups, play
+from tests.methods.hsgd.split_problems import SEVERAL, THETA0, envs_of, groups, play
 
 PRETRAINING = Settings(P=4, Q=2, eta=0.3, pretraining=4, pretraining_eta=0.001)
 LARGE = groups((3, 2), lambda i: 12)
@@ -83,3 +84,13 @@ def test_settings_that_cannot_be_estimated_are_refused():
     Settings(strategies=("rate",), pretraining=1, rho=1.0)
     with pytest.raises(UsageError, match="iterations"):
         Settings(strategies=("size",), **KNOWN)
+
+
+def test_T_is_the_number_of_iterations_that_train():
+    """Not those of the pretraining; and S2, which chooses how many a round has, is told how many there are in all."""
+    settings = replace(PRETRAINING, strategies=("relation",), target=3.0, **KNOWN)
+    env = replace(envs_of(SEVERAL, NET, THETA0, settings, 10)["aggregator"], me="aggregator")
+    planned = plan_round(env, AggregatorState(THETA0, settings.plan, round=4))
+    assert planned.bound == hsgd_plan.bound(Constants(**KNOWN), planned.plan, (10 - 4) * 4)
+    with pytest.raises(UsageError, match="give their number, iterations"):
+        replace(settings, strategies=("size",))

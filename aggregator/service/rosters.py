@@ -1,0 +1,65 @@
+"""Rosters: lists of the devices that the service has enrolled for a hospital, sent down where a hospital asks for them.
+
+A hospital whose settings say `enrolled = true` reports the number of the roster that it has. Where that is not the
+present one's, the present one is sent, again with each report until the hospital has it. So a roster that is lost, a
+hospital that was away and a service that was restarted are the same case, and nothing has to be remembered but numbers.
+A number increases with each change; a hospital takes no lower one, which somebody may have recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import sqlalchemy as sql
+
+from aggregator.service.database import Database, tables
+from aggregator.service.enrolment import Enrolment
+from edge_sdk.live.roster import VERSION
+from edge_sdk.wire.mqtt import Connection
+from edge_sdk.wire.topics import ROSTERS, downward
+
+rosters = sql.Table(
+    "rosters",
+    tables,
+    sql.Column("hospital", sql.String(64), primary_key=True),
+    sql.Column("number", sql.Integer, nullable=False),
+    sql.Column("devices", sql.JSON, nullable=False),
+    sql.Column("changed", sql.Float, nullable=False),
+)
+
+
+class Rosters:
+    """The rosters of one fleet's hospitals."""
+
+    def __init__(self, database: Database, enrolment: Enrolment):
+        self.database, self.enrolment = database, enrolment
+
+    def answer(self, connection: Connection, hospital: str, known: int | None) -> None:
+        """Send a hospital its roster, if it has another one. `known`: number of that; None: it wants none."""
+        if known is None:
+            return
+        number, devices = self.bring_up(hospital, known)
+        if number != known and connection.up and connection.room > 0:
+            content = {"version": VERSION, "hospital": hospital, "number": number, "devices": devices}
+            connection.publish(downward(self.enrolment.fleet, hospital, ROSTERS), json.dumps(content).encode(), 1)
+
+    def bring_up(self, hospital: str, known: int) -> tuple[int, list[str]]:
+        """Number and devices of a hospital's roster, with a new number where the devices have changed since the last.
+
+        A hospital may know a higher number, if the database is an older one that was put back: then a higher one still
+        is given.
+        """
+        devices = list(self.enrolment.list_devices(hospital))
+        found = self.database.read(sql.select(rosters).where(rosters.c.hospital == hospital))
+        number = found[0]["number"] if found else 0
+        if found and found[0]["devices"] == devices and known <= number:
+            return number, devices
+        if not (found or devices or known):
+            return 0, []
+        row: dict[str, Any] = {"number": max(number, known) + 1, "devices": devices, "changed": time.time()}
+        with self.database.transaction() as t:
+            if not t.execute(rosters.update().where(rosters.c.hospital == hospital).values(**row)).rowcount:
+                t.execute(rosters.insert().values(hospital=hospital, **row))
+        return row["number"], devices

@@ -1,0 +1,190 @@
+"""Schedules: runs that begin by themselves in a window of the day, and are held outside of it.
+
+    within the window   a run that was held goes on; else a new one is queued, once in a window, if none is under way
+    outside             its runs that wait or train are paused, and held
+
+What a person pauses or stops is the person's: a schedule takes up again only what it has held itself. Each look decides
+by what is on the disk and by the clock, and changes both tables in one transaction, so a kill in between costs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import sqlalchemy as sql
+from sqlalchemy.engine import Connection
+
+from aggregator.service import audit
+from aggregator.service.database import Database, Row, runs, schedules
+from aggregator.service.runs import (
+    PAUSE,
+    PAUSED,
+    PROPOSED,
+    QUEUED,
+    RUNNING,
+    SCHEDULE,
+    NoSuchRunError,
+    Wanted,
+    change_in,
+    queue_in,
+    wanted_of,
+)
+from edge_sdk.contract.run import checked_name
+from edge_sdk.errors import UsageError
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+LONGEST_NAME = 40  # characters; runs have it in theirs
+DAY_MINUTES = 24 * 60
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of the day, in the service's time zone.
+
+    Attributes:
+        begin, end: as "22:00"; an end that is not after the beginning is on the next day.
+        days: on which it begins, of DAYS; empty: on all.
+    """
+
+    begin: str
+    end: str
+    days: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for text in (self.begin, self.end):
+            if CLOCK.fullmatch(text) is None:
+                raise UsageError(f"window {text!r}: expected a time such as 22:00")
+        if wrong := [day for day in self.days if day not in DAYS]:
+            raise UsageError(f"days {wrong[0]!r}: expected some of {', '.join(DAYS)}")
+        if self.begin == self.end:
+            raise UsageError(f"window {self.begin} to {self.end}: it has no length")
+
+    def find_day(self, at: float) -> str:
+        """The day on which the window began that a moment is in, as "2026-11-22"; "": it is in none.
+
+        Args:
+            at: Unix time.
+        """
+        begin, end = (int(text[:2]) * 60 + int(text[3:]) for text in (self.begin, self.end))
+        for back in (0, 1):
+            day = time.localtime(at - back * 86400)
+            now = time.localtime(at)
+            minutes = now.tm_hour * 60 + now.tm_min + back * DAY_MINUTES
+            until = end if end > begin else end + DAY_MINUTES
+            if begin <= minutes < until and (not self.days or DAYS[day.tm_wday] in self.days):
+                return time.strftime("%Y-%m-%d", day)
+        return ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What somebody asks for. `run`: as `runs.Wanted`."""
+
+    name: str
+    begin: str
+    end: str
+    days: tuple[str, ...] = ()
+    run: dict[str, Any] = field(default_factory=dict)
+
+
+def add_schedule(
+    database: Database, name: str, wanted: Wanted, window: Window, classes: tuple[str, ...], who: str
+) -> None:
+    """Adds a schedule, or changes it.
+
+    Raises:
+        UsageError: no run can be made of what is wanted, or it cannot be called so.
+    """
+    checked_name(name, "name")
+    if len(name) > LONGEST_NAME:
+        raise UsageError(f"name = {name!r}: at most {LONGEST_NAME} characters")
+    wanted.check(classes)
+    values = {"wanted": asdict(wanted), "begin": window.begin, "end": window.end, "days": ",".join(window.days)}
+    with database.transaction() as t:
+        if not t.execute(schedules.update().where(schedules.c.name == name).values(**values)).rowcount:
+            t.execute(schedules.insert().values(name=name, latest="", held="", created=time.time(), by=who, **values))
+        audit.note(t, who, "schedule.add", name, **{key: value for key, value in values.items() if value})
+
+
+def remove_schedule(database: Database, name: str, who: str) -> None:
+    """Removes a schedule; its runs stay as they are. Raises NoSuchRunError if there is none of that name."""
+    with database.transaction() as t:
+        if not t.execute(schedules.delete().where(schedules.c.name == name)).rowcount:
+            raise NoSuchRunError(f"schedule {name!r}: there is none of that name")
+        audit.note(t, who, "schedule.remove", name)
+
+
+def list_schedules(database: Database) -> list[Row]:
+    return database.read(sql.select(schedules).order_by(schedules.c.name))
+
+
+def window_of(row: Mapping[str, Any]) -> Window:
+    return Window(row["begin"], row["end"], tuple(day for day in row["days"].split(",") if day))
+
+
+def look_at_schedules(database: Database, now: float, awaits: int = 0) -> None:
+    """Queues, takes up and holds what is due at a moment. `awaits`: approvals that a run of a schedule needs."""
+    for row in list_schedules(database):
+        day = window_of(row).find_day(now)
+        if is_due(database, row, day):
+            with database.transaction() as t:
+                found = t.execute(sql.select(schedules).where(schedules.c.name == row["name"])).mappings().first()
+                act(t, found, day, awaits)
+
+
+def is_due(database: Database, row: Row, day: str) -> bool:
+    """There is something to do for a schedule. Without the lock for changes; `act` looks again."""
+    if day:
+        return bool(row["held"]) or row["latest"] != day
+    return bool(database.read(find_active(row["name"], QUEUED, RUNNING).where(runs.c.wish == "")))
+
+
+def find_active(name: str, *states: str) -> sql.Select[Any]:
+    """Runs of a schedule that stand there."""
+    return sql.select(runs).where(runs.c.by == author(name), runs.c.state.in_(states))
+
+
+def author(name: str) -> str:
+    """Who a schedule's runs are by, in the table of runs and in the audit log."""
+    return SCHEDULE + name
+
+
+def act(t: Connection, row: Any, day: str, awaits: int) -> None:
+    """Does what is due for a schedule.
+
+    Args:
+        row: None: it was removed meanwhile.
+        day: as Window.find_day.
+    """
+    if row is None:
+        return
+    name, changes = row["name"], {}
+    if not day:
+        for run in t.execute(find_active(name, QUEUED, RUNNING).where(runs.c.wish == "")).mappings().all():
+            change_in(t, run["id"], PAUSE, author(name))
+            changes["held"] = run["id"]
+    elif row["held"]:
+        held = t.execute(sql.select(runs).where(runs.c.id == row["held"])).mappings().first()
+        if held is not None and held["state"] == RUNNING and held["wish"] == PAUSE:
+            return  # it ends in good order just now; it goes on at a later look
+        if held is not None and held["state"] == PAUSED:
+            change_in(t, held["id"], "resume", author(name))
+        changes |= {"held": "", "latest": day}
+    elif row["latest"] != day:
+        changes["latest"] = day
+        if t.execute(find_active(name, PROPOSED, QUEUED, RUNNING, PAUSED)).first() is None:
+            queue_in(t, wanted_of(row), author(name), make_run_id(t, f"{name}-{day}"), awaits=awaits)
+    t.execute(schedules.update().where(schedules.c.name == name).values(**changes))
+
+
+def make_run_id(t: Connection, wished: str) -> str:
+    """A name of a run that is not taken."""
+    taken, number, id = set(t.execute(sql.select(runs.c.id)).scalars()), 2, wished
+    while id in taken:
+        id, number = f"{wished}-{number}", number + 1
+    return id

@@ -1,0 +1,38 @@
+"""Children that a round of this node is over without: each is to be told, so that it does not train for nothing.
+
+The word is not saved and not repeated: lost, it costs a child's energy and nothing else, and who comes again hears it
+anew. A child that is asked the next question needs none, since a newer question makes the older one void.
+"""
+
+from __future__ import annotations
+
+from edge_sdk.contract.round import Round
+from edge_sdk.delivery.engine import Task
+
+
+class Releases:
+    """Words that are yet to be said.
+
+    Args:
+        name: of this node, which may ask itself and needs no word.
+        parent: of this node.
+    """
+
+    def __init__(self, name: str, parent: str | None) -> None:
+        self.others = {name, parent}
+        self.latest: dict[str, int] = {}
+
+    def note_call(self, task: Task, after: Round) -> None:
+        """Note who owed an answer before a call, has not given it by that, and owes none after it."""
+        owed, answered = task.node.record.below.owed, set() if task.job is None else {task.job.sender}
+        self.latest |= {child: owed[child] for child in owed.keys() - after.owed.keys() - answered - self.others}
+
+    def note_arrival(self, child: str, below: Round) -> None:
+        """A child has come. If it owes nothing, then whatever it was asked before is over."""
+        if child not in self.others and below.number and child not in below.owed:
+            self.latest[child] = below.number
+
+    def take(self) -> dict[str, int]:
+        """Take them all: child -> number of the latest question to which no answer is wanted."""
+        found, self.latest = self.latest, {}
+        return found

@@ -1,0 +1,80 @@
+"""Changes of a node's settings while it runs: asked for by any thread, carried out by its loop between two commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.run import Run
+from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.session import Session
+from edge_sdk.live.membership import Membership
+from edge_sdk.live.offers import assemble_offered
+
+
+@dataclass
+class RequestedChanges:
+    """What the application wants to be otherwise. Its attributes are set by any thread, which then wakes the loop.
+
+    Attributes:
+        run: the root's run as its application describes it now.
+        limits: what the settings file says of the children now.
+        children: names of those that may take part now.
+    """
+
+    run: Run | None = None
+    limits: Limits | None = None
+    children: tuple[str, ...] | None = None
+
+    def carry_out(self, membership: Membership, met: Callable[[], None]) -> None:
+        """Do what can be done now; what cannot stays for the next turn. `met`: tells the session who is here."""
+        session = membership.session
+        if self.children is not None and not membership.is_broken:
+            children, self.children = self.children, None
+            change_children(membership, children)
+            met()
+        if session is None or membership.is_broken:
+            return
+        if self.run is not None:
+            run, self.run = self.run, None
+            membership.change_waiting(session, run)
+        if self.limits is not None:
+            limits, self.limits = self.limits, None
+            session.assembly = replace(session.assembly, env=replace(session.assembly.env, limits=limits))
+            membership.log.info("%s: limits of children are as the settings file has them now", membership.name)
+
+
+def change_children(membership: Membership, children: Sequence[str]) -> None:
+    """Let others take part below a node, in the run that goes on too.
+
+    Who has left is asked no more and owes nothing; what it has sent in time counts. Who has come is greeted as soon as
+    it says something, and belongs to the next question.
+    """
+    gone = {*membership.children} - {*children}
+    membership.children = tuple(children)
+    membership.presence.expect(children)
+    session = membership.session
+    if session is not None:
+        fresh = assemble_offered(session.run, take_as_offered, membership.assemble, membership.name, membership.log)
+        replace_children(session, frozenset(children), gone, fresh)
+    membership.log.info("%s: %d children may take part from now on", membership.name, len(children))
+    membership.announcer.announce()
+
+
+def take_as_offered(run: Run) -> None:
+    """No second judgement: whether a run is to be trusted was decided when it was offered."""
+
+
+def replace_children(session: Session, children: frozenset[str], gone: Iterable[str], fresh: Assembly) -> None:
+    """Let others take part in a session. `gone`: who may no longer; `fresh`: the parts of this node as they are now."""
+    session.commit_open()
+    session.children = children
+    with session.store.transaction():
+        for name in gone:
+            session.outgoing.give_up_all(name)
+            session.excuse_child(name)
+    session.members.remove(gone)
+    session.members.sizes.set(fresh.env.sizes)
+    env = replace(session.assembly.env, sizes=fresh.env.sizes)
+    session.assembly = replace(session.assembly, env=env, policy=fresh.policy)

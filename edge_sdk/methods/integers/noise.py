@@ -1,0 +1,98 @@
+"""Noisy uploads: clipped, rotated, rounded within a bound, and noise added in the integers.
+
+Nothing of one round is carried into the next: error feedback would take back what clipping and noise have done, and
+noise that is taken back no longer hides the others of its sum. Numbers beyond the integers' range are clipped, which
+happens to noise once in 1e22 numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra import rounding
+from edge_sdk.algebra.discrete import draw_gaussian
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import NodeEnv
+from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.methods.integers.labels import joined, take_label, take_vectors
+from edge_sdk.methods.integers.messages import Integers
+from edge_sdk.methods.integers.privacy import Noise, noise_of
+from edge_sdk.methods.integers.rounded import UPWARD, Rounding, upward
+from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, anchor_of
+from edge_sdk.methods.shared.gather import Sum, has_diverged
+
+Whole = npt.NDArray[np.int64]
+
+
+def noise_for(env: NodeEnv, plan: IntegersPlan, size: int) -> Noise:
+    """The noise of uploads of that size in this run."""
+    assert plan.privacy is not None  # only such runs come here
+    return noise_of(plan.privacy, env.rounds, plan.settings.bits, plan.settings.rotate, size)
+
+
+def write_noisy(
+    env: NodeEnv, plan: IntegersPlan, reference: Vector, version: int, scale: Scale, message: Sum
+) -> Integers:
+    """An upload as noisy integers: it counts with weight 1, and says nothing beside its vector.
+
+    What has diverged counts as no movement at all, with the same noise.
+
+    Raises:
+        PeerError: the question asks for another scale than the run's clip and noise come to.
+        UsageError: this node was given no entropy.
+    """
+    message = message.weighing(1.0)
+    vectors = take_vectors(env.layout, message, plan.traffic.up[type(message)])
+    label, there = take_label(message, plan.traffic.up[type(message)]), tuple(sorted(vectors))
+    v = joined(vectors)
+    noise = noise_for(env, plan, v.size)
+    if (scale.bits, scale.half) != (noise.bits, noise.half):
+        raise PeerError(
+            f"the question asks for {scale.bits} bits up to {scale.half:.6g}, the noise of this run needs "
+            f"{noise.bits} up to {noise.half:.6g}"
+        )
+    if env.entropy is None:
+        raise UsageError(f"{env.me}: noise needs a source of entropy")
+    moved = v.astype(np.float64) - anchor_of(env, plan.traffic, env.me, label, there, reference)
+    x = np.zeros(v.size) if has_diverged(v) else clipped(moved, noise.clip)
+    how = upward(env, plan.settings, version, scale.bits)
+    whole = round_within(how, noise, x, env.random(version, UPWARD))
+    whole += draw_gaussian(noise.variance, whole.size, env.entropy)
+    top = rounding.largest(noise.bits)
+    steps = (np.clip(whole, -top, top) + top).astype(np.uint32)
+    packed = rounding.pack(steps, noise.bits)
+    return Integers(quiet(label), there, v.size, noise.bits, noise.half, 1, 0.0, packed)
+
+
+def clipped(x: Vector, length: float) -> Vector:
+    """The vector, or the one in its direction that is so long."""
+    found = float(np.linalg.norm(x))
+    return x * (length / found) if found > length else x
+
+
+def round_within(how: Rounding, noise: Noise, x: Vector, random: np.random.Generator) -> Whole:
+    """Steps (n,) of a clipped vector: rounded up or down at random, again and again until they are short enough.
+
+    The bound holds for every upload, not only on average: privacy rests on it. Clipping single numbers comes first,
+    and makes nothing longer.
+    """
+    turned = np.clip(how.turned(x) / noise.step, -noise.reach, noise.reach)
+    while True:
+        steps: Whole = np.floor(turned + random.random(turned.size)).astype(np.int64)
+        if float(steps @ steps) <= noise.bound**2:
+            return steps
+
+
+def quiet(label: Any) -> Any:
+    """An upload's label without scores."""
+    return replace(label, scores={})
+
+
+def check_noisy(m: Integers, sender: str) -> None:
+    """Raises PeerError for noisy integers that count with another weight than their number, or bring scores."""
+    if m.label.weight != m.terms or m.label.count != m.terms or m.label.scores:
+        raise PeerError(f"{sender} sent {m.terms} noisy uploads that count {m.label.weight:g}, or with scores")

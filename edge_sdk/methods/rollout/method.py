@@ -1,0 +1,263 @@
+"""A rollout as a run in which nothing is trained: what carries training safely carries a version, too.
+
+    aggregator                     hospital                            device
+      stage k: VersionOrder    ──>   asks devices that have not     ──>  checks hash, golden vectors, and both versions
+                                     been asked, up to its quota         on its own held-out samples; takes it
+        sums <── VersionTried        adds their counts up           <──  VersionTried
+      next stage, or halt: VersionLeave to all who were asked, who go back
+      RolloutOver(kept)        ──>   to all devices                 ──>  the version counts from now on, or is left
+
+The bytes of bundle and model travel as any large message does: in chunks, resumed where they broke off, once. Each
+node's part is on its disk, so that a kill of any of them at any moment leaves a rollout that goes on.
+
+Leaves the device: that it has taken the version, and how many of its own held-out samples are right by the version
+before and by this one. The aggregator sees sums over the devices of a stage; a stage of one device is that device.
+When few answer: silent devices count as failures. A device that is never heard leaves the version with its next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.rollout.messages import (
+    NO_BYTES,
+    NO_MODEL,
+    RolloutOver,
+    RolloutVerdict,
+    StageOver,
+    VersionKept,
+    VersionLeave,
+    VersionLeft,
+    VersionOffer,
+    VersionOrder,
+    VersionTaken,
+    VersionTried,
+)
+from edge_sdk.methods.rollout.plan import (
+    Settings,
+    add_counts,
+    check_counts,
+    count_having,
+    find_fault,
+    list_stages,
+    share_out,
+)
+from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.gather import expected
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env(NodeEnv):
+    """What a node is given.
+
+    Attributes:
+        bundle: aggregator: bytes of the bundle's file.
+        theta: aggregator: the model, float32 (n,).
+        verify: device, hospital: (bundle, theta) -> None; raises UsageError if they are not what the run has signed.
+        attempt: device: (bundle, theta) -> counts of this one device.
+        has_version: device: does the version of that rollout predict here now?
+    """
+
+    settings: Settings = field(default_factory=lambda: Settings(theta="0"))
+    bundle: npt.NDArray[np.uint8] = field(default_factory=lambda: NO_BYTES)
+    theta: npt.NDArray[np.float32] = field(default_factory=lambda: NO_MODEL)
+    verify: Callable[[Any, Any], None] | None = None
+    attempt: Callable[[Any, Any], Mapping[str, float]] | None = None
+    has_version: Callable[[str], bool] | None = None
+
+
+# Device ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class DeviceState:
+    """`asked`: it was offered the version."""
+
+    asked: bool = False
+
+
+def device_start(env: Env) -> Step:
+    return DeviceState(), []
+
+
+def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
+    m = expected(sender, message, VersionOffer, VersionLeave, RolloutOver)
+    if isinstance(m, VersionOffer):
+        return attempt_version(env, m)
+    if isinstance(m, VersionLeave):
+        assert env.has_version is not None
+        counts = {"answered": 1.0, "reverted": float(env.has_version(m.rollout))}
+        return s, [Send(UP, VersionTried(counts)), Send(OUT, VersionLeft(m.rollout))]
+    kept = Send(OUT, VersionKept()) if m.kept else Send(OUT, VersionLeft(""))
+    return s, [kept, Send(OUT, Finished(0))]
+
+
+def attempt_version(env: Env, m: VersionOffer) -> Step:
+    assert env.verify is not None and env.attempt is not None
+    env.verify(m.bundle, m.theta)
+    counts = {"answered": 1.0, **env.attempt(m.bundle, m.theta)}
+    taken = [Send(OUT, VersionTaken(m.bundle, m.theta))] if counts.get("installed") else []
+    return DeviceState(True), [Send(UP, VersionTried(counts)), *taken]
+
+
+# Hospital -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class HospitalState:
+    """What a hospital remembers.
+
+    Attributes:
+        asked: devices that were ever offered the version.
+        latest: how many of them in this stage.
+        counts: sums over this stage.
+    """
+
+    asked: tuple[str, ...] = ()
+    latest: int = 0
+    counts: Mapping[str, float] = field(default_factory=dict)
+
+
+def hospital_start(env: Env) -> Step:
+    return HospitalState(), []
+
+
+def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
+    if sender != UP:
+        m: VersionTried = expected(sender, message, VersionTried)
+        try:
+            check_counts(m.counts, 1)
+        except ValueError as error:
+            raise PeerError(f"{sender}: {error}") from None
+        return replace(s, counts=add_counts(s.counts, m.counts)), []
+    down = expected(sender, message, VersionOrder, VersionLeave, RolloutOver)
+    if isinstance(down, VersionOrder):
+        return pass_order(env, s, down)
+    if isinstance(down, VersionLeave):
+        whom = env.here if down.rollout else s.asked  # of one before, or of this rollout
+        return replace(s, latest=0, counts={}), [Send(whom, down)]
+    return s, [Send(tuple(sorted(env.sizes)), down, answer=False), Send(OUT, Finished(0))]
+
+
+def pass_order(env: Env, s: HospitalState, m: VersionOrder) -> Step:
+    """Offer the version to further devices that are here. The first time, the hospital keeps its bundle too."""
+    assert env.verify is not None
+    env.verify(m.bundle, m.theta)
+    chosen = choose_devices(env, s.asked, m.upto - len(s.asked))
+    first = [Send(OUT, VersionTaken(m.bundle, NO_MODEL))] if m.stage == 1 or not s.asked else []
+    state = replace(s, asked=(*s.asked, *chosen), latest=len(chosen), counts={})
+    return state, [Send(chosen, VersionOffer(m.bundle, m.theta)), *first]
+
+
+def choose_devices(env: Env, asked: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """The next `count` devices that are here and were not asked, in an order that stays the same in a rollout."""
+    named = env.settings.devices
+    free = [d for d in sorted(env.here) if d not in asked and (not named or d in named)]
+    order = sorted(free, key=lambda d: crc32(f"{env.seed}/{d}".encode()))
+    return tuple(order[: max(0, count)])
+
+
+def hospital_close(env: Env, s: HospitalState) -> Step:
+    return s, [Send(UP, VersionTried({**s.counts, "asked": float(s.latest)}))]
+
+
+# Aggregator -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class AggregatorState:
+    """What the aggregator remembers.
+
+    Attributes:
+        stage: that is under way, from 1.
+        leaving: devices are going back to the version before.
+        counts: sums over all stages.
+        fault: why it was halted.
+        kept: the version stays; meaningful when it is over.
+        over: everybody has been told.
+    """
+
+    stage: int = 1
+    leaving: bool = False
+    counts: Mapping[str, float] = field(default_factory=dict)
+    fault: str = ""
+    kept: bool = False
+    over: bool = False
+
+
+def aggregator_start(env: Env) -> Step:
+    if env.settings.undo:
+        s = AggregatorState(leaving=True)
+        return s, [Send(DOWN, VersionLeave(env.settings.undo))]
+    s = AggregatorState()
+    return s, ask_stage(env, s)
+
+
+def ask_stage(env: Env, s: AggregatorState) -> list[Send]:
+    """The orders of a stage, to the hospitals that are here."""
+    upto = list_stages(env.settings, env.devices)[s.stage - 1]
+    quotas = share_out(env.sizes, upto, env.seed)
+    if env.settings.devices:  # nobody but a hospital knows whose they are
+        quotas = dict.fromkeys(env.sizes, upto)
+    return [Send((h,), VersionOrder(s.stage, quotas[h], env.bundle, env.theta)) for h in env.here if quotas.get(h)] or [
+        Send((), RolloutOver(False))
+    ]
+
+
+def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
+    m: VersionTried = expected(sender, message, VersionTried)
+    try:
+        check_counts(m.counts, env.sizes.get(sender, 1))
+    except ValueError as error:
+        raise PeerError(f"{sender}: {error}") from None
+    return replace(s, counts=add_counts(s.counts, m.counts)), []
+
+
+def aggregator_close(env: Env, s: AggregatorState) -> Step:
+    if s.over:
+        return s, []
+    if s.leaving:
+        return end(env, replace(s, kept=False))
+    stages, fault = list_stages(env.settings, env.devices), find_fault(env.settings, s.counts)
+    if s.stage == len(stages) and not fault and count_having(s.counts) == 0:
+        fault = "no device has taken it: none was here when it was asked"
+    told = Send(OUT, StageOver(s.stage, len(stages), stages[s.stage - 1], stages[-1], s.counts, fault))
+    if fault:
+        s = replace(s, fault=fault, leaving=True)
+        return s, [told, Send(DOWN, VersionLeave(""))]
+    if s.stage < len(stages):
+        s = replace(s, stage=s.stage + 1)
+        return s, [told, *ask_stage(env, s)]
+    s, sends = end(env, replace(s, kept=True))
+    return s, [told, *sends]
+
+
+def end(env: Env, s: AggregatorState) -> Step:
+    s = replace(s, over=True)
+    words = Send(tuple(sorted(env.sizes)), RolloutOver(s.kept), answer=False)
+    return s, [Send(OUT, RolloutVerdict(s.kept, s.counts, s.fault)), words, Send(OUT, Finished(s.stage))]
+
+
+def show(env: Env, s: AggregatorState) -> RolloutOver:
+    return RolloutOver(s.kept)
+
+
+def models(env: Env, s: DeviceState | None, m: RolloutOver) -> dict[str, Any]:
+    return {}
+
+
+ROLLOUT = Method(
+    name="rollout",
+    device=Role(device_start, device_receive, unchanged, DeviceState),
+    hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
+    aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
+    messages=(VersionOrder, VersionOffer, VersionLeave, VersionTried, RolloutOver, Finished),
+    settings=Settings,
+    env=Env,
+    show=show,
+    models=models,
+    kernels="rollout",
+)
+TOLD_OF_ROLLOUTS = (VersionTaken, VersionLeft, VersionKept, StageOver, RolloutVerdict)

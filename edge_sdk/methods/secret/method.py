@@ -1,0 +1,67 @@
+"""Secret sums around a method whose hospitals only add up: a hospital passes on a sum that it cannot read.
+
+    device       masks its answer for the aggregator, with a mask of its own for each answer (masking.py)
+    hospital     adds masked answers up as they come, and passes the sum on with the names of those that are in it
+    aggregator   makes the masks of these devices again, takes them off, and has the sum (aggregator.py)
+
+It is one message up and one down, as without masks, and a device that does not answer costs nothing: its mask is in no
+sum. Masked are uploads with their weights, sizes and scores, the scores of evaluations, and the counts of settling;
+what remains to be read is that a device has answered, and with what kind of answer. Codecs of such a run know neither
+uploads nor scores in the clear, so none can leave by accident.
+
+What it rests on: **hospital and aggregator do not show each other what they have.** The hospital has each masked
+answer, the aggregator all masks; together they could read everything.
+
+Source of the idea to hide what is added up under masks that one other party takes off: C. Castelluccia, E. Mykletun,
+G. Tsudik: "Efficient Aggregation of Encrypted Data in Wireless Sensor Networks", MobiQuitous 2005.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from edge_sdk.contract.method import Method
+from edge_sdk.methods.integers.labels import label_type
+from edge_sdk.methods.integers.settings import Uploads, check_unopened, traffic_of
+from edge_sdk.methods.secret import aggregator, device, hospital
+from edge_sdk.methods.secret.forms import CountsKind, ScoresKind, SumKind
+from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, SumForm, TooFew
+from edge_sdk.methods.secret.plan import SecretPlan
+from edge_sdk.methods.secret.upload_form import UploadKind
+
+
+def secret(method: Method, inside: Method, method_settings: Any, settings: Uploads) -> Method:
+    """The method with masked answers.
+
+    Args:
+        method: with integers, settling and evaluation around it.
+        inside: the method by itself, which says what its vectors are.
+
+    Raises:
+        UsageError: its hospitals do more than add up.
+    """
+    check_unopened(inside, method_settings, settings)
+    traffic = traffic_of(inside, method_settings)
+    uploads, scores, counts = UploadKind(dict(traffic.up)), ScoresKind(), CountsKind()
+    kinds: dict[type, SumKind] = {kind.message: kind for kind in (uploads, scores, counts)}
+    names = {cls.__name__: uploads for cls in traffic.up} | {k.message.__name__: k for k in (scores, counts)}
+    plan = SecretPlan(settings.cohort, kinds, names)
+    in_the_clear = {*kinds, *traffic.up, *traffic.down, *(label_type(c, p) for c, p in traffic.up.items())}
+    show = method.show
+    return replace(
+        method,
+        device=device.around(method.device, plan),
+        hospital=hospital.around(method.hospital, plan),
+        aggregator=aggregator.around(method.aggregator, plan),
+        messages=(
+            *(m for m in method.messages if m not in in_the_clear),
+            *traffic.down,  # in evaluations the model is shown as the method shows it
+            NumberedQuestion,
+            Masked,
+            MaskedSum,
+            TooFew,
+            SumForm,
+        ),
+        show=lambda env, s: show(env, s.inner),
+    )

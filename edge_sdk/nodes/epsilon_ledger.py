@@ -1,0 +1,100 @@
+"""What this node's runs have told about it so far, and the charge for each answer, made before the answer leaves.
+
+The node counts by itself: it adds the noise, so it knows what an answer costs, if its hospital adds up as many as the
+run says. What is kept is rho (algebra/privacy.py), which adds up over rounds and runs, in `runs-epsilon.json`:
+
+    digest of a run -> {"id", "rho": all of it so far, "last": version of the question that was charged last}
+
+A call that is made again after a kill finds its question charged already. An answer to a question of before, as an
+aggregator may ask for, costs as much as one to a new question.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.atomic import write_text
+from edge_sdk.contract.method import UP, Role, Step
+from edge_sdk.contract.run import Run
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.integers.messages import Changes
+from edge_sdk.nodes.approvals import digest_of, read_table
+from edge_sdk.nodes.assembly import privacy_of
+
+FILE = "runs-epsilon.json"
+EARLIER = "earlier"
+MOST = 100
+"""Runs that are remembered one by one; of those before, their sum."""
+
+
+def rho_of_answer(run: Run) -> float:
+    """What one answer of a run costs, if its cohort answers. The run has noise."""
+    privacy = privacy_of(run)
+    assert privacy is not None  # only such runs come here
+    return 0.5 / privacy.multiplier(run.rounds) ** 2
+
+
+def rho_of_run(run: Run) -> float:
+    """What all answers of a run cost."""
+    return run.rounds * rho_of_answer(run)
+
+
+class EpsilonLedger:
+    """The ledger of one node. Args: directory: of the node."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE
+
+    def spent_by(self, run: Run) -> float:
+        """rho of a run so far."""
+        return float(read_table(self.path).get(digest_of(run), {}).get("rho", 0.0))
+
+    def spent_by_others(self, run: Run) -> float:
+        """rho of all other runs."""
+        own = digest_of(run)
+        return sum(float(entry["rho"]) for digest, entry in read_table(self.path).items() if digest != own)
+
+    def charge(self, run: Run, version: int, answered: bool) -> None:
+        """Write down that a question is about to be answered, so that a power cut cannot take it back.
+
+        Args:
+            version: of the question.
+            answered: this node has answered a question of that version before.
+
+        Raises:
+            PeerError: it would be one more than the run has rounds.
+        """
+        table, digest, price = read_table(self.path), digest_of(run), rho_of_answer(run)
+        entry = table.pop(digest, {"id": run.id, "rho": 0.0, "last": 0})
+        if entry["last"] == version and not answered:
+            return
+        if entry["rho"] + price > rho_of_run(run) * (1 + 1e-9):
+            raise PeerError(f"run {run.id} has {run.rounds} rounds; this node has answered as many questions already")
+        table[digest] = {"id": run.id, "rho": entry["rho"] + price, "last": version}
+        write_text(self.path, json.dumps(shortened(table), indent=1) + "\n")
+
+    def guard(self, run: Run, role: Role) -> Role:
+        """The role, each of whose answers is charged first; the same role in a run without noise."""
+        if not run.privacy:
+            return role
+
+        def receive(env: Any, state: Any, sender: str, message: Any) -> Step:
+            if sender == UP and isinstance(message, Changes):
+                self.charge(run, message.version, state.inner.reference.version >= message.version)
+            step: Step = role.receive(env, state, sender, message)
+            return step
+
+        return replace(role, receive=receive)
+
+
+def shortened(table: dict[str, Any]) -> dict[str, Any]:
+    """The table with its oldest entries added up, where there are too many."""
+    digests = [digest for digest in table if digest != EARLIER]
+    old = digests[: max(0, len(digests) - MOST)]
+    if not old:
+        return table
+    total = sum(float(table[digest]["rho"]) for digest in (*old, EARLIER) if digest in table)
+    return {EARLIER: {"id": EARLIER, "rho": total, "last": 0}} | {d: table[d] for d in digests[len(old) :]}

@@ -1,0 +1,50 @@
+"""Who is given keystreams: devices and the aggregator of a run with secret sums, and a hospital never."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edge_sdk.contract.run import Run
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.integers.settings import LEAST_COHORT
+from edge_sdk.nodes.assembly import is_secret, uploads_of
+from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, aggregator_masks, device_masks
+
+
+def for_device(run: Run, files: DeviceKeys | None, name: str, classes: int) -> dict[str, Any]:
+    """Fields of a device's env with which it hides its answers, in a run whose sums are secret.
+
+    Args:
+        classes: that its model tells apart.
+
+    Raises:
+        UsageError: it was given no keys, or they cannot be used.
+    """
+    if not is_secret(run):
+        return {}
+    if files is None:
+        raise UsageError(f"device {name}: run {run.id} has secret sums, and this device no keys for them (masks)")
+    return {"masks": device_masks(files, run.id), "outputs": classes}
+
+
+def for_aggregator(run: Run, files: AggregatorKeys | None, hospitals: Mapping[str, int]) -> dict[str, Any]:
+    """Field of the aggregator's env that opens sums, in a run whose sums are secret.
+
+    Args:
+        hospitals: name -> number of its devices.
+
+    Raises:
+        UsageError: there are no keys, or a hospital has too few devices for a sum that may be opened.
+    """
+    if not is_secret(run):
+        return {}
+    if files is None:
+        raise UsageError(f"run {run.id} has secret sums, and the aggregator no keys for them (masks)")
+    cohort = uploads_of(run).cohort
+    if small := next((name for name, devices in hospitals.items() if devices < cohort), None):
+        raise UsageError(
+            f"hospitals.{small} = {hospitals[small]}: a secret sum is made of {cohort} devices at least, so nothing of "
+            f"{small} would ever count; leave it out, or set run.uploads.cohort (not below {LEAST_COHORT})"
+        )
+    return {"masks": aggregator_masks(files, run.id)}

@@ -1,0 +1,230 @@
+"""Keys of secret sums: files that hold them, and the keystreams that device and aggregator derive from them.
+
+    shared        = X25519(own private key, the other's public key)            RFC 7748
+    key, tag key  = HKDF-SHA256(shared; both public keys, the run)             RFC 5869
+    tag           = HMAC-SHA256(tag key; context, value), its first bytes      RFC 2104
+    stream        = ChaCha20(HKDF-SHA256(key; context, tag))                   RFC 8439
+
+All of it is the package `cryptography`'s (extra `secure`). A private key is a PEM file (PKCS #8) for its owner alone;
+public keys are lines of a text file, a name and 32 bytes in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.atomic import write_text
+from edge_sdk.contract.masks import TAG
+from edge_sdk.contract.method import UP
+from edge_sdk.errors import UsageError
+
+KEY, MINE = 32, b"auscult secret sums 1"
+ZEROS = 1 << 20  # bytes; longer streams are made in one piece of their own
+Peers = Callable[[], Mapping[str, bytes]]
+
+
+@cache
+def library() -> Any:
+    """The parts of `cryptography` that are used here. Raises UsageError where it is not installed."""
+    try:
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import x25519
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
+    except ModuleNotFoundError as error:
+        raise UsageError("secret sums need a library: pip install 'auscult[secure]'") from error
+    return Library(hashes, serialization, x25519, Cipher, algorithms, HKDF, HKDFExpand)
+
+
+@dataclass(frozen=True)
+class Library:
+    """Parts of `cryptography`, which is imported when it is asked for."""
+
+    hashes: Any
+    serialization: Any
+    x25519: Any
+    Cipher: Any
+    algorithms: Any
+    HKDF: Any
+    HKDFExpand: Any
+
+
+# Files ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class DeviceKeys:
+    """The [masks] table of a device's file.
+
+    Attributes:
+        key: its private key.
+        aggregator: file with the aggregator's public key.
+    """
+
+    key: Path
+    aggregator: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatorKeys:
+    """The [masks] table of an aggregator's file.
+
+    Attributes:
+        key: its private key.
+        devices: file with the public keys of all devices. It is read again for a name that is not in it.
+    """
+
+    key: Path
+    devices: Path
+
+
+def make_key(path: Path) -> str:
+    """Draws a private key, writes it into a file for its owner alone, and returns the public key as base64."""
+    lib = library()
+    private = lib.x25519.X25519PrivateKey.generate()
+    how = lib.serialization
+    pem = private.private_bytes(how.Encoding.PEM, how.PrivateFormat.PKCS8, how.NoEncryption())
+    write_text(path, pem.decode())
+    path.chmod(0o600)
+    return base64.b64encode(private.public_key().public_bytes_raw()).decode()
+
+
+def read_private(path: Path) -> Any:
+    """The private key in a PEM file.
+
+    Raises:
+        UsageError: it cannot be read, is no X25519 key, or other users can read it.
+    """
+    lib = library()
+    try:
+        if path.stat().st_mode & 0o077:
+            raise UsageError(f"{path} can be used by other users of this machine: chmod 600 {path}")
+        found = lib.serialization.load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path}: is no private key without a passphrase (PEM): {error}") from None
+    if not isinstance(found, lib.x25519.X25519PrivateKey):
+        raise UsageError(f"{path}: expected a private key of X25519")
+    return found
+
+
+def read_public(path: Path) -> dict[str, bytes]:
+    """Name -> public key, of all lines of a file.
+
+    Raises:
+        UsageError: it cannot be read, a line is none, or a name is there with two keys.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: public keys cannot be read: {error}") from error
+    found: dict[str, bytes] = {}
+    for i, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, key = read_line(line, f"{path}, line {i}")
+        if found.setdefault(name, key) != key:
+            raise UsageError(f"{path}, line {i}: a second key of {name}")
+    return found
+
+
+def read_line(line: str, where: str) -> tuple[str, bytes]:
+    """A name and its public key. Raises UsageError for a line that is none."""
+    name, _, text = line.strip().partition(" ")
+    try:
+        key = base64.b64decode(text.strip(), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != KEY:
+        raise UsageError(f"{where}: expected a name, a blank and {KEY} bytes in base64")
+    return name, key
+
+
+# Keystreams -----------------------------------------------------------------------------------------------------
+@dataclass
+class RunMasks:
+    """Keystreams that one node shares with its peers in one run.
+
+    Attributes:
+        private: this node's key.
+        peers: reads the public keys of peers.
+        run: id of the run.
+        keys: peer -> key of its streams and of its tags, as far as they were asked for.
+    """
+
+    private: Any
+    peers: Peers
+    run: str
+    keys: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.public = self.private.public_key().public_bytes_raw()
+        self.known = dict(self.peers())
+
+    def knows(self, peer: str) -> bool:
+        if peer not in self.known:
+            self.known = dict(self.peers())
+        return peer in self.known
+
+    def derive(self, peer: str) -> tuple[bytes, bytes]:
+        """The keys that are shared with a peer. A key is as good as the public one that is on file."""
+        if peer not in self.keys:
+            lib, other = library(), self.known[peer]
+            try:
+                shared = self.private.exchange(lib.x25519.X25519PublicKey.from_public_bytes(other))
+            except ValueError as error:
+                raise UsageError(f"the public key of {peer} is none: {error}") from None
+            about = MINE + b"".join(sorted((self.public, other))) + self.run.encode()
+            both = lib.HKDF(lib.hashes.SHA256(), 2 * KEY, None, about).derive(shared)
+            self.keys[peer] = both[:KEY], both[KEY:]
+        return self.keys[peer]
+
+    def tag(self, peer: str, context: bytes, value: bytes) -> bytes:
+        inner = hashlib.sha256(context).digest()  # of one length, so that no context is the beginning of another
+        return hmac.digest(self.derive(peer)[1], inner + value, "sha256")[:TAG]
+
+    def stream(self, peer: str, context: bytes, tag: bytes, size: int) -> npt.NDArray[np.uint8]:
+        lib = library()
+        key = lib.HKDFExpand(lib.hashes.SHA256(), KEY, context + tag).derive(self.derive(peer)[0])
+        made = lib.Cipher(lib.algorithms.ChaCha20(key, bytes(16)), None).encryptor().update(zeros(size))
+        return np.frombuffer(made, np.uint8)
+
+
+@cache
+def some_zeros() -> bytes:
+    return bytes(ZEROS)
+
+
+def zeros(size: int) -> memoryview:
+    """So many zeros, for the cipher to make a keystream of."""
+    return memoryview(some_zeros() if size <= ZEROS else bytes(size))[:size]
+
+
+def device_masks(files: DeviceKeys, run: str) -> RunMasks:
+    """Keystreams of a device, whose only peer is the aggregator.
+
+    Raises:
+        UsageError: a key cannot be read, or the aggregator's file has not exactly one.
+    """
+
+    def peers() -> Mapping[str, bytes]:
+        found = read_public(files.aggregator)
+        if len(found) != 1:
+            raise UsageError(f"{files.aggregator}: {len(found)} public keys, expected the aggregator's only")
+        return {UP: next(iter(found.values()))}
+
+    return RunMasks(read_private(files.key), peers, run)
+
+
+def aggregator_masks(files: AggregatorKeys, run: str) -> RunMasks:
+    """Keystreams of the aggregator, which shares one with each device. Raises UsageError for a file without keys."""
+    return RunMasks(read_private(files.key), lambda: read_public(files.devices), run)

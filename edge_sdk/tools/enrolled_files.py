@@ -1,0 +1,63 @@
+"""The settings file of a node that has enrolled: ready to be started where its data are named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.atomic import write_text
+
+HEAD = (
+    "# Written by `auscult enrol`. What is changed here stays: the command writes this file only where there is none.\n"
+)
+DATA = """
+[data]
+trace = {trace}
+held_out = 0.3
+"""
+NO_DATA = """
+# What it learns from: name its recordings, and take the signs away.
+# [data]
+# trace = "recordings.csv"
+# held_out = 0.3
+"""
+WIRE = """
+[wire]
+ca = "ca.crt"
+certificate = {certificate}
+key = {key}
+"""
+
+
+def write_settings(folder: Path, name: str, given: dict[str, Any], bundle: str, trace: Path | None) -> Path:
+    """Write the settings file of a device or a hospital, unless it is there, and return its path."""
+    path = folder / f"{name}.toml"
+    if path.exists():
+        return path
+    keys: dict[str, Any] = {"name": name}
+    keys |= {"hospital": given["hospital"]} if given["kind"] == "device" else {"aggregator": given["aggregator"]}
+    keys |= {"broker": given["broker"], "bundle": bundle, "directory": "state"}
+    if given["kind"] == "hospital":
+        keys |= {"enrolled": True, "reports": "names"}
+    if given.get("trusted_key"):
+        keys |= {"trusted_key": "trusted.pem"}
+    text = HEAD + "".join(f"{key} = {to_toml(value)}\n" for key, value in keys.items())
+    if given["kind"] == "device":
+        text += NO_DATA if trace is None else DATA.format(trace=to_toml(str(trace.resolve())))
+    if given["broker"].startswith(("mqtts:", "wss:")):
+        text += WIRE.format(certificate=to_toml(f"{name}.crt"), key=to_toml(f"{name}.key"))
+    write_text(path, text)
+    return path
+
+
+def to_toml(value: Any) -> str:
+    """A text or a truth value; TOML writes both as JSON does."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def digest_of(path: Path) -> str:
+    """sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

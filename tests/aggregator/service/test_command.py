@@ -1,0 +1,43 @@
+"""Commands on the service's own machine, as somebody types them in this order for the first time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aggregator.service.command import main
+from edge_sdk.errors import UsageError
+from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.replay.toml_files import write_toml
+from tests.aggregator.service.conftest import CLASSES, PASSWORD
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    table = {"name": "cloud", "broker": "mqtt://127.0.0.1:1", "directory": "state/service", "classes": list(CLASSES)}
+    return write_toml(tmp_path / "fleet.toml", table | {"bundles": [str(find_shipped_bundle("wrist.bundle"))]})
+
+
+def test_somebody_is_named_before_the_service_is_started_first(
+    settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUSCULT_PASSWORD", PASSWORD)
+    about = ["--service", str(settings)]
+    assert main(["people", "add", "ada", "--role", "admin", *about]) == 0
+    assert (tmp_path / "state" / "service").stat().st_mode & 0o777 == 0o700
+    assert main(["people", "ls", *about]) == 0
+    assert main(["audit", "verify", *about]) == 0
+    assert main(["service", "backup", str(tmp_path / "b"), *about]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("ada                      admin\nok   1 entries, none changed") and PASSWORD not in said
+    (tmp_path / "state").rename(tmp_path / "lost")
+    assert main(["service", "restore", str(tmp_path / "b"), *about]) == 0
+    assert main(["people", "ls", *about]) == 0
+    assert "ada                      admin" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["people", "ls"], ["audit", "verify"], ["service", "backup", "b"]])
+def test_a_service_that_was_never_started_is_said_to_be_none(settings: Path, words: list[str]) -> None:
+    with pytest.raises(UsageError, match="no service has been started there"):
+        main([*words, "--service", str(settings)])

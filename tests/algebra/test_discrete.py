@@ -1,0 +1,88 @@
+"""Discrete Gaussian noise against its definition, and the accounting of it against the package dp-accounting."""
+
+import hashlib
+from math import exp, inf
+
+import numpy as np
+import pytest
+
+from aggregator.accountant import epsilon_of_sums
+from edge_sdk.algebra.discrete import LARGEST_VARIANCE, cumulative, draw_gaussian
+from edge_sdk.algebra.privacy import epsilon_of, multiplier_of, rho_of_sum, total_epsilon
+
+
+class Stream:
+    """Bytes that are the same each time."""
+
+    def __init__(self, seed):
+        self.seed, self.drawn = seed, 0
+
+    def __call__(self, count):
+        self.drawn += 1
+        return hashlib.shake_128(f"{self.seed}/{self.drawn}".encode()).digest(count)
+
+
+@pytest.mark.parametrize("variance", [1, 4, 30])
+def test_numbers_are_as_frequent_as_the_definition_says(variance):
+    """Chi-square over all values that are expected at least ten times; its 99.9 % quantile is below d + 4 sqrt(2 d)."""
+    count, values = 200_000, np.arange(-40, 41)
+    drawn = draw_gaussian(variance, count, Stream(variance))
+    weights = np.exp(-(values**2) / (2 * variance))
+    expected = count * weights / weights.sum()
+    found = np.array([(drawn == v).sum() for v in values])
+    usual = expected >= 10
+    chi = ((found - expected)[usual] ** 2 / expected[usual]).sum()
+    assert chi < usual.sum() + 4 * np.sqrt(2 * usual.sum())
+    assert drawn.size == count and np.abs(drawn).max() <= 40
+
+
+def test_the_largest_variance_fits_64_bits():
+    drawn = draw_gaussian(LARGEST_VARIANCE, 40_000, Stream("large")) / LARGEST_VARIANCE**0.5
+    assert abs(drawn.mean()) < 0.02 and abs(drawn.std() - 1) < 0.02 and np.abs(drawn).max() < 6
+
+
+@pytest.mark.parametrize("variance", [0, -1, LARGEST_VARIANCE + 1])
+def test_another_variance_is_refused(variance):
+    with pytest.raises(ValueError, match="a whole number from 1"):
+        draw_gaussian(variance, 1, Stream(0))
+
+
+def test_a_word_that_falls_on_a_probability_is_decided_by_more_bits():
+    """The same first word, and more bits from either side of the border: the number on that side."""
+    table = cumulative(9)
+    for z in (0, 3, 20):
+        border = table.fine[z] & (2**64 - 1)
+        for low, expected in ((border - 1, z), (border, z + 1)):
+            given = [int(table.words[z]).to_bytes(8, "little"), low.to_bytes(8, "little"), b"\0"]
+            assert draw_gaussian(9, 1, lambda count, given=given: given.pop(0))[0] == expected
+
+
+def test_probabilities_are_those_of_the_definition():
+    for variance in (1, 7, 10_000):
+        z = np.arange(-500, 501)
+        weights = np.exp(-(z**2) / (2 * variance))
+        expected = weights / weights.sum() if variance < 100 else None
+        found = np.array([number / 2**128 for number in cumulative(variance).fine])
+        assert found[-1] == 1.0 and (np.diff(found) >= 0).all()
+        if expected is not None:
+            assert found[0] == pytest.approx(expected[500], rel=1e-12)
+            assert found[1] - found[0] == pytest.approx(2 * expected[501], rel=1e-12)
+
+
+@pytest.mark.parametrize("spent", [{0.5: 1}, {0.001: 300}, {0.01: 20, 0.03: 5}, {4.0: 2}])
+def test_epsilon_is_that_of_dp_accounting(spent):
+    for delta in (1e-5, 1e-7):
+        assert total_epsilon(spent, delta) == pytest.approx(epsilon_of_sums(spent, delta), rel=1e-9)
+
+
+def test_a_run_keeps_the_epsilon_that_its_noise_was_made_for():
+    for epsilon in (0.5, 2.0, 8.0):
+        z = multiplier_of(epsilon, 1e-5, 60)
+        assert 0.98 * epsilon < epsilon_of(60 / (2 * z * z), 1e-5) <= epsilon
+
+
+def test_a_sum_of_discrete_gaussians_counts_as_its_own_noise_and_no_less():
+    assert rho_of_sum(3.0, 100, 4, 10_000) == pytest.approx(9 / 800, rel=1e-9)
+    coarse = rho_of_sum(0.1, 1, 4, 10_000)
+    assert coarse > 0.5 * 0.01 / 4 + 10 * exp(-10), "with a variance of 1 a sum is visibly no discrete Gaussian"
+    assert rho_of_sum(1.0, 0, 4, 10) == inf and epsilon_of(inf, 1e-5) == inf and epsilon_of(0.0, 1e-5) == 0

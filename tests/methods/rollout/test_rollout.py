@@ -1,0 +1,162 @@
+"""Stages, gates and the way back, in memory: no broker, no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_sdk.contract.loopback import Loopback, NetworkFaults
+from edge_sdk.contract.round import Policy
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.rollout.messages import RolloutVerdict, StageOver, VersionKept, VersionLeft, VersionTaken
+from edge_sdk.methods.rollout.method import ROLLOUT, Env
+from edge_sdk.methods.rollout.plan import Settings, check_counts, find_fault, list_stages, share_out
+from edge_sdk.methods.shared.evaluation import Finished
+
+TREE = {"h0": ("d0", "d1", "d2", "d3"), "h1": ("d4", "d5", "d6"), "h2": ("d7",)}
+DEVICES = tuple(d for devices in TREE.values() for d in devices)
+SIZES = {h: len(devices) for h, devices in TREE.items()}
+POLICIES = {"aggregator": Policy(quorum=1, deadline=400.0), "hospital": Policy(deadline=90.0)}
+BUNDLE, THETA = np.arange(9, dtype=np.uint8), np.ones(4, np.float32)
+SOUND = {"installed": 1.0, "samples": 10.0, "before": 6.0, "after": 7.0}
+FAULTS = {
+    "usual": NetworkFaults(),
+    "lossy": NetworkFaults(drop=0.15, away={"d1": [(5, 60)], "h1": [(10, 40)]}),
+}
+
+
+def roll(found: Mapping[str, Mapping[str, float]], faults: NetworkFaults = FAULTS["usual"], **settings: Any) -> Any:
+    """Transcript of a rollout. `found`: device -> what it counts; others are sound."""
+    chosen = Settings(**{"theta": "ab", **settings})
+    envs: dict[str, Env] = {"aggregator": Env(settings=chosen, sizes=SIZES, bundle=BUNDLE, theta=THETA, seed=3)}
+    for hospital, devices in TREE.items():
+        sizes = dict.fromkeys(devices, 1)
+        envs[hospital] = Env(settings=chosen, sizes=sizes, verify=lambda bundle, theta: None, seed=3)
+        for device in devices:
+            answer = dict(found.get(device, SOUND))
+            envs[device] = Env(
+                settings=chosen,
+                verify=lambda bundle, theta: None,
+                attempt=lambda bundle, theta, answer=answer: answer,
+                has_version=lambda rollout: True,
+                seed=3,
+            )
+    return Loopback(ROLLOUT, TREE, envs, POLICIES, 0, faults).run()
+
+
+def told(transcript: Any, kind: type) -> list[tuple[str, Any]]:
+    return [(name, m) for name, m in transcript.told if isinstance(m, kind)]
+
+
+def devices_with(transcript: Any) -> set[str]:
+    """Devices that have taken the version and have not left it."""
+    having = set()
+    for name, m in transcript.told:
+        if name in DEVICES and isinstance(m, VersionTaken):
+            having.add(name)
+        if isinstance(m, VersionLeft):
+            having.discard(name)
+    return having
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+def test_a_sound_version_reaches_its_share_in_growing_stages(faults: str) -> None:
+    transcript = roll({}, FAULTS[faults], share=0.5)
+    stages = [m for _, m in told(transcript, StageOver)]
+    assert [m.upto for m in stages] == [1, 2, 4] and {m.target for m in stages} == {4}
+    [(_, verdict)] = told(transcript, RolloutVerdict)
+    assert verdict.kept and verdict.counts["installed"] == 4 == len(devices_with(transcript))
+    if faults == "usual":
+        assert {name for name, _ in told(transcript, Finished)} == {"aggregator", *TREE, *DEVICES}
+        assert {name for name, _ in told(transcript, VersionKept)} == {*DEVICES}
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"golden_failed": 1.0}, "golden vectors"),
+        ({"unfit": 1.0}, "failed or stayed silent, at most 10 % may"),
+        ({"installed": 1.0, "samples": 30.0, "before": 25.0, "after": 5.0}, "fell from 83.3 to 16.7 %, 2 points are"),
+    ],
+)
+def test_a_bad_version_is_halted_at_the_canary_and_left(faults: str, answer: Mapping[str, float], why: str) -> None:
+    transcript = roll(dict.fromkeys(DEVICES, answer), FAULTS[faults])
+    [(_, verdict)] = told(transcript, RolloutVerdict)
+    assert not verdict.kept and why in verdict.fault
+    assert [m.upto for _, m in told(transcript, StageOver)] == [1]
+    assert devices_with(transcript) == set()
+
+
+def test_a_fall_that_shows_later_takes_everybody_back() -> None:
+    bad = {"installed": 1.0, "samples": 200.0, "before": 150.0, "after": 90.0}
+    transcript = roll(dict.fromkeys(("d0", "d1", "d2", "d3"), bad))  # the canary is none of these
+    stages, [(_, verdict)] = told(transcript, StageOver), told(transcript, RolloutVerdict)
+    assert not verdict.kept and len(stages) > 1 and not devices_with(transcript)
+    assert verdict.counts["reverted"] == verdict.counts["installed"] > 1
+
+
+def test_named_devices_and_no_others(tmp_path: Any) -> None:
+    transcript = roll({}, devices=("d2", "d6"))
+    assert devices_with(transcript) == {"d2", "d6"}
+
+
+def test_a_rollout_is_undone_later() -> None:
+    transcript = roll({}, theta="", undo="earlier")
+    assert {name for name, m in told(transcript, VersionLeft) if m.rollout == "earlier"} == {*DEVICES}
+    [(_, verdict)] = told(transcript, RolloutVerdict)
+    assert verdict.counts["reverted"] == len(DEVICES) and not verdict.kept and not verdict.fault
+
+
+def test_a_silent_device_is_a_failure_and_holds_up_nothing() -> None:
+    away = NetworkFaults(away={"d7": [(0.5, 10**6)]})
+    transcript = roll({}, away, failures=0.5)
+    [(_, verdict)] = told(transcript, RolloutVerdict)
+    assert verdict.kept and verdict.counts["installed"] == 7
+
+
+def test_stages_and_shares() -> None:
+    assert list_stages(Settings(theta="a", share=1.0), 10) == (1, 2, 4, 8, 10)
+    assert list_stages(Settings(theta="a", share=0.05, canary=3), 100) == (3, 5)
+    assert list_stages(Settings(theta="a", growth=1.1), 4) == (1, 2, 3, 4)
+    before = dict.fromkeys(SIZES, 0)
+    for count in range(1, 9):
+        now = share_out(SIZES, count, 5)
+        assert sum(now.values()) == count and all(now[h] >= before[h] for h in SIZES)
+        before = now
+    assert before == SIZES
+
+
+def test_few_samples_are_not_judged() -> None:
+    settings = Settings(theta="a", judged=20)
+    counts = {"asked": 1.0, "installed": 1.0, "samples": 19.0, "before": 19.0, "after": 0.0}
+    assert find_fault(settings, counts) == ""
+    assert "fell" in find_fault(replace(settings, judged=19), counts)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [{"installed": 2.0}, {"theta": 1.0}, {"samples": -1.0}, {"samples": 3.0, "after": 4.0}, {"asked": float("nan")}],
+)
+def test_counts_that_no_device_can_have_are_refused(counts: Mapping[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"count|samples"):
+        check_counts(counts, 1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"theta": "a", "undo": "b"},
+        {"theta": "a", "share": 0.0},
+        {"theta": "a", "growth": 1.0},
+        {"theta": "a", "canary": 0},
+    ],
+)
+def test_settings_that_make_no_rollout(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Settings(**settings)

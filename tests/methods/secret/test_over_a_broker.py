@@ -1,0 +1,62 @@
+"""The same run over a real broker with secret sums and in the clear: the same to the bit, on every node's disk too."""
+
+import threading
+
+import pytest
+
+from edge_sdk.live.runtime import Runtime
+from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.nodes.assembly import make_assembly
+from edge_sdk.wire.link import Backoff
+from tests.methods.contract import fingerprint
+from tests.methods.secret.parties import TREE, envs_for, run_of
+
+PARENTS = {d: h for h, devices in TREE.items() for d in devices} | dict.fromkeys(TREE, "aggregator")
+TIERS = {"aggregator": "aggregator", **dict.fromkeys(TREE, "hospital")}
+
+
+def play(run, base, broker):
+    """What the aggregator was told of, and what it ends with."""
+    told, over, envs = [], threading.Event(), envs_for(run)
+
+    def node(name):
+        def tell(number, message):
+            if name == "aggregator":
+                told.append(fingerprint(message))
+                if isinstance(message, Finished):
+                    over.set()
+
+        return Runtime(
+            name,
+            parent=PARENTS.get(name),
+            children=({"aggregator": tuple(TREE)} | TREE).get(name, ()),
+            directory=base / name,
+            broker=broker,
+            run=run if name == "aggregator" else None,
+            told=tell,
+            assemble=lambda offered: make_assembly(offered, TIERS.get(name, "device"), envs[name]),
+            backoff=Backoff(0.02, 0.3),
+            rto=0.5,
+            settle=30.0,
+        )
+
+    nodes = {name: node(name) for name in ("aggregator", *PARENTS)}
+    threads = [threading.Thread(target=one.run) for one in nodes.values()]
+    try:
+        for thread in threads:
+            thread.start()
+        assert over.wait(60)
+        state = nodes["aggregator"].node.record.state
+    finally:
+        for one in nodes.values():
+            one.stop()
+        for thread in threads:
+            thread.join(30)
+    return told, fingerprint(state.inner if run.uploads.get("secret") else state)
+
+
+@pytest.mark.parametrize("method", ["fedslr", pytest.param("scaffold", marks=pytest.mark.long)])
+def test_it_is_the_same_as_in_the_clear(tmp_path, quick, method):
+    runs = {secret: run_of(method, rounds=3, secret=secret) for secret in (True, False)}
+    found = [play(run, tmp_path / str(secret), quick.url) for secret, run in runs.items()]
+    assert found[0] == found[1]
