@@ -1,10 +1,10 @@
 """One hospital with thousands of devices that are connected over a real mosquitto: rounds, memory, processors, disk.
 
-    python benchmarks/fan_in.py [--devices 10000] [--rounds 3] [--hospitals 1] [--crowds 2] [--cohort 0] [--json]
+    python benchmarks/fan_in.py [--devices 10000] [--rounds 3] [--hospitals 1] [--crowds 2] [--out FILE]
 
 Broker, aggregator and hospitals are the real ones, each a process; devices are scripted (light_devices.py), in
 `--crowds` processes of many connections for each hospital. With `--hospitals 2` the devices are split by the prefix of
-their names. `--cohort K`: devices that are asked in a round (all). The model is an MLP of 2178 parameters (`--bundle`).
+their names. `--cohort K`: devices that are asked in a round (all). The model is an MLP of 2178 parameters (`--inputs`, `--bundle`).
 CPU seconds are of a round: the mean over all rounds but the first.
 """
 
@@ -48,17 +48,21 @@ def main() -> None:
     parser.add_argument("--cohort", type=int, default=0)
     parser.add_argument("--bundle", type=Path)
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds after which it is given up")
+    parser.add_argument("--inputs", type=int, default=30, help="of that MLP: more inputs, more parameters")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, help="file for the JSON object")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.bundle is None:
-        args.bundle = compile_network("mlp", ["--input", "30", "--classes", "2"], 3, lambda text: None)
+        args.bundle = compile_network("mlp", ["--input", str(args.inputs), "--classes", "2"], 3, lambda text: None)
     if (count := read_bundle(args.bundle).manifest["parameters"]) > MOST:
         parser.error(f"--bundle: {count} parameters; scripted devices take no chunks: at most {MOST}")
     if args.serve:
         serve(args, *args.serve)
         return
     found = measure(args)
+    if args.out is not None:
+        args.out.write_text(json.dumps(found))
     print(json.dumps(found) if args.json else table(found))
 
 

@@ -87,7 +87,14 @@ def packets(buffer: bytearray) -> list[tuple[int, bytes]]:
 # Devices --------------------------------------------------------------------------------------------------------
 @dataclass
 class LightDevice:
-    """One connection."""
+    """One connection.
+
+    Attributes:
+        births: said so far.
+        joined: it has taken up the run.
+        met: session of the hospital in which it did.
+        latest: number of the last question, and the frame that answered it.
+    """
 
     name: str
     hospital: str
@@ -98,6 +105,7 @@ class LightDevice:
     seq: int = 0
     births: int = 0
     joined: bool = False
+    met: int = 0
     latest: tuple[int, bytes] = (0, b"")
 
     def say_birth(self, nonce: int, run: str = "") -> None:
@@ -196,10 +204,11 @@ class Crowd:
             if not frame.taken:
                 device.say_birth(frame.nonce)
             elif frame.run and not device.joined:
-                device.joined = True
+                device.joined, device.met = True, frame.session
                 device.say_birth(frame.nonce, frame.run)
-        elif isinstance(frame, Birth) and not frame.gone and not device.joined:
-            device.say_birth(0)  # the hospital has come after us
+        elif isinstance(frame, Birth) and not frame.gone and frame.session != device.met:
+            device.joined = False  # the hospital has come after us, or again
+            device.say_birth(0)
         elif isinstance(frame, Message):
             self.reply(device, frame)
 

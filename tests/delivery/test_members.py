@@ -51,7 +51,7 @@ def test_a_child_that_comes_costs_no_look_at_all_others():
 
 def test_children_one_by_one_are_as_all_at_once():
     dice, names = Random(4), [f"child-{i}" for i in range(6)]
-    one, all_at_once = Members(Nowhere(), names, {}), Members(Nowhere(), names)
+    one, all_at_once = Members(Nowhere(), names, {}), Members(Nowhere(), names, {})
     here, refusing, told = set(), set(), {}
     for _ in range(200):
         name, reason = dice.choice(names), dice.choice([None, Reason("charge", 0.1, 0.5)])
