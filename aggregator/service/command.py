@@ -25,10 +25,12 @@ from aggregator.service.fleet_file import FleetFile
 from aggregator.service.live import ConsoleServer
 from aggregator.service.people import ROLES, SCOPES, TOKEN, TOKEN_DAYS, People
 from aggregator.service.service import FleetService
+from aggregator.service.watchdog import ServiceWatchdog
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.serve import is_orphaned
 from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.watchdog import notify
 
 log = logging.getLogger("auscult.service")
 PORT = "broker-port"
@@ -139,8 +141,11 @@ def run_web(service: FleetService, line: socket.socket, url: str) -> None:
     server = ConsoleServer(make_app(service))
     ended = threading.Event()
 
+    watchdog = ServiceWatchdog(lambda: {"web": server.turned, "supervisor": service.supervisor.turned})
+
     def watch() -> None:
         while not ended.wait(0.5):
+            watchdog()
             if is_orphaned():
                 server.should_exit = True
 
@@ -152,6 +157,7 @@ def run_web(service: FleetService, line: socket.socket, url: str) -> None:
         pass  # uvicorn raises again the signal by which it was ended
     finally:
         ended.set()
+        notify("STOPPING=1")
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows is the end in good order already
         log.info("the service ends; runs that were under way go on at its next start")
 

@@ -76,8 +76,16 @@ def method_of(run: Run) -> Method:
 
 
 def uploads_of(run: Run) -> Uploads:
-    """Integers of a run. Raises UsageError for a wrong setting."""
-    return from_mapping(Uploads, {**(NOISY if run.privacy else {}), **run.uploads}, "run.uploads")
+    """Integers of a run. Raises UsageError for a wrong setting, and for secret sums that are opened with fewer devices
+    than the run's noise needs."""
+    privacy = privacy_of(run)
+    if privacy is None:
+        return from_mapping(Uploads, run.uploads, "run.uploads")
+    usual = {**NOISY, **({"cohort": privacy.cohort} if run.uploads.get("secret") else {})}
+    uploads = from_mapping(Uploads, {**usual, **run.uploads}, "run.uploads")
+    if uploads.secret and uploads.cohort < privacy.cohort:
+        raise UsageError(f"run.uploads.cohort = {uploads.cohort}: the noise is for sums of {privacy.cohort} at least")
+    return uploads
 
 
 def is_secret(run: Run) -> bool:
@@ -127,8 +135,13 @@ def settings_of(run: Run) -> Any:
 def fixes_members(run: Run) -> str:
     """Why the devices of a run cannot change while it goes on, as a sentence; "": they can.
 
-    Who joins or leaves means something else in each method's mathematics: its module says what.
+    Who joins or leaves means something else in each method's mathematics: its module says what. Noise and secret sums
+    are reckoned for the devices of the start, whatever the method.
     """
+    if run.privacy:
+        return "what its noise hides follows from how many devices there are, and was reckoned at the start"
+    if is_secret(run):
+        return "the devices of its secret sums have exchanged their keys at the start"
     return method_of(run).fixed(own_settings(run))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aggregator.service import runs
+from aggregator.service.rollouts import add_rollout
 from aggregator.service.runs import Wanted, find_run, list_queue
 from aggregator.service.schedules import Window, add_schedule, look_at_schedules, remove_schedule
 from edge_sdk.errors import UsageError
@@ -58,6 +59,12 @@ def test_there_is_no_way_around_the_second_person(browse: Any, service: Any) -> 
     for name, more in (("own", {"awaits": 0}), ("own", {"state": "queued"})):
         assert operator.post("/api/v1/runs", json={"id": name, **more}, headers=heads).status_code == 422
     assert not list_queue(service.database)
+
+
+def test_a_rollout_needs_another_person_too(browse: Any, service: Any) -> None:
+    id = add_rollout(service.database, service.registry, service.registry.find()["sha256"], {}, "operator", awaits=1)
+    assert find_run(service.database, id)["state"] == runs.PROPOSED
+    assert act(browse("approver"), "approve", id) == 303
 
 
 def test_a_token_is_for_the_parts_of_the_api_that_it_names(browse: Any, service: Any) -> None:
