@@ -79,9 +79,11 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/wire.py --sizes 10x10k
 
-# Bytes beside accuracy, and what rotation and rounding cost.
+# Bytes beside accuracy, what rotation and rounding cost, and what can be rebuilt from messages.
 bench-trust: $(READY)
 	$(BIN)/python benchmarks/bytes.py cost
+	$(BIN)/python benchmarks/privacy.py
+	$(BIN)/python benchmarks/masks.py
 	$(BIN)/python benchmarks/bytes.py watch
 
 bench-compile: $(READY) $(FOREIGN)/.ready

@@ -1,13 +1,14 @@
 """Accuracy beside epsilon: FedAvg whose devices clip their uploads and add noise, with more and less of it.
 
-    python benchmarks/epsilon.py mnist ../shared/data/mnist.npz [--devices 480] [--rounds 15] [--seeds 1]
+    python benchmarks/epsilon.py mnist ../shared/data/mnist.npz [--devices 480] [--rounds 15] [--seeds 1] [--clips 0.3]
+        [--epsilons inf 8 2]
     python benchmarks/epsilon.py watch
 
 Epsilon is that of the whole run at delta 1e-5, towards the aggregator, which sees each hospital's sum; a cohort is all
 devices of a hospital. MNIST: devices with 100 images each, dealt out evenly to three hospitals, a linear model of 7,850
 parameters. The watches: 14 wrists, two labelled seconds of each exercise, the wrist model of 77,543 parameters. For
-each row the clip is the best of three on validation samples of the first seed. Accuracy is that of the global model on
-test samples, mean over devices; which clip is best is not counted into epsilon.
+each row the clip is the best of those given, else of three, on validation samples of the first seed. Accuracy is that
+of the global model on test samples, mean over devices; which clip is best is not counted into epsilon.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ def played(fleet: Fleet, data: str, epsilon: float, clip: float, rounds: int, se
     return fleets.play(fleet, "fedavg", SETTINGS[data], rounds, seed, uploads=uploads, privacy=privacy)
 
 
-def row(fleet: Fleet, data: str, epsilon: float, rounds: int, seeds: int) -> list[str]:
-    clips = CLIPS[data] if epsilon < inf else (inf,)
+def row(fleet: Fleet, data: str, epsilon: float, rounds: int, seeds: int, clips: Sequence[float]) -> list[str]:
+    clips = clips if epsilon < inf else (inf,)
     first = {clip: played(fleet, data, epsilon, clip, rounds, 0) for clip in clips}
     clip = max(clips, key=lambda c: first[c].curve[-1].value)
     runs = [first[clip], *(played(fleet, data, epsilon, clip, rounds, seed) for seed in range(1, seeds))]
@@ -87,9 +88,12 @@ def main() -> None:
     options.add_argument("--devices", type=int, default=480)
     options.add_argument("--rounds", type=int, default=15)
     options.add_argument("--seeds", type=int, default=1)
+    options.add_argument("--clips", type=float, nargs="+")
+    options.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     given = options.parse_args()
     fleet, began = fleet_of(given.data, given.path, given.devices), time.monotonic()
-    rows = [row(fleet, given.data, epsilon, given.rounds, given.seeds) for epsilon in EPSILONS]
+    clips = given.clips or CLIPS[given.data]
+    rows = [row(fleet, given.data, epsilon, given.rounds, given.seeds, clips) for epsilon in given.epsilons]
     print(f"{given.data}: {len(fleet.holders)} devices, {fleet.model.layout.size} parameters, {given.rounds} rounds")
     print(markdown(("epsilon", "noise of a sum, in clips", "clip", "accuracy"), rows))
     print(f"{time.monotonic() - began:.0f} s")

@@ -95,6 +95,7 @@ def make_parser() -> argparse.ArgumentParser:
     from edge_sdk.tools.completion import add_completion
     from edge_sdk.tools.doctor_command import add_doctor
     from edge_sdk.tools.enrol_command import add_enrol
+    from edge_sdk.tools.mask_key_command import add_mask_key
     from edge_sdk.tools.provision_command import add_provision
     from edge_sdk.tools.record import add_record
 
@@ -117,6 +118,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_traces(commands, [after])
     add_provision(commands, [after])
     add_enrol(commands, [after])
+    add_mask_key(commands, [after])
     add_doctor(commands, [after])
     add_approve(commands, [after])
     add_backup(commands, [after])

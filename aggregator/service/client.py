@@ -32,6 +32,7 @@ ACTIONS = {
     "resume": "queue paused, stopped or failed runs again: they go on where they were",
     "stop": "end runs in good order",
     "first": "put runs before all others in the queue",
+    "approve": "let runs begin that somebody else has asked for",
 }
 
 
@@ -68,7 +69,6 @@ def make_parser() -> argparse.ArgumentParser:
     add(models, "ls", list_models, "bundles and trained models")
     add(models, "show", show_model, "one model, with what it was made of").add_argument("sha256")
     add(models, "promote", promote, "declare a trained model the one in use").add_argument("sha256")
-    rollout_client.add_commands(models, add)
     add(schedules, "ls", list_schedules, "runs that begin by themselves")
     command = add(schedules, "add", add_schedule, "let a run begin in a window of the day, and hold it outside of it")
     command.add_argument("name")
@@ -77,6 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--days", nargs="+", default=[], metavar="DAY", help="mon to sun (default: all)")
     add_wanted(command)
     add(schedules, "remove", remove_schedule, "remove a schedule; its runs stay").add_argument("name")
+    rollout_client.add_commands(models, add)
     return top
 
 

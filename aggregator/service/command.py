@@ -22,13 +22,17 @@ from aggregator.service.backup import back_up, restore
 from aggregator.service.database import Database, database_in
 from aggregator.service.demo import DIRECTORY, Demo, queue_first_runs
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.hooks import WebhookSender
 from aggregator.service.live import ConsoleServer
 from aggregator.service.people import ROLES, SCOPES, TOKEN, TOKEN_DAYS, People
 from aggregator.service.service import FleetService
+from aggregator.service.view import list_needs
+from aggregator.service.watchdog import ServiceWatchdog
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.serve import is_orphaned
 from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.watchdog import notify
 
 log = logging.getLogger("auscult.service")
 PORT = "broker-port"
@@ -103,10 +107,19 @@ def serve(options: argparse.Namespace) -> None:
         url = f"http://{file.address}:{line.getsockname()[1]}"
         service.write_connection(url)
         service.start()
+        stack.callback(start_webhooks(service).stop)
         if demo is not None:
             queue_first_runs(service.database, file.classes, log.info)
             demo.start_nodes()
         run_web(service, line, url)
+
+
+def start_webhooks(service: FleetService) -> WebhookSender:
+    """Tells the receivers of the settings; of what needs a person without the reasons, in which there are times."""
+    file = service.file
+    sender = WebhookSender(file.name, service.database, file.webhooks, lambda: [n.what for n in list_needs(service)])
+    sender.start()
+    return sender
 
 
 def read_port(options: argparse.Namespace) -> int | None:
@@ -139,8 +152,11 @@ def run_web(service: FleetService, line: socket.socket, url: str) -> None:
     server = ConsoleServer(make_app(service))
     ended = threading.Event()
 
+    watchdog = ServiceWatchdog(lambda: {"web": server.turned, "supervisor": service.supervisor.turned})
+
     def watch() -> None:
         while not ended.wait(0.5):
+            watchdog()
             if is_orphaned():
                 server.should_exit = True
 
@@ -152,6 +168,7 @@ def run_web(service: FleetService, line: socket.socket, url: str) -> None:
         pass  # uvicorn raises again the signal by which it was ended
     finally:
         ended.set()
+        notify("STOPPING=1")
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows is the end in good order already
         log.info("the service ends; runs that were under way go on at its next start")
 

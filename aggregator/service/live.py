@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 
 import uvicorn
@@ -69,6 +70,11 @@ class ConsoleServer(uvicorn.Server):
         quiet.timeout_graceful_shutdown = 5
         super().__init__(quiet)
         self.news: News = app.state.news
+        self.turned: float | None = None  # time.monotonic() at which its loop went round last
+
+    async def on_tick(self, counter: int) -> bool:
+        self.turned = time.monotonic()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.news.ended = True

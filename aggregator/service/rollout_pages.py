@@ -1,17 +1,16 @@
-"""Pages and API of rollouts."""
+"""Pages of rollouts."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from aggregator.service.forms import read_json
 from aggregator.service.guard import needs
 from aggregator.service.models_kept import GLOBAL
-from aggregator.service.pages import service_of, show
+from aggregator.service.pages import awaits_of, service_of, show
 from aggregator.service.people import OPERATOR
 from aggregator.service.rollout_view import describe_rollout
 from aggregator.service.rollouts import (
@@ -74,7 +73,8 @@ async def queue_rollout(request: Request) -> Response:
     try:
         table = read_fields(told) | {"hospitals": ticked}
         model = check_model(told.get("model", ""))
-        id = add_rollout(service.database, service.registry, model, table, request.state.who.name)
+        who, awaits = request.state.who.name, awaits_of(service)
+        id = add_rollout(service.database, service.registry, model, table, who, awaits)
     except UsageError as error:
         fields = fields_of(WantedRollout()) | told | {"hospitals": ticked}
         return show_form(request, fields, str(error), 422)
@@ -103,46 +103,10 @@ async def undo_rollout(request: Request) -> Response:
     return RedirectResponse(f"/rollouts/{id}", 303)
 
 
-# API --------------------------------------------------------------------------------------------------------------
-@needs()
-async def list_all(request: Request) -> Response:
-    service = service_of(request)
-    return JSONResponse({"rollouts": [describe_rollout(service, row) for row in list_rollouts(service.database)]})
-
-
-@needs()
-async def show_one(request: Request) -> Response:
-    service = service_of(request)
-    return JSONResponse(describe_rollout(service, find_rollout(service.database, request.path_params["id"])))
-
-
-@needs(OPERATOR)
-async def begin(request: Request) -> Response:
-    """Roll a model out."""
-    service, table = service_of(request), read_json(await request.body())
-    model, who = check_model(request.path_params["sha256"]), request.state.who.name
-    id = add_rollout(service.database, service.registry, model, table, who)
-    return JSONResponse(describe_rollout(service, find_rollout(service.database, id)), 201)
-
-
-@needs(OPERATOR)
-async def undo(request: Request) -> Response:
-    """Take a rollout back."""
-    service = service_of(request)
-    id = add_rollback(service.database, request.path_params["id"], request.state.who.name)
-    return JSONResponse(describe_rollout(service, find_rollout(service.database, id)), 201)
-
-
 PAGES = [
     Route("/rollouts", rollouts_page),
     Route("/rollouts", queue_rollout, methods=["POST"]),
     Route("/rollouts/new", new_rollout),
     Route("/rollouts/{id}", rollout_page),
     Route("/rollouts/{id}/rollback", undo_rollout, methods=["POST"]),
-]
-API = [
-    Route("/rollouts", list_all),
-    Route("/rollouts/{id}", show_one),
-    Route("/rollouts/{id}/rollback", undo, methods=["POST"]),
-    Route("/models/{sha256}/rollout", begin, methods=["POST"]),
 ]

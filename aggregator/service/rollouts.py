@@ -6,19 +6,18 @@ process of its own that a kill of the service does not harm, and is paused, resu
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sql
 
-from aggregator.service import audit
 from aggregator.service.database import Database, Row, runs
 from aggregator.service.models_kept import GLOBAL, Registry
 from aggregator.service.rollout_files import METHOD, is_rollout
 from aggregator.service.runs import (
     ACTIVE,
+    PROPOSED,
     QUEUED,
     STOP,
     NotPossibleError,
@@ -28,8 +27,8 @@ from aggregator.service.runs import (
     find_run,
     list_runs,
     make_id,
+    queue_in,
 )
-from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.rollout.method import ROLLOUT
 from edge_sdk.model.bundle import read_bundle
@@ -58,12 +57,15 @@ class WantedRollout:
     judged: int = 20
 
 
-def add_rollout(database: Database, registry: Registry, model: str, table: Mapping[str, Any], who: str) -> str:
+def add_rollout(
+    database: Database, registry: Registry, model: str, table: Mapping[str, Any], who: str, awaits: int = 0
+) -> str:
     """Put a rollout first in the queue, and return its id.
 
     Args:
         model: the beginning of a model's hash.
         table: fields of `WantedRollout`, and perhaps `id`.
+        awaits: approvals of other people that it needs before.
 
     Raises:
         UsageError: there is no such model, or something that is asked for cannot be used.
@@ -75,7 +77,7 @@ def add_rollout(database: Database, registry: Registry, model: str, table: Mappi
     theta = find_theta(registry, row, bundle)
     settings = {"theta": hash_model(theta), "model": row["sha256"], "share": wanted.to, "devices": wanted.devices}
     settings |= {key: getattr(wanted, key) for key in ("canary", "growth", "margin", "failures", "judged")}
-    return insert(database, settings, bundle["sha256"], wanted.hospitals, who, id, row["name"])
+    return insert(database, settings, bundle["sha256"], wanted.hospitals, who, id, awaits)
 
 
 def find_theta(registry: Registry, row: Row, bundle: Row) -> Any:
@@ -86,7 +88,8 @@ def find_theta(registry: Registry, row: Row, bundle: Row) -> Any:
 
 
 def add_rollback(database: Database, id: str, who: str) -> str:
-    """Take a rollout back: it is stopped if it is under way, and devices that have its version leave it.
+    """Take a rollout back: it is stopped if it is under way, and devices that have its version leave it. As with
+    stopping a run, one person is enough for that.
 
     Raises:
         NotPossibleError: there is no such rollout, or it is one that takes back itself.
@@ -94,12 +97,14 @@ def add_rollback(database: Database, id: str, who: str) -> str:
     row = find_rollout(database, id)
     if row["wanted"]["settings"].get("undo"):
         raise NotPossibleError(f"rollout {id} takes another one back; roll that version out again in its place")
-    if row["state"] == QUEUED:
+    if row["state"] in (QUEUED, PROPOSED):
         raise NotPossibleError(f"rollout {id} has not begun; stop it")
     if find_changes(row, STOP) is not None:
         change_run(database, id, STOP, who)
     hospitals = tuple(row["hospitals"] or row["wanted"]["hospitals"])
-    return insert(database, {"undo": id}, row["wanted"]["bundle"], hospitals, who, f"{id}-back", id)
+    taken = {one["id"] for one in list_runs(database)}
+    back = f"{id}-back" if f"{id}-back" not in taken else make_id(f"{id}-back", taken)
+    return insert(database, {"undo": id}, row["wanted"]["bundle"], hospitals, who, back, 0)
 
 
 def insert(
@@ -109,19 +114,15 @@ def insert(
     hospitals: tuple[str, ...],
     who: str,
     id: str,
-    subject: str,
+    awaits: int,
 ) -> str:
     """Queue the run of a rollout before all others. Raises UsageError if none can be made of the settings."""
     from_mapping(ROLLOUT.settings, settings, "rollout")
     wanted = Wanted(method=METHOD, rounds=1, preset=STATED, bundle=bundle, hospitals=hospitals, settings=settings)
     with database.transaction() as t:
-        taken = set(t.execute(sql.select(runs.c.id)).scalars())
-        id = checked_name(id, "id") if id and id not in taken else make_id(id or METHOD, taken)
         lowest = t.execute(sql.select(sql.func.coalesce(sql.func.min(runs.c.place), 0))).scalar_one()
-        row = {"id": id, "place": lowest - 1, "state": QUEUED, "wish": "", "wanted": asdict(wanted)}
-        row |= {"hospitals": {}, "cloned": "", "by": who, "why": "", "created": time.time()}
-        t.execute(runs.insert().values(**row))
-        audit.note(t, who, "rollout.undo" if settings.get("undo") else "rollout.queue", id, of=subject)
+        id = queue_in(t, wanted, who, id, awaits=awaits)
+        t.execute(runs.update().where(runs.c.id == id).values(place=lowest - 1))
     return id
 
 

@@ -77,6 +77,7 @@ class Supervisor:
         self.shown: dict[str, int] = {}
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.work, name="supervisor", daemon=True)
+        self.turned: float | None = None  # time.monotonic() at which its loop went round last
         self.waits = ""  # why the next run does not start, or empty
 
     def start(self) -> None:
@@ -90,6 +91,7 @@ class Supervisor:
 
     def work(self) -> None:
         while not self.stopping.wait(EVERY):
+            self.turned = time.monotonic()
             try:
                 self.look()
             except Exception:

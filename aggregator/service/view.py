@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from aggregator.service.curves import tabulate
@@ -79,7 +79,7 @@ def describe_hospital(hospital: SeenHospital, devices: bool = True) -> dict[str,
 
 def describe_device(device: SeenDevice) -> dict[str, Any]:
     """A device as JSON has it."""
-    return asdict(device) | {"why": device.why}
+    return {**vars(device), "why": device.why}  # flat: asdict copies deeply, ten thousand times
 
 
 def why_hospital(hospital: SeenHospital) -> str:
@@ -187,12 +187,12 @@ ACTIONS = {
     "model.bundle": "is in the registry",
     "model.global": "left its model",
     "model.promote": "is in use",
-    "rollout.queue": "is to be rolled out",
-    "rollout.undo": "is to be taken back",
     "schedule.add": "was set",
     "schedule.remove": "is no more",
     "service.backup": "was backed up",
     "service.restore": "was put back from a backup",
+    "rollout.queue": "is to be rolled out",
+    "rollout.undo": "is to be taken back",
     "enrol.token": "has an invitation",
     "enrol.ask": "asks to be enrolled",
     "enrol.certificate": "was given a certificate",

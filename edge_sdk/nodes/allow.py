@@ -16,6 +16,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.privacy import OFF
+from edge_sdk.methods.rollout.method import ROLLOUT
 from edge_sdk.nodes.assembly import method_of, privacy_of
 from edge_sdk.nodes.budget import HOURS, is_within
 from edge_sdk.nodes.epsilon_ledger import rho_of_run
@@ -49,8 +50,9 @@ class Allow:
     approval: str = POLICY
 
     def __post_init__(self) -> None:
-        if unknown := sorted({*self.methods} - {*METHODS}):
-            raise UsageError(f"methods: there is no {unknown[0]!r}; there are: {', '.join(sorted(METHODS))}")
+        if unknown := sorted({*self.methods} - {*METHODS, ROLLOUT.name}):
+            known = ", ".join(sorted((*METHODS, ROLLOUT.name)))
+            raise UsageError(f"methods: there is no {unknown[0]!r}; there are: {known}")
         for span in self.hours:
             if not HOURS.fullmatch(span):
                 raise UsageError(f'hours: {span!r}: expected a span of the day such as "22:00-06:30"')

@@ -76,8 +76,16 @@ def method_of(run: Run) -> Method:
 
 
 def uploads_of(run: Run) -> Uploads:
-    """Integers of a run. Raises UsageError for a wrong setting."""
-    return from_mapping(Uploads, {**(NOISY if run.privacy else {}), **run.uploads}, "run.uploads")
+    """Integers of a run. Raises UsageError for a wrong setting, and for secret sums that are opened with fewer devices
+    than the run's noise needs."""
+    privacy = privacy_of(run)
+    if privacy is None:
+        return from_mapping(Uploads, run.uploads, "run.uploads")
+    usual = {**NOISY, **({"cohort": privacy.cohort} if run.uploads.get("secret") else {})}
+    uploads = from_mapping(Uploads, {**usual, **run.uploads}, "run.uploads")
+    if uploads.secret and uploads.cohort < privacy.cohort:
+        raise UsageError(f"run.uploads.cohort = {uploads.cohort}: the noise is for sums of {privacy.cohort} at least")
+    return uploads
 
 
 def is_secret(run: Run) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from edge_sdk.contract.run import Run
 from edge_sdk.live.runtime import Assembly, Runtime
-from edge_sdk.nodes.assembly import make_assembly, method_of, settings_of
+from edge_sdk.nodes.assembly import is_secret, make_assembly, method_of, settings_of
 from edge_sdk.wire.link import Backoff
 from tests.methods.problems import TREE, envs_of
 
@@ -27,8 +27,9 @@ CLASSES = ("a", "b", "c")
 
 
 def run_of(method: str, rounds: int) -> Run:
-    """A small run of a method; of "fedslr:4" with integers of four bits."""
-    method, _, bits = method.partition(":")
+    """A small run of a method; of "fedslr:4" with integers of four bits, of "fedslr:4:secret" with secret sums."""
+    method, _, rest = method.partition(":")
+    bits, _, secret = rest.partition(":")
     known = {f.name for f in fields(method_of(Run(id="any", method=method)).settings)}
     settings = {name: value for name, value in SMALL.items() if name in known}
     return Run(
@@ -39,7 +40,7 @@ def run_of(method: str, rounds: int) -> Run:
         settings=settings,
         classes=CLASSES,
         evaluate_every=5,
-        uploads={"bits": int(bits)} if bits else {},
+        uploads=({"bits": int(bits)} if bits else {}) | ({"secret": True, "cohort": 2} if secret else {}),
     )
 
 
@@ -53,7 +54,12 @@ def tier_of(name: str) -> str:
 
 def assembly_of(run: Run, name: str, **given: Any) -> Assembly:
     """One node's part in a run. `given`: fields of its env that differ."""
-    env = envs_of(method_of(run), settings_of(run), run.rounds, np.float32)["aggregator" if name == "agg" else name]
+    problem = "aggregator" if name == "agg" else name
+    env = envs_of(method_of(run), settings_of(run), run.rounds, np.float32)[problem]
+    if is_secret(run) and tier_of(name) != "hospital":
+        from tests.methods.secret.parties import masks_of  # not at the top: it needs the extra `secure`
+
+        given = {"masks": masks_of(problem), "outputs": 2, **given}
     return make_assembly(run, tier_of(name), replace(env, **given))
 
 

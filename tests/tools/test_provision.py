@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.cli import main
+from edge_sdk.errors import UsageError
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 SECRET = "correct horse"
@@ -89,7 +90,9 @@ def test_the_authoritys_key_is_encrypted_and_apart(tmp_path: Path) -> None:
     assert mode_of(authority) == 0o600 and mode_of(authority.parent) == 0o700
     for name in ("a", "b", "h"):
         folder = find(tmp_path, f"{name}.key").parent
-        assert sorted(path.name for path in folder.iterdir()) == sorted(["ca.crt", f"{name}.crt", f"{name}.key"])
+        masks = [] if name == "h" else [f"{name}.mask.key"]
+        expected = sorted(["ca.crt", f"{name}.crt", f"{name}.key", *masks])
+        assert sorted(path.name for path in folder.iterdir()) == expected
         assert mode_of(folder) == 0o700 and mode_of(folder / f"{name}.key") == 0o600
 
 
@@ -319,3 +322,26 @@ def test_a_file_that_is_no_aggregators_key_is_refused(tmp_path: Path, capsys: py
     wrong = str(tmp_path / "site" / "masks" / "devices.pub")  # two lines
     provision(tmp_path / "site", "--aggregator-key", wrong, code=2)
     assert "expected the file masks/NAME.pub" in capsys.readouterr().err
+
+
+def test_a_device_may_draw_its_own_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+    from edge_sdk.nodes.masks import read_line, read_private
+
+    path = tmp_path / "own.key"
+    assert main(["mask-key", str(path)]) == 0
+    public = read_private(path).public_key().public_bytes_raw()
+    assert read_line(f"w {capsys.readouterr().out}", "here") == ("w", public) and mode_of(path) == 0o600
+    assert main(["mask-key", str(path)]) == 2 and "is there already" in capsys.readouterr().err
+    path.chmod(0o640)
+    with pytest.raises(UsageError, match="chmod 600"):
+        read_private(path)
+
+
+@pytest.mark.parametrize("line", ["a", "a notbase64", "a AAAA", "a " + 2 * ("A" * 43 + "=")])
+def test_a_line_that_is_no_key_is_refused(tmp_path: Path, line: str) -> None:
+    from edge_sdk.nodes.masks import read_public
+
+    (tmp_path / "devices.pub").write_text(f"# keys\n\n{line}\n")
+    with pytest.raises(UsageError, match="line 3: expected a name"):
+        read_public(tmp_path / "devices.pub")

@@ -17,7 +17,8 @@ Where the paper contradicts itself or is silent: eta_g * gamma, not the gamma / 
 S_t, gamma over all devices; the threshold of phase II is mu times the current, decayed step size; phase II starts where
 this device last stopped; gamma and p start at zero; w_t is what its factors give, on every tier.
 
-Leaves the device: w_i, summed by its hospital, and scores as sums. Never: p_i, gamma_i.
+Leaves the device: w_i, summed by its hospital, and scores as sums. Never: p_i. In no message: gamma_i, but whoever
+reads a device's uploads can compute it from them (docs/privacy.md).
 Kind of upload: mirrored. The aggregator's mean of gamma assumes that gamma_i has moved if and only if w_i was counted.
 So a device keeps `gamma` and `tried`, and each question says which upload of each receiver was counted last. A hospital
 asks all that it has drawn with one message, so these read each other's names and rounds.

@@ -68,9 +68,10 @@ def put_on(env: NodeEnv, kind: SumKind, ticket: int, terms: int, message: object
     flat = kind.flatten(form, message)
     width = kind.width(form, terms)
     context = context_of(ticket, env.me, form, width)
-    tag = env.masks.tag(UP, context, rounding.pack(flat.steps, width).tobytes() + flat.words.tobytes())
-    mask, word_mask = mask_for(env, UP, context, tag, width, (flat.steps.size, flat.words.size))
-    steps = cut(flat.steps.astype(mask.dtype) + mask, width)
+    ring = flat.steps.astype(ring_type(width))
+    tag = env.masks.tag(UP, context, ring.tobytes() + flat.words.astype("<u8").tobytes())
+    mask, word_mask = mask_for(env, UP, context, tag, width, (ring.size, flat.words.size))
+    steps = cut(ring + mask, width)
     return Masked(form, width, np.frombuffer(tag, np.uint8), rounding.pack(steps, width), flat.words + word_mask)
 
 

@@ -20,8 +20,12 @@ from edge_sdk.methods.integers.rounded import UPWARD, Rounding
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.spent import PrivateProgress, PrivateReport
+from edge_sdk.nodes.assembly import method_of
+from edge_sdk.nodes.assembly import settings_of as settings_of_run
 from tests.methods.problems import DEVICES, HASTY, LAYOUT, TREE, envs_of, play, told
+from tests.methods.secret import parties
 from tests.methods.test_contract import settings_of
 
 CALM = NetworkFaults(repeat=0.0)
@@ -46,9 +50,9 @@ def noisy(name="fedavg", privacy=PRIVACY, uploads=BITS, **changes):
     return rounded(METHODS[name], settings, uploads, privacy=privacy), settings
 
 
-def played(name="fedavg", rounds=3, privacy=PRIVACY, evaluate=False, **more):
+def played(name="fedavg", rounds=3, privacy=PRIVACY, evaluate=False, dtype=np.float64, **more):
     method, settings = noisy(name, privacy)
-    envs = envs_of(METHODS[name], settings, rounds)
+    envs = envs_of(METHODS[name], settings, rounds, dtype=dtype)
     envs |= {d: replace(envs[d], entropy=Seeded(d)) for d in DEVICES}
     method = evaluated(method) if evaluate else method
     return play(method, settings, rounds, faults=CALM, envs=envs, **more)
@@ -148,6 +152,20 @@ def test_a_run_with_a_hospital_below_the_cohort_does_not_begin():
         played(privacy=Privacy(clip=1.0, noise=1.0, cohort=2))
 
 
+@pytest.mark.parametrize(
+    ("privacy", "bits", "says"),
+    [
+        (PRIVACY, 2, "bits = 2: too few for this noise"),
+        (Privacy(clip=1.0, epsilon=1e-5, cohort=1), 16, "bits = 16: too few for this noise"),
+    ],
+)
+def test_noise_that_cannot_be_made_is_refused_before_anybody_is_asked(privacy, bits, says):
+    method, settings = noisy(privacy=privacy, uploads=Uploads(bits=bits, feedback=False))
+    env = envs_of(METHODS["fedavg"], settings, 3)["aggregator"]
+    with pytest.raises(UsageError, match=says):
+        method.aggregator.start(env)
+
+
 def test_a_device_refuses_a_scale_that_is_not_the_noise_s():
     """Whoever asks for coarser or finer steps would get noise that is worth less."""
     method, _ = noisy()
@@ -184,3 +202,30 @@ def test_what_has_diverged_leaves_as_noise():
     with np.errstate(all="ignore"):
         _, sends = method.device.receive(wild, method.device.start(env)[0], "up", question)
     assert isinstance(sends[0].message, Integers)
+
+
+def test_noise_under_masks_is_the_noise_and_a_small_sum_is_not_opened():
+    """With the same bytes for noise, a run with secret sums is the run in the clear, epsilon and all."""
+    privacy = {"clip": 1.0, "epsilon": 8.0, "cohort": 3}
+    ends = []
+    for secret in (True, False):
+        run = parties.run_of(rounds=2, secret=secret, uploads={"bits": 16, "cohort": 3}, privacy=privacy)
+        envs = {n: replace(e, entropy=Seeded(n)) for n, e in parties.envs_for(run).items()}
+        method = method_of(run)
+        net, transcript = play(method, settings_of_run(run), 2, faults=CALM, envs=envs, tree=parties.TREE)
+        ends.append(told(transcript, PrivateReport) + told(transcript, PrivateProgress))
+        ends.append(method.show(envs["aggregator"], net.nodes["aggregator"].record.state).model.values.tobytes())
+    assert ends[:2] == ends[2:] and 0 < ends[0][0].spent.epsilon < 8.1
+
+
+def test_secret_sums_open_no_fewer_than_the_noise_needs():
+    run = parties.run_of(uploads={"bits": 16, "cohort": 2}, privacy={"clip": 1.0, "epsilon": 8.0, "cohort": 3})
+    with pytest.raises(UsageError, match="noise is for sums of 3"):
+        method_of(run)
+
+
+def test_uploads_of_much_noise_are_not_taken_for_attacks():
+    """Their length is bounded by the scale, and says nothing of what a device has done."""
+    _, transcript = played(privacy=Privacy(clip=100.0, noise=50.0, cohort=1), evaluate=True)
+    refused = [m for _, m in transcript.told if isinstance(m, Refused)]
+    assert not refused and [e.devices for e in told(transcript, PrivateProgress)] == [6, 6, 6]

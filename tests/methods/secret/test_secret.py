@@ -1,15 +1,23 @@
 """Secret sums on the loopback: the same as in the clear, to the bit, and nothing but noise on the way."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.settings import why_opened
 from edge_sdk.methods.shared.evaluation import Report
+from edge_sdk.nodes import mask_giving
 from edge_sdk.nodes.assembly import method_of, settings_of
+from edge_sdk.nodes.masks import AggregatorKeys
 from tests.methods import contract
 from tests.methods.contract import fingerprint
 from tests.methods.problems import PATIENT, play
 from tests.methods.secret.parties import TREE, envs_for, keyed, run_of
+
+ROOT = Path(__file__).parents[3]
 
 
 def played(run, **more):
@@ -53,3 +61,40 @@ def test_contract(name, check):
     """Keys are no part of a state: what is left of a run is the same, in whatever order answers came."""
     run = run_of(name, evaluate_every=3)
     check(keyed(method_of(run)), settings_of(run))
+
+
+# Which methods can ----------------------------------------------------------------------------------------------
+def test_the_table_says_which_methods_can_and_why_the_others_cannot():
+    """docs/uploads.md, against what methods declare, in the words with which a run is refused."""
+    text = (ROOT / "docs" / "uploads.md").read_text().split("| method | secret sums |")[1].split("\n\n")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")
+    ]
+    said = {name: what for names, what in rows for name in re.findall("`([^`]+)`", names)}
+    declared = {name: why_opened(method, method.settings()) for name, method in METHODS.items() if name != "rollout"}
+    assert said == {name: f"no: {why}" if why else "yes" for name, why in declared.items()}
+
+
+REFUSED = [
+    ("fedal", {}, "with method fedal: devices compare outputs"),
+    ("augfl", {}, "secret with method augfl: hospitals keep each device's latest upload"),
+    ("fedavg", {"robust": {"rule": "median"}}, "the robust rule 'median' looks at single uploads"),
+    ("fedavg", {"uploads": {"cohort": 1}}, "cohort = 1: a sum of 2 to 1000"),
+]
+
+
+@pytest.mark.parametrize(("method", "more", "why"), REFUSED)
+def test_a_run_that_cannot_keep_it_is_refused_before_it_starts(method, more, why):
+    with pytest.raises(UsageError, match=why):
+        settings_of(run_of(method, settings={}, **more))
+
+
+def test_a_hospital_of_too_few_is_refused_before_it_starts(tmp_path):
+    run = run_of(uploads={"cohort": 3})
+    keys = AggregatorKeys(key=tmp_path / "key", devices=tmp_path / "devices.pub")
+    with pytest.raises(UsageError, match=r"hospitals\.h1 = 2: a secret sum is made of 3 devices"):
+        mask_giving.for_aggregator(run, keys, {"h0": 3, "h1": 2})
+    with pytest.raises(UsageError, match="no keys"):
+        mask_giving.for_aggregator(run, None, {"h0": 3})
+    with pytest.raises(UsageError, match="no keys"):
+        mask_giving.for_device(run, None, "d0", 2)

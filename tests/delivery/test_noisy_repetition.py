@@ -1,0 +1,95 @@
+"""A noisy answer is drawn once: what a killed device sends again is what it had saved, to the byte."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edge_sdk.contract.loopback import NetworkFaults
+from edge_sdk.contract.run import Run
+from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.habits import Habits
+from edge_sdk.delivery.session import Session
+from edge_sdk.delivery.store import Store
+from edge_sdk.methods.integers.messages import Changes, Integers
+from edge_sdk.nodes.assembly import make_assembly, method_of, settings_of
+from edge_sdk.nodes.epsilon_ledger import EpsilonLedger, rho_of_answer
+from edge_sdk.wire.frames import Message
+from tests.methods.problems import DEVICES, envs_of, play
+
+RUN = Run(id="noisy", method="fedavg", rounds=2, seed=7, privacy={"clip": 1.0, "noise": 1.0, "cohort": 1})
+
+
+class CountedEntropy:
+    """The operating system's, and how often it was asked."""
+
+    drawn = 0
+
+    def __call__(self, count: int) -> bytes:
+        self.drawn += 1
+        return os.urandom(count)
+
+
+def first_question() -> Changes:
+    envs = envs_of(method_of(RUN), settings_of(RUN), RUN.rounds, np.float32)
+    envs |= {d: replace(envs[d], entropy=os.urandom) for d in DEVICES}
+    faults = NetworkFaults(repeat=0.0)
+    _, transcript = play(method_of(RUN), settings_of(RUN), RUN.rounds, faults=faults, envs=envs)
+    found: Changes = next(m for _, to, m in transcript.crossed if isinstance(m, Changes) and to == "d0")
+    return found
+
+
+def assembly(entropy: CountedEntropy, directory: Path) -> Assembly:
+    env = envs_of(method_of(RUN), settings_of(RUN), RUN.rounds, np.float32)["d0"]
+    made = make_assembly(RUN, "device", replace(env, entropy=entropy))
+    return replace(made, role=EpsilonLedger(directory).guard(RUN, made.role))
+
+
+def opened(directory: Path, parts: Assembly) -> Session:
+    """The device, in its own hand: nothing is on a network."""
+    log, store = logging.getLogger("test"), Store(directory / "noisy.db")
+    session = Session("d0", "h0", RUN, parts, store, Habits(worker=False), Counters(), lambda *_: None, print, log)
+    session.settled = True
+    return session
+
+
+def answers(session: Session) -> list[bytes]:
+    """Bodies that the device's store has for its hospital."""
+    rows = session.store.db.execute("SELECT body FROM outbox ORDER BY seq").fetchall()
+    return [bytes(body) for (body,) in rows]
+
+
+def test_a_killed_device_repeats_its_noise(tmp_path: Path) -> None:
+    entropy, question = CountedEntropy(), first_question()
+    parts = assembly(entropy, tmp_path)
+    session = opened(tmp_path, parts)
+    session.meet_peer("h0", 7)
+    body = parts.messages.encode(question)
+    assert session.take_message(Message(RUN.id, "h0", 7, 1, 1, (), 1, True, body)) == "new"
+    session.commit(time.monotonic())
+    (before,) = answers(session)
+    assert isinstance(parts.messages.decode(before), Integers) and entropy.drawn == 2
+    session.store.drop()
+    again = opened(tmp_path, assembly(entropy, tmp_path))
+    again.meet_peer("h0", 7)
+    again.take_message(Message(RUN.id, "h0", 7, 1, 1, (), 1, True, body))
+    again.commit(time.monotonic())
+    assert answers(again) == [before] and entropy.drawn == 2
+    assert EpsilonLedger(tmp_path).spent_by(RUN) == rho_of_answer(RUN)
+
+
+def test_a_call_that_left_nothing_is_made_again_with_other_noise_and_charged_once(tmp_path: Path) -> None:
+    entropy, question = CountedEntropy(), first_question()
+    found = []
+    for _ in range(2):
+        role = assembly(entropy, tmp_path).role
+        env = replace(assembly(entropy, tmp_path).env, me="d0")
+        found.append(role.receive(env, role.start(env)[0], "up", question)[1][0].message)
+    assert not np.array_equal(found[0].steps, found[1].steps)
+    assert EpsilonLedger(tmp_path).spent_by(RUN) == rho_of_answer(RUN)
