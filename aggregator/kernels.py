@@ -12,11 +12,15 @@ from typing import Any
 import torch
 
 from aggregator import discriminator
+from aggregator.singular import FastSvt
 from edge_sdk.algebra.prox import Svd
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.errors import UsageError
 
 DEVICES = ("auto", "cpu", "cuda")
+FULL, FAST = "full", "fast"
+SVTS = (FULL, FAST)
+"""Ways of singular value thresholding: full decompositions, or what aggregator/singular.py shows to be as good."""
 
 
 def processor(device: str) -> str:
@@ -40,12 +44,23 @@ def svt(x: Vector, threshold: float, device: str = "auto") -> Svd:
     return tuple(part.cpu().numpy() for part in kept)
 
 
-def kernels_for(env: type, device: str = "auto") -> dict[str, Any]:
-    """The kernels that an env has fields for: {"svt": ..., "discriminator": ...} or less.
+def kernels_on(device: str = "auto", thresholding: str = FULL) -> dict[str, Any]:
+    """All kernels by name: "svt" and "discriminator".
+
+    Args:
+        thresholding: one of SVTS.
 
     Raises:
-        UsageError: there is no such device, or it is not in this machine.
+        UsageError: there is no such device, or it is not in this machine; no such way.
     """
     where = processor(device)
-    there = {"svt": partial(svt, device=where), "discriminator": discriminator.kernels(where)}
-    return {name: kernel for name, kernel in there.items() if name in {f.name for f in fields(env)}}
+    if thresholding not in SVTS:
+        raise UsageError(f"svt = {thresholding!r}: one of {', '.join(SVTS)}")
+    of_matrices = partial(svt, device=where) if thresholding == FULL else FastSvt(where)
+    return {"svt": of_matrices, "discriminator": discriminator.kernels(where)}
+
+
+def kernels_for(env: type, device: str = "auto", thresholding: str = FULL) -> dict[str, Any]:
+    """The kernels of `kernels_on` that an env has fields for; raises what it raises."""
+    names = {f.name for f in fields(env)}
+    return {name: kernel for name, kernel in kernels_on(device, thresholding).items() if name in names}

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from aggregator.kernels import kernels_on
 from aggregator.run_files import RESULT_FILE, RUN_FILE
 from aggregator.server import Aggregator
+from aggregator.shared import assist, dismiss
 from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
 from edge_sdk.atomic import write_text
@@ -29,6 +31,10 @@ from edge_sdk.nodes.service_files import LEDGER, AggregatorFile
 from edge_sdk.nodes.settings import read_toml, text_without_passwords
 from edge_sdk.nodes.suspensions import SuspensionLog
 from edge_sdk.nodes.trust import signed_by
+from edge_sdk.simulate.ranks import Ranks, find_ranks
+
+PATIENCE = 1e8
+"""Seconds for which ranks that share the heavy steps wait for the next one: rounds may take days."""
 
 
 def serve_aggregator(path: Path, once: bool) -> None:
@@ -38,12 +44,17 @@ def serve_aggregator(path: Path, once: bool) -> None:
         UsageError: anything in the file is wrong; nothing has been started.
     """
     file = read_toml(path, AggregatorFile)
+    torch.set_num_threads(file.threads)
+    ranks = find_ranks(PATIENCE)
+    if ranks.number > 0:
+        assist(kernels_on(file.device, file.svt), ranks)
+        ranks.close()
+        return
     try:
-        aggregator = aggregator_of(file, path.parent)
+        aggregator = aggregator_of(file, path.parent, ranks)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     noted: list[bool] = []
-    torch.set_num_threads(file.threads)
     began = time.monotonic()
 
     suspensions = SuspensionLog(file.name, aggregator.log)
@@ -63,6 +74,9 @@ def serve_aggregator(path: Path, once: bool) -> None:
         reread_aggregator(path, file, aggregator)
 
     serve([aggregator], once=True, meanwhile=note, ports=[file.wire.metrics_port], reread=reread)
+    if ranks.count > 1:
+        dismiss(ranks)
+        ranks.close()
     if aggregator.finished.is_set():
         aggregator.keep_earlier_files()
         write_result(file.directory / RESULT_FILE, aggregator, time.monotonic() - began)
@@ -95,7 +109,7 @@ def reread_aggregator(path: Path, began: AggregatorFile, aggregator: Aggregator)
     write_text(file.directory / RUN_FILE, text_without_passwords(path))
 
 
-def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
+def aggregator_of(file: AggregatorFile, base: Path = Path(), ranks: Ranks | None = None) -> Aggregator:
     """The aggregator of a settings file. `base`: folder that relative paths in it begin at."""
     return Aggregator(
         file.name,
@@ -110,6 +124,8 @@ def aggregator_of(file: AggregatorFile, base: Path = Path()) -> Aggregator:
         quorum=file.quorum,
         wait_for=file.wait_for,
         device=file.device,
+        svt=file.svt,
+        ranks=ranks,
         private=file.private,
         model=file.model,
         masks=file.masks,

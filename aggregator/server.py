@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from aggregator.accountant import accountant_for
-from aggregator.kernels import kernels_for, processor
+from aggregator.kernels import FULL, kernels_for, processor
 from aggregator.metrics import Metrics
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
 from aggregator.run_files import MODEL_FILE, switch_files
+from aggregator.shared import led
 from aggregator.sizes import count_numbers
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import make_private_directory, replace_file
@@ -46,6 +47,7 @@ from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.masks import AggregatorKeys
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.nodes.suspensions import count_suspensions
+from edge_sdk.simulate.ranks import Ranks
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -66,6 +68,8 @@ class Aggregator:
         quorum: hospitals without which a round does not end.
         wait_for: hospitals that must be ready before the run starts; None: all.
         device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
+        svt: "full" or "fast" singular value thresholding; see `aggregator.kernels`.
+        ranks: the processes that share the heavy steps; None: this one alone. See `aggregator.shared`.
         private: a pretrained model and what it is for; never sent.
         model: file of the model that a rollout brings; None: the bundle's initial one.
         masks: its keys for runs with secret sums; None: it can have no such run.
@@ -89,6 +93,8 @@ class Aggregator:
         quorum: int = 1,
         wait_for: int | None = None,
         device: str = "auto",
+        svt: str = FULL,
+        ranks: Ranks | None = None,
         private: Private | None = None,
         model: Path | None = None,
         masks: AggregatorKeys | None = None,
@@ -100,6 +106,7 @@ class Aggregator:
     ):
         self.name, self.on_event = checked_name(name, "aggregator name"), on_event
         self.bundle, self.job, self.device = read_bundle(bundle), run, device
+        self.svt, self.ranks = svt, ranks
         self.hospitals = checked_hospitals(hospitals)
         self.deadline, self.quorum = deadline_above(deadline, deadline_of(run)), quorum
         self.limits = limits or Limits()
@@ -154,7 +161,8 @@ class Aggregator:
     def assemble(self, run: Run) -> Assembly:
         """This aggregator's part in a run: role, env and codecs."""
         check_bundle(run, self.bundle, "aggregator")
-        parts = {**kernels_for(method_of(run).env, self.device), **self.own}
+        kernels = led(kernels_for(method_of(run).env, self.device, self.svt), self.ranks)
+        parts = {**kernels, **self.own}
         known = {"sizes": self.hospitals, "limits": self.limits, **accountant_for(run)}
         self.own_env: NodeEnv = make_env(run, self.bundle.layout, self.bundle.theta0, **known, **parts)
         return make_assembly(run, "aggregator", self.own_env, self.deadline, self.quorum)
@@ -262,10 +270,12 @@ def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
 
 
 def describe_figures(line: Mapping[str, Any]) -> dict[str, float]:
-    """Gauges of a line of metrics: rounds, devices, loss, accuracy of each model."""
+    """Gauges of a line of metrics: rounds, devices, loss, epsilon, accuracy of each model."""
     found = {"rounds_done": float(line["round"])} if "round" in line else {}
     if line["kind"] == "round":
         found["round_devices"] = float(line["devices"])
     if (loss := mean_loss(line)) is not None:
         found["loss"] = loss
+    if "epsilon" in line:
+        found["epsilon"] = float(line["epsilon"])
     return found | {f"accuracy.{name}": share for name, share in mean_accuracies(line.get("sums", {})).items()}

@@ -32,7 +32,8 @@ class Members:
 
     Attributes:
         gone_at: member -> when it was last seen to be here, by time.monotonic(); inf: it is here.
-        here: children that are connected, in this run and ready.
+        present: children that are connected, in this run and ready.
+        in_order: these, sorted; None: not known now.
         refusing: children that cannot take part, and so belong to no round until they can.
         unwilling: child that wants no training now -> why. Who is gone is taken as it was when it went.
         sizes: how many devices there are behind each child (see sizes.py).
@@ -44,7 +45,8 @@ class Members:
         self.store, self.sizes = store, Sizes(store, sizes)
         self.gone_at = {name: time.monotonic() for name in load_members(store) if name in children}
         self.listed: tuple[tuple[float, int], float, tuple[str, ...]] | None = None
-        self.here: tuple[str, ...] = ()
+        self.present: set[str] = set()
+        self.in_order: tuple[str, ...] | None = ()
         self.refusing = frozenset[str]()
         self.unwilling: dict[str, Reason] = {}
         self.are_new = False
@@ -60,16 +62,42 @@ class Members:
         """Note which children are here now, which of them cannot take part, and what each says of its willingness."""
         told = {**self.unwilling, **(willingness or {})}
         self.unwilling = {name: reason for name, reason in told.items() if reason is not None}
-        now, self.listed, self.here, self.refusing = time.monotonic(), None, here, frozenset(refusing)
-        self.are_new = self.are_new or not self.gone_at.keys() >= set(here)
-        self.gone_at |= {name: now for name, gone_at in self.gone_at.items() if gone_at == inf and name not in here}
+        now, self.listed, self.refusing = time.monotonic(), None, frozenset(refusing)
+        self.present, self.in_order = set(here), None
+        self.are_new = self.are_new or not self.gone_at.keys() >= self.present
+        gone = [n for n, gone_at in self.gone_at.items() if gone_at == inf and n not in self.present]
+        self.gone_at |= dict.fromkeys(gone, now)
         self.gone_at |= dict.fromkeys(here, inf)
+
+    def note_child(self, name: str, here: bool, refuses: bool, reason: Reason | None) -> None:
+        """Note one child, as `note_presence` would with all others as they were. Of thousands that come after one
+        another, each costs no look at the others."""
+        self.listed, self.in_order = None, None
+        self.refusing = self.refusing | {name} if refuses else self.refusing - {name}
+        if reason is None:
+            self.unwilling.pop(name, None)
+        else:
+            self.unwilling = {**self.unwilling, name: reason}
+        if here:
+            self.present.add(name)
+            self.are_new = self.are_new or name not in self.gone_at
+            self.gone_at[name] = inf
+        elif name in self.present:
+            self.present.discard(name)
+            self.gone_at[name] = time.monotonic()
+
+    @property
+    def here(self) -> tuple[str, ...]:
+        """Children that are connected, in this run and ready, in order."""
+        if self.in_order is None:
+            self.in_order = tuple(sorted(self.present))
+        return self.in_order
 
     def remove(self, names: Iterable[str]) -> None:
         """Let these belong to no further round, and not be here."""
         gone = {*names} & self.gone_at.keys()
         self.gone_at = {name: at for name, at in self.gone_at.items() if name not in gone}
-        self.here, self.listed = tuple(name for name in self.here if name not in gone), None
+        self.present, self.in_order, self.listed = self.present - gone, None, None
         self.are_new = self.are_new or bool(gone)
 
     def list_counting(self, patience: float, least: int) -> tuple[str, ...]:

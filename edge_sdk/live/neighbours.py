@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from logging import Logger
 
+from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import decode_run
 from edge_sdk.live.membership import Membership
-from edge_sdk.live.presence import REASON, Child, describe_refusals
+from edge_sdk.live.presence import REASON, Child, Presence, describe_refusals
 from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 from edge_sdk.wire.link import Link
@@ -48,6 +49,7 @@ class Neighbours:
     ):
         self.membership, self.announcer, self.log = membership, announcer, log
         self.sizes, self.habits, self.flexible = sizes, habits, flexible
+        self.told: tuple[Session, Presence] | None = None
         self.name, self.parent = announcer.publisher.name, announcer.publisher.parent
         self.below, self.above = announcer.publisher.below, announcer.publisher.above
 
@@ -60,7 +62,7 @@ class Neighbours:
                     self.log.warning("%s: %s cannot take part: %s", self.name, birth.src, refusal)
                 self.log.info("%s: %s is gone", self.name, birth.src)
                 self.mark_unreachable(birth.src)
-                self.update_here()
+                self.update_child(birth.src, child.unwilling)
             return
         verdict = presence.judge_birth(birth)
         if verdict != "new":
@@ -85,7 +87,7 @@ class Neighbours:
             self.meet_peer(session, birth.src, child.epoch, first)
         elif before is not None and before.joined:
             self.mark_unreachable(birth.src)
-        self.update_here()
+        self.update_child(birth.src, child.unwilling)
 
     def note_willingness(self, name: str, child: Child, before: Child | None) -> None:
         """Log that a child wants no training any more, or wants it again."""
@@ -111,6 +113,16 @@ class Neighbours:
         presence = self.membership.presence
         if self.membership.session is not None:
             self.membership.session.members.note_presence(presence.here, presence.refusals, presence.willingness)
+            self.told = self.membership.session, presence
+        self.note_refusals()
+
+    def update_child(self, name: str, reason: Reason | None) -> None:
+        """Tell the session whether one child counts now, and why it wants no training; who is gone keeps its reason."""
+        presence, session = self.membership.presence, self.membership.session
+        if session is None or self.told is None or self.told[0] is not session or self.told[1] is not presence:
+            return self.update_here()
+        child = presence.children.get(name)
+        session.members.note_child(name, child is not None and child.ready, name in presence.refusals, reason)
         self.note_refusals()
 
     def note_refusals(self) -> None:

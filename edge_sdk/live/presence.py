@@ -46,6 +46,7 @@ class Presence:
         expected: children who may come.
         disks: child -> epochs of its latest disks, each once, the present one last.
         second: child -> epochs of disks of other nodes that use its name.
+        refusals: child that cannot take part -> why.
         nonces: child -> what the first birth of its next connection has to repeat.
     """
 
@@ -55,6 +56,7 @@ class Presence:
         self.second: dict[str, tuple[int, ...]] = {}
         self.nonces: dict[str, int] = {}
         self.children: dict[str, Child] = {}
+        self.refusals: dict[str, str] = {}
         self.parent: Hello | None = None
 
     def expect(self, children: Sequence[str]) -> None:
@@ -87,7 +89,14 @@ class Presence:
         if before is None or before.session != birth.session:
             self.nonces.pop(birth.src, None)  # it has been used
         self.children[birth.src] = child
+        self.note_refusal(birth.src, refusal)
         return child, before
+
+    def note_refusal(self, name: str, refusal: str) -> None:
+        if refusal:
+            self.refusals[name] = refusal
+        else:
+            self.refusals.pop(name, None)
 
     def comes_by_turns(self, birth: Birth) -> bool:
         """A child is back with a disk that another one had replaced: two nodes use one name."""
@@ -107,6 +116,7 @@ class Presence:
         child = self.children.get(birth.src)
         if child is None or child.session != birth.session:
             return None
+        self.note_refusal(birth.src, "")
         return self.children.pop(birth.src)
 
     def note_hello(self, hello: Hello) -> bool:
@@ -117,6 +127,7 @@ class Presence:
     def forget_children(self) -> None:
         """Our own connection to the children is gone: they will be born again."""
         self.children.clear()
+        self.refusals.clear()
 
     def forget_parent(self) -> None:
         self.parent = None
@@ -130,11 +141,6 @@ class Presence:
     def joined(self) -> frozenset[str]:
         """Names of the children that can be sent messages of this run."""
         return frozenset(name for name, c in self.children.items() if c.joined)
-
-    @property
-    def refusals(self) -> dict[str, str]:
-        """Child that cannot take part -> why."""
-        return {name: c.refusal for name, c in self.children.items() if c.refusal}
 
     @property
     def willingness(self) -> dict[str, Reason | None]:

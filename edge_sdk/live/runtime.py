@@ -324,7 +324,7 @@ class Runtime:
             return
         chunks = [link.connection.chunk for link in self.all_links if link.connection is not None]
         session.chunk = min(self.largest_chunk, *chunks) if chunks else session.chunk
-        for child in self.presence.refusals if session.members.here else ():
+        for child in tuple(self.presence.refusals) if session.members.present else ():
             session.excuse_child(child)  # but not where nobody is left: rounds without anybody would use up the run
         self.membership.save_session(session, now)
 

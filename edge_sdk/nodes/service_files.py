@@ -180,6 +180,7 @@ class AggregatorFile:
         deadline: seconds a round may take, or a word (see `nodes.deadlines`); its hospitals' own is `run.deadline`.
         quorum: hospitals without which a round does not end.
         device: of the torch kernels: "auto", "cpu" or "cuda".
+        svt: singular value thresholding by "full" decompositions, or "fast", where that is shown to be as exact.
         public: file of public inputs, which all devices must have; for a method that compares outputs.
         private: a pretrained model and what it is for; never sent.
         masks: its keys for runs with secret sums; None: it has none.
@@ -202,6 +203,7 @@ class AggregatorFile:
     quorum: int = 1
     wait_for: int | None = None
     device: str = "auto"
+    svt: str = "full"
     threads: int = 1
     public: Path | None = None
     private: Private | None = None
@@ -233,6 +235,8 @@ class AggregatorFile:
         deadline_above(self.deadline, parse_deadline(self.run.deadline, "run.deadline"))
         if self.device not in ("auto", "cpu", "cuda"):
             raise UsageError(f"device = {self.device!r}, expected auto, cpu or cuda")
+        if self.svt not in ("full", "fast"):
+            raise UsageError(f"svt = {self.svt!r}, expected full or fast")
 
 
 def existing(path: Path, key: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -50,6 +51,8 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     calls = "calls of onnxruntime by which a client trains: one for each epoch, where that gives the same bits, or "
     calls += "one for each step (epoch)"
     command.add_argument("--calls", choices=("epoch", "step"), default="epoch", help=calls)
+    svt = "singular value thresholding: full decompositions, or fast where that is shown to be as exact (full)"
+    command.add_argument("--svt", choices=("full", "fast"), default="full", help=svt)
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_run_options(command)
@@ -59,7 +62,6 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
 def do_simulate(options: argparse.Namespace) -> None:
     """Runs a simulation, or a sweep of them; rank 0 writes files and prints tables."""
     restart_with_one_thread(options)
-    from edge_sdk.replay.tuning.worker import find_kernels
     from edge_sdk.simulate.ranks import find_ranks
     from edge_sdk.simulate.sweep import read_sweep, sweep_runs
 
@@ -73,10 +75,18 @@ def do_simulate(options: argparse.Namespace) -> None:
     for name, one in runs.items():
         if name:
             printer.say(f"\n{name}")
-        found.append((one, play_one(one, ranks, find_kernels(), printer)))
+        found.append((one, play_one(one, ranks, share_kernels(options.svt, ranks), printer)))
     ranks.close()
     if ranks.number == 0:
         print_results(found, options.json)
+
+
+def share_kernels(svt: str, ranks: Any) -> Any:
+    """The aggregator's kernels, whose heavy steps the ranks share."""
+    from edge_sdk.replay.tuning.worker import find_kernels
+
+    found, shared = find_kernels(), importlib.import_module("aggregator.shared").shared
+    return lambda env: shared(found(env, thresholding=svt), ranks)
 
 
 def check_place(options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +34,9 @@ class Ranks(Protocol):
     def gather(self, data: bytes) -> list[bytes]:
         """What each rank gives, in their order. All ranks must call it."""
 
+    def tell(self, data: bytes) -> bytes:
+        """What rank 0 gives. All ranks must call it."""
+
     def add(self, values: Counts) -> Counts:
         """The sum over all ranks of int64 arrays (k,) of one size. All ranks must call it."""
 
@@ -51,6 +55,9 @@ class OneRank:
     def add(self, values: Counts) -> Counts:
         return values
 
+    def tell(self, data: bytes) -> bytes:
+        return data
+
     def close(self) -> None:
         return
 
@@ -58,11 +65,14 @@ class OneRank:
 class TorchRanks:
     """The processes that torchrun has started, as its environment variables name them.
 
+    Args:
+        patience: seconds that a rank waits for the others in one exchange; they may have much to do in between.
+
     Raises:
         UsageError: torch is not installed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = 1800.0) -> None:
         try:
             self.torch: Any = importlib.import_module("torch")
             self.distributed: Any = importlib.import_module("torch.distributed")
@@ -70,7 +80,8 @@ class TorchRanks:
             raise UsageError(f"{error.name} is missing here: pip install 'auscult[aggregator]'") from error
         store, rank, count = next(self.distributed.rendezvous("env://"))
         store = self.distributed.PrefixStore(attempt(), store)
-        self.distributed.init_process_group("gloo", store=store, rank=rank, world_size=count)
+        wait = timedelta(seconds=patience)
+        self.distributed.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=wait)
         self.number, self.count = int(self.distributed.get_rank()), int(self.distributed.get_world_size())
 
     def gather(self, data: bytes) -> list[bytes]:
@@ -82,6 +93,16 @@ class TorchRanks:
         parts = [self.torch.empty(len(own), dtype=self.torch.uint8) for _ in range(self.count)]
         self.distributed.all_gather(parts, self.torch.from_numpy(own))
         return [part.numpy()[:size].tobytes() for part, size in zip(parts, sizes, strict=True)]
+
+    def tell(self, data: bytes) -> bytes:
+        """What rank 0 gives, on all ranks."""
+        size = self.torch.tensor([len(data)])
+        self.distributed.broadcast(size, 0)
+        found = np.zeros(int(size), np.uint8)
+        if self.number == 0:
+            found[:] = np.frombuffer(data, np.uint8)
+        self.distributed.broadcast(self.torch.from_numpy(found), 0)
+        return found.tobytes()
 
     def add(self, values: Counts) -> Counts:
         total = self.torch.from_numpy(values.copy())
@@ -105,6 +126,6 @@ def attempt() -> str:
     return f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0') if together else 'any'}"
 
 
-def find_ranks() -> Ranks:
-    """The processes that torchrun has started, or this one alone."""
-    return TorchRanks() if int(os.environ.get("WORLD_SIZE", "1")) > 1 else OneRank()
+def find_ranks(patience: float = 1800.0) -> Ranks:
+    """The processes that torchrun has started, or this one alone. `patience`: as of `TorchRanks`."""
+    return TorchRanks(patience) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else OneRank()

@@ -23,7 +23,8 @@ class ComplexPair:
     """A complex tensor: `real` and `imag` have its shape. Functions are looked up in FUNCTIONS by their names."""
 
     def __init__(self, real: torch.Tensor, imag: torch.Tensor) -> None:
-        self.real, self.imag = torch.broadcast_tensors(real, imag)
+        broadcast: Any = torch.broadcast_tensors
+        self.real, self.imag = broadcast(real, imag)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -50,7 +51,7 @@ class ComplexPair:
         return self.real.size() if axis is None else self.real.size(axis)
 
     def dim(self) -> int:
-        return self.real.dim()
+        return self.real.ndim
 
 
 def add_operators() -> None:
@@ -109,11 +110,8 @@ SWAPPED = frozenset({"add", "sub", "mul", "div", "truediv", "matmul"})
 
 def on_parts(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> ComplexPair:
     """A function that treats both parts alike."""
-    function = (
-        torch.nn.functional.pad if name == "pad" else getattr(torch.Tensor, name, None) or getattr(torch, name, None)
-    )
-    if name == "getitem":
-        function = torch.Tensor.__getitem__
+    homes: dict[str, Any] = {"pad": torch.nn.functional.pad, "getitem": torch.Tensor.__getitem__}
+    function: Any = homes.get(name) or getattr(torch.Tensor, name, None) or getattr(torch, name)
     made = [function(*(choose(a, k) for a in args), **kwargs) for k in (0, 1)]
     return ComplexPair(*made)
 
@@ -175,7 +173,7 @@ def sum_products(equation: str, *operands: Value) -> Value:
         return ComplexPair(*(torch.einsum(equation, v) for v in fill(operands[0])))
     if len(operands) > 2:
         raise UnsupportedPattern("einsum of three complex tensors", "", "nest two of two")
-    return by_products(*operands, lambda a, b: torch.einsum(equation, a, b))
+    return by_products(operands[0], operands[1], lambda a, b: torch.einsum(equation, a, b))
 
 
 def by_products(a: Value, b: Value, product: Callable[[Any, Any], torch.Tensor]) -> ComplexPair:
@@ -193,7 +191,8 @@ def exponential(x: ComplexPair) -> ComplexPair:
 
 def magnitude(x: ComplexPair) -> torch.Tensor:
     """|x|, whose gradient is 0 where x is 0, as torch's is."""
-    return torch.linalg.vector_norm(torch.stack([x.real, x.imag], -1), dim=-1)
+    size: torch.Tensor = torch.linalg.vector_norm(torch.stack([x.real, x.imag], -1), dim=-1)
+    return size
 
 
 def polar(size: torch.Tensor, angle: torch.Tensor) -> ComplexPair:

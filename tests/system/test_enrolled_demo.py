@@ -80,7 +80,7 @@ def test_a_device_is_added_with_a_token_while_the_run_goes_on(demo: DemoProcess,
         try:
             eventually(lambda: len(demo.devices("fedslr-1")) >= 2, 240)
             page.goto(f"{demo.url}/enrolment")
-            page.get_by_label("For").select_option("north")
+            page.get_by_label("For", exact=False).first.select_option("north")
             page.get_by_role("button", name="Make a token").click()
             words = page.locator("#token pre").inner_text().split()
             command = [*CLI, "enrol", "watch-7", *words[3:], "--trace", str(tmp_path / "own" / "synth-01.csv")]

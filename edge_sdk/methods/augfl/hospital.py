@@ -75,13 +75,13 @@ def hospital_close(env: Env, s: HospitalState) -> Step:
     if s.asked is None:
         return s, [Send(UP, Counted(sum(s.samples.values()), len(s.samples)))]
     gone = departed(env, {*s.held, *s.news, *s.samples})
-    s = replace(s, **{name: without(getattr(s, name), gone) for name in ("news", "samples")})
+    asked, s = s.asked, replace(s, news=without(s.news, gone), samples=without(s.samples, gone))
     if not s.news:
         return s, [Send(UP, Nobody())]
-    theta = lowrank.unpack(env.layout, s.asked.model)
-    held = {**without(s.held, gone), **{d: complete_upload(env, s, s.asked.round, theta, d) for d in sorted(s.news)}}
-    sums = make_sums(env, s, s.asked, held)
-    return replace(s, news={}, held=held, answered=s.asked.round), [Send(UP, sums)]
+    theta = lowrank.unpack(env.layout, asked.model)
+    held = {**without(s.held, gone), **{d: complete_upload(env, s, asked.round, theta, d) for d in sorted(s.news)}}
+    sums = make_sums(env, s, asked, held)
+    return replace(s, news={}, held=held, answered=asked.round), [Send(UP, sums)]
 
 
 def without(of: Mapping[str, Any], gone: frozenset[str]) -> dict[str, Any]:

@@ -65,16 +65,16 @@ def aggregator_start(env: Env) -> Step:
     return s, ask_hospitals(env, s)
 
 
-def ask_hospitals(env: Env, s: AggregatorState) -> list[Send]:
+def ask_hospitals(env: Env, s: SharedState) -> list[Send]:
     quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
     return [Send(h, make_question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
 
 
-def make_question(s: AggregatorState, hospital: str, devices: int) -> FedslrModel:
+def make_question(s: SharedState, hospital: str, devices: int) -> FedslrModel:
     return FedslrModel(s.model, s.round, devices, {h: r for h, r in s.counted.items() if h == hospital}, s.era)
 
 
-def show(env: Env, s: AggregatorState) -> FedslrModel:
+def show(env: Env, s: SharedState) -> FedslrModel:
     return FedslrModel(s.model, s.round, 0, {})
 
 

@@ -20,6 +20,7 @@ from edge_sdk.methods.integers.rounded import UPWARD, Rounding
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.spent import PrivateProgress, PrivateReport
 from edge_sdk.nodes.assembly import method_of
 from edge_sdk.nodes.assembly import settings_of as settings_of_run
@@ -221,3 +222,10 @@ def test_secret_sums_open_no_fewer_than_the_noise_needs():
     run = parties.run_of(uploads={"bits": 16, "cohort": 2}, privacy={"clip": 1.0, "epsilon": 8.0, "cohort": 3})
     with pytest.raises(UsageError, match="noise is for sums of 3"):
         method_of(run)
+
+
+def test_uploads_of_much_noise_are_not_taken_for_attacks():
+    """Their length is bounded by the scale, and says nothing of what a device has done."""
+    _, transcript = played(privacy=Privacy(clip=100.0, noise=50.0, cohort=1), evaluate=True)
+    refused = [m for _, m in transcript.told if isinstance(m, Refused)]
+    assert not refused and [e.devices for e in told(transcript, PrivateProgress)] == [6, 6, 6]
