@@ -270,10 +270,12 @@ def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
 
 
 def describe_figures(line: Mapping[str, Any]) -> dict[str, float]:
-    """Gauges of a line of metrics: rounds, devices, loss, accuracy of each model."""
+    """Gauges of a line of metrics: rounds, devices, loss, epsilon, accuracy of each model."""
     found = {"rounds_done": float(line["round"])} if "round" in line else {}
     if line["kind"] == "round":
         found["round_devices"] = float(line["devices"])
     if (loss := mean_loss(line)) is not None:
         found["loss"] = loss
+    if "epsilon" in line:
+        found["epsilon"] = float(line["epsilon"])
     return found | {f"accuracy.{name}": share for name, share in mean_accuracies(line.get("sums", {})).items()}

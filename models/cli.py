@@ -37,13 +37,20 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         f"the zoo: {', '.join([*ZOO, *SPLIT_ZOO])}",
     )
     p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the class")
-    p.add_argument(
-        "--result", default="", metavar="NAME", help="of several results, the key, field or place that counts"
-    )
+    p.add_argument("-o", "--output", type=Path, help="bundle to write (default: <name>.bundle)")
+    p.add_argument("--seed", type=int, default=0, help="seed of the initial parameters (default: 0)")
     p.add_argument(
         "--explain", action="store_true", help="show the way from layers to the graph and, after an error, to its cause"
     )
-    p.add_argument("-o", "--output", type=Path, help="bundle to write (default: <name>.bundle)")
+    add_input_options(p)
+    add_training_options(p)
+    add_graph_options(p)
+    add_signal_options(p)
+    p.set_defaults(do=run_compile)
+
+
+def add_input_options(p: argparse.ArgumentParser) -> None:
+    """Options that say what goes in and what comes out."""
     p.add_argument(
         "--input",
         nargs="+",
@@ -51,9 +58,27 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="shape of one sample without the batch, e.g. 3,64 (several inputs: ARGUMENT=SHAPE ..., split models: "
         "TOWER=SHAPE ...)",
     )
+    p.add_argument(
+        "--below",
+        nargs="+",
+        metavar="N",
+        help="the input holds integers from 0 to N - 1 (embeddings); of several inputs NAME=N ...",
+    )
     p.add_argument("--classes", type=int, help="number of classes")
+    p.add_argument(
+        "--result", default="", metavar="NAME", help="of several results, the key, field or place that counts"
+    )
+
+
+def add_training_options(p: argparse.ArgumentParser) -> None:
+    """Options that say what is trained, and how."""
     p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
-    p.add_argument("--norm", choices=NORMS, help="batch normalisation in training (default: frozen)")
+    p.add_argument(
+        "--norm",
+        choices=NORMS,
+        help="statistics of batch normalisation in training: as they are (frozen, the default), the batch's (batch), "
+        "or the batch's with running ones as part of the parameters, which evaluation uses (running)",
+    )
     p.add_argument(
         "--dropout",
         choices=[d for d in DROPOUT if d],
@@ -66,7 +91,10 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     p.add_argument(
         "--also", nargs="+", default=[], metavar="LAYER", help="layers trained whole beside adapters (a new head)"
     )
-    p.add_argument("--seed", type=int, default=0, help="seed of the initial parameters (default: 0)")
+
+
+def add_graph_options(p: argparse.ArgumentParser) -> None:
+    """Options that say which graphs the bundle has."""
     p.add_argument("--groups", nargs="*", metavar="NAME=PREFIX,...", help="layer groups (default: top-level parts)")
     p.add_argument(
         "--features", default="", metavar="LAYER", help="path of a layer whose result is offered as features"
@@ -78,19 +106,11 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="samples that a device puts through at once (default: what fits a cache)",
     )
     p.add_argument(
-        "--below",
-        nargs="+",
-        metavar="N",
-        help="the input holds integers from 0 to N - 1 (embeddings); of several inputs NAME=N ...",
-    )
-    p.add_argument(
         "--blocked", action="store_true", help="also write graphs in onnxruntime's blocked layout (convolutions)"
     )
     p.add_argument(
         "--split", nargs="+", metavar="PARTY=GROUP+...", help="split models: the towers (and head) that each party owns"
     )
-    add_signal_options(p)
-    p.set_defaults(do=run_compile)
 
 
 def add_signal_options(p: argparse.ArgumentParser) -> None:

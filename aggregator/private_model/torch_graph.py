@@ -150,6 +150,7 @@ OPERATORS: Mapping[str, Operator] = {
     "Split": lambda v, a: torch.split(v[0], ints(v[1]), a.get("axis", 0)),
     "Slice": sliced,
     "Gather": gather,
+    "Tile": lambda v, a: v[0].repeat(ints(v[1])),
     "Expand": lambda v, a: v[0].expand(np.broadcast_shapes(v[0].shape, tuple(ints(v[1])))),
     "Shape": lambda v, a: torch.tensor(v[0].shape),
     "ReduceMean": reduced(torch.mean),

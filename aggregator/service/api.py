@@ -145,7 +145,7 @@ async def add_schedule(request: Request) -> Response:
     """Adds a schedule, or changes it."""
     service = service_of(request)
     asked = from_mapping(schedules.Asked, read_json(await request.body()), "schedule")
-    window, wanted = schedules.Window(asked.begin, asked.end, asked.days), from_table(asked.run)
+    window, wanted = schedules.DailyWindow(asked.begin, asked.end, asked.days), from_table(asked.run)
     schedules.add_schedule(service.database, asked.name, wanted, window, service.file.classes, request.state.who.name)
     return JSONResponse({"schedules": [describe_schedule(r) for r in schedules.list_schedules(service.database)]}, 201)
 

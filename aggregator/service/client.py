@@ -32,6 +32,7 @@ ACTIONS = {
     "resume": "queue paused, stopped or failed runs again: they go on where they were",
     "stop": "end runs in good order",
     "first": "put runs before all others in the queue",
+    "approve": "let runs begin that somebody else has asked for",
 }
 
 

@@ -22,9 +22,11 @@ from aggregator.service.backup import back_up, restore
 from aggregator.service.database import Database, database_in
 from aggregator.service.demo import DIRECTORY, Demo, queue_first_runs
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.hooks import WebhookSender
 from aggregator.service.live import ConsoleServer
 from aggregator.service.people import ROLES, SCOPES, TOKEN, TOKEN_DAYS, People
 from aggregator.service.service import FleetService
+from aggregator.service.view import list_needs
 from aggregator.service.watchdog import ServiceWatchdog
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import UsageError
@@ -105,10 +107,19 @@ def serve(options: argparse.Namespace) -> None:
         url = f"http://{file.address}:{line.getsockname()[1]}"
         service.write_connection(url)
         service.start()
+        stack.callback(start_webhooks(service).stop)
         if demo is not None:
             queue_first_runs(service.database, file.classes, log.info)
             demo.start_nodes()
         run_web(service, line, url)
+
+
+def start_webhooks(service: FleetService) -> WebhookSender:
+    """Tells the receivers of the settings; of what needs a person without the reasons, in which there are times."""
+    file = service.file
+    sender = WebhookSender(file.name, service.database, file.webhooks, lambda: [n.what for n in list_needs(service)])
+    sender.start()
+    return sender
 
 
 def read_port(options: argparse.Namespace) -> int | None:

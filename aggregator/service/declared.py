@@ -130,5 +130,5 @@ def column_schema(column: sql.Column[Any]) -> Schema:
 
 
 def without_required(schema: Schema) -> Schema:
-    """The same object in a request: what is left out has its default."""
+    """An object as a request may have it: what is left out has its default."""
     return {key: value for key, value in schema.items() if key != "required"}

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from aggregator.service.declared import Either, Keys, ListOf, declare
 from aggregator.service.enrolling import choices_for, describe_node
 from aggregator.service.enrolment import HOURS, TokenRefusedError
 from aggregator.service.forms import read_json
@@ -146,22 +147,34 @@ PAGE_ROUTES = [
 # The API --------------------------------------------------------------------------------------------------------------
 
 
+NODE = Keys(
+    {"name": str, "kind": str, "hospital": str, "state": str, "key": str, "mask_key": str, "by": str, "asked": float}
+    | {"ends": Either((float, None)), "decided": Either((float, None)), "token?": str}
+)
+INVITATION = Keys({"hospital?": str, "name?": str, "hours?": float, "approved?": bool})
+
+
+@declare(Keys({"nodes": ListOf(NODE)}))
 @needs()
 async def list_nodes(request: Request) -> Response:
+    """Hospitals and devices that were enrolled, and those that ask to be."""
     return JSONResponse({"nodes": [describe_node(row) for row in service_of(request).enrolment.list_all()]})
 
 
+@declare(Keys({"token": str}), body=INVITATION, code=201)
 @needs(OPERATOR)
 async def api_token(request: Request) -> Response:
-    """`hospital` (none: the token is for a hospital), `name`, `hours`, `approved`."""
+    """Makes a one-time token, for a device of `hospital` or, without one, for a hospital."""
     table = read_json(await request.body())
     if unknown := sorted({*table} - {"hospital", "name", "hours", "approved"}):
         raise UsageError(f"{unknown[0]}: is not known; there are hospital, name, hours, approved")
     return JSONResponse({"token": await issue(request, table)}, 201)
 
 
+@declare(NODE, problems=(409,))
 @needs(OPERATOR)
 async def api_decide(request: Request) -> Response:
+    """Approves, denies, suspends, removes or replaces a node; `token` is for the new one that takes its place."""
     return JSONResponse(await carry_out(request))
 
 

@@ -17,6 +17,7 @@ from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.models_kept import Registry
 from aggregator.service.office import Office, check_request, check_signature, checked_mask_key
+from aggregator.service.signing import public_key_pem
 from edge_sdk.errors import UsageError
 
 
@@ -148,12 +149,8 @@ def describe_node(row: Row) -> dict[str, Any]:
 
 
 def read_operator_key(directory: Path) -> str:
-    """The operator's public key, with which bundles are signed (PEM); "" where this version signs none."""
-    try:
-        from aggregator.service.signing import public_key_pem  # type: ignore[import-not-found,unused-ignore]
-    except ModuleNotFoundError:
-        return ""
-    return str(public_key_pem(directory).decode())
+    """The operator's public key, with which runs and models are signed, PEM."""
+    return public_key_pem(directory).decode()
 
 
 def choices_for(row: Row) -> list[str]:

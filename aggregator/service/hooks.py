@@ -74,7 +74,7 @@ class Webhook:
         return not self.events or event.startswith(self.events)
 
 
-class Refused(Exception):
+class NotTakenError(Exception):
     """A receiver has not taken an event."""
 
 
@@ -110,12 +110,12 @@ class WebhookSender:
             try:
                 self.tell_due(name)
                 pause = EVERY
-            except (Refused, sql.exc.SQLAlchemyError) as error:
+            except (NotTakenError, sql.exc.SQLAlchemyError) as error:
                 pause = min(2 * pause, LONGEST_PAUSE)
                 log.warning("webhook %s: %s; next try in %.0f s", name, error, pause)
 
     def tell_due(self, name: str) -> None:
-        """Tells one receiver all that it does not know yet. Raises Refused if it takes something not."""
+        """Tells one receiver all that it does not know yet. Raises NotTakenError if it takes something not."""
         webhook = self.webhooks[name]
         for row in self.read_due(name):
             if webhook.wants(row["action"]):
@@ -155,7 +155,7 @@ class WebhookSender:
             t.execute(hooks.update().where(hooks.c.name == name).values(taken=seq))
 
     def tell(self, webhook: Webhook, row: Row) -> None:
-        """Sends one event. Raises Refused if it is not taken."""
+        """Sends one event. Raises NotTakenError if it is not taken."""
         detail = json.loads(row["detail"]) if isinstance(row["detail"], str) else row["detail"]
         body = json.dumps({
             "number": row["seq"], "event": row["action"], "subject": row["subject"], "by": row.get("who", ""),
@@ -169,9 +169,9 @@ class WebhookSender:
                 return
         except urllib.error.HTTPError as error:
             error.close()
-            raise Refused(f"answers {error.code}") from None
+            raise NotTakenError(f"answers {error.code}") from None
         except (OSError, ValueError) as error:
-            raise Refused(f"cannot be told: {error}") from None
+            raise NotTakenError(f"cannot be told: {error}") from None
 
 
 def sign(key: bytes, at: str, body: bytes) -> str:

@@ -29,7 +29,7 @@ from aggregator.service.runs import (
     list_queue,
     list_runs,
 )
-from aggregator.service.schedules import Window, add_schedule, list_schedules, remove_schedule
+from aggregator.service.schedules import DailyWindow, add_schedule, list_schedules, remove_schedule
 from aggregator.service.service import FleetService
 from edge_sdk.errors import UsageError
 
@@ -156,7 +156,7 @@ async def queue_run(request: Request) -> Response:
         wanted = read_form(form, ticked)
         id = str(form.get("id", "")).strip()
         if str(form.get("begin", "")).strip():
-            window = Window(str(form["begin"]).strip(), str(form.get("end", "")).strip())
+            window = DailyWindow(str(form["begin"]).strip(), str(form.get("end", "")).strip())
             add_schedule(service.database, id, wanted, window, service.file.classes, request.state.who.name)
             return RedirectResponse("/runs", 303)
         who, classes = request.state.who.name, service.file.classes

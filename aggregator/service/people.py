@@ -28,7 +28,7 @@ ROLES = (VIEWER, OPERATOR, APPROVER, ADMIN)
 SESSION, TOKEN = "session", "token"
 SESSION_SECONDS, TOKEN_DAYS = 12 * 3600.0, 365.0
 LONGEST_DAYS = 3660.0
-SCOPES = ("status", "runs", "fleet", "models", "schedules", "rollouts", "metrics")
+SCOPES = ("status", "runs", "fleet", "models", "schedules", "rollouts", "enrolment", "metrics")
 """Parts of the API, by the beginnings of their paths, that a token may be for."""
 SHORTEST = 10  # characters of a password
 TRIES, TRIES_WITHIN = 5, 300.0

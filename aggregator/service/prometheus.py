@@ -38,7 +38,7 @@ def list_samples(service: FleetService) -> Iterator[Sample]:
 
 
 def list_of_runs(service: FleetService) -> Iterator[Sample]:
-    """How many runs stand where, and how far those are that are under way."""
+    """Counts the runs in each state, and says how far those are that are under way."""
     counted = sql.select(runs.c.state, sql.func.count().label("count")).group_by(runs.c.state)
     counts = {row["state"]: row["count"] for row in service.database.read(counted)}
     for state in STATES:

@@ -43,7 +43,7 @@ DAY_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True)
-class Window:
+class DailyWindow:
     """A part of the day, in the service's time zone.
 
     Attributes:
@@ -93,7 +93,7 @@ class Asked:
 
 
 def add_schedule(
-    database: Database, name: str, wanted: Wanted, window: Window, classes: tuple[str, ...], who: str
+    database: Database, name: str, wanted: Wanted, window: DailyWindow, classes: tuple[str, ...], who: str
 ) -> None:
     """Adds a schedule, or changes it.
 
@@ -123,8 +123,8 @@ def list_schedules(database: Database) -> list[Row]:
     return database.read(sql.select(schedules).order_by(schedules.c.name))
 
 
-def window_of(row: Mapping[str, Any]) -> Window:
-    return Window(row["begin"], row["end"], tuple(day for day in row["days"].split(",") if day))
+def window_of(row: Mapping[str, Any]) -> DailyWindow:
+    return DailyWindow(row["begin"], row["end"], tuple(day for day in row["days"].split(",") if day))
 
 
 def look_at_schedules(database: Database, now: float, awaits: int = 0) -> None:
@@ -159,7 +159,7 @@ def act(t: Connection, row: Any, day: str, awaits: int) -> None:
 
     Args:
         row: None: it was removed meanwhile.
-        day: as Window.find_day.
+        day: as DailyWindow.find_day.
     """
     if row is None:
         return

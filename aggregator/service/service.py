@@ -13,7 +13,6 @@ from aggregator.service.enrolling import EnrolmentDesk
 from aggregator.service.enrolment import Enrolment
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.hooks import WebhookSender
 from aggregator.service.models_kept import Registry
 from aggregator.service.office import Office
 from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
@@ -59,7 +58,6 @@ class FleetService:
         self.supervisor = Supervisor(
             file, self.database, self.list_sizes, self.registry.path_of, self.registry.add_trained
         )
-        self.sender = WebhookSender(file.name, self.database, file.webhooks, lambda: list_texts(self))
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 
     def list_sizes(self) -> dict[str, int]:
@@ -71,11 +69,9 @@ class FleetService:
         self.desk.bring_up()
         self.monitor.start()
         self.supervisor.start()
-        self.sender.start()
 
     def stop(self) -> None:
         """End everything in good order; runs go on at the next start."""
-        self.sender.stop()
         self.supervisor.stop()
         self.monitor.stop()
         self.database.close()
@@ -88,13 +84,6 @@ class FleetService:
         path = self.file.directory / CONNECTION
         write_text(path, json.dumps({"url": url, "token": token}) + "\n")
         return path
-
-
-def list_texts(service: FleetService) -> list[str]:
-    """What needs a person now; without the reasons, in which there are times."""
-    from aggregator.service.view import list_needs  # which shows services, and so imports this module
-
-    return [need.what for need in list_needs(service)]
 
 
 def read_connection(directory: Path) -> tuple[str, str]:

@@ -206,7 +206,7 @@ class Runtime:
 
     # -- from any thread, also from a signal handler
     def stop(self) -> None:
-        """Let `run` finish cleanly."""
+        """Let `run` finish."""
         self.stopping = True
         self.waiter.wake()
 

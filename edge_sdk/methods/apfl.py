@@ -21,6 +21,7 @@ Leaves the device: w_i, summed by its hospital, and scores as sums. Never: v_i, 
 When few answer: the mean is over those who did. Nobody: the same w again, with a new draw. v_i and alpha_i move
 whenever their device has trained, whether its upload was counted or not.
 A lost disk: that device's v_i starts again at the next w it receives, alpha_i at its first value.
+Devices that come or leave during a run: the draw is over those that there are; a new v_i begins at its first w.
 """
 
 from __future__ import annotations

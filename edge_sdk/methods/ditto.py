@@ -19,6 +19,7 @@ Leaves the device: n_i w_i, summed by its hospital, and scores as sums. Never: v
 When few answer: the mean is over those who did. Nobody: the same w again, with a new draw. A v_i moves whenever its
 device has trained, whether its upload was counted or not: nobody else's numbers depend on it.
 A lost disk: that device's v_i starts again at the next w it receives; nothing else notices.
+Devices that come or leave during a run: the draw is over those that there are; a new v_i begins at its first w.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ Leaves the device: k_i theta_i, summed by its hospital, and scores as sums. Neve
 When few answer: the mean is over those who did. Nobody: the same w again, with a new draw. theta_i and W_i move
 whenever their device has trained, whether its upload was counted or not.
 A lost disk: that device begins at w again, with W_i = 1; nothing else notices.
+Devices that come or leave during a run: the draw is over those that there are; a new one begins as all have.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ Leaves the device: n_k times its body, summed by its hospital, and scores as sum
 which it does not keep either: a device remembers nothing. Kind of upload: memoryless.
 When few answer: the mean is over those who did. Nobody: the same body again, with a new draw.
 A lost disk: nobody notices.
+Devices that come or leave during a run: the draw is over those that there are, and the mean over who answers.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ devices' uploads can add it up. Kind of upload: mirrored. h stays the mean of al
 upload was counted: shared/mirror.py keeps it so.
 When few answer: P_t is those that were counted; g_k of the others stay. Nobody: the same theta, with a new draw.
 A lost disk: its g_k cannot be had again, so a new era begins, in which h and all g_k are zero; theta stays.
+Devices that come during a run have g_k = 0, and h, the mean over m, shrinks to m / m' of itself; one that leaves for
+good after it was counted begins a new era.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.contract.search import Range, SearchSpace
 from edge_sdk.methods.shared import gather, mirror, uploads
+from edge_sdk.methods.shared.changing import mean_over
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, above_zero, batches, descend, gradient
 from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
@@ -179,8 +182,9 @@ def step(env: Env, s: AggregatorState) -> AggregatorState:
         return replace(s, round=s.round + 1)
     sums, alpha = uploads.total(s.ledger.tally, env.theta0), env.settings.alpha
     mean = sums.total / sums.count
-    h = server_gradient(s.gradient, s.model, mean, alpha, sums.count / env.devices)
-    return AggregatorState(aggregate(mean, h, alpha), h, s.round + 1, s.ledger.closed(s.round))
+    before = mean_over(s.gradient, s.ledger.devices, env.devices)
+    h = server_gradient(before, s.model, mean, alpha, sums.count / env.devices)
+    return AggregatorState(aggregate(mean, h, alpha), h, s.round + 1, s.ledger.closed(s.round, env.devices))
 
 
 # For evaluation -------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ hospital holds nobody up, and its devices are personalised against the common mo
 
 Leaves the device: w_i, to its hospital. Leaves the hospital: its model, and scores as sums. Never: p_i, gamma_i.
 When few answer: as in FedSLR within a hospital, as in first-B between them.
+Devices that come or leave for good during a run: as in FedSLR within their hospital, whose weight in the mean follows.
 """
 
 from __future__ import annotations
@@ -82,11 +83,12 @@ class Env(fedslr_settings.Env):
 
 # Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
-class Center(fedslr_aggregator.AggregatorState):
-    """FedSLR's aggregator in a hospital. `answers`, `scores`: of the phase that is over."""
+class Center(fedslr_aggregator.SharedState):
+    """FedSLR's aggregator in a hospital. `answers`, `scores`: of the phase that is over; `devices`: as there."""
 
     answers: int = 0
     scores: Mapping[str, float] = field(default_factory=dict)
+    devices: int = 0
 
 
 def center_start(env: Env) -> Step:

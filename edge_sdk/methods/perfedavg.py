@@ -31,7 +31,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import AggregatorState, FedavgModel, HospitalState
 from edge_sdk.methods.shared import gather, meta
-from edge_sdk.methods.shared.fixed import fixed_while_unseen
+from edge_sdk.methods.shared.changing import fixed_while_unseen
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.methods.shared.local import TRAINING_SEARCH, Gradient, steady_gradient
 from edge_sdk.methods.shared.meta import HessianProduct, Meta

@@ -26,6 +26,8 @@ sends. c_i is not sent, but a hospital that keeps its devices' uploads can add i
 the mean of all c_i only if c_i moves exactly when its upload was counted: shared/mirror.py keeps it so.
 When few answer: S is those that were counted; c_i of the others stay. Nobody: the same x and c, with a new draw.
 A lost disk: its c_i cannot be had again, so a new era begins, in which c and all c_i are zero; x stays.
+Devices that come during a run have c_i = 0, and c, the mean over N, shrinks to N / N' of itself; one that leaves for
+good after it was counted begins a new era.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unch
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import gather, mirror, uploads
+from edge_sdk.methods.shared.changing import mean_over
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.local import (
     TRAINING_SEARCH,
@@ -229,8 +232,9 @@ def step(env: Env, s: AggregatorState) -> AggregatorState:
     sums = uploads.total(s.ledger.tally, env.theta0)
     mean, control_moved = np.split(sums.total / sums.count, 2)
     share = sums.count / env.devices
-    x, c = aggregate(s.model, s.control, mean, control_moved, env.settings.eta_g, share)
-    return AggregatorState(x, c, s.round + 1, s.ledger.closed(s.round))
+    control = mean_over(s.control, s.ledger.devices, env.devices)
+    x, c = aggregate(s.model, control, mean, control_moved, env.settings.eta_g, share)
+    return AggregatorState(x, c, s.round + 1, s.ledger.closed(s.round, env.devices))
 
 
 # As integers ----------------------------------------------------------------------------------------------------

@@ -135,8 +135,13 @@ def settings_of(run: Run) -> Any:
 def fixes_members(run: Run) -> str:
     """Why the devices of a run cannot change while it goes on, as a sentence; "": they can.
 
-    Who joins or leaves means something else in each method's mathematics: its module says what.
+    Who joins or leaves means something else in each method's mathematics: its module says what. Noise and secret sums
+    are reckoned for the devices of the start, whatever the method.
     """
+    if run.privacy:
+        return "what its noise hides follows from how many devices there are, and was reckoned at the start"
+    if is_secret(run):
+        return "the devices of its secret sums have exchanged their keys at the start"
     return method_of(run).fixed(own_settings(run))
 
 

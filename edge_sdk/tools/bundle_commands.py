@@ -61,6 +61,7 @@ def describe(bundle: Bundle) -> str:
         f"{m['name']}: {m['parameters']:,} parameters, {m['buffers']:,} numbers that are not trained",
         f"identity {bundle.sha256}",
         f"input {inputs}; output {tuple(m['output'])}",
+        format_size(bundle),
         f"loss {m['loss']}; norm {m['norm']}; at most {m['max_batch']} samples at once",
         "",
         *(format_layer(s.name, s.shape, s.size, s.kind, s.group) for s in bundle.layout.slots),
@@ -83,6 +84,14 @@ def describe(bundle: Bundle) -> str:
     return "\n".join(lines)
 
 
+def format_size(bundle: Bundle) -> str:
+    """Says what takes room in the file: parameters are there once, and graphs have none of them."""
+    sizes = {name: len(part) / 1000 for name, part in bundle.parts.items()}
+    graphs = sum(size for name, size in sizes.items() if name.endswith(".onnx"))
+    first = sizes["theta0"] + sizes.get("buffers0", 0)
+    return f"{sum(sizes.values()):,.0f} kB: {first:,.0f} of parameters and statistics, {graphs:,.0f} of graphs"
+
+
 def format_layer(name: str, shape: tuple[int, ...], size: int, kind: str, group: str) -> str:
     return f"  {name:<36} {kind:<10} {group:<10} {'x'.join(map(str, shape)):>14} {size:>10,}"
 
@@ -99,7 +108,7 @@ def format_parity(report: Mapping[str, Any]) -> str:
 
 def format_cost(measured: Mapping[str, float]) -> str:
     return (
-        f"here, batch {measured['batch']:.0f}, {measured['threads']:.0f} thread: "
+        f"here, batch {measured['batch']:.0f}, {measured['threads']:.0f} thread: loaded in {measured['load s']:.1f} s, "
         f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms, "
         f"peak memory of the process {measured['peak MB']:.0f} MB"
     )

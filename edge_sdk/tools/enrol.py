@@ -174,8 +174,7 @@ class Applicant:
             self.load_bundle(desk, {"name": self.name, "claim": note["claim"]}, bundle, given["bundle"]["sha256"])
         write_text(self.folder / "ca.crt", given["ca"])
         write_text(self.folder / f"{self.name}.crt", given["certificate"])
-        if given.get("trusted_key"):
-            write_text(self.folder / "trusted.pem", given["trusted_key"])
+        write_text(self.folder / "trusted.pem", given["trusted_key"])
         return write_settings(self.folder, self.name, given, bundle.name, trace)
 
     def load_bundle(self, desk: Desk, who: dict[str, str], path: Path, sha256: str) -> None:

@@ -30,6 +30,7 @@ def add_enrol(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None
 def do_enrol(options: argparse.Namespace) -> None:
     from edge_sdk.errors import UsageError
     from edge_sdk.tools.enrol import Applicant, Desk
+    from edge_sdk.tools.enrolled_files import can_check_signatures
 
     applicant = Applicant(options.name, options.folder or Path(options.name))
     at = options.at or applicant.note.get("at")
@@ -53,5 +54,7 @@ def do_enrol(options: argparse.Namespace) -> None:
     given = applicant.wait(desk, options.wait)
     path = applicant.take(desk, given, options.trace)
     print(f"{options.name} belongs to {given['hospital'] or given['aggregator']}; its settings are in {path}")
+    if not can_check_signatures():
+        print("what the operator has signed is not checked: pip install 'auscult[secure]', then see trusted_key there")
     lacks = given["kind"] == "device" and "\n[data]" not in path.read_text()
     print(f"name its recordings there; then: auscult device {path}" if lacks else f"auscult {given['kind']} {path}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ from edge_sdk.atomic import write_text
 HEAD = (
     "# Written by `auscult enrol`. What is changed here stays: the command writes this file only where there is none.\n"
 )
+TRUSTED = 'trusted_key = "trusted.pem"\n'
+UNTRUSTED = """# The library cryptography is missing here, so nothing that is signed can be checked.
+# To take only what the operator has signed: pip install 'auscult[secure]', and take the sign away.
+# trusted_key = "trusted.pem"
+"""
 DATA = """
 [data]
 trace = {trace}
@@ -41,15 +47,19 @@ def write_settings(folder: Path, name: str, given: dict[str, Any], bundle: str, 
     keys |= {"broker": given["broker"], "bundle": bundle, "directory": "state"}
     if given["kind"] == "hospital":
         keys |= {"enrolled": True, "reports": "names"}
-    if given.get("trusted_key"):
-        keys |= {"trusted_key": "trusted.pem"}
     text = HEAD + "".join(f"{key} = {to_toml(value)}\n" for key, value in keys.items())
+    text += TRUSTED if can_check_signatures() else UNTRUSTED
     if given["kind"] == "device":
         text += NO_DATA if trace is None else DATA.format(trace=to_toml(str(trace.resolve())))
     if given["broker"].startswith(("mqtts:", "wss:")):
         text += WIRE.format(certificate=to_toml(f"{name}.crt"), key=to_toml(f"{name}.key"))
     write_text(path, text)
     return path
+
+
+def can_check_signatures() -> bool:
+    """Says whether this machine has what checks the operator's signatures."""
+    return importlib.util.find_spec("cryptography") is not None
 
 
 def to_toml(value: Any) -> str:

@@ -32,6 +32,7 @@ from edge_sdk.models.ir.shapes import Shape, as_numbers
 from edge_sdk.models.passes.arrange import arrange
 from edge_sdk.models.passes.batch_norm import VARIANCE, find_momentum, mix, use_batch_statistics, write_pull
 from edge_sdk.models.passes.blocked import use_blocked_layout
+from edge_sdk.models.passes.fold_norm import fold_norms
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
 
@@ -84,7 +85,10 @@ class Source:
         """The exported graph, rewritten so that it runs fast; `values` keep their names."""
         g = copy.deepcopy(self._exported)
         named = {prefix + s.name for s in (*self.parameters, *self.buffers) for prefix in ("p.", "b.")}
-        rewrite(g, named | {self.output, *values})
+        keep = named | {self.output, *values}
+        rewrite(g, keep)
+        if not self.momentum:
+            fold_norms(g, keep)
         return g
 
     def keep_layer(self, layer: str) -> tuple[Source, str]:

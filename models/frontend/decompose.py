@@ -111,6 +111,41 @@ def mean_of_plane(x: torch.Tensor, output_size: list[int]) -> Any:
     return x.mean((-2, -1), keepdim=True) if list(output_size) == [1, 1] else NotImplemented
 
 
+def one_hot_taps(x: torch.Tensor, kernel: list[int]) -> torch.Tensor:
+    """One kernel for each tap of a window, with a one there: (taps, 1, *kernel)."""
+    taps = torch.arange(math.prod(kernel))
+    return (taps.unsqueeze(1) == taps).to(x.dtype).reshape(-1, 1, *kernel)
+
+
+def unfold(x: torch.Tensor, kernel: list[int], dilation: list[int], padding: list[int], stride: list[int]) -> Any:
+    """Windows as columns, by a convolution of each channel with a kernel for every tap."""
+    if x.dim() != 4:
+        return NotImplemented
+    planes = x.reshape(-1, 1, *x.shape[2:])
+    made = F.conv2d(planes, one_hot_taps(x, kernel), None, stride, padding, dilation)
+    return made.reshape(x.shape[0], x.shape[1] * math.prod(kernel), -1)
+
+
+def fold(
+    x: torch.Tensor,
+    output_size: list[int],
+    kernel: list[int],
+    dilation: list[int],
+    padding: list[int],
+    stride: list[int],
+) -> Any:
+    """Columns put back where `unfold` takes them from, and added up."""
+    if x.dim() != 3:
+        return NotImplemented
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    room = [s + 2 * p - r for s, p, r in zip(output_size, padding, reach, strict=True)]
+    sizes = [m // step + 1 for m, step in zip(room, stride, strict=True)]
+    rest = [m % step for m, step in zip(room, stride, strict=True)]
+    planes = x.reshape(-1, math.prod(kernel), *sizes)
+    made = F.conv_transpose2d(planes, one_hot_taps(x, kernel), None, stride, padding, rest, 1, dilation)
+    return made.reshape(x.shape[0], x.shape[1] // math.prod(kernel), *output_size)
+
+
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.std.correction: std,
     aten.std.dim: std_of_axes,
@@ -120,6 +155,8 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.logaddexp.default: logaddexp,
     aten.xlogy.Tensor: xlogy,
     aten.as_strided.default: as_strided,
+    aten.im2col.default: unfold,
+    aten.col2im.default: fold,
     aten.adaptive_avg_pool2d.default: mean_of_plane,
     aten.adaptive_max_pool1d.default: largest_of_windows,
     aten.adaptive_max_pool2d.default: largest_of_windows,

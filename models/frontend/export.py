@@ -20,10 +20,11 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite
 from edge_sdk.models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_reshaping, note_guards, settle_counts
+from edge_sdk.models.frontend.complex_pairs import ComplexMode
 from edge_sdk.models.frontend.decompose import spell_out
 from edge_sdk.models.frontend.dropout import use_masks
 from edge_sdk.models.frontend.outputs import pick
-from edge_sdk.models.frontend.randomness import find_draws, refuse_draws, set_training
+from edge_sdk.models.frontend.randomness import find_draws, follow_path, refuse_draws, set_training
 from edge_sdk.models.ir.errors import (
     BatchSpecialised,
     CompileError,
@@ -82,7 +83,12 @@ class Functional(nn.Module):
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
         state, given = dict(zip(self.names, tensors, strict=True)), inputs[: self.count]
         named = dict(zip(self.arguments, given, strict=True)) if self.arguments else {}
-        return pick(torch.func.functional_call(self.net, state, () if named else given, named), self.output)
+        with follow_path(self.net) as layers, ComplexMode():
+            try:
+                return pick(torch.func.functional_call(self.net, state, () if named else given, named), self.output)
+            except UnsupportedPattern as error:
+                path = layers[-1][0] if layers else ""
+                raise UnsupportedPattern(error.what, error.where or path, error.advice) from error
 
 
 def export_forward(
@@ -254,7 +260,7 @@ def write_onnx(
 
 @contextlib.contextmanager
 def shorten_recurrences() -> Iterator[None]:
-    """Let torch trace one step of GRU and LSTM instead of all of them.
+    """Let torch trace one step of GRU and LSTM instead of all of them; a plain RNN is written step by step.
 
     Torch walks through all steps, several times, only to learn the shapes; one step, repeated, has the same shapes. The
     operators themselves are exported whole; if torch ever wrote out the steps, the gate would refuse the bundle.
@@ -274,6 +280,8 @@ def repeat_one_step(layer: Callable[..., Any]) -> Callable[..., Any]:
     """A decomposition of a recurrent layer that repeats its first step instead of computing all."""
 
     def short(x: torch.Tensor, *rest: Any, **options: Any) -> Any:
+        if options.get("hidden_fn", torch._decomp.decompositions.gru_cell) is not torch._decomp.decompositions.gru_cell:
+            return layer(x, *rest, **options)
         steps, last = layer(x[:1], *rest, **options)
         return torch.cat([steps] * len(x), 0), last
 

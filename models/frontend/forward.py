@@ -17,6 +17,7 @@ import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from edge_sdk.models.frontend.export import Forward
+from edge_sdk.models.frontend.fourier import EXACT
 from edge_sdk.models.ir.errors import BatchSpecialised, UnknownShape, UnsupportedOperator
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, TorchCall
@@ -103,11 +104,12 @@ def list_exact(forward: Forward) -> dict[float, float]:
 
 
 def widen(array: np.ndarray, exact: Mapping[float, float] | None = None) -> np.ndarray:
-    """A float32 array as float64; a single number as the exact one, or the decimal, that it was rounded from."""
+    """A float32 array as float64; a matrix of a transform, or a single number, as what it was rounded from."""
     if array.dtype != np.float32:
         return array
     if array.size != 1:
-        return array.astype(np.float64)
+        known = EXACT.get((array.shape, array.tobytes()))
+        return array.astype(np.float64) if known is None else known
     number = float(array.reshape(()))
     return np.full(array.shape, (exact or {}).get(number, restore_decimal(number)))
 

@@ -22,6 +22,7 @@ from edge_sdk.models.frontend.forward import read_forward
 from edge_sdk.models.gate.gate import SEMANTIC_LIMIT
 from edge_sdk.models.gate.isolate import (
     IsolatedCall,
+    describe_shapes,
     export_again,
     is_constant,
     isolate,
@@ -39,6 +40,10 @@ from edge_sdk.models.ir.shapes import at_batch
 BATCH = 2
 # functions of torch's innermost set, which have no derivative there, and the same functions where they have one
 SAME: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.ops.prims.sum.default: lambda x, dims, **rest: torch.sum(x, dims),
+    torch.ops.prims.div.default: torch.div,
+    torch.ops.prims.sub.default: torch.sub,
+    torch.ops.prims.mul.default: torch.mul,
     torch.ops.prims.var.default: lambda x, dims, correction=1.0, **rest: torch.var(x, dims, correction=correction),
 }
 # functions that ONNX writes like others, with another gradient at ties or bounds
@@ -98,7 +103,7 @@ def refuse_merged(program: torch.export.ExportedProgram, g: OnnxGraph, names: Ma
 def describe(call: IsolatedCall) -> str:
     """A text that is equal for calls that need to be compared once only."""
     numbers = [a for a in call.node.args if not isinstance(a, torch.fx.Node)]
-    shapes = [call.graph.shape(v) for v in (*call.floats, *call.integers)]
+    shapes = describe_shapes(call.node, [call.graph.shape(v) for v in (*call.floats, *call.integers)])
     read = [k in call.untrained for k in call.floats]
     return f"{call.node.target} {numbers} {call.node.kwargs} {shapes} {read} {[n.op for n in call.graph.nodes]}"
 

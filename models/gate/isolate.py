@@ -181,17 +181,24 @@ def list_rewritten(forward: Forward, seen: set[str]) -> Iterator[Node]:
 
 
 def describe_rewritten(node: Node) -> str:
-    """A text that is equal for calls that are written alike: values by their shapes, not by their names.
-
-    What acts on each element alone is written alike for all shapes that are broadcast in the same way.
-    """
+    """A text that is equal for calls that are written alike: values by their shapes, not by their names."""
     values = [a.meta.get("val") for a in node.all_input_nodes]
-    shapes = [tuple(map(str, v.shape)) for v in values if isinstance(v, torch.Tensor)]
-    if torch.Tag.pointwise in node.target.tags:  # type: ignore[union-attr]
-        sizes = list(dict.fromkeys(d for s in shapes for d in s if d != "1"))
-        shapes = [tuple(d if d == "1" or not d.isdecimal() else f"n{sizes.index(d)}" for d in s) for s in shapes]
+    shapes = describe_shapes(node, [v.shape for v in values if isinstance(v, torch.Tensor)])
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: "value")
     return f"{node.target} {args} {kwargs} {shapes}"
+
+
+def describe_shapes(node: Node, shapes: Sequence[Sequence[Any]]) -> list[tuple[str, ...]]:
+    """The shapes of what a call reads.
+
+    For a function that acts on each element alone they say only which sizes are equal, and which are 1 or the batch: it
+    is written alike for all shapes that are broadcast in the same way.
+    """
+    texts = [tuple(map(str, s)) for s in shapes]
+    if torch.Tag.pointwise not in getattr(node.target, "tags", ()):
+        return texts
+    sizes = list(dict.fromkeys(d for s in texts for d in s if d.isdecimal() and d != "1"))
+    return [tuple(f"n{sizes.index(d)}" if d in sizes else d for d in s) for s in texts]
 
 
 def export_again(node: Node, trained: Collection[str]) -> IsolatedCall | None:
@@ -205,15 +212,18 @@ def export_again(node: Node, trained: Collection[str]) -> IsolatedCall | None:
     ):
         return None
     moving = [k for k, v in tensors.items() if isinstance(v.shape[0], torch.SymInt)]
+    if any(isinstance(d, torch.SymInt) for k, v in tensors.items() if k not in moving for d in v.shape):
+        return None  # the batch lies elsewhere, as in the state of a recurrence: what it is written as is compared
     fixed = {k: torch.ones(tuple(v.shape)) for k, v in tensors.items() if k not in moving}
     examples = [torch.rand(tuple(read_size(d, TRACE_BATCH) for d in tensors[k].shape)) for k in moving]
     net = CallNet(node, fixed).eval()
     if not moving or any(e.shape[0] != TRACE_BATCH for e in examples):
         return None
     slots = lay_out_parameters(net) if fixed else []  # all that the call reads may come from a batch
-    forward = export_forward(net, slots, moving, examples, dropout="off")
+    # with a prefix: a value that the call is written with may have the name that its argument had in the module
+    forward = export_forward(net, slots, [f"given.{k}" for k in moving], examples, dropout="off")
     g = read_forward(forward)
-    names = {k: k if k in moving else f"p.{k}" for k in tensors}
+    names = {k: f"given.{k}" if k in moving else f"p.{k}" for k in tensors}
     untrained = frozenset(names[k] for k in tensors if k not in trained)
     return IsolatedCall(node, names, list(names.values()), [], {0: forward.output}, g, untrained)
 

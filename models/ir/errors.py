@@ -20,7 +20,7 @@ class UnsupportedPattern(CompileError):
     """A supported operator, used in a way that its rule does not cover."""
 
     def __init__(self, what: str, where: str = "", advice: str = "") -> None:
-        self.what, self.where = what, where
+        self.what, self.where, self.advice = what, where, advice
         super().__init__(f"{where + ': ' if where else ''}{what}" + (f"; {advice}" if advice else ""))
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 ADVICE = {
     "adaptive_max_pool2d": "use sizes that divide the input's, or MaxPool2d",
     "adaptive_max_pool1d": "use sizes that divide the input's, or MaxPool1d",
-    "DFT": "there are no complex numbers; use a convolution or a matrix of cosines and sines",
     "STFT": "there are no complex numbers behind a trained layer; compute the spectrum before the first one",
     "stft": "there are no complex numbers; compute the spectrum before the model",
     "If": "data-dependent branches cannot be differentiated; use torch.where",
     "Loop": "use GRU, LSTM or a fixed number of layers",
-    "RNN": "use GRU or LSTM",
     "LpNormalization": "divide by torch.linalg.vector_norm",
 }

@@ -224,8 +224,9 @@ def clip(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
         raise UnsupportedPattern("Clip with bounds that are trained", n.where, "use torch.maximum and torch.minimum")
     if not n.call or n.call.name.rstrip("_") not in ("hardtanh", "relu6"):
         return (g.mul(gy, g.compare("Equal", x, n.outputs[0])),)
-    beyond = zip(("Greater", "Less"), bounds, strict=False)
-    inside = [g.op(kind, x, bound, shape=g.shape(x)) for kind, bound in beyond if bound]
+    beyond, y = zip(("Greater", "Less"), bounds, strict=False), n.outputs[0]
+    # y, not x: both are inside alike, and a value that nobody else reads is joined with the convolution that makes it
+    inside = [g.op(kind, y, bound, shape=g.shape(x)) for kind, bound in beyond if bound]
     both = inside[0] if len(inside) == 1 else g.op("And", *inside, shape=g.shape(x))
     return (g.mul(gy, g.as_float(both)),)
 
@@ -293,6 +294,35 @@ def sinh(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 @rule("Cosh")
 def cosh(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.mul(gy, g.unary("Sinh", n.inputs[0])),)
+
+
+@rule("Asin", "Acos")
+def arc_sine(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    x = n.inputs[0]
+    slope = g.unary("Reciprocal", g.unary("Sqrt", g.sub(g.scalar(1), g.mul(x, x))))
+    return (g.mul(gy, slope if n.op == "Asin" else g.neg(slope)),)
+
+
+@rule("Asinh", "Acosh")
+def inverse_hyperbolic(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """1 / sqrt(x^2 + 1), and 1 / sqrt(x^2 - 1)."""
+    x = n.inputs[0]
+    square = g.add(g.mul(x, x), g.scalar(1 if n.op == "Asinh" else -1))
+    return (g.div(gy, g.unary("Sqrt", square)),)
+
+
+@rule("Atanh")
+def inverse_hyperbolic_tangent(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    x = n.inputs[0]
+    return (g.div(gy, g.sub(g.scalar(1), g.mul(x, x))),)
+
+
+@rule("Mod")
+def remainder(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """x - c floor(x / c): the slope of x is 1, also where it jumps."""
+    if want[1]:
+        raise UnsupportedPattern("a remainder whose divisor is trained", n.where, "divide by a fixed number")
+    return (g.unbroadcast(gy, g.shape(n.inputs[0])),)
 
 
 @rule("Erf")

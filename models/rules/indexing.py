@@ -101,6 +101,18 @@ def gather_nd(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.op("ScatterND", zeros, index, gy, reduction="add", shape=g.shape(x)),)
 
 
+@rule("ScatterND")
+def scatter_nd(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """What is put into places has their adjoints; what was there before has none, unless the two are added up."""
+    x, index, values = n.inputs
+    how, depth = n.attributes.get("reduction", "none"), as_number(g.shape(index)[-1])
+    if how not in ("none", "add") or any(isinstance(d, BatchDim) for d in g.shape(x)[:depth]):
+        raise UnsupportedPattern(f"ScatterND over the batch axis, or by {how}", n.where, "index axes of a sample only")
+    zeros = g.zeros(g.shape(values), like=values)
+    rest = gy if how == "add" else g.op("ScatterND", gy, index, zeros, shape=g.shape(x))
+    return rest, None, g.op("GatherND", gy, index, batch_dims=0, shape=g.shape(values))
+
+
 @rule("ScatterElements")
 def scatter_elements(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """What was written takes the adjoints from where it lies; what it was written over gets none there."""

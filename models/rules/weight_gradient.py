@@ -27,6 +27,8 @@ CHANNELS_FOR_SHIFTS = 8
 FEW_POSITIONS = 256
 # columns that onnxruntime's product packs at once; a product by rows, or with its factors exchanged, needs as many
 PANEL = 16
+# numbers of repeated kernels that are written into the file
+LARGEST_IN_FILE = 4096
 
 Sizes = tuple[int, ...]
 
@@ -142,12 +144,20 @@ def write_one_hot_columns(g: OnnxGraph, x: str, window: Window, out: Sizes) -> s
     """Columns by a depthwise Conv whose kernels have a single one each."""
     batch, channels, taps = g.shape(x)[0], g.sample_shape(x)[0], prod(window.kernel)
     one = np.eye(taps).reshape(taps, 1, *window.kernel)
-    weight = g.constant(np.tile(one, (channels,) + (1,) * (one.ndim - 1)))
+    weight = repeat_kernels(g, one, channels)
     cols = g.op(
         "Conv", x, weight, strides=list(window.stride), dilations=list(window.dilation), pads=window.pads,
         group=channels, shape=(batch, channels * taps, *out),
     )  # fmt: skip
     return g.reshape(cols, (batch, channels, taps, prod(out)))
+
+
+def repeat_kernels(g: OnnxGraph, one: np.ndarray, channels: int) -> str:
+    """Constant kernels once for each channel; many are repeated when the graph is loaded, and not in the file."""
+    if one.size * channels <= LARGEST_IN_FILE:
+        return g.constant(np.tile(one, (channels,) + (1,) * (one.ndim - 1)))
+    shape = (len(one) * channels, *one.shape[1:])
+    return g.op("Tile", g.constant(one), g.ints([channels] + [1] * (one.ndim - 1)), shape=shape)
 
 
 def write_sliced_columns(g: OnnxGraph, x: str, window: Window, out: Sizes) -> str:
@@ -216,7 +226,7 @@ def shift_all_sideways(g: OnnxGraph, v: str) -> str:
     """v[h, w + 1], v[h, w] and v[h, w - 1] of each channel, zero outside: (B, 3 C, H, W), by a one-hot Conv."""
     batch, (channels, height, width) = g.shape(v)[0], g.sample_shape(v)
     one = np.eye(3)[::-1].reshape(3, 1, 1, 3)
-    weight = g.constant(np.tile(one, (channels, 1, 1, 1)))
+    weight = repeat_kernels(g, one, channels)
     return g.op("Conv", v, weight, pads=[0, 1, 0, 1], group=channels, shape=(batch, 3 * channels, height, width))
 
 

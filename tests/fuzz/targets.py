@@ -57,6 +57,7 @@ def frame_seeds() -> list[bytes]:
         frames.Offer(*head, 40_000, frames.SMALLEST_CHUNK, digest, 99),
         frames.ChunkReports("run-1", "h", (frames.ChunkReport("d1", 3, 12, b"\3", 99),)),
         frames.Acks("run-1", "d1", acks),
+        frames.Acks("run-1", "h1", acks, 7, 9),
         frames.Birth("d1", 3, 4, "run-1", True, count=2, nonce=8),
         frames.Hello("h", 5, 6, "run-1", True, 4, 2, 9, True, 3, body=b"run"),
     )

@@ -8,12 +8,41 @@ from tests.models.rule_check import check, make_node
 X = {"x": ("B", 3, 4)}
 
 
-ELEMENTWISE = [("Selu", {}), ("Celu", {"alpha": 0.75}), ("Tan", {}), ("Atan", {}), ("Sinh", {}), ("Cosh", {})]
+ELEMENTWISE = [
+    ("Selu", {}),
+    ("Celu", {"alpha": 0.75}),
+    ("Tan", {}),
+    ("Atan", {}),
+    ("Sinh", {}),
+    ("Cosh", {}),
+    ("Asinh", {}),
+]
 
 
 @pytest.mark.parametrize(("op", "attributes"), ELEMENTWISE)
 def test_elementwise(op, attributes):
     check([make_node(op, ["x"], **attributes)], X, draw=lambda rng, shape: rng.uniform(-1.2, 1.2, shape))
+
+
+@pytest.mark.parametrize(("op", "low"), [("Asin", -0.9), ("Acos", -0.9), ("Atanh", -0.9), ("Acosh", 1.1)])
+def test_inverse_functions(op, low):
+    check([make_node(op, ["x"])], X, draw=lambda rng, shape: rng.uniform(low, low + 1.8, shape))
+
+
+def test_remainders():
+    check(
+        [make_node("Mod", ["x", "c"], fmod=1)],
+        X,
+        {"c": np.array(0.7)},
+        draw=lambda rng, shape: rng.uniform(0.1, 0.6, shape),
+    )
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_scatter_nd(reduction):
+    index = np.array([[0, 1], [2, 3], [1, 1]], np.int64)
+    nodes = [make_node("ScatterND", ["t", "index", "u"], ["r"], reduction=reduction), make_node("Mul", ["r", "x"])]
+    check(nodes, {"t": (3, 4), "u": (3,), "x": ("B", 3, 4)}, {"index": index})
 
 
 @pytest.mark.parametrize("keep", [0, 1])

@@ -11,6 +11,16 @@ from tests.models.module_check import Net, export_net, measure_exported
 INDEX = torch.tensor([[0, 2, 5], [1, 2, 2]])
 
 
+def as_plane(h):
+    return h.reshape(-1, 1, 2, 3)
+
+
+def assign(h):
+    out = h.clone()
+    out[:, 1:3] = h[:, 3:5] * 2
+    return out
+
+
 class Powered(nn.Module):
     """Generalised mean with a trained exponent."""
 
@@ -20,6 +30,28 @@ class Powered(nn.Module):
 
     def forward(self, x):
         return x.clamp(min=0.1).pow(self.p)
+
+
+class Windows(nn.Module):
+    """Columns of a convolution's result: the value that is read has the name of one that unfold is written with."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 2, padding=1)
+
+    def forward(self, x):
+        return F.unfold(self.conv(x.reshape(-1, 1, 2, 3)), 2, padding=1, stride=2).flatten(1)[:, :6]
+
+
+class Plain(nn.Module):
+    """nn.RNN, which is written step by step."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.RNN(2, 3, batch_first=True)
+
+    def forward(self, x):
+        return self.rnn(x.reshape(-1, 3, 2))[0][:, -2:].flatten(1)
 
 
 class Table(nn.Module):
@@ -55,11 +87,18 @@ FUNCTIONS = {
     "windows by strides": lambda h: h.as_strided((h.shape[0], 3, 2), (6, 2, 1)).mean(2).repeat(1, 2) * h,
     "windows that overlap": lambda h: h.as_strided((h.shape[0], 3, 4), (6, 1, 1)).amax(2).repeat(1, 2) * h,
     "fixed numbers in forward": lambda h: h.index_select(1, torch.tensor([0, 3, 3, 1, 5, 0])) * torch.tensor(0.5),
+    "windows as columns": lambda h: F.unfold(as_plane(h), 2, padding=1, stride=2).flatten(1)[:, :6] * h,
+    "columns put back": lambda h: F.fold(as_plane(h).reshape(-1, 6, 1), (3, 2), (3, 2)).flatten(1) * h,
+    "columns that overlap": lambda h: F.fold(F.unfold(as_plane(h), 2, padding=1), (2, 3), 2, padding=1).flatten(1) * h,
+    "assigned to slices": assign,
+    "variance and mean": lambda h: torch.var_mean(h, 1, keepdim=True)[0] * (h - torch.var_mean(h, 1, keepdim=True)[1]),
     "l1 norm": lambda h: h * h.norm(p=1, dim=1, keepdim=True),
 }
 MODULES = {
     "trained exponent": Powered,
+    "recurrence step by step": lambda: Plain(),
     "small table": lambda: Table(7, 5),
+    "windows of what a convolution makes": lambda: Windows(),
     "large table": lambda: Table(300, 400),
 }
 

@@ -60,7 +60,11 @@ FUNCTIONS = {
     "first sample": (lambda h: h * h[0:1], UnsupportedPattern, "batch axis"),
     "branch on data": (lambda h: h if h.sum() > 0 else -h, DataDependentControlFlow, "torch.where"),
     "shape from data": (lambda h: h[:, : int(h.sum())], DataDependentControlFlow, "values"),
-    "complex numbers": (lambda h: (h * 1j).abs(), UnsupportedPattern, "extra: mul of complex numbers; write real and"),
+    "complex numbers": (
+        lambda h: torch.angle(h * 1j),
+        UnsupportedPattern,
+        "extra: angle of complex numbers; write real",
+    ),
     "fixed batch": (lambda h: h.reshape(37, -1), BatchSpecialised, r"extra: works for one batch size"),
 }
 

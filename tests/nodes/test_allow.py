@@ -204,3 +204,10 @@ def test_a_list_of_methods_says_of_rollouts_too_whether_they_may_come() -> None:
     run = Run(id="r", method="rollout", settings={"theta": "ab"})
     assert objections(Allow(methods=("fedavg", "rollout")), run) == []
     assert objections(Allow(methods=("fedavg",)), run) == ["method rollout is not allowed here; allowed: fedavg"]
+
+
+def test_a_run_with_noise_or_secret_sums_keeps_the_devices_of_its_start() -> None:
+    from edge_sdk.nodes.assembly import fixes_members
+
+    assert fixes_members(RUN) == ""
+    assert "noise" in fixes_members(replace(RUN, privacy={"epsilon": 1.0}))

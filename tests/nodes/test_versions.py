@@ -17,6 +17,7 @@ from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Models
 from edge_sdk.model.bundle import parse, read_bundle
 from edge_sdk.nodes import versions
+from edge_sdk.nodes.assembly import fixes_members
 from edge_sdk.nodes.device import Device
 from edge_sdk.nodes.kernels.rollout import hash_model
 from tests.model.bundle_files import repacked
@@ -218,3 +219,7 @@ def test_a_version_with_other_shapes_leaves_the_personal_component_with_the_old_
 
     carried = versions.carry_over(kept, Other(), device.model.theta0)  # type: ignore[arg-type]
     assert list(carried.models) == ["global"]
+
+
+def test_who_joins_waits_for_the_end_of_a_rollout(device: Device) -> None:
+    assert "with which it began" in fixes_members(rollout(device, device.model.theta0))

@@ -38,3 +38,17 @@ def test_fewer_bytes_and_a_model_as_good(tmp_path: Path) -> None:
     assert integers["accuracy"]["global"] > floats["accuracy"]["global"] - 0.03
     for hop, count in integers["bytes"].items():
         assert count < 0.7 * floats["bytes"][hop], hop
+
+
+@pytest.mark.long
+def test_noise_under_masks_over_a_broker(tmp_path: Path) -> None:
+    common = ("breast-cancer", "--hospitals", 2, "--devices", 3, "--method", "fedavg", "--rounds", 4, "--bundle", "mlp")
+    noise = ("--epsilon", 30, "--clip", 1.0, "--privacy", "cohort=3", "--secret")
+    done = auscult("replay", *common, *noise, "--no-local-only", "--out", tmp_path / "noisy", "--json")
+    found = json.loads(done.stdout)
+    spent = found["privacy"]["spent"]
+    assert spent["epsilon"] == pytest.approx(30, rel=0.01) and spent["epsilon_model"] < spent["epsilon"]
+    epsilons = [line["epsilon"] for line in found["curve"] if line["kind"] == "round"]
+    assert epsilons == sorted(epsilons) and len(epsilons) == 4
+    assert all(line.get("sums", {}) == {} for line in found["curve"]), "no scores have left"
+    assert all(d["accuracy"]["global"] is not None for d in found["devices"]), "each device has judged for itself"

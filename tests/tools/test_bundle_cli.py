@@ -23,6 +23,8 @@ def test_inspect_shows_layers_graphs_and_what_it_costs_here(capsys):
     out = capsys.readouterr().out
     for words in (
         "77,518 parameters",
+        "310 of parameters and statistics",
+        "loaded in",
         "body.0.weight",
         "conv",
         "32x3x5",

@@ -104,7 +104,8 @@ def step(env: Env, s: AggregatorState) -> tuple[AggregatorState, dict[str, float
     if not s.news:
         return replace(s, round=s.round + 1), {}
     theta = lowrank.unpack(env.layout, s.model)
-    held = {**s.held, **{h: complete_sums(env, s, h, theta) for h in sorted(s.news)}}
+    present = {h: parts for h, parts in s.held.items() if h in env.sizes}
+    held = {**present, **{h: complete_sums(env, s, h, theta) for h in sorted(s.news)}}
     u, y, rho = add_contributions(held, env.theta0)
     pull = env.regulariser(theta, s.round, s.memory) if env.regulariser else None
     model = server_step(make_terms(env, pull), env.layout, u / rho, at=theta, step=1 / rho)

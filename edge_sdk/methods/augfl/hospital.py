@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, U
 from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U, Y
 from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
 from edge_sdk.methods.shared import draw, gather, meta
+from edge_sdk.methods.shared.changing import departed
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.registration import registered
 
@@ -73,12 +74,19 @@ def note_answer(env: Env, s: HospitalState, sender: str, message: object) -> Hos
 def hospital_close(env: Env, s: HospitalState) -> Step:
     if s.asked is None:
         return s, [Send(UP, Counted(sum(s.samples.values()), len(s.samples)))]
+    gone = departed(env, {*s.held, *s.news, *s.samples})
+    asked, s = s.asked, replace(s, news=without(s.news, gone), samples=without(s.samples, gone))
     if not s.news:
         return s, [Send(UP, Nobody())]
-    theta = lowrank.unpack(env.layout, s.asked.model)
-    held = {**s.held, **{d: complete_upload(env, s, s.asked.round, theta, d) for d in sorted(s.news)}}
-    sums = make_sums(env, s, s.asked, held)
-    return replace(s, news={}, held=held, answered=s.asked.round), [Send(UP, sums)]
+    theta = lowrank.unpack(env.layout, asked.model)
+    held = {**without(s.held, gone), **{d: complete_upload(env, s, asked.round, theta, d) for d in sorted(s.news)}}
+    sums = make_sums(env, s, asked, held)
+    return replace(s, news={}, held=held, answered=asked.round), [Send(UP, sums)]
+
+
+def without(of: Mapping[str, Any], gone: frozenset[str]) -> dict[str, Any]:
+    """What is left of a table when these devices have left."""
+    return {d: one for d, one in of.items() if d not in gone}
 
 
 def complete_upload(env: Env, s: HospitalState, round: int, theta: Vector, device: str) -> Contribution:
@@ -129,6 +137,8 @@ def can_be_inferred(env: Env, s: HospitalState, asked: AugflModel, held: Mapping
     It can if all devices have answered this question and it has this hospital's previous sums. A device that is new
     adds y_i^- = 0 to these.
     """
+    if not set(s.held) <= set(held):
+        return False  # a device has left, and the aggregator does not know its part of the previous sums
     new = set(held) - set(s.held)
     starts_at_zero = not new or env.settings.y_init != PLAIN
     return set(s.news) == set(held) and asked.counted.get(env.me, -1) == s.answered and starts_at_zero

@@ -38,7 +38,7 @@ from edge_sdk.methods.fedal.messages import Shown
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B, FIRST_B, SYNC
-from edge_sdk.methods.shared.fixed import always_fixed
+from edge_sdk.methods.shared.changing import always_fixed
 from edge_sdk.methods.shared.plain import always_plain
 from edge_sdk.methods.shared.traffics import always_floats
 

@@ -57,7 +57,7 @@ from edge_sdk.methods.fedal.messages import (
     Shown,
 )
 from edge_sdk.methods.fedal.settings import SEARCH, Env, Settings, warnings
-from edge_sdk.methods.shared.fixed import always_fixed
+from edge_sdk.methods.shared.changing import always_fixed
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.plain import always_plain
 from edge_sdk.methods.shared.traffics import always_floats

@@ -106,6 +106,7 @@ def add_up_hospitals(env: Env, parts: Mapping[str, Sum]) -> Sum | None:
 
     In FedBCD-I over those that answered.
     """
+    parts = {h: m for h, m in parts.items() if h in env.sizes}  # a hospital that has left has no part any more
     tally = add_all(None, parts)
     heard = None if tally is None else gather.total(tally, env.theta0)
     if not keeps_latest(env) or set(parts) >= set(env.sizes):

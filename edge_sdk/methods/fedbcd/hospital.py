@@ -16,6 +16,7 @@ from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import SYNC, Env
 from edge_sdk.methods.fedbcd.sums import add_all, add_unheard, check_feasible, keeps_latest
 from edge_sdk.methods.shared import consensus, draw, gather
+from edge_sdk.methods.shared.changing import departed
 from edge_sdk.methods.shared.consensus import Pieces, Ready
 from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
 
@@ -69,19 +70,23 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
 def hospital_close(env: Env, s: HospitalState) -> Step:
     """The phase is over: its answers replace older ones (FedBCD), or are all there is (FedBCD-I)."""
     phase = add_all(None, s.news)
-    latest, sums = replace_latest(s) if keeps_latest(env) else ({}, phase)
+    latest, sums = replace_latest(env, s) if keeps_latest(env) else ({}, phase)
     count, scores = (phase.count, gather.scores(phase)) if phase else (0, {})
     fastest = env.settings.selection == "fastest"
     counted = {**s.counted, **dict.fromkeys(s.news, s.round)} if fastest else {}
     return replace(s, news={}, latest=latest, sums=sums, count=count, scores=scores, counted=counted), []
 
 
-def replace_latest(s: HospitalState) -> tuple[Mapping[str, Sum], Tally | None]:
-    """S_n += gamma_i (x_i new - x_i old) for each device that answered. Integers: old ones vanish without a trace."""
-    old = {d: s.latest[d] for d in s.news if d in s.latest}
-    new = {d: Sum(m.total, m.weight) for d, m in s.news.items()}
+def replace_latest(env: Env, s: HospitalState) -> tuple[Mapping[str, Sum], Tally | None]:
+    """S_n += gamma_i (x_i new - x_i old) for each device that answered, and S_n -= gamma_i x_i for each that has left.
+
+    Integers: old ones vanish without a trace.
+    """
+    gone = departed(env, {*s.latest, *s.news})
+    old = {d: m for d, m in s.latest.items() if d in s.news or d in gone}
+    new = {d: Sum(m.total, m.weight) for d, m in s.news.items() if d not in gone}
     sums = add_all(s.sums, {d: Sum(-m.total, -m.weight, -1) for d, m in old.items()})
-    return {**s.latest, **new}, add_all(sums, new)
+    return {**{d: m for d, m in s.latest.items() if d not in gone}, **new}, add_all(sums, new)
 
 
 def add_up_devices(env: Env, s: HospitalState) -> Sum | None:

@@ -29,6 +29,8 @@ hospital that has lost its disk counts a device that it has not heard since with
 where it is, and asks it in the next phase. A device without samples has x_i = z_n. Sums are exact integers (gather.py):
 replacing a summand leaves no drift, so a running sum equals the sum made anew. Memoryless in FedBCD-I: nobody answers,
 nothing moves.
+Devices that come during a run enter S_n and G_n at the common start until they are heard, as all did in the first round
+(FedBCD-I: with their first answer). Who leaves for good is taken out of S_n and G_n at its hospital's next close.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,13 +17,14 @@ from edge_sdk.methods.fedslr.equations import aggregate, update_auxiliary
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
 from edge_sdk.methods.shared import draw, gather
+from edge_sdk.methods.shared.changing import departed, mean_over
 from edge_sdk.methods.shared.gather import Tally
 from edge_sdk.methods.shared.reports import progress
 
 
 @dataclass(frozen=True)
-class AggregatorState:
-    """What FedSLR's aggregator remembers.
+class SharedState:
+    """What FedSLR's step begins with, at the aggregator or in a hospital.
 
     Attributes:
         model: w_t as it is sent; the first one is dense.
@@ -35,8 +36,6 @@ class AggregatorState:
         forgotten: a node has lost its memory.
     """
 
-    written_as: ClassVar[str] = "FedslrAggregator"
-
     model: Packed
     gamma_mean: Theta
     round: int = 0
@@ -46,6 +45,19 @@ class AggregatorState:
     forgotten: bool = False
 
 
+@dataclass(frozen=True)
+class AggregatorState(SharedState):
+    """What FedSLR's aggregator remembers.
+
+    Attributes:
+        devices: M, over which gamma_mean was when it was moved last; 0: it is zero, or that was not noted.
+    """
+
+    written_as: ClassVar[str] = "FedslrAggregator"
+
+    devices: int = 0
+
+
 def aggregator_start(env: Env) -> Step:
     if env.devices < 1:
         raise UsageError("the aggregator knows of no device: sizes names each hospital with its number of devices")
@@ -53,16 +65,16 @@ def aggregator_start(env: Env) -> Step:
     return s, ask_hospitals(env, s)
 
 
-def ask_hospitals(env: Env, s: AggregatorState) -> list[Send]:
+def ask_hospitals(env: Env, s: SharedState) -> list[Send]:
     quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
     return [Send(h, make_question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
 
 
-def make_question(s: AggregatorState, hospital: str, devices: int) -> FedslrModel:
+def make_question(s: SharedState, hospital: str, devices: int) -> FedslrModel:
     return FedslrModel(s.model, s.round, devices, {h: r for h, r in s.counted.items() if h == hospital}, s.era)
 
 
-def show(env: Env, s: AggregatorState) -> FedslrModel:
+def show(env: Env, s: SharedState) -> FedslrModel:
     return FedslrModel(s.model, s.round, 0, {})
 
 
@@ -78,15 +90,18 @@ def aggregator_close(env: Env, s: AggregatorState) -> Step:
     return s, [done] if s.round >= env.rounds else [done, *ask_hospitals(env, s)]
 
 
-def step(env: Env, s: AggregatorState) -> AggregatorState:
-    """Nobody answered: the same model again, with a new draw. Nor does a round count that begins an era."""
-    if s.forgotten:
+def step(env: Env, s: Any) -> AggregatorState:
+    """The state after a round. Nobody answered: the same model again, with a new draw. Nor does a round count that
+    begins an era. `s`: a SharedState with `devices`."""
+    if s.forgotten or departed(env, s.counted):
         return AggregatorState(s.model, np.zeros_like(s.gamma_mean), s.round + 1, era=s.era + 1)
     if s.tally is None:
-        return replace(s, round=s.round + 1)
+        return replace(s, round=s.round + 1)  # type: ignore[no-any-return]
     uploads, w = gather.total(s.tally, env.theta0), lowrank.unpack(env.layout, s.model)
     w_mean = uploads.total / uploads.count
     share = uploads.count / env.devices
-    gamma_mean = update_auxiliary(s.gamma_mean, w, w_mean, env.settings.eta_g, share)
+    before = mean_over(s.gamma_mean, s.devices, env.devices)
+    gamma_mean = update_auxiliary(before, w, w_mean, env.settings.eta_g, share)
     counted = {**s.counted, **dict.fromkeys(s.tally.heard, s.round)}
-    return AggregatorState(aggregate(env, w, w_mean, gamma_mean), gamma_mean, s.round + 1, None, counted, s.era)
+    model, t = aggregate(env, w, w_mean, gamma_mean), s.round + 1
+    return AggregatorState(model, gamma_mean, t, None, counted, s.era, devices=env.devices)

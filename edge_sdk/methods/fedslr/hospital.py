@@ -11,6 +11,7 @@ from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
 from edge_sdk.methods.fedslr.uploads import Past, recall
 from edge_sdk.methods.shared import draw, gather
+from edge_sdk.methods.shared.changing import departed
 from edge_sdk.methods.shared.gather import Tally
 
 
@@ -47,6 +48,8 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     if past is None:
         return HospitalState(s.past, None, s.counted, forgotten=True), [Send((), m)]
     counted = confirm_counted(s, past)
+    if departed(env, counted):
+        return HospitalState(s.past, None, counted, forgotten=True), [Send((), m)]
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
     return HospitalState(replace(past, round=m.round), None, counted), [Send(chosen, question)]

@@ -25,6 +25,9 @@ asks all that it has drawn with one message, so these read each other's names an
 A node whose disk was lost remembers another round than it is told, and says so. Nobody knows its gamma_i any more, so
 the mean cannot be mended: a new era begins, in which gamma is zero everywhere, as in the first round; w stays.
 When few answer: S_t is those that were counted. Nobody: the same w again, with a new draw.
+Devices that come during a run have gamma_i = 0 and p_i = 0: the mean of gamma, which is over M, shrinks to M / M' of
+itself, and the share of devices counted is of M'. One that leaves for good takes its gamma_i with it, which nobody else
+knows: if it was ever counted in this era, a new era begins.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ from edge_sdk.methods.hsgd.hospital import HospitalState, hospital_close, hospit
 from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, OwnSteps, Train, Trained
 from edge_sdk.methods.hsgd.plan import Planned
 from edge_sdk.methods.hsgd.settings import SEARCH, Env, Settings
-from edge_sdk.methods.shared.fixed import always_fixed
+from edge_sdk.methods.shared.changing import always_fixed
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.methods.shared.plain import always_plain
 from edge_sdk.methods.shared.traffics import always_floats

@@ -36,6 +36,7 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
     def start(env: NodeEnv) -> Step:
         if plan.privacy is not None:
             ledgers.check_cohorts(env, plan.privacy.cohort)
+            noise_for(env, plan, plan.traffic.first(env).size)  # for what is wrong with it, before anybody is asked
         state, sends = inner.start(env)
         return asked(env, first_state(kind, env, plan.traffic, state), sends)
 

@@ -13,6 +13,7 @@ node's part is on its disk, so that a kill of any of them at any moment leaves a
 Leaves the device: that it has taken the version, and how many of its own held-out samples are right by the version
 before and by this one. The aggregator sees sums over the devices of a stage; a stage of one device is that device.
 When few answer: silent devices count as failures. A device that is never heard leaves the version with its next run.
+Devices that come or leave for good wait for the next run: stages were dealt out among those of the start.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from edge_sdk.methods.rollout.plan import (
     list_stages,
     share_out,
 )
+from edge_sdk.methods.shared.changing import always_fixed
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.gather import expected
 
@@ -259,5 +261,6 @@ ROLLOUT = Method(
     show=show,
     models=models,
     kernels="rollout",
+    fixed=always_fixed("its stages were dealt out among the devices with which it began"),
 )
 TOLD_OF_ROLLOUTS = (VersionTaken, VersionLeft, VersionKept, StageOver, RolloutVerdict)

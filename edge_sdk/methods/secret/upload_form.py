@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -49,18 +48,18 @@ class UploadKind:
             if names != set(LABEL):
                 raise UsageError(f"{cls.__name__} has the fields {', '.join(sorted(names))}, expected {LABEL}")
 
-    def label(self, form: SumForm, **values: Any) -> Any:
-        """The upload without its vectors. Raises PeerError where the method has no such upload."""
+    def upload(self, form: SumForm) -> tuple[type, Paths]:
+        """Type of the upload, and the paths of its vectors. Raises PeerError where the method has no such upload."""
         for cls, paths in self.up.items():
             if cls.__name__ == form.kind and set(form.there) <= set(paths):
-                return label_type(cls, paths)(**values)
+                return cls, paths
         raise PeerError(f"{form.kind} with {', '.join(form.there)} is no upload of this method")
 
     def form(self, env: NodeEnv, message: Integers) -> SumForm:
         return SumForm(type(message.label).origin.__name__, message.there, message.size, message.bits, message.half)
 
     def lengths(self, form: SumForm) -> tuple[int, int]:
-        self.label(form, weight=1.0, count=1, scores={})
+        self.upload(form)
         if not 0 < len(form.there) <= VECTORS or form.size < 1 or form.size % len(form.there):
             raise PeerError(f"{form.size} numbers of {len(form.there)} vectors")
         return form.size + RUNGS + len(PLAIN_NAMES), 3 + 2 * len(PLAIN_NAMES)
@@ -81,7 +80,8 @@ class UploadKind:
             raise PeerError(f"the sizes of {int(rungs.sum())} uploads in a sum of {terms}")
         words = flat.words.tolist()
         scores = read_scores(PLAIN_NAMES, there.tolist(), words[3:], terms)
-        label = self.label(form, weight=join_words(words[1], words[2], terms), count=terms, scores=scores)
+        weight = join_words(words[1], words[2], terms)
+        label = label_type(*self.upload(form))(weight=weight, count=terms, scores=scores)
         if (numbers > 2 * rounding.largest(form.bits) * terms).any():
             raise PeerError(f"a sum beyond what {terms} uploads of {form.bits} bits add up to")
         packed = rounding.pack(numbers, rounding.width(form.bits, terms))
@@ -89,17 +89,16 @@ class UploadKind:
         return Integers(label, form.there, form.size, form.bits, form.half, terms, spread, packed)
 
     def blank(self, form: SumForm) -> Integers:
-        label = self.label(form, weight=1.0, count=1, scores={})
-        return blank_upload(type(label), form)
+        return blank_upload(*self.upload(form), form)
 
     def nothing(self, form: SumForm) -> Nobody:
         return Nobody()
 
 
 @lru_cache(maxsize=8)
-def blank_upload(label: Callable[..., Any], form: SumForm) -> Integers:
+def blank_upload(cls: type, paths: Paths, form: SumForm) -> Integers:
     """An upload of zeros with weight 1. The same one for all devices of a round: it is measured once."""
     zeros = np.full(form.size, rounding.largest(form.bits), np.uint32)
     packed = rounding.pack(zeros, form.bits)
-    one = label(weight=1.0, count=1, scores={})
+    one = label_type(cls, paths)(weight=1.0, count=1, scores={})
     return Integers(one, form.there, form.size, form.bits, form.half, 1, 0.0, packed)

@@ -174,12 +174,12 @@ def unread(env: NodeEnv, s: Watched, sender: str, why: str) -> Step:
     return (s, []) if is_suspended(env, s.guard, sender) else refused(env, s, sender, why, [])
 
 
-def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
-    """A child's answer for the method itself, if it is within bounds and the child not suspended."""
+def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any, noisy: bool) -> Step:
+    """A child's answer for the method itself, if it is within bounds (noise is, by its scale) and not suspended."""
     if is_suspended(env, s.guard, sender):
         return s, []
     message, claims = bound_claim(env, s.guard, sender, message)
-    guard, why = judge_answer(env, s.guard, sender, message)
+    guard, why = (s.guard, "") if noisy else judge_answer(env, s.guard, sender, message)
     s, told = replace(s, guard=guard), [Send(OUT, claim) for claim in claims]
     if why and is_vote(message):
         return s, [*told, Send(OUT, Refused(sender, why))]  # a vote has its own rule of who is heard when
@@ -256,7 +256,7 @@ def with_scores(method: Method, env: NodeEnv, shown: Any) -> NodeEnv:
 
 
 def hospital(method: Method) -> Role:
-    inner = method.hospital
+    inner, noisy = method.hospital, method.spent is not None
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, Evaluate):
@@ -269,7 +269,7 @@ def hospital(method: Method) -> Role:
             return inside(inner, env, replace(s, evaluating=False, guard=begin_round(s.guard)), sender, m)
         if sender == ME:
             return inside(inner, env, s, sender, m)
-        return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
+        return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m, noisy)
 
     def close(env: NodeEnv, s: Watched) -> Step:
         if s.evaluating:
@@ -288,12 +288,12 @@ def forwarded(method: Method, env: NodeEnv, m: Evaluate) -> list[Send]:
 
 
 def aggregator(method: Method, every: int) -> Role:
-    inner = method.aggregator
+    inner, noisy = method.aggregator, method.spent is not None
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if sender == ME:
             return inside(inner, env, s, sender, m)
-        return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m)
+        return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m, noisy)
 
     def close(env: NodeEnv, s: Watched) -> Step:
         state, sends = closed(inner, env, s)

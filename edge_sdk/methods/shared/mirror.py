@@ -13,6 +13,8 @@ A hospital asks all that it has drawn with one message, so these read each other
 A node whose disk was lost remembers another round than it is told, and says `Unremembered`. Nobody knows its c_i any
 more, so the mean cannot be mended: the aggregator drops this round and begins a new era, in which every c_i is zero
 again, as in the first round, while the model stays. FedSLR does the same for its gamma.
+A device that comes during a run has c_i = 0: the mean is over one more, so it shrinks. One that leaves for good takes
+its c_i with it, which nobody else knows: its hospital says `Unremembered`, as of a lost disk, if it was ever counted.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, uploads
+from edge_sdk.methods.shared.changing import departed
 from edge_sdk.methods.shared.gather import Tally
 from edge_sdk.methods.shared.reports import progress
 
@@ -129,6 +132,8 @@ def asked(env: NodeEnv, s: MirrorHospital, m: CountedQuestion) -> Step:
     if account is None:
         return MirrorHospital(s.account, None, s.counted, forgotten=True), [Send((), m)]
     counted = confirmed(s, account)
+    if departed(env, counted):
+        return MirrorHospital(s.account, None, counted, forgotten=True), [Send((), m)]
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
     return MirrorHospital(replace(account, round=m.round), None, counted), [Send(chosen, question)]
@@ -152,21 +157,23 @@ class Ledger:
         era: how often all vectors have begun at zero again.
         forgotten: in this round a node has said that it lost its memory.
         tally: the uploads of this round.
+        devices: over which the mean was, when it was moved last; 0: it is zero, or that was not noted.
     """
 
     counted: Mapping[str, int] = field(default_factory=dict)
     era: int = 0
     forgotten: bool = False
     tally: Tally | None = None
+    devices: int = 0
 
     def told(self, hospital: str) -> dict[str, int]:
         """What a question to this hospital says of its sums."""
         return {h: r for h, r in self.counted.items() if h == hospital}
 
-    def closed(self, round: int) -> Ledger:
-        """The ledger after a round that was counted."""
+    def closed(self, round: int, devices: int) -> Ledger:
+        """The ledger after a round that was counted, with so many devices in the fleet."""
         heard = () if self.tally is None else self.tally.heard
-        return Ledger({**self.counted, **dict.fromkeys(heard, round)}, self.era)
+        return Ledger({**self.counted, **dict.fromkeys(heard, round)}, self.era, devices=devices)
 
     def next_era(self) -> Ledger:
         return Ledger(era=self.era + 1)
@@ -211,6 +218,8 @@ def aggregator(
 
     def close(env: Any, s: Any) -> Step:
         done = progress(s.round + 1, s.ledger.tally)
+        if departed(env, s.ledger.counted):  # a hospital has left with all its devices
+            s = replace(s, ledger=replace(s.ledger, forgotten=True))
         s = step(env, s)
         return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import re
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -106,6 +108,25 @@ def browse(service: Any) -> Iterator[Callable[..., Any]]:
     yield make
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def served(make_service: Callable[..., Any]) -> Iterator[tuple[Any, Any]]:
+    """A service whose console is served for real, and where nodes enrol at it."""
+    from aggregator.service.app import make_app
+    from aggregator.service.command import listen
+    from aggregator.service.live import ConsoleServer
+    from edge_sdk.tools.enrol import Desk
+
+    service = make_service(listen="127.0.0.1:0")
+    line = listen(service.file)
+    server = ConsoleServer(make_app(service))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[line])), daemon=True)
+    thread.start()
+    yield service, Desk(f"http://127.0.0.1:{line.getsockname()[1]}")
+    server.should_exit = True
+    thread.join(20)
+    line.close()
 
 
 def secret_in(page: str) -> str:

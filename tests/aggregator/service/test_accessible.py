@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aggregator.service.runs import Wanted
-from aggregator.service.schedules import Window, add_schedule
+from aggregator.service.schedules import DailyWindow, add_schedule
 from tests.aggregator.service.conftest import CLASSES
 from tests.aggregator.service.test_browser import CHROMIUM, SIZES, chromium, console
 from tests.aggregator.service.test_pages import fill
@@ -64,7 +64,7 @@ def database_url() -> str:
 def filled(console: tuple[Any, str]) -> Iterator[str]:
     service, url = console
     fill(service, devices=12)
-    add_schedule(service.database, "nightly", Wanted(), Window("22:00", "06:00"), CLASSES, "ada")
+    add_schedule(service.database, "nightly", Wanted(), DailyWindow("22:00", "06:00"), CLASSES, "ada")
     yield url
 
 

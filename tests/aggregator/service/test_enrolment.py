@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,40 +22,9 @@ from edge_sdk.nodes.settings import read_toml
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.enrol import Applicant, Desk, NotEnrolledError
 from edge_sdk.tools.own_key import LibraryTool, OpensslTool, complete_pair, find_key_tool
-from tests.aggregator.service.conftest import secret_in
-from tests.delivery.fleet import eventually
+from tests.aggregator.service.asking import CLAIM, ask, request_of
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-CLAIM = "c" * 40
-
-
-@pytest.fixture
-def served(make_service: Callable[..., Any]) -> Iterator[tuple[Any, Desk]]:
-    """A service whose console is served for real, and where nodes enrol at it."""
-    from aggregator.service.app import make_app
-    from aggregator.service.command import listen
-    from aggregator.service.live import ConsoleServer
-
-    service = make_service(listen="127.0.0.1:0")
-    line = listen(service.file)
-    server = ConsoleServer(make_app(service))
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[line])), daemon=True)
-    thread.start()
-    yield service, Desk(f"http://127.0.0.1:{line.getsockname()[1]}")
-    server.should_exit = True
-    thread.join(20)
-    line.close()
-
-
-def request_of(folder: Path, name: str) -> str:
-    tool = LibraryTool()
-    tool.make_key(folder / f"{name}.request-key")
-    return tool.make_request(folder / f"{name}.request-key", name)
-
-
-def ask(service: Any, folder: Path, name: str, token: str, **changes: str) -> Any:
-    table = {"name": name, "token": token, "claim": CLAIM, "request": request_of(folder, name), **changes}
-    return service.desk.ask(table)
 
 
 def test_a_device_enrols_with_one_command(
@@ -305,66 +271,3 @@ def test_a_token_does_not_leave_the_machine_as_plain_text() -> None:
     assert Desk("https://fleet.example") and Desk("http://fleet.example", insecure=True)
     with pytest.raises(UsageError, match="expected the address"):
         Desk("fleet.example")
-
-
-# The console and the API --------------------------------------------------------------------------------------------
-
-
-def test_operators_invite_and_decide_in_the_console(browse: Callable[..., Any], service: Any, tmp_path: Path) -> None:
-    viewer, operator = browse("viewer"), browse("operator")
-    csrf = secret_in(operator.get("/enrolment").text)
-    form = {"csrf": csrf, "hospital": "north", "hours": "1"}
-    assert viewer.post("/enrolment/token", data=form).status_code == 403
-    assert operator.post("/enrolment/token", data={**form, "csrf": "x"}).status_code == 403
-    page = operator.post("/enrolment/token", data=form).text
-    token = page.partition("--token ")[2].partition(" ")[0]
-    assert "approved at once" in page and token not in operator.get("/enrolment").text
-    ask(service, tmp_path, "watch-7", token)
-    assert "watch-7 asks to be enrolled" in operator.get("/").text
-    assert viewer.post("/enrolment/watch-7/approve", data={"csrf": csrf}).status_code == 403
-    assert "Approve watch-7" not in viewer.get("/enrolment").text
-    assert operator.post("/enrolment/watch-7/approve", data={"csrf": csrf}).status_code == 303
-    assert "Remove watch-7" in operator.get("/enrolment?q=watch").text
-    assert operator.post("/enrolment/watch-7/approve", data={"csrf": csrf}).status_code == 409
-    assert "auscult enrol" in operator.post("/enrolment/watch-7/replace", data={"csrf": csrf}).text
-    assert operator.post("/enrolment/token", data={**form, "hours": "soon"}).status_code == 422
-    assert browse().get("/enrolment").status_code == 303  # to the page for signing in
-
-
-def test_the_command_line_does_the_same(
-    served: tuple[Any, Desk], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    service, desk = served
-    service.write_connection(desk.url)
-
-    def fleet(*words: str) -> str:
-        assert main(["fleet", *words, "--service", str(service.file.directory)]) == 0
-        return capsys.readouterr().out
-
-    printed = fleet("token", "--hospital", "north", "--name", "watch-7")
-    assert printed.startswith("auscult enrol watch-7 --token ") and desk.url in printed
-    Applicant("watch-7", tmp_path / "w").begin(desk, printed.split()[4])
-    assert "waiting" in fleet("requests")
-    assert fleet("approve", "watch-7") == "watch-7: approved\n"
-    assert fleet("suspend", "watch-7") == "watch-7: suspended\n"
-    assert "--token" in fleet("replace", "watch-7")
-    assert '"state": "lost"' in fleet("requests", "--json")
-    assert main(["fleet", "approve", "nobody", "--service", str(service.file.directory)]) == 1
-
-
-def test_a_killed_service_carries_out_what_was_decided(make_service: Callable[..., Any], tmp_path: Path) -> None:
-    service = make_service()
-    ask(service, tmp_path, "watch-7", service.desk.make_token("ada", "north", approved=True))
-    service.desk.fetch({"name": "watch-7", "claim": CLAIM})
-    service.enrolment.change("watch-7", REMOVE, "ada")  # and killed before anything followed from it
-    assert [one.is_good for one in service.office.provisioner.authority.list_issued()] == [True]
-    again = make_service()
-    again.desk.bring_up()
-    assert [one.is_good for one in again.office.provisioner.authority.list_issued()] == [False]
-
-
-def test_a_roster_reaches_a_hospital_that_reports_an_older_one(service: Any, tmp_path: Path) -> None:
-    ask(service, tmp_path, "watch-7", service.desk.make_token("ada", "north", approved=True))
-    service.monitor.known["north"] = 0
-    assert "north" in service.monitor.to_tell
-    eventually(lambda: service.enrolment.list_devices("north") == ("watch-7",))

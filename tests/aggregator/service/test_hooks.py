@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aggregator.service import hooks
-from aggregator.service.hooks import Refused, Webhook, WebhookSender, sign
+from aggregator.service.hooks import NotTakenError, Webhook, WebhookSender, sign
 from aggregator.service.runs import Wanted, add_run, change_run
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES
@@ -98,7 +98,7 @@ def test_what_was_not_taken_is_told_again_also_by_a_service_that_was_killed(
     for i in range(3):
         add_run(service.database, Wanted(), CLASSES, "ada", f"run-{i}")
     receiver.codes = [204, code]
-    with pytest.raises(Refused, match=f"answers {code}"):
+    with pytest.raises(NotTakenError, match=f"answers {code}"):
         make_sender(service, receiver, tmp_path).tell_due("ops")
     make_sender(service, receiver, tmp_path).tell_due("ops")
     assert events(receiver) == [("run.queue", f"run-{i}") for i in range(3)]
@@ -138,7 +138,7 @@ def test_nobody_who_listens_costs_a_try_and_no_more(service: Any, receiver: Rece
     add_run(service.database, Wanted(), CLASSES, "ada")
     receiver.server_close()
     receiver.socket.close()
-    with pytest.raises(Refused, match="cannot be told"):
+    with pytest.raises(NotTakenError, match="cannot be told"):
         sender.tell_due("ops")
 
 

@@ -10,11 +10,11 @@ import pytest
 from aggregator.service import audit, runs
 from aggregator.service.database import runs as table
 from aggregator.service.runs import Wanted, change_run, find_run, list_runs
-from aggregator.service.schedules import Window, add_schedule, list_schedules, look_at_schedules, remove_schedule
+from aggregator.service.schedules import DailyWindow, add_schedule, list_schedules, look_at_schedules, remove_schedule
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES
 
-NIGHT = Window("22:00", "06:00")
+NIGHT = DailyWindow("22:00", "06:00")
 
 
 def at(day: int, clock: str) -> float:
@@ -29,13 +29,13 @@ def at(day: int, clock: str) -> float:
         (NIGHT, 22, "22:00", "2026-11-22"),
         (NIGHT, 23, "05:59", "2026-11-22"),
         (NIGHT, 23, "06:00", ""),
-        (Window("22:00", "06:00", ("sun",)), 23, "03:00", "2026-11-22"),
-        (Window("22:00", "06:00", ("mon",)), 23, "03:00", ""),
-        (Window("09:00", "17:00"), 22, "12:00", "2026-11-22"),
-        (Window("09:00", "17:00"), 22, "17:00", ""),
+        (DailyWindow("22:00", "06:00", ("sun",)), 23, "03:00", "2026-11-22"),
+        (DailyWindow("22:00", "06:00", ("mon",)), 23, "03:00", ""),
+        (DailyWindow("09:00", "17:00"), 22, "12:00", "2026-11-22"),
+        (DailyWindow("09:00", "17:00"), 22, "17:00", ""),
     ],
 )
-def test_a_moment_is_in_the_window_that_began_on_a_day(window: Window, day: int, clock: str, found: str) -> None:
+def test_a_moment_is_in_the_window_that_began_on_a_day(window: DailyWindow, day: int, clock: str, found: str) -> None:
     assert window.find_day(at(day, clock)) == found
 
 
@@ -99,4 +99,4 @@ def test_schedules_are_added_changed_and_removed(service: Any) -> None:
 @pytest.mark.parametrize("words", [("25:00", "06:00"), ("22:00", "6"), ("22:00", "22:00"), ("22:00", "06:00", ("x",))])
 def test_what_is_no_window_is_refused(words: tuple[Any, ...]) -> None:
     with pytest.raises(UsageError):
-        Window(*words)
+        DailyWindow(*words)

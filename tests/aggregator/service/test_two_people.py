@@ -11,7 +11,7 @@ import pytest
 from aggregator.service import runs
 from aggregator.service.rollouts import add_rollout
 from aggregator.service.runs import Wanted, find_run, list_queue
-from aggregator.service.schedules import Window, add_schedule, look_at_schedules, remove_schedule
+from aggregator.service.schedules import DailyWindow, add_schedule, look_at_schedules, remove_schedule
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES, secret_in
 
@@ -85,7 +85,7 @@ def test_nobody_approves_a_run_of_their_own_schedule(browse: Any, service: Any) 
     """Neither while it is there nor after they have removed it."""
     admin = browse("admin")
     for name in ("eve", "admin"):
-        add_schedule(service.database, f"of-{name}", Wanted(), Window("00:00", "23:59"), CLASSES, name)
+        add_schedule(service.database, f"of-{name}", Wanted(), DailyWindow("00:00", "23:59"), CLASSES, name)
     look_at_schedules(service.database, time.mktime(time.strptime("2026-11-22 12:00", "%Y-%m-%d %H:%M")), 1)
     for action in (lambda: None, lambda: remove_schedule(service.database, "of-admin", "admin")):
         action()

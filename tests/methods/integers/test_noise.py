@@ -20,6 +20,7 @@ from edge_sdk.methods.integers.rounded import UPWARD, Rounding
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.spent import PrivateProgress, PrivateReport
 from edge_sdk.nodes.assembly import method_of
 from edge_sdk.nodes.assembly import settings_of as settings_of_run
@@ -151,6 +152,20 @@ def test_a_run_with_a_hospital_below_the_cohort_does_not_begin():
         played(privacy=Privacy(clip=1.0, noise=1.0, cohort=2))
 
 
+@pytest.mark.parametrize(
+    ("privacy", "bits", "says"),
+    [
+        (PRIVACY, 2, "bits = 2: too few for this noise"),
+        (Privacy(clip=1.0, epsilon=1e-5, cohort=1), 16, "bits = 16: too few for this noise"),
+    ],
+)
+def test_noise_that_cannot_be_made_is_refused_before_anybody_is_asked(privacy, bits, says):
+    method, settings = noisy(privacy=privacy, uploads=Uploads(bits=bits, feedback=False))
+    env = envs_of(METHODS["fedavg"], settings, 3)["aggregator"]
+    with pytest.raises(UsageError, match=says):
+        method.aggregator.start(env)
+
+
 def test_a_device_refuses_a_scale_that_is_not_the_noise_s():
     """Whoever asks for coarser or finer steps would get noise that is worth less."""
     method, _ = noisy()
@@ -207,3 +222,10 @@ def test_secret_sums_open_no_fewer_than_the_noise_needs():
     run = parties.run_of(uploads={"bits": 16, "cohort": 2}, privacy={"clip": 1.0, "epsilon": 8.0, "cohort": 3})
     with pytest.raises(UsageError, match="noise is for sums of 3"):
         method_of(run)
+
+
+def test_uploads_of_much_noise_are_not_taken_for_attacks():
+    """Their length is bounded by the scale, and says nothing of what a device has done."""
+    _, transcript = played(privacy=Privacy(clip=100.0, noise=50.0, cohort=1), evaluate=True)
+    refused = [m for _, m in transcript.told if isinstance(m, Refused)]
+    assert not refused and [e.devices for e in told(transcript, PrivateProgress)] == [6, 6, 6]

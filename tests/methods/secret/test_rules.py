@@ -231,7 +231,7 @@ def test_a_hospital_sees_noise():
     uploads = [m for _, m in ANSWERS if m.form.bits == 8]
     steps = np.concatenate([rounding.unpack(m.steps, lengths(m), m.width) for m in uploads])
     counts = np.bincount(steps >> np.uint32(uploads[0].width - 4), minlength=16)
-    assert abs(counts / counts.mean() - 1).max() < 0.15
+    assert abs(counts / counts.mean() - 1).max() < 6 / counts.mean() ** 0.5, "beyond six standard deviations"
     words = np.concatenate([m.words for _, m in ANSWERS])
     assert len(set(words.tolist())) == words.size
 

@@ -1,0 +1,35 @@
+"""Devices that come or leave for good while a run goes on, as far as several methods have it in common.
+
+`NodeEnv.sizes` says who there is at each call. A method whose mathematics cannot do with another set than that of the
+start says so in `Method.fixed`, and the change waits for the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import NodeEnv
+
+
+def always_fixed(why: str) -> Callable[[Any], str]:
+    """A `Method.fixed` of a method whose devices are those with which a run begins."""
+    return lambda settings: why
+
+
+def fixed_while_unseen(settings: Any) -> str:
+    """A `Method.fixed` of a method that keeps some devices out of training, whom it draws once."""
+    unseen: float = settings.unseen
+    return "unseen > 0: who is kept out of training is drawn once, among the devices of the start" if unseen else ""
+
+
+def departed(env: NodeEnv, names: Iterable[str]) -> frozenset[str]:
+    """Names among these of children that belong to this node no more; none, where it does not know its children."""
+    return frozenset(names) - {*env.sizes} if env.sizes else frozenset()
+
+
+def mean_over(mean: Vector, before: int, now: int) -> Vector:
+    """The mean of vectors over `now` devices, where it was over `before`: those that have come are at zero, and so were
+    those that have left. `before` = 0: it is not known, and was the same."""
+    return mean if before in (0, now) else mean * (before / now)

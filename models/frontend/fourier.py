@@ -1,0 +1,76 @@
+"""Fourier transforms of the last axis as products with matrices of cosines and sines, which ONNX runs everywhere.
+
+Parts are real tensors: (real, imaginary). Matrices are made in float64, from angles reduced as whole numbers, rounded
+once; `EXACT` remembers what they were rounded from, so that the gate can compare in float64.
+"""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+
+import numpy as np
+import torch
+
+from edge_sdk.models.ir.errors import UnsupportedPattern
+
+Parts = tuple[torch.Tensor, torch.Tensor]
+LONGEST = 2048
+"""Points of a transform: its matrices have up to the square of it as entries, and lie in the bundle."""
+EXACT: dict[tuple[tuple[int, ...], bytes], np.ndarray] = {}
+"""Shape and bytes of a matrix in float32 -> the same in float64."""
+
+
+def scale_of(norm: str | None, points: int, inverse: bool) -> float:
+    """The factor of a transform with torch's `norm`."""
+    if norm == "ortho":
+        return 1 / sqrt(points)
+    return 1 / points if inverse == (norm in (None, "backward")) else 1.0
+
+
+def turn(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and sines of 2 pi j k / points, each (rows, columns)."""
+    if points > LONGEST:
+        raise UnsupportedPattern(f"a Fourier transform of {points} points", "", f"use up to {LONGEST}, or windows")
+    angles = np.outer(np.arange(rows), np.arange(columns)) % points * (2 * pi / points)
+    return np.cos(angles), np.sin(angles)
+
+
+def as_tensor(matrix: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+    """A constant with the dtype of another tensor."""
+    if like.dtype != torch.float32:
+        return torch.tensor(matrix, dtype=like.dtype)
+    rounded = matrix.astype(np.float32)
+    EXACT[rounded.shape, rounded.tobytes()] = matrix
+    return torch.tensor(rounded)
+
+
+def resize(x: torch.Tensor, points: int) -> torch.Tensor:
+    """The last axis cut, or filled up with zeros."""
+    have = x.shape[-1]
+    return x[..., :points] if have >= points else torch.nn.functional.pad(x, (0, points - have))
+
+
+def transform_real(x: torch.Tensor, points: int, scale: float, half: bool) -> Parts:
+    """The transform of real numbers; `half`: its first points // 2 + 1 entries only."""
+    cos, sin = turn(points, points // 2 + 1 if half else points, points)
+    x = resize(x, points)
+    return x @ as_tensor(cos * scale, x), x @ as_tensor(sin * -scale, x)
+
+
+def transform(x: Parts, points: int, scale: float, inverse: bool) -> Parts:
+    """The transform of complex numbers, with e^(-i angle), or e^(i angle) for the inverse."""
+    re, im = (resize(v, points) for v in x)
+    cos, sin = turn(points, points, points)
+    c, s = as_tensor(cos * scale, re), as_tensor(sin * (-scale if inverse else scale), re)
+    return re @ c + im @ s, im @ c - re @ s
+
+
+def invert_half(x: Parts, points: int, scale: float) -> torch.Tensor:
+    """The real numbers whose transform begins with these points // 2 + 1 entries; the rest are their conjugates."""
+    count = points // 2 + 1
+    re, im = (resize(v, count) for v in x)
+    cos, sin = turn(count, points, points)
+    alone = np.arange(count) * 2 % points == 0  # its own conjugate, counted once
+    weights = scale * np.where(alone, 1, 2)[:, None]
+    sin[alone] = 0  # exactly, for torch takes no notice of these imaginary parts
+    return re @ as_tensor(cos * weights, re) - im @ as_tensor(sin * weights, re)

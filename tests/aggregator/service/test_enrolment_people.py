@@ -1,0 +1,105 @@
+"""People invite and decide: in the console, on the command line, and while the service is killed in between."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.service.enrolment import APPROVE, REMOVE
+from edge_sdk.cli import main
+from edge_sdk.nodes.hospital_service import HospitalService
+from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.tools.enrol import Applicant, Desk
+from tests.aggregator.service.asking import CLAIM, ask
+from tests.aggregator.service.conftest import secret_in
+from tests.delivery.fleet import eventually
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+
+
+def test_operators_invite_and_decide_in_the_console(browse: Callable[..., Any], service: Any, tmp_path: Path) -> None:
+    viewer, operator = browse("viewer"), browse("operator")
+    csrf = secret_in(operator.get("/enrolment").text)
+    form = {"csrf": csrf, "hospital": "north", "hours": "1"}
+    assert viewer.post("/enrolment/token", data=form).status_code == 403
+    assert operator.post("/enrolment/token", data={**form, "csrf": "x"}).status_code == 403
+    page = operator.post("/enrolment/token", data=form).text
+    token = page.partition("--token ")[2].partition(" ")[0]
+    assert "approved at once" in page and token not in operator.get("/enrolment").text
+    ask(service, tmp_path, "watch-7", token)
+    assert "watch-7 asks to be enrolled" in operator.get("/").text
+    assert viewer.post("/enrolment/watch-7/approve", data={"csrf": csrf}).status_code == 403
+    assert "Approve watch-7" not in viewer.get("/enrolment").text
+    assert operator.post("/enrolment/watch-7/approve", data={"csrf": csrf}).status_code == 303
+    assert "Remove watch-7" in operator.get("/enrolment?q=watch").text
+    assert operator.post("/enrolment/watch-7/approve", data={"csrf": csrf}).status_code == 409
+    assert "auscult enrol" in operator.post("/enrolment/watch-7/replace", data={"csrf": csrf}).text
+    assert operator.post("/enrolment/token", data={**form, "hours": "soon"}).status_code == 422
+    assert browse().get("/enrolment").status_code == 303  # to the page for signing in
+
+
+def test_the_command_line_does_the_same(
+    served: tuple[Any, Desk], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service, desk = served
+    service.write_connection(desk.url)
+
+    def fleet(*words: str) -> str:
+        assert main(["fleet", *words, "--service", str(service.file.directory)]) == 0
+        return capsys.readouterr().out
+
+    printed = fleet("token", "--hospital", "north", "--name", "watch-7")
+    assert printed.startswith("auscult enrol watch-7 --token ") and desk.url in printed
+    Applicant("watch-7", tmp_path / "w").begin(desk, printed.split()[4])
+    assert "waiting" in fleet("requests")
+    assert fleet("approve", "watch-7") == "watch-7: approved\n"
+    assert fleet("suspend", "watch-7") == "watch-7: suspended\n"
+    assert "--token" in fleet("replace", "watch-7")
+    assert '"state": "lost"' in fleet("requests", "--json")
+    assert main(["fleet", "approve", "nobody", "--service", str(service.file.directory)]) == 1
+
+
+def test_a_killed_service_carries_out_what_was_decided(make_service: Callable[..., Any], tmp_path: Path) -> None:
+    service = make_service()
+    ask(service, tmp_path, "watch-7", service.desk.make_token("ada", "north", approved=True))
+    service.desk.fetch({"name": "watch-7", "claim": CLAIM})
+    service.enrolment.change("watch-7", REMOVE, "ada")  # and killed before anything followed from it
+    assert [one.is_good for one in service.office.provisioner.authority.list_issued()] == [True]
+    again = make_service()
+    again.desk.bring_up()
+    assert [one.is_good for one in again.office.provisioner.authority.list_issued()] == [False]
+
+
+def test_a_running_hospital_takes_in_who_is_approved_and_lets_go_who_is_removed(
+    tmp_path: Path, quick: LocalBroker, make_service: Callable[..., Any]
+) -> None:
+    """Over a real broker, with no file edited and nothing started again."""
+    service = make_service(broker=quick.url, hospitals={})
+    bundle = find_shipped_bundle("wrist.bundle")
+    text = f'name = "north"\naggregator = "cloud"\nbroker = "{quick.url}"\nbundle = "{bundle}"\n'
+    path = tmp_path / "north.toml"
+    path.write_text(text + 'directory = "north"\nenrolled = true\nreports = "names"\n')
+    hospital = HospitalService(path)
+    thread = threading.Thread(target=hospital.run, daemon=True)
+    service.monitor.start()
+    thread.start()
+    try:
+        ask(service, tmp_path, "watch-7", service.desk.make_token("ada", "north"))
+        eventually(lambda: [h.name for h in service.monitor.list_hospitals()] == ["north"])
+        assert hospital.runtime.children == ()
+        service.desk.decide("watch-7", APPROVE, "ada")
+        eventually(lambda: hospital.runtime.children == ("watch-7",))
+        eventually(lambda: service.list_sizes() == {"north": 1})
+        service.desk.decide("watch-7", REMOVE, "ada")
+        eventually(lambda: hospital.runtime.children == ())
+        assert HospitalService(path).file.devices == ()  # as a restart would read it
+    finally:
+        hospital.stop()
+        thread.join(20)
+        service.monitor.stop()
