@@ -20,8 +20,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (apt install chromium)"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of playwright's own loop
 ]
-PAGES = ("/", "/fleet", "/enrolment", "/runs", "/runs/new", "/runs/ditto-1", "/models", "/audit")
-PAGES += ("/compare?run=ditto-1",)
+PAGES = (
     "/",
     "/fleet",
     "/enrolment",
