@@ -4,8 +4,8 @@
 
 Broker, aggregator and hospitals are the real ones, each a process; devices are scripted (light_devices.py), in
 `--crowds` processes of many connections for each hospital. With `--hospitals 2` the devices are split by the prefix of
-their names. `--cohort K`: devices that are asked in a round (all). The model is an MLP of 2178 parameters (`--inputs`, `--bundle`).
-CPU seconds are of a round: the mean over all rounds but the first.
+their names. `--cohort K`: devices that are asked in a round (all). The model is an MLP of 2114 parameters (`--inputs`,
+`--bundle`). CPU seconds are of a round: the mean over all rounds but the first.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from benchmarks.light_devices import name_of, publish
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.run import Run
+from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.profile import find_profile
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared.gather import Sum
@@ -92,10 +93,10 @@ def fit(measured: Sequence[Measured]) -> dict[str, list[float]]:
     """Figure -> base, for each thousand devices of a hospital, for each thousand parameters.
 
     Raises:
-        ValueError: fewer than three runs.
+        UsageError: fewer than three runs.
     """
     if len(measured) < 3:
-        raise ValueError(f"{len(measured)} runs: three coefficients take three, with other --devices and --inputs")
+        raise UsageError(f"{len(measured)} runs: three coefficients take three, with other --devices and --inputs")
     x, every = np.array([inputs(one) for one in measured]), [targets(one) for one in measured]
     return {name: least_squares(x, np.array([one[name] for one in every])) for name in every[0]}
 
@@ -160,7 +161,7 @@ def price(model: Mapping[str, Sequence[float]], args: argparse.Namespace) -> dic
     board = find_profile(args.board)
     idle, busy = board.estimate_watts(0), board.estimate_watts(1)
     if idle is None or busy is None:
-        raise ValueError(f"--board {args.board}: its profile names no watts")
+        raise UsageError(f"--board {args.board}: its profile names no watts")
     site, cloud = answers * (down + up) / 1e9, args.hospitals * (down + up) / 1e9
     hours = args.hospitals * sum(cpu.values()) / 3600
     return {

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from aggregator.service import api, enrol_web, live, openapi, pages, prometheus, rollout_api, rollout_pages
+from aggregator.service import api, csv_pages, enrol_web, live, openapi, pages, prometheus, rollout_api, rollout_pages
 from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
 from aggregator.service.runs import NoSuchRunError, NotPossibleError
@@ -58,6 +58,7 @@ ROUTES = [
     Route("/sign-in", pages.sign_in, methods=["POST"]),
     Route("/sign-out", pages.sign_out, methods=["POST"]),
     Route("/events", live.stream),
+    *csv_pages.ROUTES,
     Route("/metrics", prometheus.show_metrics),
     Route("/api/openapi.json", openapi.show_document),
     Mount("/api/v1", routes=[*api.ROUTES, *rollout_api.ROUTES, *enrol_web.API_ROUTES]),

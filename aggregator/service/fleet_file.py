@@ -9,6 +9,7 @@ from aggregator.service.hooks import Webhook
 from aggregator.service.office import Enrolling
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.masks import AggregatorKeys
 from edge_sdk.nodes.service_files import existing
 from edge_sdk.wire.options import Wire
 
@@ -33,6 +34,7 @@ class FleetFile:
         hosts: names by which browsers may call it, beside the address that it listens on.
         database: URL as SQLAlchemy has it; "": an SQLite file in the directory.
         threads: of torch on a CPU, in each run.
+        masks: keys of the aggregator for runs with secret sums; None: there can be no such run.
         proxied: a proxy in front of the console speaks TLS with browsers, so cookies are for that alone.
         two_people: a run that somebody asks for begins when another one has approved it.
         wire: certificates of the aggregator.
@@ -51,6 +53,7 @@ class FleetFile:
     hosts: tuple[str, ...] = ()
     database: str = ""
     threads: int = 1
+    masks: AggregatorKeys | None = None
     proxied: bool = False
     two_people: bool = False
     wire: Wire = field(default_factory=Wire)

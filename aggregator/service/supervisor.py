@@ -227,6 +227,8 @@ def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None =
     }
     if is_rollout(run):
         add_settings(table, own, model)
+    if file.masks is not None:
+        table["masks"] = {key: path.resolve() for key, path in vars(file.masks).items()}
     wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(file.wire).items()}
     return write_toml(path, table | {"run": own, "wire": wire})
 

@@ -26,7 +26,7 @@ from edge_sdk.nodes.settings import read_toml
 from edge_sdk.wire.topics import ALL
 
 log = logging.getLogger("auscult.serve")
-CHANGEABLE = ("devices", "companions", "wait_for", "limits", "reports", "allow")
+CHANGEABLE = ("devices", "companions", "wait_for", "allow", "limits", "reports")
 """Settings that a running hospital takes up: limits and what is allowed at once, all others between two runs."""
 
 

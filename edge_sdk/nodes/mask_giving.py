@@ -41,10 +41,17 @@ def for_aggregator(run: Run, files: AggregatorKeys | None, hospitals: Mapping[st
         return {}
     if files is None:
         raise UsageError(f"run {run.id} has secret sums, and the aggregator no keys for them (masks)")
+    check_hospitals(run, hospitals)
+    return {"masks": aggregator_masks(files, run.id)}
+
+
+def check_hospitals(run: Run, hospitals: Mapping[str, int]) -> None:
+    """Raises UsageError for a run with secret sums in which a hospital has too few devices for one."""
+    if not is_secret(run):
+        return
     cohort = uploads_of(run).cohort
     if small := next((name for name, devices in hospitals.items() if devices < cohort), None):
         raise UsageError(
             f"hospitals.{small} = {hospitals[small]}: a secret sum is made of {cohort} devices at least, so nothing of "
             f"{small} would ever count; leave it out, or set run.uploads.cohort (not below {LEAST_COHORT})"
         )
-    return {"masks": aggregator_masks(files, run.id)}

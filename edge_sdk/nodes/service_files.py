@@ -59,6 +59,9 @@ class DeviceFile:
         self.wire.check(self.broker)
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")
+        if self.masks is not None:
+            existing(self.masks.key, "masks.key")
+            existing(self.masks.aggregator, "masks.aggregator")
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")
@@ -214,6 +217,9 @@ class AggregatorFile:
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
         self.wire.check(self.broker)
+        if self.masks is not None:
+            existing(self.masks.key, "masks.key")
+            existing(self.masks.devices, "masks.devices")
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")

@@ -14,6 +14,7 @@ from edge_sdk.hardware.bad_link import LinkFaults
 from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.nodes.assembly import augmentation_of, family_of, method_of, settings_of
 from edge_sdk.nodes.kernels.outputs import check_count
+from edge_sdk.nodes.mask_giving import check_hospitals
 from edge_sdk.nodes.presets import METHOD, PAPER, RECOMMENDED, ROUNDS, STATED, preset_of
 from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
@@ -133,6 +134,7 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
     if family_of(run).public:
         check_count(run, settings, 0 if cohort.public is None else len(cohort.public))
     check_newcomers(job, cohort, run)
+    check_hospitals(run, {hospital: len(devices) for hospital, devices in members_of(job, cohort).items()})
     if job.private is not None and not takes_private(method_of(run).env):
         raise UsageError(f"--private: the aggregator of {job.method} has no use for a pretrained model")
     return run

@@ -63,6 +63,7 @@ def hospital(tmp_path: Path) -> Iterator[Hospital]:
 def turn(hospital: Hospital) -> Node:
     """A turn of the loop, as far as settings are concerned."""
     membership = hospital.runtime.membership
+    hospital.runtime.changes.carry_out(membership, lambda: None)
     membership.take_up_pending(time.monotonic())
     assert membership.session is not None
     membership.session.commit(time.monotonic())

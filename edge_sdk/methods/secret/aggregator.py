@@ -85,9 +85,9 @@ def asked(env: NodeEnv, s: SecretState, sends: Sequence[Send]) -> tuple[SecretSt
     """The state and the sends, with the number that the node gives to the question that is among them."""
     if not any(asks_children(send, UP, OUT, ME) for send in sends):
         return s, list(sends)
-    s, terms = replace(s, ticket=env.asked + 1, opened={}), most_terms(env)
+    s = replace(s, ticket=env.asked + 1, terms=most_terms(env), opened={})
     wrapped = [
-        replace(send, message=NumberedQuestion(s.ticket, terms, send.message))
+        replace(send, message=NumberedQuestion(s.ticket, s.terms, send.message))
         if asks_children(send, UP, OUT, ME)
         else send
         for send in sends
@@ -120,7 +120,7 @@ def opened(env: NodeEnv, plan: SecretPlan, s: SecretState, sender: str, m: Maske
     if kind is None:
         raise PeerError(f"{sender} sent a sum of {m.form.kind}, which this run does not add up")
     check_opening(env, plan, s, sender, m)
-    if m.width != kind.width(m.form, most_terms(env)) or m.words.size != kind.lengths(m.form)[1]:
+    if m.width != kind.width(m.form, s.terms) or m.words.size != kind.lengths(m.form)[1]:
         raise PeerError(f"{sender} sent a sum in a ring of {m.width} bits and {m.words.size} words, not asked for")
     flat = take_off(env, kind, m)
     s = replace(s, opened={**s.opened, sender: m.names})

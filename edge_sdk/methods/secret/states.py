@@ -37,7 +37,7 @@ class SecretState:
     Attributes:
         inner: the state inside.
         ticket: number of the question that is on, at the aggregator; 0: none is.
-        terms: hospital: how many answers are added up at most.
+        terms: how many answers to it are added up at most; devices that enrol meanwhile change nothing.
         pending: hospital: the answers so far.
         opened: aggregator: hospital -> the devices whose masks were taken off its sum of the question that is on.
     """

@@ -31,6 +31,7 @@ PAGES = (
     "/models",
     "/rollouts",
     "/rollouts/new",
+    "/enrolment",
     "/audit",
     "/compare?run=ditto-1",
     "/runs/nothing",

@@ -61,6 +61,21 @@ def test_a_run_has_its_curves_and_the_same_as_a_table(browse: Any, service: Any)
     assert browser.get(f"/compare?run={id}").text.count("<figure") == 2
 
 
+def test_tables_and_figures_are_there_as_csv_in_which_no_text_is_a_formula(browse: Any, service: Any) -> None:
+    id, browser = fill(service), browse("viewer")
+    child = {"name": "evil", "state": "refuses", "refusal": '=HYPERLINK("http://x","y")', "heard": 1}
+    child |= {"bytes_in": 0, "bytes_out": 0, "late": 0}
+    report = {"run": "", "refusal": "", "waiting": "", "counts": {}, "devices": 1, "children": [child]}
+    service.monitor.seen["south"] = to_hospital("south", time.time(), report)
+    lines = browser.get("/fleet.csv?sort=name").text.splitlines()
+    assert len(lines) == 6 and lines[1].startswith("evil,south,refuses,1,0,0,0,") and ",\"'=HYPERLINK" in lines[1]
+    assert len(browser.get("/fleet.csv?state=away").text.splitlines()) == 2
+    lines = browser.get(f"/compare.csv?run={id}").text.splitlines()
+    assert lines[2] == f"{id},2,0.5,0.75,0.5"
+    page = browser.get(f"/compare?run={id}").text
+    assert f'href="/compare.csv?run={id}"' in page and browser.get(f"/runs/{id}").text.count(">CSV</a>") == 5
+
+
 def test_devices_are_found_sorted_and_paged(browse: Any, service: Any) -> None:
     fill(service, devices=10_000, rounds=1)
     browser = browse("viewer")
