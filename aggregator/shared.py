@@ -54,7 +54,7 @@ class SharedSvt:
         own = self.decompose(mine, threshold, {name: near[name] for name in mine if name in near})
         arrays = {f"{part}.{name}": array for name, svd in own.items() for part, array in zip("asb", svd, strict=True)}
         every = [read_arrays(data) for data in self.ranks.gather(write_arrays(arrays))]
-        return {name: tuple(every[whose[name]][f"{part}.{name}"] for part in "asb") for name in matrices}  # type: ignore[misc]
+        return {name: tuple(every[whose[name]][f"{part}.{name}"] for part in "asb") for name in matrices}
 
     def decompose(
         self, matrices: Mapping[str, Vector], threshold: float, near: Mapping[str, Vector]
@@ -69,7 +69,7 @@ class SharedSvt:
 
 def cost(x: Vector) -> float:
     """What a decomposition costs, in proportion: long times short squared."""
-    return float(max(x.shape)) * min(x.shape) ** 2
+    return float(max(x.shape) * min(x.shape) ** 2)
 
 
 def deal(costs: Mapping[str, float], count: int) -> dict[str, int]:
@@ -178,7 +178,8 @@ def dismiss(ranks: Ranks) -> None:
 def write_arrays(arrays: Arrays) -> bytes:
     """Arrays by name as bytes (NPZ)."""
     file = BytesIO()
-    np.savez(file, **{name: np.asarray(value) for name, value in arrays.items()})
+    named: Any = {name: np.asarray(value) for name, value in arrays.items()}
+    np.savez(file, **named)
     return file.getvalue()
 
 

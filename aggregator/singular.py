@@ -76,7 +76,8 @@ class FastSvt:
         found = self.by_gram(tensor, threshold) or self.by_subspace(tensor, threshold, near)
         if found is None:
             self.counts["full"] += 1
-            found = thresholded(*torch.linalg.svd(tensor, full_matrices=False), threshold)
+            u, values, vt = torch.linalg.svd(tensor, full_matrices=False)
+            found = thresholded(u, values, vt, threshold)
         a, s, b = (part.to(tensor.dtype).cpu().numpy() for part in found)
         return a, s, b
 
@@ -130,7 +131,8 @@ def right_factors(near: Tensor, most: int) -> Tensor | None:
         kept = squares > (NOTHING * float(squares[-1].clamp(min=0).sqrt())) ** 2
         if not bool(kept[0]):
             s = squares[kept].sqrt()
-            return (rows.double() @ turn[:, kept] / s).float()
+            base: Tensor = (rows.double() @ turn[:, kept] / s).float()
+            return base
     return None
 
 
@@ -193,7 +195,8 @@ def filtered(x: Tensor, base: Tensor, degree: int, cut: float) -> Tensor:
     before, now = base, scale * (x.T @ (x @ base)) - base
     for _ in range(degree - 1):
         before, now = now, 2 * (scale * (x.T @ (x @ now)) - now) - before
-    return torch.linalg.qr(now)[0]
+    found: Tensor = torch.linalg.qr(now)[0]
+    return found
 
 
 def rest_vanishes(x: Tensor, left: Tensor, threshold: float) -> bool:

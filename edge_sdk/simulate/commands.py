@@ -85,8 +85,9 @@ def share_kernels(svt: str, ranks: Any) -> Any:
     """The aggregator's kernels, whose heavy steps the ranks share."""
     from edge_sdk.replay.tuning.worker import find_kernels
 
-    found, shared = find_kernels(), importlib.import_module("aggregator.shared").shared
-    return lambda env: shared(found(env, thresholding=svt), ranks)
+    find_kernels()  # or a sentence about what is not installed
+    made, shared = (importlib.import_module(f"aggregator.{name}") for name in ("kernels", "shared"))
+    return lambda env: shared.shared(made.kernels_for(env, thresholding=svt), ranks)
 
 
 def check_place(options: argparse.Namespace) -> None:
