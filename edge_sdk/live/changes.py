@@ -9,6 +9,7 @@ from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.session import Session
+from edge_sdk.errors import UsageError
 from edge_sdk.live.membership import Membership
 from edge_sdk.live.offers import assemble_offered
 
@@ -21,21 +22,29 @@ class RequestedChanges:
         run: the root's run as its application describes it now.
         limits: what the settings file says of the children now.
         children: names of those that may take part now.
+        left: those who might before. A call that was under way when they left may ask them still.
     """
 
     run: Run | None = None
     limits: Limits | None = None
     children: tuple[str, ...] | None = None
+    left: frozenset[str] = frozenset()
 
     def carry_out(self, membership: Membership, met: Callable[[], None]) -> None:
         """Do what can be done now; what cannot stays for the next turn. `met`: tells the session who is here."""
         session = membership.session
         if self.children is not None and not membership.is_broken:
-            children, self.children = self.children, None
+            children = self.children
+            self.left = (self.left | {*membership.children}) - {*children}
             change_children(membership, children)
             met()
+            if self.children is children:  # and no thread has named others meanwhile
+                self.children = None
+        session = membership.session
         if session is None or membership.is_broken:
             return
+        if asked := self.left & session.node.record.below.owed.keys():
+            let_go(session, asked)
         if self.run is not None:
             run, self.run = self.run, None
             membership.change_waiting(session, run)
@@ -56,8 +65,11 @@ def change_children(membership: Membership, children: Sequence[str]) -> None:
     membership.presence.expect(children)
     session = membership.session
     if session is not None:
-        fresh = assemble_offered(session.run, take_as_offered, membership.assemble, membership.name, membership.log)
-        replace_children(session, frozenset(children), gone, fresh)
+        try:
+            seams = (take_as_offered, membership.assemble, membership.name, membership.log)
+            replace_children(session, frozenset(children), gone, assemble_offered(session.run, *seams))
+        except UsageError as e:  # its owner does not let it go on, which is said with a new offer
+            membership.hold_run(session.run, str(e))
     membership.log.info("%s: %d children may take part from now on", membership.name, len(children))
     membership.announcer.announce()
 
@@ -68,13 +80,18 @@ def take_as_offered(run: Run) -> None:
 
 def replace_children(session: Session, children: frozenset[str], gone: Iterable[str], fresh: Assembly) -> None:
     """Let others take part in a session. `gone`: who may no longer; `fresh`: the parts of this node as they are now."""
-    session.commit_open()
     session.children = children
-    with session.store.transaction():
-        for name in gone:
-            session.outgoing.give_up_all(name)
-            session.excuse_child(name)
+    let_go(session, gone)
     session.members.remove(gone)
     session.members.sizes.set(fresh.env.sizes)
     env = replace(session.assembly.env, sizes=fresh.env.sizes)
     session.assembly = replace(session.assembly, env=env, policy=fresh.policy)
+
+
+def let_go(session: Session, names: Iterable[str]) -> None:
+    """Send these nothing more, and wait for nothing of theirs."""
+    session.commit_open()
+    with session.store.transaction():
+        for name in names:
+            session.outgoing.give_up_all(name)
+            session.excuse_child(name)

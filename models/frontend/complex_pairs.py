@@ -51,7 +51,7 @@ class ComplexPair:
         return self.real.size() if axis is None else self.real.size(axis)
 
     def dim(self) -> int:
-        return self.real.ndim
+        return len(self.real.shape)
 
 
 def add_operators() -> None:

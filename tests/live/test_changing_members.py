@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edge_sdk.contract.method import UP, Role
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.sizes import Sizes
@@ -24,11 +28,11 @@ from tests.delivery.live import Net, playing
 class Group:
     """A hospital of the counting run whose devices can be changed."""
 
-    def __init__(self, net: Net, *devices: str):
+    def __init__(self, net: Net, *devices: str, role: Role = roles.HOSPITAL):
         self.devices = devices
 
         def assemble(run: Run) -> Assembly:
-            return roles.assembly(roles.HOSPITAL, run, sizes=dict.fromkeys(self.devices, 1))
+            return roles.assembly(role, run, sizes=dict.fromkeys(self.devices, 1))
 
         self.node: Runtime = net.hospital("h", *devices, assemble=assemble, flexible=True)
 
@@ -74,6 +78,28 @@ def test_who_is_gone_for_good_is_waited_for_no_longer(tmp_path: Path, quick: Loc
         eventually(lambda: group.node.here == ("a",))
         group.change("a")
         eventually(lambda: in_last_round(net) == 1)
+
+
+def test_a_question_that_was_being_asked_when_somebody_left_is_waited_for_no_longer(
+    tmp_path: Path, quick: LocalBroker
+) -> None:
+    """The call that asks began before the device was removed, so it asks that one too: rounds once stood still."""
+    net, asks, goes_on = Net(tmp_path, quick.url), threading.Event(), threading.Event()
+
+    def receive(env: Any, state: Any, sender: str, m: Any) -> Any:
+        if sender == UP and m.round == 3:
+            asks.set()
+            assert goes_on.wait(60)
+        return roles.hospital_receive(env, state, sender, m)
+
+    group = Group(net, "a", "b", role=replace(roles.HOSPITAL, receive=receive))
+    with playing(net.aggregator("h", flexible=True), group.node, net.device("a", "h"), net.device("b", "h")):
+        assert asks.wait(60)
+        group.change("a")
+        eventually(lambda: group.node.children == ("a",))
+        goes_on.set()
+        eventually(lambda: net.rounds > 5)
+    assert [m.devices for _, m in net.told[:2]] == [2, 2] and {m.devices for _, m in net.told[3:]} == {1}
 
 
 def test_what_counts_outlives_the_process(tmp_path: Path, quick: LocalBroker) -> None:

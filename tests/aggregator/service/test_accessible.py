@@ -76,6 +76,7 @@ def test_axe_finds_nothing(filled: str, chromium: Any, axe: str, scheme: str, si
     assert check_pages(filled, chromium, axe, scheme, size, PAGES) == {}
 
 
+@pytest.mark.long
 def test_axe_finds_nothing_on_the_page_that_has_most(filled: str, chromium: Any, axe: str) -> None:
     assert check_pages(filled, chromium, axe, "dark", "phone", ["/runs/ditto-1"]) == {}
 

@@ -20,7 +20,17 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (apt install chromium)"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of playwright's own loop
 ]
-PAGES = ("/", "/fleet", "/enrolment", "/runs", "/runs/new", "/runs/ditto-1", "/models", "/audit", "/compare?run=ditto-1")
+PAGES = (
+    "/",
+    "/fleet",
+    "/enrolment",
+    "/runs",
+    "/runs/new",
+    "/runs/ditto-1",
+    "/models",
+    "/audit",
+    "/compare?run=ditto-1",
+)
 SIZES = {"screen": (1400, 900), "phone": (400, 850)}
 FAULTS = """() => {
   const found = [], shown = (e) => e.offsetParent !== null;

@@ -97,6 +97,7 @@ def test_a_database_of_the_first_version_is_brought_to_the_present_form(url: str
 OPEN = "import sys; from aggregator.service.database import Database; Database(sys.argv[1]).close()"
 
 
+@pytest.mark.long
 def test_a_kill_in_the_middle_of_a_step_leaves_the_old_form_whole(url: str) -> None:
     write_form_1(url)
     for point in ("service.migrated:1", "service.saved:1"):

@@ -9,7 +9,7 @@ import pytest
 from tests.aggregator.service.kills import POINTS, STEPS, kill_at
 
 
-@pytest.mark.parametrize("point", ["service.saved:7", "service.committed:9"])
+@pytest.mark.parametrize("point", [pytest.param("service.saved:7", marks=pytest.mark.long), "service.committed:9"])
 def test_a_service_dies_in_the_middle_and_goes_on(tmp_path: Path, point: str) -> None:
     told = kill_at(tmp_path, point)
     assert told is not None and 0 < len(told) < len(STEPS)
