@@ -24,5 +24,6 @@ def test_the_table_has_what_is_not_the_default_and_nothing_else() -> None:
             default = default_of(name, key)
             values = default, paper.get(key, default), recommended.get(key, default)
             expected.append([f"`{name}`", f"`{key}`", *map(str, values)])
-    shown = [[cell.strip(" |") for cell in row] for row in table_rows("docs/tuning.md") if len(row) == 5]
-    assert sorted(shown[1:]) == sorted(expected)
+    rows = [[cell.strip(" |") for cell in row] for row in table_rows("docs/tuning.md") if len(row) == 5]
+    shown = [row for row in rows if row[0].strip("`") in METHODS]  # the page has another table of five columns
+    assert sorted(shown) == sorted(expected)
