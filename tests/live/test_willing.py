@@ -16,7 +16,7 @@ from edge_sdk.live.runtime import Runtime
 from edge_sdk.live.willingness import Willingness
 from edge_sdk.methods.shared import draw
 from edge_sdk.replay.broker import LocalBroker
-from edge_sdk.wire.frames import Birth, pack_frame, unpack_frame
+from edge_sdk.wire.frames import APPENDED, Birth, pack_frame, unpack_frame
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
@@ -138,8 +138,8 @@ def test_births_of_peers_that_know_no_willingness() -> None:
 
 
 def old_birth(birth: Birth) -> bytes:
-    """The birth as a version before this one wrote it: without the appended field."""
-    header = msgpack.packb(msgpack.unpackb(header_of(pack_frame(birth)))[:-1])
+    """The birth as the first version wrote it: without the appended fields."""
+    header = msgpack.packb(msgpack.unpackb(header_of(pack_frame(birth)))[: -APPENDED["b"]])
     return len(header).to_bytes(2, "little") + header + bytes(-(2 + len(header)) % 8)
 
 
