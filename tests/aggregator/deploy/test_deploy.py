@@ -1,4 +1,4 @@
-"""What deploy/ holds, against the code: commands, paths, settings, metrics. Nothing is built or downloaded here."""
+"""Files of aggregator/deploy/ against the code: commands, paths, settings, metrics. Nothing is built or downloaded."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.aggregator.service.conftest import browse, database_url, make_service
 from tests.aggregator.service.test_pages import fill
 
 __all__ = ["browse", "database_url", "make_service", "quick_hashes", "service"]
-ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "aggregator" / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
@@ -95,7 +95,8 @@ def test_compose_and_settings_name_the_same_things(tmp_path: Path) -> None:
     for source in (mount.split(":")[0] for part in services.values() for mount in part.get("volumes", ())):
         assert source.startswith("./") or source in parts["volumes"], source
     assert (
-        mounts["/etc/auscult"] == "./settings" and services["service"]["build"]["dockerfile"] == "deploy/Containerfile"
+        mounts["/etc/auscult"] == "./settings"
+        and services["service"]["build"]["dockerfile"] == "aggregator/deploy/Containerfile"
     )
     assert all(part["restart"] == "unless-stopped" for part in services.values())
     assert services["service"]["ports"] == ["127.0.0.1:8080:8080"]  # a proxy with TLS is in front of it
