@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from email.message import Message
-from importlib.metadata import PackageNotFoundError, metadata
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 from packaging.markers import Marker
@@ -37,7 +36,7 @@ def main() -> None:
     rows, missing = [], []
     for name, locks in sorted(needed.items()):
         try:
-            rows.append(f"| {name} | {licence_of(metadata(name))} | {', '.join(locks)} |\n")
+            rows.append(f"| {name} | {licence_of(distribution(name))} | {', '.join(locks)} |\n")
         except PackageNotFoundError:
             missing.append(name)
     if missing:
@@ -53,10 +52,12 @@ def list_packages(text: str) -> list[str]:
     return [name for name, marker in found if not marker or Marker(marker).evaluate()]
 
 
-def licence_of(found: Message) -> str:
-    """The licence's name: by the new field, by the old one, or by the classifiers."""
+def licence_of(package: Distribution) -> str:
+    """The licence's name: by the new field, by the old one, by the classifiers, or as its own file begins."""
+    found = package.metadata
     classified = [c.rpartition(" :: ")[2] for c in found.get_all("Classifier", []) if c.startswith("License :: ")]
-    plain = (found.get("License") or "").strip()
+    files = [path.read_text() for path in package.files or () if ".dist-info/licenses/" in str(path)]
+    plain = (found.get("License") or "".join(files[:1])).strip()
     short = plain if plain and "\n" not in plain and len(plain) <= LONGEST else ""
     name = found.get("License-Expression") or short or ", ".join(c for c in classified if c != "OSI Approved")
     return name or plain.splitlines()[0][:LONGEST] if name or plain else "not said"
