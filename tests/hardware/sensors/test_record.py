@@ -179,7 +179,7 @@ def test_a_live_line_is_recorded_with_labels_and_survives_every_end(tmp_path: Pa
         wait(lambda: lines() > before + 40)
     finally:
         process.send_signal(end)
-        said, error = process.communicate()
+        said, error = process.communicate(timeout=60)
         for file in (board, ours):
             os.close(file)
     assert process.returncode == (-signal.SIGKILL if end == signal.SIGKILL else 0), error
