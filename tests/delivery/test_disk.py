@@ -87,7 +87,7 @@ WRITES = (
 )
 
 
-@pytest.mark.parametrize("worker", [True, False])
+@pytest.mark.parametrize("worker", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_disk_that_fails_now_and_then_anywhere_loses_nothing_and_counts_nothing_twice(
     tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch, worker: bool
 ) -> None:

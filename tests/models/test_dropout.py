@@ -77,7 +77,12 @@ def kept():
     return net, made, Model(parse(made.data))
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k != "module"])
+SLOW = ("lstm", "gru")  # seconds each to compile
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.long] if k in SLOW else []) for k in KINDS if k != "module"]
+)
 def test_every_kind_is_kept(kind):
     make, shape, width, columns = KINDS[kind]
     made = compile_module(make_net(make(), width), Spec("m", shape, dropout="keep"))

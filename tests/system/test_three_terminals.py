@@ -161,6 +161,7 @@ def test_services_that_are_started_again_after_the_end_end_again(tmp_path: Path,
     assert json.loads((made.directory / "cloud" / "result.json").read_text())["run"] == "by-hand"
 
 
+@pytest.mark.long
 def test_a_device_with_another_bundle_is_told_why(tmp_path: Path, traces: Path, broker: str) -> None:
     from edge_sdk.model.bundle import read_bundle
 

@@ -33,8 +33,8 @@ SETTLE = ("--settle", "steps=[0, 10]", "--settle", "local_steps=[10]")
         pytest.param("fedslr", (), "personalised", marks=pytest.mark.long),
         pytest.param("ditto", SETTLE, "personalised", marks=pytest.mark.long),
         ("scaffold", ROBUST, "global"),
-        ("hsgd", (), "global"),
-        ("fedavg", DRAWN, "personalised"),
+        pytest.param("hsgd", (), "global", marks=pytest.mark.long),
+        pytest.param("fedavg", DRAWN, "personalised", marks=pytest.mark.long),
     ],
 )
 def test_the_file_replayed_gives_the_figure_that_was_told(
