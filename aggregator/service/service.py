@@ -13,6 +13,7 @@ from aggregator.service.enrolling import EnrolmentDesk
 from aggregator.service.enrolment import Enrolment
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.lineup import Fleet
 from aggregator.service.models_kept import Registry
 from aggregator.service.office import Office
 from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
@@ -56,14 +57,14 @@ class FleetService:
         self.monitor.answer = Rosters(self.database, self.enrolment).answer
         self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
         self.supervisor = Supervisor(
-            file, self.database, self.list_sizes, self.registry.path_of, self.registry.add_trained
+            file, self.database, self.find_fleet, self.registry.path_of, self.registry.add_trained
         )
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 
-    def list_sizes(self) -> dict[str, int]:
-        """Hospitals that can take part now, each with its number of devices, but for those that were suspended."""
+    def find_fleet(self) -> Fleet:
+        """Hospitals that can take part now, each with its number of devices, and those that were suspended."""
         barred = self.enrolment.list_barred()
-        return {name: size for name, size in self.monitor.sizes().items() if name not in barred}
+        return Fleet({name: size for name, size in self.monitor.sizes().items() if name not in barred}, barred)
 
     def start(self) -> None:
         self.desk.bring_up()
