@@ -98,7 +98,7 @@ def write_result(path: Path, aggregator: Aggregator, seconds: float) -> None:
 
 
 def reread_safely(path: Path, began: AggregatorFile, aggregator: Aggregator) -> None:
-    """As `reread_aggregator`; what is wrong is said, and everything stays as it is."""
+    """Take changed settings up; what is wrong with them is said, and everything stays as it is."""
     try:
         reread_aggregator(path, began, aggregator)
     except (UsageError, OSError) as error:

@@ -18,7 +18,7 @@ from edge_sdk.nodes.assembly import fixes_hospitals
 
 
 @dataclass(frozen=True)
-class Fleet:
+class PresentFleet:
     """Hospitals as a run may find them.
 
     Attributes:
@@ -45,7 +45,7 @@ class LineUp:
     stuck: list[str] = field(default_factory=list)
 
 
-def line_up(queue: Iterable[Row], running: Sequence[Row], fleet: Fleet, most: int) -> LineUp:
+def line_up(queue: Iterable[Row], running: Sequence[Row], fleet: PresentFleet, most: int) -> LineUp:
     """Look at queued runs, the next one first. `most`: runs that may go on at once."""
     found = LineUp()
     taken = {hospital: run["id"] for run in running for hospital in run["hospitals"]}
@@ -65,7 +65,7 @@ def line_up(queue: Iterable[Row], running: Sequence[Row], fleet: Fleet, most: in
     return found
 
 
-def find_hospitals(run: Row, fleet: Fleet) -> dict[str, int]:
+def find_hospitals(run: Row, fleet: PresentFleet) -> dict[str, int]:
     """The hospitals of a run with the number of their devices; 0: it is not known. One that has begun goes on with
     those that it had, but for the barred ones where its method can do without these."""
     if run["hospitals"]:
@@ -75,7 +75,7 @@ def find_hospitals(run: Row, fleet: Fleet) -> dict[str, int]:
     return {name: fleet.present.get(name, 0) for name in names}
 
 
-def find_members(run: Row, fleet: Fleet, taken: Mapping[str, str]) -> dict[str, int]:
+def find_members(run: Row, fleet: PresentFleet, taken: Mapping[str, str]) -> dict[str, int]:
     """The hospitals of a run that goes on, as they should be now: without the barred ones, and with those that have
     come since, if it was asked for with these or with all. Empty: nobody is left.
 
@@ -97,11 +97,13 @@ def why_fixed(run: Row) -> str:
 
 @lru_cache(maxsize=256)
 def find_reason(wanted: str) -> str:
-    """The same of what was asked for, as JSON: runs are looked at four times in a second."""
+    """Looks up the reason for what was asked for, as JSON; kept, since runs are looked at four times in a second."""
     return fixes_hospitals(wanted_of({"wanted": json.loads(wanted)}).as_run("looked-at", ("a", "b")))
 
 
-def find_hindrance(run: Row, sizes: Mapping[str, int], taken: Mapping[str, str], fleet: Fleet) -> tuple[str, bool]:
+def find_hindrance(
+    run: Row, sizes: Mapping[str, int], taken: Mapping[str, str], fleet: PresentFleet
+) -> tuple[str, bool]:
     """Why a run cannot begin now, as a sentence or "", and whether that needs somebody."""
     id = run["id"]
     if locked := sorted({*sizes} & fleet.barred):

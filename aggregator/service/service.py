@@ -13,7 +13,7 @@ from aggregator.service.enrolling import EnrolmentDesk
 from aggregator.service.enrolment import Enrolment
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.lineup import Fleet
+from aggregator.service.lineup import PresentFleet
 from aggregator.service.models_kept import Registry
 from aggregator.service.office import Office
 from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
@@ -61,10 +61,10 @@ class FleetService:
         )
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 
-    def find_fleet(self) -> Fleet:
+    def find_fleet(self) -> PresentFleet:
         """Hospitals that can take part now, each with its number of devices, and those that were suspended."""
         barred = self.enrolment.list_barred()
-        return Fleet({name: size for name, size in self.monitor.sizes().items() if name not in barred}, barred)
+        return PresentFleet({name: size for name, size in self.monitor.sizes().items() if name not in barred}, barred)
 
     def start(self) -> None:
         self.desk.bring_up()

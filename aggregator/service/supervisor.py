@@ -21,7 +21,7 @@ from aggregator.service import audit
 from aggregator.service.curves import METRICS, RunLines
 from aggregator.service.database import Database, Row, runs
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.lineup import Fleet, LineUp, find_members, line_up
+from aggregator.service.lineup import LineUp, PresentFleet, find_members, line_up
 from aggregator.service.rollout_files import add_settings, find_model, is_rollout
 from aggregator.service.runs import (
     FAILED,
@@ -73,7 +73,7 @@ class Supervisor:
         self,
         file: FleetFile,
         database: Database,
-        fleet: Callable[[], Fleet],
+        fleet: Callable[[], PresentFleet],
         find_bundle: Callable[[str], Path],
         on_finish: Callable[[Row, RunLines], None],
     ):
@@ -152,12 +152,12 @@ class Supervisor:
             now = get_run(t, run["id"])
             if now["state"] != run["state"]:
                 return  # somebody was faster
-            changes = {"state": RUNNING, "wish": "", "hospitals": dict(sizes)}
+            changes: dict[str, Any] = {"state": RUNNING, "wish": "", "hospitals": dict(sizes)}
             changes["started"] = run["started"] or time.time()
             t.execute(runs.update().where(runs.c.id == run["id"]).values(**changes))
             audit.note(t, SERVICE, "run.start", run["id"], hospitals=dict(sizes))
 
-    def change_hospitals(self, run: Row, running: Sequence[Row], fleet: Fleet) -> None:
+    def change_hospitals(self, run: Row, running: Sequence[Row], fleet: PresentFleet) -> None:
         """Let hospitals join and leave a run that goes on: first in the table, then in the settings of its process."""
         id, now = run["id"], run["hospitals"]
         others = [other for other in running if other["id"] != id]

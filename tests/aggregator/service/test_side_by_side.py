@@ -10,7 +10,7 @@ import pytest
 
 from aggregator.service import audit, runs
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.lineup import Fleet, line_up
+from aggregator.service.lineup import PresentFleet, line_up
 from aggregator.service.runs import Wanted, add_run, change_run, find_run
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.options import Wire
@@ -27,7 +27,7 @@ def row(id: str, *hospitals: str, begun: dict[str, int] | None = None, method: s
 
 def looked(queue: list[Any], *running: Any, most: int = 4, barred: frozenset[str] = frozenset()) -> Any:
     present = {name: size for name, size in PRESENT.items() if name not in barred}
-    return line_up(queue, running, Fleet(present, barred), most)
+    return line_up(queue, running, PresentFleet(present, barred), most)
 
 
 def begun(found: Any) -> dict[str, dict[str, int]]:
