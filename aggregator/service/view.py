@@ -185,6 +185,7 @@ ACTIONS = {
     "run.stop": "to be stopped",
     "run.first": "put first",
     **{f"run.{state}": state for state in (PAUSED, STOPPED, FINISHED, FAILED)},
+    "run.hospitals": "has other hospitals",
     "model.bundle": "is in the registry",
     "model.global": "left its model",
     "model.promote": "is in use",

@@ -179,3 +179,30 @@ def test_a_method_that_cannot_keeps_the_hospitals_of_its_start(service: Any, mon
     for _ in range(3):
         service.supervisor.look()
     assert find_run(service.database, id)["hospitals"] == {"north": 2}
+
+
+def test_console_and_command_line_show_both(
+    make_service: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, a, b = start_two(make_service)
+    third = add_run(service.database, Wanted(), CLASSES, "test")
+    service.supervisor.look()
+    why = f"{third} waits for run {a}: north is in both; run {b}: south is in both"
+    from starlette.testclient import TestClient
+
+    from aggregator.service import client
+    from aggregator.service.app import make_app
+
+    service.is_open = True
+    web = TestClient(make_app(service), base_url="http://127.0.0.1")
+    overview, page = web.get("/").text, web.get("/runs").text
+    assert all(f'href="/runs/{id}"' in overview for id in (a, b)) and "Beside it, at " in overview
+    assert why in overview and why in page and "The next run cannot start" not in overview
+    monkeypatch.setattr(client.ServiceClient, "ask", lambda self, path: web.get(f"/api/v1{path}").json())
+    monkeypatch.setattr(client, "find_service", lambda options: ("", ""))
+    client.main(["runs", "ls"])
+    said = capsys.readouterr().out
+    assert said.count(" running ") == 2 and f"  {why}\n" in said
+    client.main(["runs", "show", a])
+    assert "hospitals: north\n" in capsys.readouterr().out
+    web.close()
