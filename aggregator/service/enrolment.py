@@ -125,7 +125,8 @@ class Enrolment:
     def check_name(self, name: str) -> None:
         """Raises UsageError for a name that somebody else could be taken for."""
         checked_name(name, "name")
-        if name.lower() in {*TAKEN, self.fleet.lower(), f"{self.fleet}-console".lower()}:
+        fleet, lower = self.fleet.lower(), name.lower()
+        if lower in {*TAKEN, fleet, f"{fleet}-console"} or lower.startswith(f"{fleet}-run-"):
             raise UsageError(f"name = {name!r} has a meaning of its own here; choose another")
 
     # -- what a node asks

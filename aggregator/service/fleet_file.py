@@ -82,7 +82,8 @@ class FleetFile:
         if self.at_once < 1:
             raise UsageError(f"at_once = {self.at_once}, at least 1 run")
         for name, wire in self.lanes.items():
-            checked_name(name, "lanes")
+            if not checked_name(name, "lanes").startswith(f"{self.name}-run-"):
+                raise UsageError(f"lanes.{name}: the broker knows further certificates as {self.name}-run-2 and so on")
             wire.check(self.broker)
         if len(self.classes) < 2:
             raise UsageError(f"classes = {list(self.classes)}: expected the names of at least 2")

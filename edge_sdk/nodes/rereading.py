@@ -26,7 +26,8 @@ class FileWatch:
     """Notices that a settings file was written again. Make it before the file is read."""
 
     def __init__(self, path: Path):
-        self.path, self.seen = path, self.look()
+        self.path = path
+        self.seen = self.look()
 
     def look(self) -> tuple[int, int, int] | None:
         try:
