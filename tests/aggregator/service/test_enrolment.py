@@ -112,6 +112,7 @@ def test_a_token_works_once_for_whom_it_is_for_until_it_ends(
         ({"request": "no request"}, "no certificate request"),
         ({"mask_key": "AAAA"}, "32 bytes in base64"),
         ({"mask_key": "?"}, "32 bytes in base64"),
+        ({"mask_key": base64.b64encode(bytes(32)).decode()}, "no public key of X25519"),
     ],
 )
 def test_what_cannot_be_used_is_refused_and_costs_no_token(
