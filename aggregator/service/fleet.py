@@ -18,10 +18,13 @@ import sqlalchemy as sql
 
 from aggregator.service.database import Database, Row, hospitals
 from aggregator.service.fleet_file import CONSOLE, FleetFile
+from edge_sdk.contract.limits import MOST_DEVICES
 from edge_sdk.contract.run import ID
 from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import AGAIN, AWAY, CONNECTED, HERE, JOINING, MOST, REFUSES, STATES, TRAINING, VERSION
+from edge_sdk.live.roster import LARGEST
 from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.topics import REPORTS, parse_topic, upward
@@ -109,6 +112,7 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
         PeerError: it is none.
     """
     try:
+        check_name(sender)
         found = json.loads(payload)
         if not isinstance(found, dict) or found.get("version") != VERSION or found.get("node") != sender:
             raise PeerError(f"{sender}: a report of version {VERSION} of this node was expected")
@@ -119,8 +123,9 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
             raise PeerError(f"{sender}: a list of at most {MOST} devices was expected")
         children = [check_child(row) for row in rows]
         strangers = [check_name(name) for name in found.get("strangers", [])[:MOST_STRANGERS]]
-        plain |= {"strangers": strangers, "roster": None if "roster" not in found else check_count(found["roster"])}
-        return {"devices": check_count(found["devices"]), "counts": counts, "children": children, **plain}
+        roster = None if "roster" not in found else check_count(found["roster"], LARGEST)
+        plain |= {"strangers": strangers, "roster": roster}
+        return {"devices": check_count(found["devices"], MOST_DEVICES), "counts": counts, "children": children, **plain}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PeerError(f"{sender}: its report cannot be read ({type(error).__name__}: {error})") from None
 
@@ -141,8 +146,8 @@ def check_child(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
+def check_count(value: Any, most: int = 2**53) -> int:
+    if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r:.80} is no count")
     return value
 
@@ -150,7 +155,7 @@ def check_count(value: Any) -> int:
 def check_text(value: Any) -> str:
     if type(value) is not str:
         raise ValueError(f"{value!r:.80} is no text")
-    return value[:TEXT]
+    return clip(value, TEXT)  # half a character, which JSON can name, could neither be saved nor shown
 
 
 class Monitor:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aggregator.service.hooks import Webhook
 from aggregator.service.office import Enrolling
+from edge_sdk.contract.limits import check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.masks import AggregatorKeys
@@ -71,8 +72,7 @@ class FleetFile:
             checked_name(name, "webhooks")
         for name, devices in self.hospitals.items():
             checked_name(name, "hospitals")
-            if devices < 1:
-                raise UsageError(f"hospitals.{name} = {devices}, a hospital has at least 1 device")
+            check_devices(f"hospitals.{name}", devices)
         if len(self.classes) < 2:
             raise UsageError(f"classes = {list(self.classes)}: expected the names of at least 2")
         if not (self.address in LOCAL or self.proxied):

@@ -147,7 +147,7 @@ class NodeEnv:
         earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
             a rule; empty: there are none that fit, or it is to begin anew. For `start` only.
         asked: number of this node's latest question, 0 before the first; filled in by the node at each call.
-        outputs: device: classes that its model tells apart, which may be more than the run's; 0: it has no classes.
+        outputs: device, hospital: classes that its model tells apart, which may be more than the run's; 0: none.
         masks: device, aggregator: what hides an upload in a run with secret sums; None: this run has none.
     """
 

@@ -146,7 +146,19 @@ def read_line(line: str, where: str) -> tuple[str, bytes]:
         key = b""
     if len(key) != KEY:
         raise UsageError(f"{where}: expected a name, a blank and {KEY} bytes in base64")
+    if not is_public_key(key):
+        raise UsageError(f"{where}: no public key of X25519, of which there are points that share nothing")
     return name, key
+
+
+def is_public_key(key: bytes) -> bool:
+    """Does this public key of KEY bytes share a secret? A point of small order shares zeros, with everybody the same."""
+    kinds = library().x25519
+    try:
+        kinds.X25519PrivateKey.from_private_bytes(bytes(KEY)).exchange(kinds.X25519PublicKey.from_public_bytes(key))
+    except ValueError:
+        return False
+    return True
 
 
 # Keystreams -----------------------------------------------------------------------------------------------------
