@@ -4,8 +4,8 @@ The word is not saved and not repeated: lost, it costs a child's energy and noth
 anew. A child that is asked the next question needs none, since a newer question makes the older one void.
 
 A node between two others passes it on: when its parent wants no answer any more, all that its children work on for that
-is for nothing, although its own round is still open. It stays open, since it costs nothing, and an answer that was on its
-way counts in it as it always did; the parent's next question ends it.
+is for nothing, although its own round is still open. It stays open, since it costs nothing, and an answer that was on
+its way counts in it as it always did; the parent's next question ends it.
 """
 
 from __future__ import annotations
