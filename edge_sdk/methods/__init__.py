@@ -1,6 +1,6 @@
 """The methods that a run can name. Each is one module: device, hospital and aggregator of one paper together.
 
-A module is loaded when its method is first asked for: a device is in one run, and has no memory to spare for the others.
+A module is loaded when its method is first asked for: a device is in one run, and has no memory to spare for others.
 """
 
 from __future__ import annotations
