@@ -42,7 +42,7 @@ def library() -> Any:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
     except ModuleNotFoundError as error:
-        raise UsageError("secret sums need a library: pip install 'auscult[secure]'") from error
+        raise UsageError("secret sums need a library: pip install cryptography") from error
     return Library(hashes, serialization, x25519, Cipher, algorithms, HKDF, HKDFExpand)
 
 
