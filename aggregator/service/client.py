@@ -68,6 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_enrolment(fleet, add)
     add(models, "ls", list_models, "bundles and trained models")
     add(models, "show", show_model, "one model, with what it was made of").add_argument("sha256")
+    add(models, "add", add_bundle, "add a compiled model, for runs and rollouts").add_argument("bundle", type=Path)
     add(models, "promote", promote, "declare a trained model the one in use").add_argument("sha256")
     add(schedules, "ls", list_schedules, "runs that begin by themselves")
     command = add(schedules, "add", add_schedule, "let a run begin in a window of the day, and hold it outside of it")
@@ -126,8 +127,11 @@ class ServiceClient:
         Raises:
             RefusedError: it does not do it, or cannot be reached.
         """
-        data = None if body is None else json.dumps(body).encode()
-        heads = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
+        return self.send(path, None if body is None else json.dumps(body).encode(), "application/json")
+
+    def send(self, path: str, data: bytes | None, kind: str) -> Any:
+        """What the service answers to bytes of some kind. Raises RefusedError as `ask`."""
+        heads = {"authorization": f"Bearer {self.token}", "content-type": kind}
         request = urllib.request.Request(f"{self.url}/api/v1{path}", data, heads)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
@@ -301,6 +305,12 @@ def show_model(options: argparse.Namespace, client: ServiceClient) -> None:
     if len(found) != 1:
         raise RefusedError(f"model {options.sha256!r}: {'several hashes begin so' if found else 'there is none'}")
     print(json.dumps(found[0], indent=1))
+
+
+def add_bundle(options: argparse.Namespace, client: ServiceClient) -> None:
+    model = client.send("/models", options.bundle.read_bytes(), "application/octet-stream")
+    if not print_json(options, model):
+        print(f"{model['name']} ({model['sha256'][:12]}) is in the registry")
 
 
 def promote(options: argparse.Namespace, client: ServiceClient) -> None:

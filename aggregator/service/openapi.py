@@ -62,9 +62,15 @@ def make_operation(route: Route) -> dict[str, Any]:
         | {str(code): say_problem(code) for code in sorted(problems)},
     }
     if declared.body is not None:
-        body = without_required(to_schema(declared.body))
-        found["requestBody"] = {"required": True, "content": as_json(body)}
+        found["requestBody"] = {"required": True, "content": describe_body(declared.body)}
     return found
+
+
+def describe_body(body: Any) -> Mapping[str, Any]:
+    """What a request brings: JSON, or a file."""
+    if body is bytes:
+        return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    return as_json(without_required(to_schema(body)))
 
 
 def as_json(schema: Schema) -> Mapping[str, Any]:
