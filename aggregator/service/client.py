@@ -27,6 +27,7 @@ from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.settings import assigned
 
 TIMEOUT = 30.0  # seconds
+PAGE = 2000  # devices that are asked for at once
 ACTIONS = {
     "pause": "let runs end in good order, to be resumed later",
     "resume": "queue paused, stopped or failed runs again: they go on where they were",
@@ -272,7 +273,7 @@ def remove_schedule(options: argparse.Namespace, client: ServiceClient) -> None:
 
 
 def list_fleet(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = client.ask("/fleet")["hospitals"]
+    found = fetch_fleet(client)
     if print_json(options, found):
         return
     for hospital in found:
@@ -281,6 +282,18 @@ def list_fleet(options: argparse.Namespace, client: ServiceClient) -> None:
         for device in hospital["devices"]:
             heard = "now" if device["state"] in ("here", "training") else f"{ago(device['heard'])} ago"
             print(f"  {device['name']:<22} {device['state']:<10} {heard:<14} {device['why']}")
+
+
+def fetch_fleet(client: ServiceClient) -> list[dict[str, Any]]:
+    """Hospitals with all of their devices, page by page. One that changes its place meanwhile is there once."""
+    devices: dict[str, dict[str, dict[str, Any]]] = {}
+    offset, total = 0, 1
+    while offset < total:
+        answer = client.ask(f"/fleet?limit={PAGE}&offset={offset}")
+        offset, total = offset + PAGE, answer["total"]
+        for hospital in answer["hospitals"]:
+            devices.setdefault(hospital["name"], {}).update({d["name"]: d for d in hospital["devices"]})
+    return [{**hospital, "devices": [*devices[hospital["name"]].values()]} for hospital in answer["hospitals"]]
 
 
 def why(options: argparse.Namespace, client: ServiceClient) -> None:

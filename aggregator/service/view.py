@@ -135,13 +135,15 @@ def list_needs(service: FleetService) -> list[Need]:
 
 
 def list_devices(service: FleetService, text: str = "", state: str = "", sort: str = "") -> list[SeenDevice]:
-    """Devices of all hospitals. `text`: part of a name or a hospital's; `state`: only those; `sort`: a field."""
+    """Devices of all hospitals. `text`: part of a name, a hospital's or a reason; `state`: only those; `sort`: one of
+    SORTS, after a dash for the opposite order."""
     found = [device for hospital in service.monitor.list_hospitals() for device in hospital.devices]
     if text:
         found = [d for d in found if text.lower() in f"{d.name} {d.hospital} {d.why}".lower()]
     if state:
         found = [d for d in found if d.state == state]
-    return sorted(found, key=SORTS.get(sort, SORTS[""]))
+    key = SORTS.get(sort.removeprefix("-"), SORTS[""])
+    return sorted(found, key=key, reverse=sort.startswith("-"))
 
 
 SORTS: Mapping[str, Any] = {
@@ -152,6 +154,7 @@ SORTS: Mapping[str, Any] = {
     "up": lambda d: -d.bytes_in,
     "down": lambda d: -d.bytes_out,
     "late": lambda d: -d.late,
+    "why": lambda d: (not d.why, d.why, d.name),
 }
 """Name of a sorting -> its key; the first is used where none is asked for."""
 

@@ -32,7 +32,7 @@ LEVELS = (NOTHING, COUNTS, NAMES)
 VERSION, CHANGES = 1, 2
 """Versions of a whole report, and of changes. A console that knows whole ones alone drops the others."""
 SOON, AGAIN = 0.5, 15.0  # seconds between two reports: after a change, and without one
-LOOK, ROW = 5e-5, 1e-3  # seconds more for each child that is looked at, and for each row that was sent
+LOOK, ROW = 5e-5, 1e-4  # seconds more for each child that is looked at, and for each row that was sent
 WHOLE, MORE = 2.0, 0.02  # seconds between two whole reports, and more for each child, up to AGAIN
 MOST = 20_000  # children of one report
 CALLED = 300.0  # seconds for which a stranger that has called is reported

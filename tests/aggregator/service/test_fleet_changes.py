@@ -1,4 +1,4 @@
-"""Reports of changes: one device of many costs one row, and what is lost on the way is put right by the next whole one."""
+"""Reports of changes: one device of many costs one row, and what is lost is put right by the next whole report."""
 
 from __future__ import annotations
 
