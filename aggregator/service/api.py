@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aggregator.service import audit, schedules, view
-from aggregator.service.database import Row, models
+from aggregator.service.database import Row
 from aggregator.service.declared import Also, Either, Keys, ListOf, declare
 from aggregator.service.forms import from_table, read_json
 from aggregator.service.guard import needs
@@ -133,20 +133,6 @@ async def why(request: Request) -> Response:
     return JSONResponse(found[0])
 
 
-@declare(Keys({"models": ListOf(models)}))
-@needs()
-async def list_models(request: Request) -> Response:
-    return JSONResponse({"models": service_of(request).registry.list_all()})
-
-
-@declare(models, problems=(422,))
-@needs(OPERATOR)
-async def promote(request: Request) -> Response:
-    registry, sha256 = service_of(request).registry, request.path_params["sha256"]
-    registry.promote(sha256, request.state.who.name)
-    return JSONResponse(registry.find(sha256))
-
-
 @declare(STATUS)
 @needs()
 async def status(request: Request) -> Response:
@@ -202,6 +188,4 @@ ROUTES = [
     Route("/runs/{id}/{action}", act, methods=["POST"]),
     Route("/fleet", list_fleet),
     Route("/fleet/{name}", why),
-    Route("/models", list_models),
-    Route("/models/{sha256}/promote", promote, methods=["POST"]),
 ]

@@ -22,6 +22,7 @@ from aggregator.service import (
     csv_pages,
     enrol_web,
     live,
+    models_api,
     openapi,
     pages,
     prometheus,
@@ -62,6 +63,8 @@ ROUTES = [
     Route("/models", pages.models_page),
     bundle_upload.PAGE,
     Route("/models/{sha256}/promote", pages.promote, methods=["POST"]),
+    Route("/models/{sha256}/approve", pages.approve_model, methods=["POST"]),
+    Route("/models/{sha256}/deny", pages.deny_model, methods=["POST"]),
     *rollout_pages.PAGES,
     *enrol_web.PAGE_ROUTES,
     *enrol_web.NODE_ROUTES,
@@ -73,7 +76,7 @@ ROUTES = [
     *csv_pages.ROUTES,
     Route("/metrics", prometheus.show_metrics),
     Route("/api/openapi.json", openapi.show_document),
-    Mount("/api/v1", routes=[*api.ROUTES, bundle_upload.API, *rollout_api.ROUTES, *enrol_web.API_ROUTES]),
+    Mount("/api/v1", routes=[*api.ROUTES, *models_api.ROUTES, *rollout_api.ROUTES, *enrol_web.API_ROUTES]),
     Mount("/static", StaticFiles(directory=HERE / "static")),
 ]
 

@@ -1,4 +1,4 @@
-"""Compiled models that somebody brings to a service while it runs: POST /models in the browser and in the API."""
+"""Compiled models that somebody brings to a service while it runs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pathlib import Path
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from aggregator.service.database import models
-from aggregator.service.declared import declare
 from aggregator.service.guard import needs
 from aggregator.service.models_kept import Registry
 from aggregator.service.pages import service_of
@@ -57,14 +55,4 @@ async def add_bundle_page(request: Request) -> Response:
     return RedirectResponse("/models", 303)
 
 
-@declare(models, body=bytes, code=201)
-@needs(OPERATOR)
-async def add_bundle(request: Request) -> Response:
-    """Adds a compiled model, whose file is the body."""
-    registry = service_of(request).registry
-    sha256 = await take_bundle(registry, request.stream(), request.state.who.name)
-    return JSONResponse(registry.find(sha256), 201)
-
-
 PAGE = Route("/models", add_bundle_page, methods=["POST"])
-API = Route("/models", add_bundle, methods=["POST"])

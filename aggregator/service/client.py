@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from aggregator.service import rollout_client
+from aggregator.service import models_client, rollout_client
 from aggregator.service.demo import DIRECTORY
 from aggregator.service.enrol_client import add_enrolment
 from aggregator.service.service import read_connection
@@ -67,10 +67,6 @@ def make_parser() -> argparse.ArgumentParser:
     add(fleet, "ls", list_fleet, "hospitals and devices")
     add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
     add_enrolment(fleet, add)
-    add(models, "ls", list_models, "bundles and trained models")
-    add(models, "show", show_model, "one model, with what it was made of").add_argument("sha256")
-    add(models, "add", add_bundle, "add a compiled model, for runs and rollouts").add_argument("bundle", type=Path)
-    add(models, "promote", promote, "declare a trained model the one in use").add_argument("sha256")
     add(schedules, "ls", list_schedules, "runs that begin by themselves")
     command = add(schedules, "add", add_schedule, "let a run begin in a window of the day, and hold it outside of it")
     command.add_argument("name")
@@ -79,6 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--days", nargs="+", default=[], metavar="DAY", help="mon to sun (default: all)")
     add_wanted(command)
     add(schedules, "remove", remove_schedule, "remove a schedule; its runs stay").add_argument("name")
+    models_client.add_commands(models, add)
     rollout_client.add_commands(models, add)
     return top
 
@@ -269,7 +266,7 @@ def remove_schedule(options: argparse.Namespace, client: ServiceClient) -> None:
         print(f"{found['removed']} is removed; its runs stay as they are")
 
 
-# Fleet and models -----------------------------------------------------------------------------------------------------
+# Fleet -----------------------------------------------------------------------------------------------------
 
 
 def list_fleet(options: argparse.Namespace, client: ServiceClient) -> None:
@@ -300,36 +297,6 @@ def why(options: argparse.Namespace, client: ServiceClient) -> None:
     found = client.ask(f"/fleet/{quote(options.name)}")
     if not print_json(options, found):
         print(f"{found['name']}: {found.get('state', '')} {found['why'] or 'all right'}".replace(":  ", ": "))
-
-
-def list_models(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = client.ask("/models")["models"]
-    if print_json(options, found):
-        return
-    for model in found:
-        accuracy = model["facts"].get("accuracy", {})
-        reached = f"global {percent(accuracy.get('global'))}" if model["kind"] == "global" else ""
-        promoted = "promoted" if model["promoted"] else ""
-        print(f"{model['sha256'][:12]} {model['kind']:<7} {model['name']:<24} {reached} {promoted}".rstrip())
-
-
-def show_model(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = [m for m in client.ask("/models")["models"] if m["sha256"].startswith(options.sha256)]
-    if len(found) != 1:
-        raise RefusedError(f"model {options.sha256!r}: {'several hashes begin so' if found else 'there is none'}")
-    print(json.dumps(found[0], indent=1))
-
-
-def add_bundle(options: argparse.Namespace, client: ServiceClient) -> None:
-    model = client.send("/models", options.bundle.read_bytes(), "application/octet-stream")
-    if not print_json(options, model):
-        print(f"{model['name']} ({model['sha256'][:12]}) is in the registry")
-
-
-def promote(options: argparse.Namespace, client: ServiceClient) -> None:
-    model = client.ask(f"/models/{options.sha256}/promote", {})
-    if not print_json(options, model):
-        print(f"{model['name']} ({model['sha256'][:12]}) is in use")
 
 
 if __name__ == "__main__":

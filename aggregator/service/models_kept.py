@@ -126,12 +126,3 @@ class Registry:
         """The global model that is in use, where somebody has promoted one."""
         rows = [row for row in self.list_all(GLOBAL) if row["promoted"]]
         return max(rows, key=lambda row: row["promoted"], default=None)
-
-    def promote(self, sha256: str, who: str) -> None:
-        """Declare a global model the one that is in use. Raises UsageError if it is none."""
-        row = self.find(sha256)
-        if row["kind"] != GLOBAL:
-            raise UsageError(f"model {row['name']}: is a bundle that nobody has trained; promote a run's global model")
-        with self.database.transaction() as t:
-            t.execute(models.update().where(models.c.sha256 == row["sha256"]).values(promoted=time.time()))
-            audit.note(t, who, "model.promote", row["name"], sha256=row["sha256"])

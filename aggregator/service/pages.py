@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from aggregator.service import audit, columns, figures, rollout_view, view
+from aggregator.service import audit, columns, figures, promotion, rollout_view, view
 from aggregator.service.curves import TABLE, tabulate
 from aggregator.service.forms import list_methods, read_form, to_fields
 from aggregator.service.guard import COOKIE, needs
@@ -239,7 +239,11 @@ async def models_page(request: Request) -> Response:
     """GET /models."""
     registry, query = service_of(request).registry, request.query_params
     rows = registry.list_all(BUNDLE)
-    found: dict[str, Any] = {"bundles": {row["sha256"]: row for row in rows}, "promoted": registry.promoted()}
+    found: dict[str, Any] = {
+        "bundles": {row["sha256"]: row for row in rows},
+        "promoted": registry.promoted(),
+        "proposed": promotion.list_proposals(registry.database),
+    }
     found |= {
         "trained": Table(registry.list_all(GLOBAL), columns.TRAINED, query),
         "table": Table(rows, columns.BUNDLES, query, "bundles"),
@@ -250,7 +254,22 @@ async def models_page(request: Request) -> Response:
 @needs(OPERATOR)
 async def promote(request: Request) -> Response:
     """POST /models/SHA256/promote."""
-    service_of(request).registry.promote(request.path_params["sha256"], request.state.who.name)
+    service = service_of(request)
+    promotion.promote(service.registry, request.path_params["sha256"], request.state.who.name, awaits_of(service))
+    return RedirectResponse("/models", 303)
+
+
+@needs(APPROVER)
+async def approve_model(request: Request) -> Response:
+    """POST /models/SHA256/approve."""
+    promotion.approve(service_of(request).registry, request.path_params["sha256"], request.state.who.name)
+    return RedirectResponse("/models", 303)
+
+
+@needs(OPERATOR)
+async def deny_model(request: Request) -> Response:
+    """POST /models/SHA256/deny."""
+    promotion.deny(service_of(request).registry, request.path_params["sha256"], request.state.who.name)
     return RedirectResponse("/models", 303)
 
 

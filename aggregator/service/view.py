@@ -11,6 +11,7 @@ from aggregator.service.curves import tabulate
 from aggregator.service.database import Row
 from aggregator.service.enrolment import APPROVED, DENIED, LOST, REMOVED, SUSPENDED, WAITING
 from aggregator.service.fleet import ORDER, WORDS, SeenDevice, SeenHospital
+from aggregator.service.promotion import list_proposals
 from aggregator.service.runs import (
     FAILED,
     FINISHED,
@@ -129,6 +130,9 @@ def list_needs(service: FleetService) -> list[Need]:
         found.append(Need("The next run cannot start", service.supervisor.waits, "/runs"))
     for row in list_runs(service.database, PROPOSED):
         found.append(Need(f"Run {row['id']} awaits approval", f"asked for by {row['by']}", f"/runs/{row['id']}"))
+    for sha256, by in list_proposals(service.database).items():
+        name = service.registry.find(sha256)["name"]
+        found.append(Need(f"Model {name} awaits approval", f"proposed by {by}", "/models"))
     recent = [row for row in list_runs(service.database, FAILED) if (row["ended"] or 0) > time.time() - DAY]
     found += [Need(f"Run {row['id']} has failed", row["why"].splitlines()[0], f"/runs/{row['id']}") for row in recent]
     return found
@@ -190,6 +194,8 @@ ACTIONS = {
     "model.bundle": "is in the registry",
     "model.global": "left its model",
     "model.promote": "is in use",
+    "model.propose": "is proposed",
+    "model.deny": "is not to be used",
     "schedule.add": "was set",
     "schedule.remove": "is no more",
     "service.backup": "was backed up",
