@@ -21,6 +21,7 @@ from urllib.parse import quote
 from aggregator.service import models_client, rollout_client
 from aggregator.service.demo import DIRECTORY
 from aggregator.service.enrol_client import add_enrolment
+from aggregator.service.run_export import add_export
 from aggregator.service.service import read_connection
 from aggregator.service.view import ago, duration, number, percent
 from edge_sdk.errors import AuscultError
@@ -62,6 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
     for action, words in ACTIONS.items():
         add(runs, action, act, words).add_argument("id", nargs="+")
         runs.choices[action].set_defaults(action=action)
+    add_export(runs, add)
     command = add(runs, "wait", wait_for, "wait until runs have ended; exit code 1 if one has failed")
     command.add_argument("id", nargs="+")
     add(fleet, "ls", list_fleet, "hospitals and devices")
