@@ -17,7 +17,7 @@ from aggregator.service.forms import read_json
 from aggregator.service.guard import needs
 from aggregator.service.pages import service_of, show
 from aggregator.service.people import OPERATOR
-from aggregator.service.tables import Table
+from aggregator.service.tables import SortedTable
 from edge_sdk.errors import UsageError
 
 LONGEST = 32_000  # bytes of a node's request
@@ -86,7 +86,7 @@ def show_page(request: Request, token: str = "", note: str = "", code: int = 200
         "enrolment.html",
         code,
         title="Enrolment",
-        table=Table(rows, columns.MEMBERS, request.query_params),
+        table=SortedTable(rows, columns.MEMBERS, request.query_params),
         token=token,
         note=note,
         url=str(request.base_url).rstrip("/"),

@@ -31,7 +31,7 @@ from aggregator.service.runs import (
 )
 from aggregator.service.schedules import DailyWindow, add_schedule, list_schedules, remove_schedule
 from aggregator.service.service import FleetService
-from aggregator.service.tables import Table, read_page
+from aggregator.service.tables import SortedTable, read_page
 from edge_sdk.errors import UsageError
 
 PAGE = 200  # rows of a long table
@@ -118,7 +118,7 @@ async def runs_page(request: Request) -> Response:
     past = [row for row in rows if row["state"] not in ACTIVE]
     waits = service.supervisor.waits
     nightly = list_schedules(service.database)
-    table = Table(past, columns.PAST_RUNS, request.query_params)
+    table = SortedTable(past, columns.PAST_RUNS, request.query_params)
     found: dict[str, Any] = {"active": active, "queue": order, "past": table, "waits": waits, "schedules": nightly}
     return show(request, "runs.html", title="Runs", **found)
 
@@ -189,7 +189,7 @@ async def run_page(request: Request) -> Response:
         loss=figures.draw_loss(lines),
         traffic=figures.draw_column(run["curve"], traffic, 1e6, "MB"),
         times=figures.draw_column(run["curve"], {"seconds": "seconds"}, 1.0, "seconds"),
-        rounds=Table(run["curve"][::-1], columns.ROUNDS, request.query_params),
+        rounds=SortedTable(run["curve"][::-1], columns.ROUNDS, request.query_params),
         models=[m for m in service.registry.list_all(GLOBAL) if m["run"] == run["id"]],
     )
 
@@ -230,7 +230,7 @@ async def compare(request: Request) -> Response:
     rows = [view.describe_run(service, find_run(service.database, id)) for id in ids]
     lines = {row["id"]: service.supervisor.lines_of(row["id"]).lines for row in rows}
     charts = {model: figures.draw_comparison(lines, model) for model in ("personalised", "global model")}
-    table = Table(rows, columns.RUN_COLUMNS, request.query_params)
+    table = SortedTable(rows, columns.RUN_COLUMNS, request.query_params)
     return show(request, "compare.html", title="Compare", rows=rows, charts=charts, table=table)
 
 
@@ -245,8 +245,8 @@ async def models_page(request: Request) -> Response:
         "proposed": promotion.list_proposals(registry.database),
     }
     found |= {
-        "trained": Table(registry.list_all(GLOBAL), columns.TRAINED, query),
-        "table": Table(rows, columns.BUNDLES, query, "bundles"),
+        "trained": SortedTable(registry.list_all(GLOBAL), columns.TRAINED, query),
+        "table": SortedTable(rows, columns.BUNDLES, query, "bundles"),
     }
     return show(request, "models.html", title="Models", **found)
 
@@ -276,7 +276,7 @@ async def deny_model(request: Request) -> Response:
 @needs()
 async def audit_page(request: Request) -> Response:
     """GET /audit."""
-    database, table = service_of(request).database, Table((), columns.AUDIT, request.query_params)
+    database, table = service_of(request).database, SortedTable((), columns.AUDIT, request.query_params)
     page, size = read_page(request.query_params.get("page", "1")), AUDIT_PAGE
     entries = audit.list_latest(database, size + 1, table.q, table.sort or "seq", (page - 1) * size)
     broken, count, latest = audit.find_break(database)

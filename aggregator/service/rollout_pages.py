@@ -22,7 +22,7 @@ from aggregator.service.rollouts import (
     find_rollout,
     list_rollouts,
 )
-from aggregator.service.tables import Table
+from aggregator.service.tables import SortedTable
 from edge_sdk.errors import UsageError
 
 SHARES = ("to", "margin", "failures")
@@ -34,7 +34,7 @@ async def rollouts_page(request: Request) -> Response:
     """GET /rollouts."""
     service = service_of(request)
     rows = [describe_rollout(service, row) for row in list_rollouts(service.database)]
-    table = Table(rows, columns.ROLLOUTS, request.query_params)
+    table = SortedTable(rows, columns.ROLLOUTS, request.query_params)
     return show(request, "rollouts.html", title="Rollouts", table=table, promoted=service.registry.promoted())
 
 

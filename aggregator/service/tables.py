@@ -37,7 +37,7 @@ def key_column(key: str, name: str, is_number: bool = False) -> Column:
     return Column(key, name, lambda row: row[key], is_number)
 
 
-class Table:
+class SortedTable:
     """The rows of a table that an address asks for.
 
     Args:

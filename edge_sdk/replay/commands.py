@@ -93,9 +93,8 @@ def export(options: argparse.Namespace, job: Replay, results: Mapping[str, Any])
             tensorboard.write_events(result, options.tensorboard / job.out.name / name)
         if options.mlflow is not None:
             settings = {key: result[key] for key in ("method", "rounds", "seed") if key in result}
-            mlflow_runs.write_run(
-                options.mlflow, "-".join(filter(None, (job.out.name, name))), settings, scalars(result)
-            )
+            title = "-".join(filter(None, (job.out.name, name)))
+            mlflow_runs.write_run(options.mlflow, title, settings, scalars(result))
 
 
 def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[str, Any]:

@@ -30,9 +30,8 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, own_environment: None) 
     first, last, end = RESULT["curve"]
     result = {**RESULT, "statistics": STATISTICS, "curve": [{**first, "sent_parameters": 40}, last, end]}
     uri = str(tmp_path / "mlruns")
-    run = mlflow_runs.write_run(
-        uri, "mine", {"method": "fedslr", "settings": {"eta_l": 0.1}, "id": ""}, scalars(result)
-    )
+    settings = {"method": "fedslr", "settings": {"eta_l": 0.1}, "id": ""}
+    run = mlflow_runs.write_run(uri, "mine", settings, scalars(result))
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aggregator.service.runs import Wanted, add_run
-from aggregator.service.tables import Table, key_column, read_page
+from aggregator.service.tables import SortedTable, key_column, read_page
 from tests.aggregator.service.conftest import CLASSES
 from tests.aggregator.service.test_pages import fill
 
@@ -17,7 +17,7 @@ COLUMNS = (key_column("name", "Name"), key_column("size", "Size", is_number=True
 
 
 def names(query: dict[str, str], **about: Any) -> str:
-    return "".join(row["name"] for row in Table(ROWS, COLUMNS, query, **about).rows)
+    return "".join(row["name"] for row in SortedTable(ROWS, COLUMNS, query, **about).rows)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_pages_together_have_every_row_once() -> None:
 
 def test_a_second_table_of_a_page_has_parameters_of_its_own() -> None:
     query = {"sort": "name", "b-sort": "size", "b-q": "a"}
-    table = Table(ROWS, COLUMNS, query, "b")
+    table = SortedTable(ROWS, COLUMNS, query, "b")
     assert (table.sort, table.q, table.count) == ("size", "a", 1)
     assert table.sort_address("size") == "?sort=name&b-sort=-size&b-q=a"
     assert table.others() == {"sort": "name", "b-sort": "size"}
