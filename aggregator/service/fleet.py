@@ -135,7 +135,7 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
             raise PeerError(f"{sender}: a list of at most {MOST} devices was expected")
         children = [check_child(row) for row in rows]
         strangers = [check_name(name) for name in found.get("strangers", [])[:MOST_STRANGERS]]
-        plain |= {key: check_count(found.get(key, 0), LARGEST) for key in ("serial", "part")}
+        plain |= {key: check_count(found.get(key, 0)) for key in ("serial", "part")}
         if (plain["part"] > 0) != (found["version"] == CHANGES):
             raise PeerError(f"{sender}: part = {plain['part']} in a report of version {found['version']}")
         roster = None if "roster" not in found else check_count(found["roster"], LARGEST)

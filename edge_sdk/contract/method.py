@@ -272,6 +272,7 @@ class Method:
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
         fixed: settings -> why devices that come or leave have to wait for the next run, as a sentence; "": they may
             do so while a run goes on, and `NodeEnv.sizes` says how many there are.
+        fixed_hospitals: the same of hospitals; where devices are fixed, so are hospitals.
     """
 
     name: str
@@ -297,6 +298,7 @@ class Method:
     spent: Callable[[Any, Any], Any] | None = None
     tells_scores: bool = True
     fixed: Callable[[Any], str] = changeable
+    fixed_hospitals: Callable[[Any], str] = changeable
     adds_up: bool = False
     warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)

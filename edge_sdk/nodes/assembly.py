@@ -145,6 +145,11 @@ def fixes_members(run: Run) -> str:
     return method_of(run).fixed(own_settings(run))
 
 
+def fixes_hospitals(run: Run) -> str:
+    """Why the hospitals of a run cannot change while it goes on, as a sentence; "": they can."""
+    return fixes_members(run) or method_of(run).fixed_hospitals(own_settings(run))
+
+
 def own_settings(run: Run) -> Any:
     """The method's hyper-parameters, by themselves. Raises UsageError for one that is wrong."""
     kind = ROLLOUT.settings if is_rollout(run) else METHODS[run.method].settings
