@@ -1,7 +1,7 @@
 """AugFL in runs in which nobody may look at a single upload: hospitals do nothing but add up.
 
 Who is silent counts with its latest u_i and y_i. Here each device keeps its own, and sends by how much they have
-changed since (shared/running.py); the aggregator has their sums, and that of rho_i, over all devices that were ever counted.
+changed since (shared/running.py); the aggregator has their sums, and that of rho_i, over all devices that were counted.
 The dual y_i moves if and only if its upload was counted, which the device is told anyway. The census is a sum of
 counts, and stays one.
 

@@ -129,7 +129,7 @@ def test_a_lost_disk_does_not_move_a_model_that_has_settled():
 def test_more_weight_than_there_is_is_refused():
     tally = gather.add(None, "h0", Increment(np.ones(3), 2.0, 2))
     running.check_weight(None, tally, "h1", Increment(np.ones(3), 1.0), 3.0)
-    with pytest.raises(PeerError, match="h1 adds weight 1.5 to 2; all devices have 3"):
+    with pytest.raises(PeerError, match=r"h1 adds weight 1\.5 to 2; all devices have 3"):
         running.check_weight(None, tally, "h1", Increment(np.ones(3), 1.5), 3.0)
     with pytest.raises(PeerError, match="all devices have 3"):
         running.check_weight(tally, tally, "h1", Increment(np.ones(3), 0.0), 3.0)
