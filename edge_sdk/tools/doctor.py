@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,8 +58,8 @@ def examine_file(path: Path) -> list[Finding]:
     if file.tier == "aggregator":
         checks.append(("torch", check_torch))
     checks.append(("signatures", lambda: check_signatures(file)))
-    if file.tier != "hospital":
-        checks.append(("masks", lambda: check_masks(file.masks, path.parent)))
+    if file.masks is not None:
+        checks.append(("masks", partial(check_masks, file.masks, path.parent)))
     papers = [paper for line in file.lines for paper in (line.wire.ca, line.wire.certificate) if paper]
     checks.append(("clock", lambda: check_clock([path, *papers])))
     found = [Finding("settings", True, f"{path}: {file.summary}"), *run_checks(checks), *examine_run(file.directory)]

@@ -16,7 +16,7 @@ WHAT = "masks"
 ANEW = "let `auscult fleet replace` make a token, and enrol with that: a device that is replaced has a new key"
 
 
-def check_masks(masks: DeviceKeys | AggregatorKeys | None, folder: Path) -> Finding:
+def check_masks(masks: DeviceKeys | AggregatorKeys, folder: Path) -> Finding:
     """The finding about a node's keys.
 
     Args:
@@ -25,8 +25,6 @@ def check_masks(masks: DeviceKeys | AggregatorKeys | None, folder: Path) -> Find
     Raises:
         AuscultError: a key cannot be used; the sentence says why.
     """
-    if masks is None:
-        return Finding(WHAT, None, "no keys for secret sums: this node takes part in no such run")
     if isinstance(masks, AggregatorKeys):
         keys = aggregator_masks(masks, "doctor")
         for name in keys.known:
@@ -58,7 +56,5 @@ def compare(public: str, note: dict[str, Any]) -> Finding:
     except (AuscultError, KeyError) as error:
         return Finding(WHAT, None, f"a pair of keys, as enrolled; whether the aggregator has it: {error}")
     if known != public:
-        return Finding(
-            WHAT, False, "the aggregator does not have its public key, so no sum with it can be opened", ANEW
-        )
+        return Finding(WHAT, False, "the aggregator does not have its key, so no sum with it can be opened", ANEW)
     return Finding(WHAT, True, "a pair of keys, and the aggregator has its public half")
