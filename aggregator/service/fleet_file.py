@@ -36,7 +36,8 @@ class FleetFile:
         hosts: names by which browsers may call it, beside the address that it listens on.
         database: URL as SQLAlchemy has it; "": an SQLite file in the directory.
         threads: of torch on a CPU, in each run.
-        masks: keys of the aggregator for runs with secret sums; None: there can be no such run.
+        masks: keys of the aggregator for runs with secret sums; None: the service makes its own, and knows those of
+            the devices that enrol.
         proxied: a proxy in front of the console speaks TLS with browsers, so cookies are for that alone.
         two_people: a run that somebody asks for begins when another one has approved it.
         wire: certificates of the aggregator.

@@ -270,6 +270,8 @@ class Method:
         spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
         tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
+        adding: the method as it is in a run in which nobody may look at a single upload (run.uploads.unopened, secret):
+            its hospitals do nothing but add up. None: they never do more, or it cannot be had.
         fixed: settings -> why devices that come or leave have to wait for the next run, as a sentence; "": they may
             do so while a run goes on, and `NodeEnv.sizes` says how many there are.
         fixed_hospitals: the same of hospitals; where devices are fixed, so are hospitals.
@@ -297,6 +299,7 @@ class Method:
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
     spent: Callable[[Any, Any], Any] | None = None
     tells_scores: bool = True
+    adding: Method | None = None
     fixed: Callable[[Any], str] = changeable
     fixed_hospitals: Callable[[Any], str] = changeable
     adds_up: bool = False

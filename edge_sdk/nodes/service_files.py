@@ -225,6 +225,8 @@ class AggregatorFile:
         if self.masks is not None:
             existing(self.masks.key, "masks.key")
             existing(self.masks.devices, "masks.devices")
+            if self.masks.enrolled is not None:
+                existing(self.masks.enrolled, "masks.enrolled")
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")
