@@ -14,6 +14,7 @@ def test_bare_messages_tell_everything(found):
     """If an attack no longer works here, it is the attack that is broken, and its other columns prove nothing."""
     assert float(found["inversion"][PLAIN]) > 0.9 and float(found["membership"][PLAIN]) > 0.9
     assert found["label counts"][PLAIN] == found["held-out counts"][PLAIN] == "100%"
+    assert {*found["by default"].values()} == {"0%"}, "histograms do not leave"
     assert float(found["gamma_i"][PLAIN]) > 0.999 and float(found["features"][PLAIN]) < 1e-6
 
 
