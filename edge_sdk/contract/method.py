@@ -267,6 +267,8 @@ class Method:
         warms_up: its devices begin with `env.earlier` where there is any.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
+        shortened: (device state, share) -> the state where only that share of its last upload's movement has left, as
+            noise needs it of methods whose devices keep vectors that move with their uploads; None: nothing does.
         spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
         tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
@@ -294,6 +296,7 @@ class Method:
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
+    shortened: Callable[[Any, float], Any] | None = None
     spent: Callable[[Any, Any], Any] | None = None
     tells_scores: bool = True
     fixed: Callable[[Any], str] = changeable

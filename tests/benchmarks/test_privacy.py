@@ -28,4 +28,5 @@ def test_sums_and_noise_hide_what_the_page_says(found):
         assert abs(float(found["inversion"][column])) < 0.3
         assert found["label counts"][column] == found["held-out counts"][column] == "0%"
     assert float(found["membership"][NOISY_SUMS]) < 0.75
-    assert found["gamma_i"][NOISE] == found["features"][SECRET] == "refused"
+    assert abs(float(found["gamma_i"][NOISE])) < 0.4 and abs(float(found["gamma_i"][NOISY_SUMS])) < 0.2
+    assert found["features"][SECRET] == "refused"
