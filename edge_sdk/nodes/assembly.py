@@ -61,7 +61,9 @@ def method_of(run: Run) -> Method:
     method = base_of(run)
     if run.robust:
         method = robust(method, robust_of(run))
-    if run.uploads or run.privacy:
+    if run.privacy and method.own_noise is not None:
+        method = with_own_noise(run, method)
+    elif run.uploads or run.privacy:
         uploads, rule = uploads_of(run), robust_of(run).rule
         check_unopened(method, own_settings(run), uploads, "" if rule == NONE else rule)
         method = rounded(method, own_settings(run), uploads, rule != NONE, privacy_of(run))
@@ -82,6 +84,16 @@ def base_of(run: Run) -> Method:
     """
     method = METHODS[run.method]
     return summing(method, uploads_of(run)) if run.uploads and not run.privacy else method
+
+
+def with_own_noise(run: Run, method: Method) -> Method:
+    """A method with its own kind of noise. Raises UsageError for integers beside it."""
+    if run.uploads:
+        raise UsageError(f"run.uploads with method {run.method}: {method.traffic(own_settings(run))}")
+    noise, privacy = method.own_noise, privacy_of(run)
+    assert noise is not None  # the caller has looked
+    made: Method = noise.around(method, own_settings(run), privacy)
+    return made
 
 
 def uploads_of(run: Run) -> Uploads:
