@@ -19,6 +19,12 @@ HARMED = 0.01
 """A device is marked as harmed if it loses more accuracy than this against training alone."""
 
 
+def facts(lines: Iterable[tuple[str, str]]) -> str:
+    """A table of names and what they are, in two columns that break where the screen is narrow."""
+    body = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in lines if value)
+    return f"<table class='facts'>{body}</table>"
+
+
 def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
     """An HTML table that scrolls sideways where the screen is narrow."""
     heads = "".join(f"<th>{escape(h)}</th>" for h in head)
@@ -102,11 +108,11 @@ def circumstances_section(result: Result) -> str:
         f"--{key}": result.get(key) for key in ("settle", "augment", "robust", "uploads", "privacy") if result.get(key)
     }
     lines = [
-        ["command", made["command"]],
-        ["date", made["date"]],
-        ["auscult", made["version"]],
-        ["processor", f"{made['processor']}; others round differently" if "processor" in made else ""],
-        ["model", ", ".join(made["bundles"])],
-        ["settings", ", ".join(f"{k} = {v}" for k, v in {**result["settings"], **given}.items()) or "defaults"],
+        ("command", made["command"]),
+        ("date", made["date"]),
+        ("auscult", made["version"]),
+        ("processor", f"{made['processor']}; others round differently" if "processor" in made else ""),
+        ("model", ", ".join(made["bundles"])),
+        ("settings", ", ".join(f"{k} = {v}" for k, v in {**result["settings"], **given}.items()) or "defaults"),
     ]
-    return f"<h2>What was run</h2>{table(['', ''], [line for line in lines if line[1]])}"
+    return f"<h2>What was run</h2>{facts(lines)}"
