@@ -123,9 +123,8 @@ def bars(
             bar(group, n, vs[g], left + s * wide, wide, up, colours.get(n, PLAIN), percent)
             for s, (n, vs) in enumerate(series.items())
         ]
-        parts.append(
-            f'<text x="{left + 0.4 * slot:.1f}" y="{HEIGHT - BOTTOM + LINE}" text-anchor="middle">{escape(group)}</text>'
-        )
+        at = f'x="{left + 0.4 * slot:.1f}" y="{HEIGHT - BOTTOM + LINE}"'
+        parts.append(f'<text {at} text-anchor="middle">{escape(group)}</text>')
     return figure(parts, f"{y_name} by group", legend(list(series), colours) if len(series) > 1 else "")
 
 

@@ -27,8 +27,8 @@ h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .4rem}p.lead{col
 .tile{border:1px solid var(--rule);border-radius:8px;padding:.6rem 1rem;min-width:8rem}
 .tile b{display:block;font-size:1.5rem;font-weight:600}.tile span{color:var(--soft);font-size:.85rem}
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:1rem}
-.wide{overflow-x:auto}td.bad{color:var(--bad);font-weight:600}
-figure{margin:0}svg{width:100%;height:auto}.rows svg{max-width:640px}.zero{stroke:var(--soft)}
+.wide{overflow-x:auto}.wide td{white-space:nowrap}td.bad{color:var(--bad);font-weight:600}
+figure{margin:0}svg{width:100%;height:auto}.rows svg{max-width:640px}.plot svg{max-width:720px}.zero{stroke:var(--soft)}
 svg text{font-size:13px;fill:var(--soft)}.grid{stroke:var(--rule)}
 .legend{margin:.2rem 0;font-size:.85rem;color:var(--soft)}
 .legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 .9em}
