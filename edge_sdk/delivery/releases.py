@@ -24,7 +24,10 @@ class Releases:
 
     def note_call(self, task: Task, after: Round) -> None:
         """Note who owed an answer before a call, has not given it by that, and owes none after it."""
-        owed, answered = task.node.record.below.owed, set() if task.job is None else {task.job.sender}
+        before = task.node.record.below
+        if (before.number, before.closes) == (after.number, after.closes):
+            return  # no debt has gone but that of the sender; among thousands, a look at all for each answer is dear
+        owed, answered = before.owed, set() if task.job is None else {task.job.sender}
         self.latest |= {child: owed[child] for child in owed.keys() - after.owed.keys() - answered - self.others}
 
     def note_arrival(self, child: str, below: Round) -> None:

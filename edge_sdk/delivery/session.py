@@ -124,8 +124,8 @@ class Session:
 
     def has_room(self, src: str, size: int) -> bool:
         """Another message of this peer may wait for the role. Else it is not taken in, and its sender repeats it."""
-        waiting = [len(m.body) for m in self.incoming.waiting.values() if m.src == src]
-        return self.calls.has_room(src, len(waiting) + 1, sum(waiting) + size)
+        count, waiting = self.incoming.load.get(src, (0, 0))
+        return self.calls.has_room(src, count + 1, waiting + size)
 
     def take_reports(self, src: str, reports: Iterable[ChunkReport]) -> None:
         """Take what `src` says it has of bodies that are sent in chunks."""
