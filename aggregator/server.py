@@ -30,7 +30,7 @@ from aggregator.shared import led
 from aggregator.sizes import count_numbers
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import make_private_directory, replace_file
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.limits import Limits, check_devices
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.node import Node
 from edge_sdk.contract.patience import list_deadlines
@@ -291,8 +291,7 @@ def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
         raise UsageError("hospitals: none named; expected at least one, as name = number of its devices")
     for name, devices in hospitals.items():
         checked_name(name, "hospital name")
-        if devices < 1:
-            raise UsageError(f"hospitals.{name} = {devices}, a hospital has at least 1 device")
+        check_devices(f"hospitals.{name}", devices)
     return dict(hospitals)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aggregator.service.hooks import Webhook
 from aggregator.service.office import Enrolling
+from edge_sdk.contract.limits import check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.masks import AggregatorKeys
@@ -35,7 +36,8 @@ class FleetFile:
         hosts: names by which browsers may call it, beside the address that it listens on.
         database: URL as SQLAlchemy has it; "": an SQLite file in the directory.
         threads: of torch on a CPU, in each run.
-        masks: keys of the aggregator for runs with secret sums; None: there can be no such run.
+        masks: keys of the aggregator for runs with secret sums; None: the service makes its own, and knows those of
+            the devices that enrol.
         proxied: a proxy in front of the console speaks TLS with browsers, so cookies are for that alone.
         two_people: a run that somebody asks for begins when another one has approved it.
         wire: certificates of the aggregator.
@@ -77,8 +79,7 @@ class FleetFile:
             checked_name(name, "webhooks")
         for name, devices in self.hospitals.items():
             checked_name(name, "hospitals")
-            if devices < 1:
-                raise UsageError(f"hospitals.{name} = {devices}, a hospital has at least 1 device")
+            check_devices(f"hospitals.{name}", devices)
         if self.at_once < 1:
             raise UsageError(f"at_once = {self.at_once}, at least 1 run")
         for name, wire in self.lanes.items():

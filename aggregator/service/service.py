@@ -10,7 +10,7 @@ from typing import IO
 
 from aggregator.service.database import Database, database_in
 from aggregator.service.enrolling import EnrolmentDesk
-from aggregator.service.enrolment import Enrolment
+from aggregator.service.enrolment import HOSPITAL, Enrolment
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.lineup import PresentFleet
@@ -51,7 +51,7 @@ class FleetService:
         self.people = People(self.database)
         self.monitor = Monitor(file, self.database)
         self.enrolment, self.office = (
-            Enrolment(self.database, file.name),
+            Enrolment(self.database, file.name, self.list_taken),
             Office(file.enrolment, file.directory, file.name),
         )
         self.monitor.answer = Rosters(self.database, self.enrolment).answer
@@ -60,6 +60,13 @@ class FleetService:
             file, self.database, self.find_fleet, self.registry.path_of, self.registry.add_trained
         )
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
+
+    def list_taken(self, kind: str) -> list[str]:
+        """Names that no node of a kind may enrol under: of whom `auscult provision` has made, and of a hospital too, if
+        the one that enrols is none."""
+        site = self.office.provisioner.saved
+        made = [] if site is None else [*site.nodes, site.host]
+        return made if kind == HOSPITAL else [*made, *(h.name for h in self.monitor.list_hospitals())]
 
     def find_fleet(self) -> PresentFleet:
         """Hospitals that can take part now, each with its number of devices, and those that were suspended."""

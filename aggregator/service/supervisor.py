@@ -22,6 +22,7 @@ from aggregator.service.curves import METRICS, RunLines
 from aggregator.service.database import Database, Row, runs
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.lineup import LineUp, PresentFleet, find_members, line_up
+from aggregator.service.mask_desk import mask_keys
 from aggregator.service.rollout_files import add_settings, find_model, is_rollout
 from aggregator.service.runs import (
     FAILED,
@@ -268,8 +269,9 @@ def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None =
     table["client"], lane_wire = file.find_lane(lane)
     if is_rollout(run):
         add_settings(table, own, model)
-    if file.masks is not None:
-        table["masks"] = {key: path.resolve() for key, path in vars(file.masks).items()}
+    keys = mask_keys(file)
+    if file.masks is not None or keys.key.exists():
+        table["masks"] = {key: path.resolve() for key, path in vars(keys).items() if path is not None}
     wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(lane_wire).items()}
     if lane:
         wire["metrics_port"] = None  # it is the first run's

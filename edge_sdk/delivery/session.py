@@ -188,7 +188,7 @@ class Session:
         self.apply_settings()
         self.settled = self.settled or self.may_settle(now)
         outcomes = self.calls.take_outcomes()
-        work = not self.calls.worker and self.next_verb() is not None
+        work = (not self.calls.worker and self.next_verb() is not None) or self.calls.has_closed
         idle = not (self.incoming.waiting or outcomes or work or self.events.is_due() or self.members.unsaved)
         if idle and not self.is_untidy(now) and now < self.open_since + STAY_OPEN:
             self.feed_worker()
@@ -201,6 +201,7 @@ class Session:
                 self.calls.add_job(job, lasting=self.calls.worker is not None or not self.settled)
             for outcome in outcomes:
                 self.save_outcome(outcome)
+            self.calls.drop_closed()
             if not self.calls.worker:
                 self.make_calls()
             self.outgoing.drop_notices()

@@ -142,6 +142,11 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     return DeviceState(g, tried, replace(account, round=m.round)), [Send(UP, upload)]
 
 
+def shortened(s: DeviceState, share: float) -> DeviceState:
+    """The state where only a share of theta_k - theta has left: g_k moves as the aggregator's mean does."""
+    return replace(s, tried=s.gradient + share * (s.tried - s.gradient) if share else s.gradient)
+
+
 def own_gradient(s: DeviceState, account: Account) -> Vector:
     """g_k as the aggregator's mean has it."""
     if account.era != s.account.era:
@@ -208,6 +213,7 @@ FEDDYN = Method(
     show=show,
     models=models,
     plain_sums=clipped_at_most,
+    shortened=shortened,
     traffic=summed(CountedModel, "model", upload=VectorSum),
     search=SEARCH,
     adds_up=True,

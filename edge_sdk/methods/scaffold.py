@@ -191,6 +191,11 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     return DeviceState(c_i, tried, replace(account, round=m.round)), [Send(UP, upload)]
 
 
+def shortened(s: DeviceState, share: float) -> DeviceState:
+    """The state where only a share of the upload has left: c_i moves as the aggregator's mean does."""
+    return replace(s, tried=s.control + share * (s.tried - s.control) if share else s.control)
+
+
 def own_control(s: DeviceState, account: Account) -> Vector:
     """c_i as the aggregator's mean has it."""
     if account.era != s.account.era:
@@ -270,6 +275,7 @@ SCAFFOLD = Method(
     show=show,
     models=models,
     plain_sums=clipped_at_most,
+    shortened=shortened,
     traffic=summed(ModelAndControl, "model", "control", upload=VectorSum, anchor=near_model, first=first_reference),
     search=SEARCH,
     adds_up=True,

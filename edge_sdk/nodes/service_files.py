@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.limits import Limits, check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
@@ -125,6 +125,8 @@ class HospitalFile:
             existing(self.trusted_key, "trusted_key")
         if not (self.devices or self.enrolled):
             raise UsageError("devices is missing: a list of texts, unless enrolled = true")
+        if self.devices:
+            check_devices("devices", len(self.devices))
         if self.enrolled and self.reports == NOTHING:
             raise UsageError('enrolled = true: the service has to hear of this hospital; say reports = "names"')
         if not self.enrolled:
@@ -228,6 +230,8 @@ class AggregatorFile:
         if self.masks is not None:
             existing(self.masks.key, "masks.key")
             existing(self.masks.devices, "masks.devices")
+            if self.masks.enrolled is not None:
+                existing(self.masks.enrolled, "masks.enrolled")
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")

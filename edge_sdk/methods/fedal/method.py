@@ -57,6 +57,7 @@ from edge_sdk.methods.fedal.messages import (
     Shares,
     Shown,
 )
+from edge_sdk.methods.fedal.noise import LOCAL_NOISE
 from edge_sdk.methods.fedal.settings import SEARCH, Env, Settings, warnings
 from edge_sdk.methods.shared.changing import always_fixed
 from edge_sdk.methods.shared.gather import Nobody
@@ -89,6 +90,7 @@ FEDAL = Method(
     warnings=warnings,
     kernels="outputs",
     alone=train_alone,
+    own_noise=LOCAL_NOISE,
     rounds_over=lambda s: s.round,
     traffic=always_floats("devices compare outputs on public samples, and models are not what is added up"),
     plain_sums=always_plain(

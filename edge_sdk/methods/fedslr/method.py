@@ -41,7 +41,7 @@ from edge_sdk.methods.fedslr.aggregator import (
     aggregator_start,
     show,
 )
-from edge_sdk.methods.fedslr.device import DeviceState, device_receive, device_start, models
+from edge_sdk.methods.fedslr.device import DeviceState, device_receive, device_start, models, shortened
 from edge_sdk.methods.fedslr.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import RECOMMENDED, SEARCH, Env, Settings, warnings
@@ -61,6 +61,7 @@ FEDSLR = Method(
     models=models,
     warnings=lambda settings, sizes: warnings(settings),
     plain_sums=clipped_at_most,
+    shortened=shortened,
     traffic=summed(FedslrModel, "model"),
     recommended=RECOMMENDED,
     search=SEARCH,
