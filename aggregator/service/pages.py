@@ -167,7 +167,8 @@ async def queue_run(request: Request) -> Response:
     try:
         wanted = read_form(form, ticked)
         id = str(form.get("id", "")).strip()
-        asked = Asked(id, *(str(form.get(key, "")).strip() for key in ("begin", "end")), when=read_when(form))
+        begin, end = (str(form.get(key, "")).strip() for key in ("begin", "end"))
+        asked = Asked(id, begin, end, when=read_when(form))
         if asked.begin or asked.when:
             when = read_occasion(asked, service.monitor.labels())
             add_schedule(service.database, id, wanted, when, service.file.classes, request.state.who.name)

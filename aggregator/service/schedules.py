@@ -180,11 +180,12 @@ def look_at_samples(database: Database, row: Row, awaits: int, told: Mapping[str
         return
     with database.transaction() as t:
         found = t.execute(sql.select(schedules).where(schedules.c.name == name)).mappings().first()
-        if found is None or not found["samples"] or count_new(found, told) < found["samples"]:
+        row = dict(found or {"samples": 0})
+        if not row["samples"] or count_new(row, told) < row["samples"]:
             return  # somebody was faster
         if t.execute(find_active(name, *ACTIVE)).first() is None:
             id = make_run_id(t, f"{name}-{time.strftime('%Y-%m-%d')}")
-            begin_run(t, found, author(name), id, told, awaits)
+            begin_run(t, row, author(name), id, told, awaits)
 
 
 def is_due(database: Database, row: Row, day: str) -> bool:

@@ -159,7 +159,7 @@ def test_a_kill_between_run_and_note_leaves_neither(service: Any, monkeypatch: p
 
 @pytest.mark.parametrize("when", ["", "0 new samples", "1000 samples", "-5 new samples", "1e3 new samples"])
 def test_what_is_no_event_is_refused(when: str) -> None:
-    with pytest.raises(UsageError, match=r"when|begin"):
+    with pytest.raises(UsageError, match=r"when|window"):
         read_occasion(Asked("fresh", when=when), {})
     with pytest.raises(UsageError, match="not both"):
         read_occasion(Asked("fresh", begin="22:00", end="06:00", when="5 new samples"), {})
@@ -168,7 +168,7 @@ def test_what_is_no_event_is_refused(when: str) -> None:
 def test_events_are_set_and_shown_by_console_and_api(service: Any, browse: Any) -> None:
     page = browse("operator")
     csrf = secret_in(page.get("/runs/new").text)
-    form = {"csrf": csrf, "id": "fresh", "method": "fedavg", "rounds": "5", "samples": "700"}
+    form = {"csrf": csrf, "id": "fresh", "method": "fedavg", "rounds": "5", "preset": "recommended", "samples": "700"}
     assert page.post("/runs", data=form, headers={"origin": "http://127.0.0.1"}).status_code == 303
     assert "after 700 new labelled samples, 0 so far" in page.get("/runs").text
     token = service.people.make_key("token", "operator", "operator", 1000.0, "test")
