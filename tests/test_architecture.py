@@ -52,6 +52,8 @@ PURE = (
     "wire.topics",
     "replay.reports.charts",
 )
+NO_PACKAGE = "provision"
+"""A folder of scripts among the packages."""
 LOADS_METHODS = ("edge_sdk.methods", "importlib")
 METHODS_STDLIB = {
     "__future__",
@@ -91,7 +93,9 @@ def modules(package: str) -> list[tuple[str, Path]]:
     """Full names and files of a package's modules, without those of the packages that it has links to."""
     folder = folder_of(package)
     found = [
-        ((*package.split("."), *f.relative_to(folder).with_suffix("").parts), f) for f in sorted(folder.rglob("*.py"))
+        ((*package.split("."), *f.relative_to(folder).with_suffix("").parts), f)
+        for f in sorted(folder.rglob("*.py"))
+        if NO_PACKAGE not in f.parts
     ]
     return [(".".join(parts).removesuffix(".__init__"), f) for parts, f in found]
 
