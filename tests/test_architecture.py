@@ -25,6 +25,7 @@ WORKSTATION = {
     "tomli_w": "edge_sdk.replay.toml_files",
     "optuna": "edge_sdk.replay.tuning.study",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
+    "mlflow": "edge_sdk.replay.reports.mlflow_runs",
     "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key edge_sdk.nodes.masks",
 }
 """Packages beside the budget, and the few modules that may import each of them, when it is asked for."""

@@ -86,7 +86,8 @@ class Dispatcher:
 
     def refuse(self, reason: str, sender: str, why: str) -> None:
         self.counters.count(f"refused.{reason}.{sender}")
-        self.log.warning("%s: dropped a frame: %s", self.name, why)
+        whose = "of somebody" if sender == "?" else f"of {sender}"  # not what it says: the log counts lines by these
+        self.log.warning("%s: dropped a frame %s: %s", self.name, whose, why)
 
     def check_frame(self, topic: topics.ParsedTopic, frame: Frame) -> Frame:
         """The frame, if its sender may write such a frame on this topic.

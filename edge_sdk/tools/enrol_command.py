@@ -21,7 +21,12 @@ def add_enrol(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None
     command.add_argument("--wait", type=float, default=WAIT, help="seconds for the approval (default: %(default)g)")
     command.add_argument("--renew", action="store_true", help="get a new certificate, in the name of the present one")
     command.add_argument("--before", type=float, default=60.0, metavar="DAYS", help="renew only if fewer are left")
-    command.add_argument("--mask-key", default="", metavar="BASE64", help="public X25519 key of this device")
+    command.add_argument(
+        "--mask-key",
+        default="",
+        metavar="BASE64",
+        help="public key for secret sums, where it has one (auscult mask-key)",
+    )
     command.add_argument("--at-ca", default="", metavar="FILE", help="authority of the service's https:// address")
     command.add_argument("--insecure", action="store_true", help="the token may leave this machine as plain text")
     command.set_defaults(do=do_enrol)
