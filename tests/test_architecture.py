@@ -56,8 +56,6 @@ PURE = (
     "wire.topics",
     "replay.reports.charts",
 )
-NO_PACKAGE = "provision"
-"""A folder of scripts among the packages."""
 LOADS_METHODS = ("edge_sdk.methods", "importlib")
 METHODS_STDLIB = {
     "__future__",
@@ -97,9 +95,7 @@ def modules(package: str) -> list[tuple[str, Path]]:
     """Full names and files of a package's modules, without those of the packages that it has links to."""
     folder = folder_of(package)
     found = [
-        ((*package.split("."), *f.relative_to(folder).with_suffix("").parts), f)
-        for f in sorted(folder.rglob("*.py"))
-        if NO_PACKAGE not in f.parts
+        ((*package.split("."), *f.relative_to(folder).with_suffix("").parts), f) for f in sorted(folder.rglob("*.py"))
     ]
     return [(".".join(parts).removesuffix(".__init__"), f) for parts, f in found]
 
