@@ -148,7 +148,7 @@ class NodeEnv:
         earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
             a rule; empty: there are none that fit, or it is to begin anew. For `start` only.
         asked: number of this node's latest question, 0 before the first; filled in by the node at each call.
-        outputs: device: classes that its model tells apart, which may be more than the run's; 0: it has no classes.
+        outputs: device, hospital: classes that its model tells apart, which may be more than the run's; 0: none.
         masks: device, aggregator: what hides an upload in a run with secret sums; None: this run has none.
     """
 
@@ -274,8 +274,11 @@ class Method:
         spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
         tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
+        adding: the method as it is in a run in which nobody may look at a single upload (run.uploads.unopened, secret):
+            its hospitals do nothing but add up. None: they never do more, or it cannot be had.
         fixed: settings -> why devices that come or leave have to wait for the next run, as a sentence; "": they may
             do so while a run goes on, and `NodeEnv.sizes` says how many there are.
+        fixed_hospitals: the same of hospitals; where devices are fixed, so are hospitals.
     """
 
     name: str
@@ -302,7 +305,9 @@ class Method:
     own_noise: OwnNoise | None = None
     spent: Callable[[Any, Any], Any] | None = None
     tells_scores: bool = True
+    adding: Method | None = None
     fixed: Callable[[Any], str] = changeable
+    fixed_hospitals: Callable[[Any], str] = changeable
     adds_up: bool = False
     warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)

@@ -22,7 +22,8 @@ upload was counted: shared/mirror.py keeps it so.
 When few answer: P_t is those that were counted; g_k of the others stay. Nobody: the same theta, with a new draw.
 A lost disk: its g_k cannot be had again, so a new era begins, in which h and all g_k are zero; theta stays.
 Devices that come during a run have g_k = 0, and h, the mean over m, shrinks to m / m' of itself; one that leaves for
-good after it was counted begins a new era.
+good after it was counted begins a new era. A hospital is all its devices at once: m grows by them; when it leaves
+after its sum was counted, also in the round that is on, nobody else knows its g_k, and a new era begins.
 """
 
 from __future__ import annotations

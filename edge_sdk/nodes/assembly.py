@@ -17,7 +17,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.privacy import NOISY, Privacy
-from edge_sdk.methods.integers.settings import Uploads, check_unopened
+from edge_sdk.methods.integers.settings import Uploads, check_unopened, summing
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
@@ -58,7 +58,7 @@ def method_of(run: Run) -> Method:
         return ROLLOUT
     if run.method not in METHODS:
         raise UsageError(f"method = {run.method!r}, there are: {', '.join(sorted(METHODS))}")
-    method = METHODS[run.method]
+    method = base_of(run)
     if run.robust:
         method = robust(method, robust_of(run))
     if run.privacy and method.own_noise is not None:
@@ -74,7 +74,16 @@ def method_of(run: Run) -> Method:
     method = evaluated(method, every=run.evaluate_every)
     if not is_secret(run):
         return method
-    return secret(method, METHODS[run.method], own_settings(run), uploads_of(run))
+    return secret(method, base_of(run), own_settings(run), uploads_of(run))
+
+
+def base_of(run: Run) -> Method:
+    """The method that a run names, by itself, in the form that suits the run's uploads.
+
+    Noise is not for the forms with running sums: what is in one upload would stay in all later sums.
+    """
+    method = METHODS[run.method]
+    return summing(method, uploads_of(run)) if run.uploads and not run.privacy else method
 
 
 def with_own_noise(run: Run, method: Method) -> Method:
@@ -155,6 +164,11 @@ def fixes_members(run: Run) -> str:
     if is_secret(run):
         return "the devices of its secret sums have exchanged their keys at the start"
     return method_of(run).fixed(own_settings(run))
+
+
+def fixes_hospitals(run: Run) -> str:
+    """Why the hospitals of a run cannot change while it goes on, as a sentence; "": they can."""
+    return fixes_members(run) or method_of(run).fixed_hospitals(own_settings(run))
 
 
 def own_settings(run: Run) -> Any:

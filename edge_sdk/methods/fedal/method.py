@@ -29,6 +29,7 @@ Never: inputs, labels, names; without `averaging` no parameter and no architectu
 Kind of upload: memoryless. Who misses an exchange sits out until the next local stage; the mean and the discriminator
 are of those who answered. One alone: there is nothing to learn from, so no step. Nobody: the round is over.
 Devices that come or leave for good during a run wait for the next one: the discriminator has an output for each device.
+So do hospitals, whose devices' outputs follow one another in the order of their names.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ keeps theta_2. A group that rested all round, or missed it, is not in (2), and i
 same model again, with new draws. The iteration t then stands still, so step sizes do not depend on loss. Groups and
 devices of unequal size: weighted with their samples.
 Devices that come or leave for good during a run wait for the next one: groups and K count the patients of the start, of
-each of whom the hospital holds its part.
+each of whom the hospital holds its part. So do hospitals: each is a group of (2).
 """
 
 from __future__ import annotations

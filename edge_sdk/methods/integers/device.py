@@ -12,14 +12,20 @@ from edge_sdk.methods.integers.asking import read_question
 from edge_sdk.methods.integers.messages import Behind, Changes
 from edge_sdk.methods.integers.noise import write_noisy
 from edge_sdk.methods.integers.reference import read
-from edge_sdk.methods.integers.states import IntegersState, first_state, state_around
+from edge_sdk.methods.integers.states import (
+    BuildingState,
+    IntegersState,
+    building_state_around,
+    first_state,
+    state_around,
+)
 from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, is_plain, write_upload
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.healing import heal
 
 
 def around(inner: Role, plan: IntegersPlan) -> Role:
-    kind = state_around(inner.state)
+    kind = state_around(inner.state) if plan.traffic.was_counted is None else building_state_around(inner.state)
 
     def start(env: NodeEnv) -> Step:
         state, sends = inner.start(env)
@@ -35,6 +41,7 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
         if reference is None:
             return s, [Send(UP, Behind())]
         question = read_question(env, plan.traffic, reference.model, m)
+        s = resumed(env, plan, s, question)
         step = inner.receive(env, s.inner, sender, question)
         if plan.privacy is not None:  # a state that has diverged must not be told by an answer without noise
             step = heal(inner, env, s.inner, step, m.round)
@@ -47,6 +54,19 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
         return replace(s, inner=state), sends
 
     return Role(start, receive, close, kind)
+
+
+def resumed(env: NodeEnv, plan: IntegersPlan, s: IntegersState, question: Any) -> IntegersState:
+    """The state with what rounding has left of the upload that was counted last, where uploads build on each other.
+
+    What is counted together is then what the device has said, but for one rounding: an upload that got lost leaves no
+    trace.
+    """
+    if not isinstance(s, BuildingState) or plan.traffic.was_counted is None:
+        return s
+    counted = plan.traffic.was_counted(env, s.inner, question)
+    left = s.left[:0] if counted is None else s.left if counted else s.before
+    return replace(s, left=left, before=left)
 
 
 def answered(env: NodeEnv, plan: IntegersPlan, s: IntegersState, scale: Scale, sends: Sequence[Send]) -> Step:
