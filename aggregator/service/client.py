@@ -173,6 +173,8 @@ def print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
         rounds, accuracy = f"{run['round']}/{run['rounds']}", run["accuracy"]
         shares = f"{percent(accuracy.get('global')):>8} {percent(accuracy.get('personal')):>9}"
         print(f"{run['id']:<22} {run['state']:<9} {run['method']:<12} {rounds:>9} {number(run['loss']):>8} {shares}")
+        if run["waits"]:
+            print(f"  {run['waits']}")
 
 
 def show_run(options: argparse.Namespace, client: ServiceClient) -> None:
@@ -180,8 +182,10 @@ def show_run(options: argparse.Namespace, client: ServiceClient) -> None:
     if print_json(options, run):
         return
     print_runs([run])
-    if run["why"]:
-        print(f"why: {run['why']}")
+    if run["hospitals"]:
+        print(f"hospitals: {', '.join(run['hospitals'])}")
+    if run["why"] or run["waits"]:
+        print(f"why: {run['why'] or run['waits']}")
     if run["seconds_left"] is not None:
         print(f"{duration(run['seconds_per_round'])} for a round, {duration(run['seconds_left'])} left")
     for complaint in run["complaints"]:

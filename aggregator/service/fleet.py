@@ -18,6 +18,7 @@ import sqlalchemy as sql
 
 from aggregator.service.database import Database, Row, hospitals
 from aggregator.service.fleet_file import CONSOLE, FleetFile
+from edge_sdk.contract.limits import MOST_DEVICES
 from edge_sdk.contract.run import ID
 from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import (
@@ -33,7 +34,9 @@ from edge_sdk.live.fleet_report import (
     TRAINING,
     VERSION,
 )
+from edge_sdk.live.roster import LARGEST
 from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.topics import REPORTS, parse_topic, upward
@@ -121,6 +124,7 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
         PeerError: it is none.
     """
     try:
+        check_name(sender)
         found = json.loads(payload)
         if not isinstance(found, dict) or found.get("version") not in (VERSION, CHANGES) or found.get("node") != sender:
             raise PeerError(f"{sender}: a report of version {VERSION} or {CHANGES} of this node was expected")
@@ -134,8 +138,9 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
         plain |= {key: check_count(found.get(key, 0)) for key in ("serial", "part")}
         if (plain["part"] > 0) != (found["version"] == CHANGES):
             raise PeerError(f"{sender}: part = {plain['part']} in a report of version {found['version']}")
-        plain |= {"strangers": strangers, "roster": None if "roster" not in found else check_count(found["roster"])}
-        return {"devices": check_count(found["devices"]), "counts": counts, "children": children, **plain}
+        roster = None if "roster" not in found else check_count(found["roster"], LARGEST)
+        plain |= {"strangers": strangers, "roster": roster}
+        return {"devices": check_count(found["devices"], MOST_DEVICES), "counts": counts, "children": children, **plain}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PeerError(f"{sender}: its report cannot be read ({type(error).__name__}: {error})") from None
 
@@ -156,8 +161,8 @@ def check_child(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
+def check_count(value: Any, most: int = 2**53) -> int:
+    if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r:.80} is no count")
     return value
 
@@ -165,7 +170,7 @@ def check_count(value: Any) -> int:
 def check_text(value: Any) -> str:
     if type(value) is not str:
         raise ValueError(f"{value!r:.80} is no text")
-    return value[:TEXT]
+    return clip(value, TEXT)  # half a character, which JSON can name, could neither be saved nor shown
 
 
 class Monitor:

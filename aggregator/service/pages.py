@@ -69,12 +69,14 @@ async def overview(request: Request) -> Response:
     rows = without_rollouts(list_runs(service.database))
     running = next((row for row in rows if row["state"] == RUNNING), None)
     shown = running or next((row for row in rows if row["started"]), None)
+    beside = [row for row in rows if row["state"] == RUNNING and row is not running]
     return show(
         request,
         "overview.html",
         title="Overview",
         needs=view.list_needs(service) + rollout_view.list_needs(service),
         run=None if shown is None else view.describe_run(service, shown),
+        others=[view.describe_run(service, row) for row in beside],
         chart=None if shown is None else figures.draw_accuracy(service.supervisor.lines_of(shown["id"]).lines),
         queue=[view.describe_run(service, row) for row in list_queue(service.database)],
         recent=[view.describe_run(service, row) for row in rows if row["state"] not in ACTIVE][: view.RECENT],

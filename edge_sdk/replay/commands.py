@@ -200,16 +200,23 @@ def add_compare(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> No
     several = "only devices that have two classes or more in training"
     command.add_argument("--two-classes", action="store_true", help=several)
     command.add_argument("--json", action="store_true", help="print the comparison as one JSON object")
+    page = "also write a page with the curves and devices of all these runs"
+    command.add_argument("--report", type=Path, metavar="FILE", help=page)
     command.set_defaults(do=do_compare)
 
 
 def do_compare(options: argparse.Namespace) -> None:
     """Reads the runs, and prints how they compare."""
-    from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
+    from edge_sdk.replay.comparison import compare_runs, comparison_table, read_runs
+    from edge_sdk.replay.reports.compare_page import make_compare_page
 
     group = "two_classes" if options.two_classes else "all"
-    found = compare_runs([read_run(path) for path in options.run], group)
+    runs = read_runs(options.run)
+    found = compare_runs(runs, group)
     print(json.dumps(found) if options.json else comparison_table(found))
+    if options.report is not None:
+        options.report.write_text(make_compare_page(runs, group), encoding="utf-8")
+        print(f"report   {options.report}", file=sys.stderr if options.json else sys.stdout)
 
 
 # Traces ---------------------------------------------------------------------------------------------------------
