@@ -52,7 +52,6 @@ class LogGuard(logging.Filter):
             del self.kinds[next(iter(self.kinds))]
         return count < LINES
 
-
     def admit_any(self, record: logging.LogRecord) -> bool:
         """Count a record that there are not too many of its kind of; False if there were too many of all kinds."""
         now = time.monotonic()

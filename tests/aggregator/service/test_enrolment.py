@@ -129,7 +129,9 @@ def test_what_cannot_be_used_is_refused_and_costs_no_token(
 
 @pytest.mark.parametrize("what", ["ask", "fetch", "renew", "find_bundle"])
 @pytest.mark.parametrize("odd", ["\ud800", "\0"])
-def test_what_no_database_can_keep_is_refused_before_it_gets_there(browse: Any, service: Any, what: str, odd: str) -> None:
+def test_what_no_database_can_keep_is_refused_before_it_gets_there(
+    browse: Any, service: Any, what: str, odd: str
+) -> None:
     """Half a character made the service fail for anybody who sent it, each time with a traceback in the log."""
     path = {"ask": "request", "fetch": "state", "find_bundle": "bundle"}.get(what, what)
     about = {"name": f"watch{odd}", "claim": CLAIM, "request": "r", "token": "t", "signature": "s"}
