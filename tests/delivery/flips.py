@@ -77,6 +77,19 @@ def flip_record(path: Path, place: int) -> bool:
     return True
 
 
+def flip_unsent(path: Path, receiver: str) -> bool:
+    """Change a bit in the body of a message that a killed node has not sent yet; False: there is none."""
+    with closing(sqlite3.connect(path)) as db, db:
+        query = "select seq, body from outbox where seq in (select seq from deliver where dst = ?)"
+        row = db.execute(query, (receiver,))
+        if (found := row.fetchone()) is None or not found[1]:
+            return False
+        content = bytearray(found[1])
+        content[len(content) // 2] ^= 1
+        db.execute("update outbox set body = ? where seq = ?", (bytes(content), found[0]))
+    return True
+
+
 def make_nodes(net: Net) -> list[Live]:
     nodes = [net.aggregator("h", size=SIZE), net.hospital("h", "a", "b"), net.device("a", "h"), net.device("b", "h")]
     return [Live(node) for node in nodes]
