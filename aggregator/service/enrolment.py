@@ -132,7 +132,8 @@ class Enrolment:
         checked_name(name, "name")
         if name.lower() in {taken.lower() for taken in self.list_taken(kind)}:
             raise UsageError(f"name = {name!r} is another node's already; choose another")
-        if name.lower() in {*TAKEN, self.fleet.lower(), f"{self.fleet}-console".lower()}:
+        fleet, lower = self.fleet.lower(), name.lower()
+        if lower in {*TAKEN, fleet, f"{fleet}-console"} or lower.startswith(f"{fleet}-run-"):
             raise UsageError(f"name = {name!r} has a meaning of its own here; choose another")
 
     # -- what a node asks

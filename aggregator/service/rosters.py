@@ -21,7 +21,8 @@ from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.topics import ROSTERS, downward
 
 LEAP = 1000
-"""By how much a hospital can raise a number at once by saying that it knows a higher one: a lie could use all up."""
+"""By how much a number may be raised at once because a hospital says that it knows a higher one: who lies could
+otherwise have all numbers used up."""
 
 rosters = sql.Table(
     "rosters",

@@ -13,6 +13,7 @@ from aggregator.service.enrolling import EnrolmentDesk
 from aggregator.service.enrolment import HOSPITAL, Enrolment
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.lineup import PresentFleet
 from aggregator.service.models_kept import Registry
 from aggregator.service.office import Office
 from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
@@ -56,7 +57,7 @@ class FleetService:
         self.monitor.answer = Rosters(self.database, self.enrolment).answer
         self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
         self.supervisor = Supervisor(
-            file, self.database, self.list_sizes, self.registry.path_of, self.registry.add_trained
+            file, self.database, self.find_fleet, self.registry.path_of, self.registry.add_trained
         )
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 
@@ -67,10 +68,10 @@ class FleetService:
         made = [] if site is None else [*site.nodes, site.host]
         return made if kind == HOSPITAL else [*made, *(h.name for h in self.monitor.list_hospitals())]
 
-    def list_sizes(self) -> dict[str, int]:
-        """Hospitals that can take part now, each with its number of devices, but for those that were suspended."""
+    def find_fleet(self) -> PresentFleet:
+        """Hospitals that can take part now, each with its number of devices, and those that were suspended."""
         barred = self.enrolment.list_barred()
-        return {name: size for name, size in self.monitor.sizes().items() if name not in barred}
+        return PresentFleet({name: size for name, size in self.monitor.sizes().items() if name not in barred}, barred)
 
     def start(self) -> None:
         self.desk.bring_up()

@@ -139,7 +139,7 @@ class Dispatcher:
                 self.membership.turns.heard()
             session.take_acks(frame.src, frame.acks)
             if isinstance(frame, Acks) and frame.src == self.parent and session.inbox.is_of(frame.src, frame.epoch):
-                session.calls.closed = max(session.calls.closed, frame.closed)
+                session.calls.note_closed(frame.closed, session.node.record)
             if not isinstance(frame, Acks):
                 self.take_in(session, frame, broadcast)
 

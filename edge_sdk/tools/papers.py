@@ -6,7 +6,6 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from edge_sdk.nodes.masks import DeviceKeys, aggregator_masks, device_masks
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.findings import Finding
 from edge_sdk.tools.node_files import NodeFile
@@ -53,23 +52,6 @@ def check_signatures(file: NodeFile) -> Finding:
             return Finding("signatures", False, detail, f"chmod 600 {file.key}")
         return Finding("signatures", True, f"signs its run with the key {Signer(file.key.read_bytes()).fingerprint}")
     return Finding("signatures", True, f"takes only what the key {Verifier(file.key.read_bytes()).fingerprint} signed")
-
-
-def check_masks(file: NodeFile) -> Finding:
-    """Are the keys of secret sums there, are they keys, and is each for its owner alone?"""
-    if file.masks is None:
-        make = "name the keys under [masks]: auscult provision makes them"
-        return Finding(
-            "masks", False, "the run's sums are secret, and the aggregator has no keys to open them with", make
-        )
-    if isinstance(file.masks, DeviceKeys):
-        device_masks(file.masks, "")  # UsageError: a key is none, or can be read by others
-        return Finding("masks", True, f"masks its answers for the holder of {file.masks.aggregator}")
-    known = len(aggregator_masks(file.masks, "").known)
-    if known < file.devices:
-        detail = f"{file.masks.devices} has keys of {known} devices, and the hospitals have {file.devices}"
-        return Finding("masks", False, detail, "add a line for each device: a sum with one that has no key is refused")
-    return Finding("masks", True, f"opens sums of the {known} devices in {file.masks.devices}")
 
 
 def check_clock(files: list[Path]) -> Finding:

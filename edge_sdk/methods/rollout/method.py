@@ -13,7 +13,7 @@ node's part is on its disk, so that a kill of any of them at any moment leaves a
 Leaves the device: that it has taken the version, and how many of its own held-out samples are right by the version
 before and by this one. The aggregator sees sums over the devices of a stage; a stage of one device is that device.
 When few answer: silent devices count as failures. A device that is never heard leaves the version with its next run.
-Devices that come or leave for good wait for the next run: stages were dealt out among those of the start.
+Devices and hospitals that come or leave for good wait for the next run: stages were dealt out among those of the start.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_what_is_no_report_is_dropped(service: Any, change: dict[str, Any]) -> N
 
 
 def test_no_text_of_a_hospital_takes_the_console_down(browse: Any, service: Any) -> None:
-    """Half a character is JSON, and no UTF-8: the overview could not be shown until that hospital spoke anew."""
+    """Half a character is JSON and no UTF-8: the overview could not be shown until the hospital said another thing."""
     change = {
         "refusal": "\ud800 no\x1b[2J",
         "waiting": "\udfff",

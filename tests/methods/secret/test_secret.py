@@ -33,11 +33,14 @@ def outcome(net, transcript):
     return fingerprint([inner, sorted(fingerprint(m) for _, m in transcript.told)])
 
 
-OTHERS = [n for n in METHODS if n not in ("fedavg", "fedslr") and not why_opened(METHODS[n], METHODS[n].settings())]
+OTHERS = [
+    n for n in METHODS if n not in ("fedavg", "fedslr", "augfl") and not why_opened(METHODS[n], METHODS[n].settings())
+]
 SETTLES = {"evaluate_every": 2, "settle": {"steps": [0, 5], "local_steps": [5]}}
 CASES = [
     ("fedavg", {}),
     ("fedslr", SETTLES),
+    ("augfl", {}),
     *(pytest.param(name, {"evaluate_every": 2}, marks=pytest.mark.long) for name in OTHERS),
 ]
 
@@ -78,7 +81,11 @@ def test_the_table_says_which_methods_can_and_why_the_others_cannot():
 
 REFUSED = [
     ("fedal", {}, "with method fedal: devices compare outputs"),
-    ("augfl", {}, "secret with method augfl: hospitals keep each device's latest upload"),
+    (
+        "fedbcd",
+        {"settings": {"cloud": "first-b"}},
+        "secret with method fedbcd: with cloud = 'first-b' each hospital has",
+    ),
     ("fedavg", {"robust": {"rule": "median"}}, "the robust rule 'median' looks at single uploads"),
     ("fedavg", {"uploads": {"cohort": 1}}, "cohort = 1: a sum of 2 to 1000"),
 ]
@@ -87,7 +94,7 @@ REFUSED = [
 @pytest.mark.parametrize(("method", "more", "why"), REFUSED)
 def test_a_run_that_cannot_keep_it_is_refused_before_it_starts(method, more, why):
     with pytest.raises(UsageError, match=why):
-        settings_of(run_of(method, settings={}, **more))
+        settings_of(run_of(method, **{"settings": {}, **more}))
 
 
 def test_a_hospital_of_too_few_is_refused_before_it_starts(tmp_path):
