@@ -20,6 +20,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
 
+import msgpack
+
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.broker import LocalBroker, Mosquitto
 from tests.delivery import roles
@@ -77,15 +79,23 @@ def flip_record(path: Path, place: int) -> bool:
     return True
 
 
+UNSENT = "select seq, body from outbox where asks = 0 and length(body) > 0 and receivers = ?"
+
+
+def find_unsent(path: Path, receiver: str) -> tuple[int, bytes] | None:
+    """Number and body of an answer that nobody has acknowledged, in a node's store; None: there is none now."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        found: tuple[int, bytes] | None = db.execute(UNSENT, (msgpack.packb([receiver]),)).fetchone()
+    return found
+
+
 def flip_unsent(path: Path, receiver: str) -> bool:
-    """Change a bit in the body of a message that a killed node has not sent yet; False: there is none."""
+    """Change a bit in an answer that a killed node has not sent yet; False: there is none."""
+    if (found := find_unsent(path, receiver)) is None:
+        return False
+    content = bytearray(found[1])
+    content[len(content) // 2] ^= 1
     with closing(sqlite3.connect(path)) as db, db:
-        query = "select seq, body from outbox where seq in (select seq from deliver where dst = ?)"
-        row = db.execute(query, (receiver,))
-        if (found := row.fetchone()) is None or not found[1]:
-            return False
-        content = bytearray(found[1])
-        content[len(content) // 2] ^= 1
         db.execute("update outbox set body = ? where seq = ?", (bytes(content), found[0]))
     return True
 
