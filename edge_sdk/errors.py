@@ -7,6 +7,13 @@
 from __future__ import annotations
 
 
+def say_reason(error: Exception) -> str:
+    """Why something could not be reached or opened, in the system's words: "Connection refused", without a number or
+    the error inside of the error of a URL."""
+    inner = getattr(error, "reason", error)
+    return str(getattr(inner, "strerror", None) or inner)
+
+
 class AuscultError(Exception):
     """Base of everything that this package raises on purpose."""
 

@@ -29,6 +29,7 @@ from aggregator.service import (
     rollout_api,
     rollout_pages,
 )
+from aggregator.service.door import Door
 from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
 from aggregator.service.runs import NoSuchRunError, NotPossibleError
@@ -91,6 +92,7 @@ def make_app(service: FleetService) -> Starlette:
     )
     app.state.service, app.state.news = service, live.News(service)
     app.state.show = Templates(service).show
+    app.state.door = Door()
     return app
 
 

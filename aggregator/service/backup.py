@@ -14,7 +14,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import sqlalchemy as sql
@@ -26,11 +25,11 @@ from aggregator.service.fleet_file import FleetFile
 from aggregator.service.migrations import FIRST, SCHEMA
 from aggregator.service.people import SESSION
 from aggregator.service.service import CONNECTION
-from edge_sdk.atomic import ASIDE, make_private_directory, replace_file, sync_to_disk
+from edge_sdk.atomic import make_private_directory, replace_file, sync_to_disk
 from edge_sdk.delivery.snapshot import make_another_disk
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.backup import STORE, Manifest, describe, is_empty, list_files, stage, write_archive
-from edge_sdk.tools.restore import unpack
+from edge_sdk.tools.backup import STORE, Manifest, describe, list_files, stage, write_archive
+from edge_sdk.tools.restore import staged_beside, unpack
 from edge_sdk.version import find_version
 
 ROWS = "database.jsonl"
@@ -102,22 +101,13 @@ def restore(file: FleetFile, source: Path, who: str) -> Manifest:
         UsageError: something is there already, or the file is no backup of a service, or is damaged.
     """
     directory = file.directory.absolute()
-    if not is_empty(directory):
-        raise UsageError(f"{directory} is not empty: a backup is never put over what is there; move that away first")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    staged = directory.with_name(f".{directory.name}.{token_hex(4)}{ASIDE}")
-    staged.mkdir(mode=0o700)
-    try:
+    with staged_beside(directory) as staged:
         manifest = unpack(source, staged)
         if not (staged / ROWS).exists():
             raise UsageError(f"{source}: is a backup of a node, not of a service: auscult restore puts it back")
         for store in sorted(staged.glob(f"{RUNS}/*/*{STORE}")):
             make_another_disk(store)
         put_back(file, staged, lambda: place(staged, directory), who, manifest)
-    except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
-        raise
-    sync_to_disk(directory, directory.parent)
     return manifest
 
 

@@ -24,7 +24,7 @@ from aggregator.service.enrol_client import add_enrolment
 from aggregator.service.run_export import add_export
 from aggregator.service.service import read_connection
 from aggregator.service.view import ago, duration, number, percent
-from edge_sdk.errors import AuscultError
+from edge_sdk.errors import AuscultError, say_reason
 from edge_sdk.nodes.settings import assigned
 
 TIMEOUT = 30.0  # seconds
@@ -141,7 +141,7 @@ class ServiceClient:
             with error:
                 raise RefusedError(read_refusal(error)) from None
         except (OSError, ValueError) as error:
-            raise RefusedError(f"{self.url}: cannot be reached ({error}); does the service run?") from None
+            raise RefusedError(f"{self.url}: cannot be reached: {say_reason(error)}; does the service run?") from None
 
 
 def read_refusal(error: urllib.error.HTTPError) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from aggregator.service import audit, columns, figures, promotion, rollout_view, view
 from aggregator.service.curves import TABLE, tabulate
@@ -304,9 +304,11 @@ async def sign_in_page(request: Request) -> Response:
 
 async def sign_in(request: Request) -> Response:
     """POST /sign-in."""
-    service, form = service_of(request), await request.form()
+    service, form, door = service_of(request), await request.form(), request.app.state.door
+    if door.is_full:
+        return PlainTextResponse("Too many are signing in at this moment. Try again.\n", 503, {"retry-after": "5"})
     try:
-        key = service.people.sign_in(str(form.get("name", "")), str(form.get("password", "")))
+        key = await door.check(service.people.sign_in, str(form.get("name", "")), str(form.get("password", "")))
     except SignInError as error:
         return show(request, "sign_in.html", 401, title="Sign in", wrong=str(error), empty=False)
     answer = RedirectResponse("/", 303)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from aggregator.service import audit
 from aggregator.service.database import Database, Row, keys, people
-from edge_sdk.contract.run import checked_name
+from edge_sdk.contract.run import ID, checked_name
 from edge_sdk.errors import UsageError
 
 VIEWER, OPERATOR, APPROVER, ADMIN = "viewer", "operator", "approver", "admin"
@@ -33,6 +34,7 @@ SCOPES = ("status", "runs", "fleet", "models", "schedules", "rollouts", "enrolme
 SHORTEST = 10  # characters of a password
 TRIES, TRIES_WITHIN = 5, 300.0
 """So many wrong passwords for one name within so many seconds; then that name has to wait."""
+MOST_NAMES = 10_000  # for which wrong passwords are counted at a time
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class People:
     def __init__(self, database: Database):
         self.database, self.hasher = database, PasswordHasher()
         self.wrong: dict[str, list[float]] = {}
+        self.lock = threading.Lock()  # of these; a password itself is checked beside others
         self.decoy = ""
 
     def list_all(self) -> list[Row]:
@@ -98,25 +101,39 @@ class People:
     def sign_in(self, name: str, password: str) -> str:
         """Checks a password, and returns the cookie of a new session.
 
+        May be called from several threads.
+
         Raises:
             SignInError: they do not go together, or that was tried too often.
         """
-        now = time.time()
-        wrong = [at for at in self.wrong.get(name, []) if at > now - TRIES_WITHIN]
-        if len(wrong) >= TRIES:
-            raise SignInError("too many wrong passwords for this name; wait five minutes")
+        name = name if ID.fullmatch(name) else ""  # nobody's
+        with self.lock:
+            if len(self.recent_tries(name)) >= TRIES:
+                raise SignInError("too many wrong passwords for this name; wait five minutes")
+            self.decoy = self.decoy or self.hasher.hash(secrets.token_urlsafe())
         found = self.database.read(sql.select(people).where(people.c.name == name))
-        self.decoy = self.decoy or self.hasher.hash(secrets.token_urlsafe())
         try:  # as long for a name that is not there, so that nobody learns which ones are
             self.hasher.verify(found[0]["password"] if found else self.decoy, password)
         except (VerificationError, InvalidHashError):
             found = []
         if not found:
-            self.wrong = {n: at for n, at in self.wrong.items() if at[-1] > now - TRIES_WITHIN}  # forget the old ones
-            self.wrong[name] = [*wrong, now]
+            self.note_wrong(name)
             raise SignInError("this name and this password do not go together")
-        self.wrong.pop(name, None)
+        with self.lock:
+            self.wrong.pop(name, None)
         return self.make_key(SESSION, name, found[0]["role"], SESSION_SECONDS, name)
+
+    def recent_tries(self, name: str) -> list[float]:
+        return [at for at in self.wrong.get(name, []) if at > time.time() - TRIES_WITHIN]
+
+    def note_wrong(self, name: str) -> None:
+        """Count a wrong password. Of the names that were tried, the latest MOST_NAMES are kept."""
+        with self.lock:
+            tries = [*self.recent_tries(name), time.time()]
+            self.wrong.pop(name, None)
+            self.wrong[name] = tries
+            while len(self.wrong) > MOST_NAMES:
+                del self.wrong[next(iter(self.wrong))]
 
     def make_key(self, kind: str, name: str, role: str, seconds: float, who: str, scopes: Sequence[str] = ()) -> str:
         """Makes a session or a token, and returns it: it is kept nowhere.

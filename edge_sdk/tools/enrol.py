@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from edge_sdk.atomic import make_private_directory, replace_file, write_text
 from edge_sdk.contract.run import checked_name
-from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.errors import AuscultError, UsageError, say_reason
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.enrolled_files import digest_of, write_settings
 from edge_sdk.tools.mask_papers import AGGREGATOR
@@ -74,7 +74,7 @@ class Desk:
             with error:
                 raise NotEnrolledError(read_error(error)) from None
         except OSError as error:
-            raise NotEnrolledError(f"{self.url}: cannot be reached ({error})") from None
+            raise NotEnrolledError(f"{self.url}: cannot be reached: {say_reason(error)}") from None
 
     def ask(self, what: str, table: dict[str, Any]) -> dict[str, Any]:
         with self.open(what, table) as answer:

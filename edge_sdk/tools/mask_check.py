@@ -16,23 +16,35 @@ WHAT = "masks"
 ANEW = "let `auscult fleet replace` make a token, and enrol with that: a device that is replaced has a new key"
 
 
-def check_masks(masks: DeviceKeys | AggregatorKeys, folder: Path) -> Finding:
-    """The finding about a node's keys.
+def check_masks(masks: DeviceKeys | AggregatorKeys | None, folder: Path, devices: int = 0) -> Finding:
+    """The finding about a node's keys; None: it has none, and its run's sums are secret.
 
     Args:
         folder: of its settings file, where `auscult enrol` notes what it has asked for.
+        devices: of an aggregator: behind all its hospitals.
 
     Raises:
         AuscultError: a key cannot be used; the sentence says why.
     """
+    if masks is None:
+        make = "name them under [masks]: auscult provision makes them"
+        return Finding(WHAT, False, "the sums of its run are secret, and it has no keys to open them with", make)
     if isinstance(masks, AggregatorKeys):
-        keys = aggregator_masks(masks, "doctor")
-        for name in keys.known:
-            keys.derive(name)
-        return Finding(WHAT, True, f"a key of its own, and those of {len(keys.known)} devices")
+        return check_list(masks, devices)
     own = device_masks(masks, "doctor")
     own.derive(next(iter(own.known)))
     return compare(base64.b64encode(own.public).decode(), read_note(folder))
+
+
+def check_list(masks: AggregatorKeys, devices: int) -> Finding:
+    """The finding about the aggregator's keys. `devices`: behind all its hospitals."""
+    keys = aggregator_masks(masks, "doctor")
+    for name in keys.known:
+        keys.derive(name)
+    if len(keys.known) < devices:
+        detail = f"{masks.devices} has keys of {len(keys.known)} devices, and the hospitals have {devices}"
+        return Finding(WHAT, False, detail, "add a line for each device: a sum with one that has no key is not opened")
+    return Finding(WHAT, True, f"a key of its own, and those of {len(keys.known)} devices")
 
 
 def read_note(folder: Path) -> dict[str, Any]:

@@ -35,7 +35,9 @@ class NodeFile:
         summary: for people.
         lines: the brokers to which the node goes.
         key: what it trusts runs by or, of an aggregator, signs them with; None: nothing.
-        masks: its keys for secret sums.
+        masks: its keys for secret sums; None: it has none.
+        secret: of an aggregator: the sums of its run are secret.
+        devices: of an aggregator: behind all its hospitals.
     """
 
     path: Path
@@ -46,6 +48,8 @@ class NodeFile:
     lines: tuple[Line, ...]
     key: Path | None = None
     masks: DeviceKeys | AggregatorKeys | None = None
+    secret: bool = False
+    devices: int = 0
 
 
 def read_node_file(path: Path) -> NodeFile:
@@ -87,7 +91,9 @@ def of_hospital(path: Path, file: HospitalFile) -> NodeFile:
 def of_aggregator(path: Path, file: AggregatorFile) -> NodeFile:
     line = Line(file.broker, file.wire, Part(file.name, None, True))
     said = f"aggregator {file.name} of {len(file.hospitals)} hospitals, run {file.run.id}"
-    return NodeFile(path, "aggregator", said, file.bundle, file.directory, (line,), file.signing_key, file.masks)
+    secret, devices = bool(file.run.uploads.get("secret")), sum(file.hospitals.values())
+    about = (file.signing_key, file.masks, secret, devices)
+    return NodeFile(path, "aggregator", said, file.bundle, file.directory, (line,), *about)
 
 
 def is_running(directory: Path) -> bool:

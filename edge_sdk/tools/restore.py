@@ -11,6 +11,8 @@ import json
 import os
 import shutil
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -31,6 +33,22 @@ def restore(file: Path, folder: Path) -> Manifest:
         UsageError: the folder has something in it, or the file is no backup or is damaged.
         StoreDamaged: a store in it is damaged.
     """
+    with staged_beside(folder) as staged:
+        manifest = unpack(file, staged)
+        for store in sorted(staged.glob(f"*{STORE}")):
+            make_another_disk(store)
+        os.sync()
+        staged.rename(folder)
+    return manifest
+
+
+@contextmanager
+def staged_beside(folder: Path) -> Iterator[Path]:
+    """An empty directory beside `folder`, which the caller fills and renames to it; deleted if something goes wrong.
+
+    Raises:
+        UsageError: there is something in `folder` already.
+    """
     if not is_empty(folder):
         raise UsageError(f"{folder} is not empty: a backup is never put over what is there; move that away first")
     folder = folder.absolute()
@@ -38,16 +56,11 @@ def restore(file: Path, folder: Path) -> Manifest:
     staged = folder.with_name(f".{folder.name}.{token_hex(4)}{ASIDE}")
     staged.mkdir(mode=0o700)
     try:
-        manifest = unpack(file, staged)
-        for store in sorted(staged.glob(f"*{STORE}")):
-            make_another_disk(store)
-        os.sync()
-        staged.rename(folder)
+        yield staged
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
         raise
     sync_to_disk(folder, folder.parent)
-    return manifest
 
 
 def unpack(file: Path, staged: Path) -> Manifest:

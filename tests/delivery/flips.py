@@ -20,6 +20,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
 
+import msgpack
+
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.broker import LocalBroker, Mosquitto
 from tests.delivery import roles
@@ -74,6 +76,27 @@ def flip_record(path: Path, place: int) -> bool:
         content = bytearray(row[0])
         content[place % len(content)] ^= 1 << place % 8
         db.execute("update record set v = ?", (bytes(content),))
+    return True
+
+
+UNSENT = "select seq, body from outbox where asks = 0 and length(body) > 0 and receivers = ?"
+
+
+def find_unsent(path: Path, receiver: str) -> tuple[int, bytes] | None:
+    """Number and body of an answer that nobody has acknowledged, in a node's store; None: there is none now."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        found: tuple[int, bytes] | None = db.execute(UNSENT, (msgpack.packb([receiver]),)).fetchone()
+    return found
+
+
+def flip_unsent(path: Path, receiver: str) -> bool:
+    """Change a bit in an answer that a killed node has not sent yet; False: there is none."""
+    if (found := find_unsent(path, receiver)) is None:
+        return False
+    content = bytearray(found[1])
+    content[len(content) // 2] ^= 1
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("update outbox set body = ? where seq = ?", (bytes(content), found[0]))
     return True
 
 

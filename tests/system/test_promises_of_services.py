@@ -25,7 +25,7 @@ from edge_sdk.nodes.own_training import Arrays
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.bundles import compile_network
 from tests.delivery.fleet import eventually
-from tests.delivery.flips import flip_record
+from tests.delivery.flips import find_unsent, flip_record, flip_unsent
 from tests.faults.machine import limit_files, missing
 from tests.soak.__main__ import wrong_rounds
 from tests.soak.bad_peer import BadPeer, topics_of
@@ -155,6 +155,30 @@ def test_lost_and_damaged_disks_are_noticed_and_the_root_asks_a_person(fleet: tu
     services.start("cloud")
     assert services.running.pop("cloud").wait(PATIENCE) == 2
     assert "put a copy of it back that is whole" in services.log("cloud")
+
+
+def test_a_wrong_bit_in_what_is_still_to_be_sent_costs_no_round(fleet: tuple[Services, Mosquitto]) -> None:
+    """P19, P36: the node goes on as one whose disk is new, its parent asks it again, and each device counts once."""
+    services, _ = fleet
+    for name, parent in (("d2", "north"), ("north", "cloud")):
+        eventually(lambda name=name, parent=parent: dies_with_an_answer(services, name, parent), PATIENCE)
+        services.start(name)
+        say(services, name, "is damaged and now in")
+        say(services, parent, f"{name} has lost its memory of this run")
+        go_on(services)
+    check_rounds(services)
+
+
+def dies_with_an_answer(services: Services, name: str, parent: str) -> bool:
+    """Kill a service when its answer is on the way, and change a bit of that; False: it was too late, and goes on."""
+    store = services.base / name / "soak.db"
+    eventually(lambda: find_unsent(store, parent), PATIENCE)
+    services.kill(name)
+    if flip_unsent(store, parent):
+        return True
+    services.start(name)
+    go_on(services, 1)
+    return False
 
 
 def damage(services: Services, name: str) -> None:

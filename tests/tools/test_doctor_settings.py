@@ -126,6 +126,29 @@ def test_a_node_that_knows_its_operators_key(
     assert "pip install cryptography" in diagnose(1, place.device())["signatures"]["detail"]
 
 
+def test_keys_of_secret_sums(place: Place, diagnose: Any, tmp_path: Path) -> None:
+    nodes, keys = place.papers.files / "nodes", place.papers.files / "masks"
+    mine = {"key": nodes / "a" / "a.mask.key", "aggregator": nodes / "a" / "aggregator.pub"}
+    assert "a pair of keys" in diagnose(0, place.device(masks=mine))["masks"]["detail"]
+    assert "masks" not in diagnose(0, place.device())
+    shutil.copy(mine["key"], tmp_path / "a.key")
+    (tmp_path / "a.key").chmod(0o644)
+    assert failing(diagnose(1, place.device(masks=mine | {"key": tmp_path / "a.key"}))) == {"masks"}
+    found = diagnose(1, place.device(masks=mine | {"aggregator": keys / "devices.pub"}))
+    assert "2 public keys, expected the aggregator's only" in found["masks"]["detail"]
+
+    def cloud(hospitals: dict[str, int], **other: object) -> Path:
+        run = {"id": "r", "classes": ["x", "y"], "uploads": {"bits": 8, "secret": True, "cohort": 2}}
+        table = {"name": "cloud", "broker": place.papers.url, "bundle": BUNDLE, "hospitals": hospitals, "run": run}
+        table |= {"directory": place.directory / "state" / "cloud", "wire": place.wire("cloud"), **other}
+        return write_toml(tmp_path / "cloud.toml", table)
+
+    own = {"key": nodes / "cloud" / "cloud.mask.key", "devices": keys / "devices.pub"}
+    assert "those of 2 devices" in diagnose(0, cloud({"h": 2}, masks=own))["masks"]["detail"]
+    assert "keys of 2 devices, and the hospitals have 3" in diagnose(1, cloud({"h": 3}, masks=own))["masks"]["detail"]
+    assert failing(diagnose(1, cloud({"h": 2}))) == {"masks"}
+
+
 def test_a_hospital_with_two_brokers_has_each_of_them_checked(place: Place, diagnose: Any) -> None:
     with Mosquitto() as other:
         table = {

@@ -12,11 +12,17 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.arrays import Tensor
+from edge_sdk.contract.run import Run
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.rollout.method import ROLLOUT
+from edge_sdk.nodes.assembly import method_of
 
 BOUNDED = (int, float, bool, str, bytes, NoneType)  # numbers by their width, the others by the header's limit
-WRAPPERS = ("Both.",)  # whose Any the codec reads as a declared message, or nothing
-ALL = [(name, message) for name, method in sorted(METHODS.items()) for message in method.messages]
+WRAPPERS = ("Both.", "Finished.shown", "Evaluate.shown", "Changes.label", "NumberedQuestion.question")
+"""Whose Any the codec reads as one of the run's declared messages, or nothing."""
+SECRET = Run(id="r", method="fedslr", classes=("a", "b"), settle={}, uploads={"bits": 8, "secret": True})
+AROUND = {"rollout": ROLLOUT, "secret sums": method_of(SECRET)}
+ALL = [(name, message) for name, method in sorted({**METHODS, **AROUND}.items()) for message in method.messages]
 
 
 def unbounded(hint: Any, seen: frozenset[type] = frozenset()) -> Iterator[str]:

@@ -12,6 +12,7 @@ from edge_sdk.algebra.arrays import ANY, Tensor
 from edge_sdk.algebra.rounding import FEWEST, MOST, WIDEST
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.masks import TAG
+from edge_sdk.contract.run import ID
 from edge_sdk.methods.integers.messages import FARTHEST, VECTORS, Octets
 
 Words = Annotated[npt.NDArray[np.uint64], Tensor((ANY,), "uint64")]
@@ -125,7 +126,7 @@ class MaskedSum:
     def check(self, layout: Layout) -> None:
         self.form.check(layout)
         check_width(self.width)
-        if not 1 <= len(self.names) < MOST_TERMS or any(len(name) > LONGEST for name in self.names):
+        if not 1 <= len(self.names) < MOST_TERMS or not all(map(ID.fullmatch, self.names)):
             raise ValueError(f"a sum of {len(self.names)} devices, 1 or more with names, below {MOST_TERMS}")
         if any(a >= b for a, b in zip(self.names, self.names[1:], strict=False)):
             raise ValueError("names that are not sorted, or one twice")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
+from aggregator.service.client import ServiceClient
 from aggregator.service.command import main
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.tools.enrol import Desk
 from tests.aggregator.service.conftest import CLASSES, PASSWORD
 
 
@@ -41,3 +44,13 @@ def test_somebody_is_named_before_the_service_is_started_first(
 def test_a_service_that_was_never_started_is_said_to_be_none(settings: Path, words: list[str]) -> None:
     with pytest.raises(UsageError, match="no service has been started there"):
         main([*words, "--service", str(settings)])
+
+
+def test_who_cannot_be_reached_is_said_in_the_systems_words() -> None:
+    """It once said <urlopen error [Errno 111] Connection refused>."""
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))  # nobody listens there
+        url = f"http://127.0.0.1:{line.getsockname()[1]}"
+        for call in (ServiceClient(url, "t").ask, lambda path: Desk(url).ask(path, {})):
+            with pytest.raises(AuscultError, match=f"^{url}: cannot be reached: Connection refused(; does|$)"):
+                call("/runs")

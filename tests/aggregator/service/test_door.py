@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from argon2.exceptions import VerificationError
 
 from aggregator.service.database import keys
+from aggregator.service.door import AT_ONCE, WAITING
 from aggregator.service.fleet import to_hospital
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.guard import HEADERS, LARGEST_FORM
-from aggregator.service.people import ADMIN, TOKEN, TRIES
+from aggregator.service.people import ADMIN, TOKEN, TRIES, SignInError
 from aggregator.service.runs import Wanted, add_run, find_run
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES, PASSWORD, secret_in
+from tests.delivery.fleet import eventually
 
 PAGES = (
     "/",
@@ -86,6 +94,57 @@ def test_wrong_passwords_are_counted_and_names_are_not_told(browse: Any, service
         assert {answer.status_code for answer in answers} == {401}
     assert len(said) == 1
     assert "too many" in browser.post("/sign-in", data={"name": "ada", "password": PASSWORD}).text
+
+
+def post(url: str, name: str) -> int:
+    """Status of an attempt to sign in at a service that is served for real."""
+    body = urllib.parse.urlencode({"name": name, "password": "guessed"}).encode()
+    try:
+        with urllib.request.urlopen(f"{url}/sign-in", body, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+def test_guessed_passwords_do_not_keep_the_console_from_others(
+    served: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checking a password takes long on purpose: nobody else was answered meanwhile, and anybody can send guesses."""
+    service, desk = served
+    goes_on, begun = threading.Event(), []
+
+    def verify(kept: str, password: str) -> None:
+        begun.append(password)
+        assert goes_on.wait(60)
+        raise VerificationError
+
+    monkeypatch.setattr(type(service.people.hasher), "verify", lambda self, kept, password: verify(kept, password))
+    try:
+        with ThreadPoolExecutor(AT_ONCE + WAITING + 5) as pool:
+            answers = [pool.submit(post, desk.url, f"name{i}") for i in range(AT_ONCE + WAITING + 5)]
+            try:
+                eventually(lambda: sum(answer.done() for answer in answers) == 5)
+                with urllib.request.urlopen(f"{desk.url}/sign-in", timeout=30) as answer:
+                    assert answer.status == 200
+                assert len(begun) == AT_ONCE
+            finally:
+                goes_on.set()
+            assert sorted(answer.result() for answer in answers) == [401] * (AT_ONCE + WAITING) + [503] * 5
+    finally:
+        goes_on.set()
+
+
+def test_guesses_under_ever_new_names_fill_no_memory(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def verify(self: Any, kept: str, password: str) -> None:
+        raise VerificationError
+
+    monkeypatch.setattr(type(service.people.hasher), "verify", verify)
+    monkeypatch.setattr("aggregator.service.people.MOST_NAMES", 50)
+    for name in [*map(str, range(200)), "x" * 200_000, "\0"]:
+        with pytest.raises(SignInError):
+            service.people.sign_in(name, "guessed")
+    assert len(service.people.wrong) == 50 and max(map(len, service.people.wrong)) < 65
 
 
 def test_a_session_is_for_this_site_alone_and_ends(browse: Any, service: Any) -> None:

@@ -173,6 +173,14 @@ def test_a_sum_of_too_few_is_not_opened():
     assert "none is opened of less than 2" in refusal(env, s, one)[0]
 
 
+@pytest.mark.parametrize(
+    "names", [("d0", "d1", "\x1b[2J"), ("d0", "d1", "x" * 65), ("", "d0", "d1"), ("d1", "d0", "d2")]
+)
+def test_what_are_no_names_are_refused(names):
+    with pytest.raises(ValueError, match="names"):
+        replace(SUMS[0], names=names).check(LAYOUT)
+
+
 def test_a_device_is_in_one_hospitals_sum_only():
     env, s = aggregator()
     s = refusal(env, s, SUMS[0])[1]
