@@ -12,6 +12,7 @@ from edge_sdk.models.ir.errors import (
     DataDependentControlFlow,
     DetachedGradient,
     TrainModeExport,
+    UnsupportedOperator,
     UnsupportedPattern,
 )
 from edge_sdk.models.ir.spec import Spec
@@ -50,7 +51,7 @@ FUNCTIONS = {
     "detach": (lambda h: h * torch.sigmoid(h.detach()), DetachedGradient, "extra: detach"),
     "no_grad": (under_no_grad, DetachedGradient, "extra: no_grad"),
     "data": (lambda h: h * h.data, DetachedGradient, "lifted_tensor|data"),
-    "topk": (lambda h: h * h.topk(1, 1)[0], UnsupportedPattern, "extra: topk.* use sort and a slice"),
+    "log of gamma": (lambda h: torch.lgamma(h.abs() + 1), UnsupportedOperator, "extra: operator lgamma"),
     "einsum that sums": (
         lambda h: torch.einsum("bi,bj->bi", h, h),
         UnsupportedPattern,
@@ -61,9 +62,9 @@ FUNCTIONS = {
     "branch on data": (lambda h: h if h.sum() > 0 else -h, DataDependentControlFlow, "torch.where"),
     "shape from data": (lambda h: h[:, : int(h.sum())], DataDependentControlFlow, "values"),
     "complex numbers": (
-        lambda h: torch.angle(h * 1j),
+        lambda h: torch.log(h * 1j),
         UnsupportedPattern,
-        "extra: angle of complex numbers; write real",
+        "extra: log of complex numbers; write real",
     ),
     "fixed batch": (lambda h: h.reshape(37, -1), BatchSpecialised, r"extra: works for one batch size"),
 }
