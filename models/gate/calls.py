@@ -147,11 +147,11 @@ def draw_feeds(call: IsolatedCall, style: str) -> dict[str, np.ndarray]:
     for name in g.inputs:
         shape = at_batch(g.shape(name), BATCH)
         if g.dtypes[name] != "float":
-            feeds[name] = draw_integers(call, name, shape, rng)
+            feeds[name] = np.asarray(draw_integers(call, name, shape, rng))
         elif name in call.floats:
-            feeds[name] = draw_floats(style, points, shape, rng)
+            feeds[name] = np.asarray(draw_floats(style, points, shape, rng))
         else:
-            feeds[name] = rng.integers(1, 9, shape) / 4
+            feeds[name] = np.asarray(rng.integers(1, 9, shape) / 4)
     return feeds
 
 

@@ -29,7 +29,7 @@ from edge_sdk.models.frontend.randomness import Draw, fix_draws, set_training
 from edge_sdk.models.gate.layouts import EvenLayouts
 from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, measure_slots, relative_error
 from edge_sdk.models.ir import reference
-from edge_sdk.models.ir.errors import ParityError
+from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import DataInput
 from edge_sdk.models.passes.batch_norm import STEP
 
@@ -228,8 +228,21 @@ class Truth:
 
     def run(self, net: nn.Module, data: Mapping[str, torch.Tensor], dtype: torch.dtype) -> Any:
         """What the module returns for a batch, in the given precision."""
-        values = [cast(data[i.name], dtype) for i in self.inputs]
-        return run_module(net, values, [i.argument for i in self.inputs])
+        values, arguments = [cast(data[i.name], dtype) for i in self.inputs], [i.argument for i in self.inputs]
+        try:
+            return run_module(net, values, arguments)
+        except RuntimeError as error:
+            if "dtype" not in str(error):
+                raise
+            first = str(error).strip().split("\n")[0]
+        try:  # a tensor that is made in forward has torch's default type
+            torch.set_default_dtype(dtype)
+            return run_module(net, values, arguments)
+        except RuntimeError as error:
+            told = f"the module runs in one precision only ({first}); make its tensors with dtype=x.dtype"
+            raise CompileError(told) from error
+        finally:
+            torch.set_default_dtype(torch.float32)
 
     def statistics(self) -> np.ndarray:
         """What is not trained after the latest `loss_grad`: running statistics, frozen parameters; float64."""

@@ -55,7 +55,6 @@ IMAGES = {
         torch.stft(h, 4, 2, window=torch.hann_window(4), return_complex=True).abs().flatten(1)[:, :6]
     ),
 }
-TOGETHER = {"choices": CHOICES, "geometry": GEOMETRY, "images": IMAGES}
 
 
 def check(f):
@@ -66,15 +65,13 @@ def check(f):
     check_calls(forward)
 
 
-@pytest.mark.parametrize("name", TOGETHER)
-def test_all_of_a_kind(name):
-    check(lambda h: sum(f(h) for f in TOGETHER[name].values()))
+ALL = CHOICES | GEOMETRY | IMAGES
+SHORT = ("median", "grid")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, fs in TOGETHER.items() for name in fs])
-def test_each(kind, name):
-    check(TOGETHER[kind][name])
+@pytest.mark.parametrize("name", [n if n in SHORT else pytest.param(n, marks=pytest.mark.long) for n in ALL])
+def test_gradients_are_torchs(name):
+    check(ALL[name])
 
 
 def upper_median(x, dim, keepdim=False):
@@ -88,7 +85,7 @@ def first_of_equals(x, dim):
 BROKEN = {"median": (aten.median.dim, upper_median), "cummax": (aten.cummax.default, first_of_equals)}
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", ["median", pytest.param("cummax", marks=pytest.mark.long)])
 def test_a_broken_one_is_caught(monkeypatch, name):
     monkeypatch.setitem(decompose.DECOMPOSITIONS, *BROKEN[name])
     with pytest.raises(ParityError):
