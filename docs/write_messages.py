@@ -53,11 +53,12 @@ def declared() -> dict[str, type]:
 
 def all_types(method: Method) -> tuple[type, ...]:
     """What a method declares by itself, and with everything around it that it can have."""
-    around = [evaluated(method)]
+    around, adding = [evaluated(method)], method.adding or method
     for more in (
         lambda: settled(method, Settling()),
         lambda: rounded(method, method.settings(), Uploads()),
-        lambda: secret(evaluated(method), method, method.settings(), Uploads(secret=True)),
+        lambda: secret(evaluated(adding), adding, method.settings(), Uploads(secret=True)),
+        lambda: evaluated(adding),
     ):
         try:
             around.append(more())
@@ -68,7 +69,7 @@ def all_types(method: Method) -> tuple[type, ...]:
 
 def users(name: str) -> str:
     """Methods that declare a message by themselves; of others, what adds it."""
-    own = [f"`{key}`" for key, method in METHODS.items() if name in {kind.__name__ for kind in method.messages}]
+    own = [f"`{key}`" for key, method in METHODS.items() if name in own_names(method)]
     if own:
         return EVERY if len(own) == len(METHODS) else ", ".join(own)
     if name in SWITCHES:
@@ -76,6 +77,11 @@ def users(name: str) -> str:
     if name in {kind.__name__ for kind in ROLLOUT.messages} - {"Finished"}:
         return "rollouts"
     return "runs that settle" if name in ("Settle", "Chosen", "Counts") else EVERY
+
+
+def own_names(method: Method) -> set[str]:
+    """Messages that a method declares by itself, in either form."""
+    return {kind.__name__ for kind in (*method.messages, *(method.adding or method).messages)}
 
 
 def row(name: str, kind: type, said: Mapping[str, Any]) -> tuple[str, ...]:

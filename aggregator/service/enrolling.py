@@ -1,7 +1,8 @@
 """What enrolment does: requests of nodes and decisions of people, carried through to certificates, broker and rosters.
 
-What is decided is committed first. Then the certificates of who is removed are taken back, the broker is told, and the
-hospital hears its new list of devices. A kill in between is put right by `bring_up`, at each start of the service.
+What is decided is committed first. Then the certificates of who is removed are taken back, the broker is told, the list
+of keys for secret sums is written, and the hospital hears its new list of devices. A kill in between is put right by
+`bring_up`, at each start of the service.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from aggregator.service.database import Row
 from aggregator.service.enrolment import APPROVED, DEVICE, ENDED, HOURS, REPLACE, STEPS, Enrolment, TokenRefusedError
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.mask_desk import MaskDesk
 from aggregator.service.models_kept import Registry
 from aggregator.service.office import Office, check_request, check_signature, checked_mask_key
 from aggregator.service.signing import public_key_pem
@@ -26,17 +28,19 @@ class EnrolmentDesk:
 
     def __init__(self, file: FleetFile, enrolment: Enrolment, office: Office, monitor: Monitor, registry: Registry):
         self.file, self.enrolment, self.office = file, enrolment, office
-        self.monitor, self.registry = monitor, registry
+        self.monitor, self.registry, self.masks = monitor, registry, MaskDesk(file)
 
     def bring_up(self) -> None:
         """Carry through what a kill may have interrupted."""
         for row in self.enrolment.list_all():
             if row["state"] in ENDED:
                 self.office.revoke(row["name"])
-        self.tell_broker()
+        self.tell_all()
 
-    def tell_broker(self) -> None:
+    def tell_all(self) -> None:
+        """Tells runs and the broker who is a member now."""
         approved = self.enrolment.list_all(APPROVED)
+        self.masks.write_list(row for row in approved if row["kind"] == DEVICE)
         self.office.tell_broker((row["parent"] or self.file.name, row["name"]) for row in approved)
 
     # -- people
@@ -56,7 +60,7 @@ class EnrolmentDesk:
         row = self.enrolment.change(name, action, who)
         if row["state"] in ENDED:
             self.office.revoke(name)
-        self.tell_broker()
+        self.tell_all()
         if row["kind"] == DEVICE:
             self.monitor.tell_roster(row["parent"])
         found = describe_node(row)
@@ -77,7 +81,7 @@ class EnrolmentDesk:
         token, claim = text_in(table, "token").partition(".")[0], checked_claim(text_in(table, "claim"))
         row = self.enrolment.take_request(name, token, claim, request, key, mask_key)
         if row["state"] == APPROVED:
-            self.tell_broker()
+            self.tell_all()
             self.monitor.tell_roster(row["parent"])
         return {"state": row["state"], "kind": row["kind"], "hospital": row["parent"]}
 
@@ -94,6 +98,7 @@ class EnrolmentDesk:
         bundle = self.registry.find()
         found |= {"certificate": row["certificate"], "ca": self.office.ca, "broker": self.file.broker}
         found |= {"aggregator": self.file.name, "trusted_key": read_operator_key(self.file.directory)}
+        found |= {"aggregator_mask_key": self.masks.public_key(), "mask_key": row["mask_key"]}
         with self.registry.path_of().open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return found | {"bundle": {"name": bundle["name"], "sha256": digest}}

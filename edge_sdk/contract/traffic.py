@@ -45,6 +45,10 @@ class VectorTraffic:
         adds: hospitals do nothing with uploads but add up the vectors of a round; then they need not open them.
         moves: True: an upload says how far devices have moved, so the aggregator counts from its own model, of which
             the reference is a rounded copy. False: it says where devices are.
+        counts: types of answers that are nothing but whole numbers, which are added up.
+        was_counted: (env, device's state, question) -> True if the device's last upload was counted, False if it was
+            not; None: what was counted does not matter any more. Where uploads build on each other, what rounding took
+            from one that was not counted must not be added to the next. None in its place: they do not.
         mend: (env, whose upload, upload) -> the upload back inside the set that rounding may have led it out of.
     """
 
@@ -54,4 +58,6 @@ class VectorTraffic:
     first: Callable[[Any], Vector] = first_model
     adds: bool = True
     moves: bool = True
+    counts: tuple[type, ...] = ()
+    was_counted: Callable[[Any, Any, Any], bool | None] | None = None
     mend: Callable[[Any, str, Any], Any] = unchanged_message

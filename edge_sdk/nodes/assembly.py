@@ -17,7 +17,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.privacy import NOISY, Privacy
-from edge_sdk.methods.integers.settings import Uploads, check_unopened
+from edge_sdk.methods.integers.settings import Uploads, check_unopened, summing
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
@@ -58,10 +58,12 @@ def method_of(run: Run) -> Method:
         return ROLLOUT
     if run.method not in METHODS:
         raise UsageError(f"method = {run.method!r}, there are: {', '.join(sorted(METHODS))}")
-    method = METHODS[run.method]
+    method = base_of(run)
     if run.robust:
         method = robust(method, robust_of(run))
-    if run.uploads or run.privacy:
+    if run.privacy and method.own_noise is not None:
+        method = with_own_noise(run, method)
+    elif run.uploads or run.privacy:
         uploads, rule = uploads_of(run), robust_of(run).rule
         check_unopened(method, own_settings(run), uploads, "" if rule == NONE else rule)
         method = rounded(method, own_settings(run), uploads, rule != NONE, privacy_of(run))
@@ -72,7 +74,26 @@ def method_of(run: Run) -> Method:
     method = evaluated(method, every=run.evaluate_every)
     if not is_secret(run):
         return method
-    return secret(method, METHODS[run.method], own_settings(run), uploads_of(run))
+    return secret(method, base_of(run), own_settings(run), uploads_of(run))
+
+
+def base_of(run: Run) -> Method:
+    """The method that a run names, by itself, in the form that suits the run's uploads.
+
+    Noise is not for the forms with running sums: what is in one upload would stay in all later sums.
+    """
+    method = METHODS[run.method]
+    return summing(method, uploads_of(run)) if run.uploads and not run.privacy else method
+
+
+def with_own_noise(run: Run, method: Method) -> Method:
+    """A method with its own kind of noise. Raises UsageError for integers beside it."""
+    if run.uploads:
+        raise UsageError(f"run.uploads with method {run.method}: {method.traffic(own_settings(run))}")
+    noise, privacy = method.own_noise, privacy_of(run)
+    assert noise is not None  # the caller has looked
+    made: Method = noise.around(method, own_settings(run), privacy)
+    return made
 
 
 def uploads_of(run: Run) -> Uploads:
@@ -143,6 +164,11 @@ def fixes_members(run: Run) -> str:
     if is_secret(run):
         return "the devices of its secret sums have exchanged their keys at the start"
     return method_of(run).fixed(own_settings(run))
+
+
+def fixes_hospitals(run: Run) -> str:
+    """Why the hospitals of a run cannot change while it goes on, as a sentence; "": they can."""
+    return fixes_members(run) or method_of(run).fixed_hospitals(own_settings(run))
 
 
 def own_settings(run: Run) -> Any:

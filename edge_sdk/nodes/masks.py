@@ -42,7 +42,7 @@ def library() -> Any:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
     except ModuleNotFoundError as error:
-        raise UsageError("secret sums need a library: pip install 'auscult[secure]'") from error
+        raise UsageError("secret sums need a library: pip install cryptography") from error
     return Library(hashes, serialization, x25519, Cipher, algorithms, HKDF, HKDFExpand)
 
 
@@ -79,11 +79,22 @@ class AggregatorKeys:
 
     Attributes:
         key: its private key.
-        devices: file with the public keys of all devices. It is read again for a name that is not in it.
+        devices: file with the public keys of all devices. It is read again when it has changed.
+        enrolled: file with more of them, which a service writes; a name in both has the key that is in `devices`.
     """
 
     key: Path
     devices: Path
+    enrolled: Path | None = None
+
+    def public_keys(self) -> dict[str, bytes]:
+        """Device -> public key, of both files. Raises UsageError as of `read_public`."""
+        return (read_public(self.enrolled) if self.enrolled is not None else {}) | read_public(self.devices)
+
+    def stamps(self) -> tuple[tuple[int, int, int], ...]:
+        """What is different when a file has been written since."""
+        files = [path.stat() for path in (self.devices, self.enrolled) if path is not None]
+        return tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in files)
 
 
 def make_key(path: Path) -> str:
@@ -146,7 +157,19 @@ def read_line(line: str, where: str) -> tuple[str, bytes]:
         key = b""
     if len(key) != KEY:
         raise UsageError(f"{where}: expected a name, a blank and {KEY} bytes in base64")
+    if not is_public_key(key):
+        raise UsageError(f"{where}: no public key of X25519, of which there are points that share nothing")
     return name, key
+
+
+def is_public_key(key: bytes) -> bool:
+    """True if this public key of KEY bytes shares a secret. A point of small order shares zeros, with everybody."""
+    kinds = library().x25519
+    try:
+        kinds.X25519PrivateKey.from_private_bytes(bytes(KEY)).exchange(kinds.X25519PublicKey.from_public_bytes(key))
+    except ValueError:
+        return False
+    return True
 
 
 # Keystreams -----------------------------------------------------------------------------------------------------
@@ -168,11 +191,20 @@ class RunMasks:
 
     def __post_init__(self) -> None:
         self.public = self.private.public_key().public_bytes_raw()
-        self.known = dict(self.peers())
+        self.seen = self.peers()
+        self.known = dict(self.seen)
 
     def knows(self, peer: str) -> bool:
-        if peer not in self.known:
-            self.known = dict(self.peers())
+        """Says if there is a key of that peer, and takes over what has changed in the files since.
+
+        A peer that is in no file any more keeps its key in this process: its answers may be on their way in a sum.
+        """
+        found = self.peers()
+        for name, key in found.items() if found is not self.seen else ():
+            if self.known.get(name) != key:
+                self.known[name] = key
+                self.keys.pop(name, None)
+        self.seen = found
         return peer in self.known
 
     def derive(self, peer: str) -> tuple[bytes, bytes]:
@@ -227,4 +259,23 @@ def device_masks(files: DeviceKeys, run: str) -> RunMasks:
 
 def aggregator_masks(files: AggregatorKeys, run: str) -> RunMasks:
     """Keystreams of the aggregator, which shares one with each device. Raises UsageError for a file without keys."""
-    return RunMasks(read_private(files.key), lambda: read_public(files.devices), run)
+    return RunMasks(read_private(files.key), reading_again(files), run)
+
+
+def reading_again(files: AggregatorKeys) -> Peers:
+    """A reader of devices' keys that says what is new since it was last called; the first time all."""
+    seen: tuple[tuple[int, int, int], ...] = ()
+
+    def peers() -> Mapping[str, bytes]:
+        nonlocal seen
+        try:
+            stamps = files.stamps()
+        except OSError as error:
+            raise UsageError(f"{error.filename}: public keys cannot be read: {error.strerror}") from error
+        if stamps == seen:
+            return {}
+        found = files.public_keys()
+        seen = stamps
+        return found
+
+    return peers

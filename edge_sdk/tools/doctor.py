@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from edge_sdk.tools.access import check_access, check_login
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.findings import Finding, run_check
 from edge_sdk.tools.forked import ForkError, run_forked
+from edge_sdk.tools.mask_check import check_masks
 from edge_sdk.tools.node_files import Line, NodeFile, is_running, read_node_file
 from edge_sdk.tools.papers import check_certificate, check_clock, check_signatures
 from edge_sdk.tools.preflight import BrokerError, measure_round_trips
@@ -56,6 +58,8 @@ def examine_file(path: Path) -> list[Finding]:
     if file.tier == "aggregator":
         checks.append(("torch", check_torch))
     checks.append(("signatures", lambda: check_signatures(file)))
+    if file.masks is not None:
+        checks.append(("masks", partial(check_masks, file.masks, path.parent)))
     papers = [paper for line in file.lines for paper in (line.wire.ca, line.wire.certificate) if paper]
     checks.append(("clock", lambda: check_clock([path, *papers])))
     found = [Finding("settings", True, f"{path}: {file.summary}"), *run_checks(checks), *examine_run(file.directory)]

@@ -23,6 +23,7 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.enrolled_files import digest_of, write_settings
+from edge_sdk.tools.mask_papers import AGGREGATOR
 from edge_sdk.tools.own_key import complete_pair, find_key_tool, replace_pair
 from edge_sdk.wire.addresses import is_this_machine
 
@@ -119,7 +120,11 @@ class Applicant:
         return dict(found)
 
     def begin(self, desk: Desk, token: str, mask_key: str = "") -> dict[str, Any]:
-        """Make the key, and ask for a certificate.
+        """Make the keys, and ask for a certificate.
+
+        Args:
+            mask_key: public half of a key for secret sums that is there already; "": one is made with each new token,
+                so that whoever takes a device's place has another key than that.
 
         Returns:
             What the service says: "state" and "kind".
@@ -135,6 +140,7 @@ class Applicant:
         if note.get("token") != token or not key.exists():
             if not key.exists():
                 tool.make_key(key)
+            mask_key = mask_key or tool.make_mask_key(self.folder / f"{self.name}.mask.key")
             note = {"name": self.name, "at": desk.url, "claim": secrets.token_urlsafe(32), "token": token}
             note |= {"request": tool.make_request(key, self.name), "mask_key": mask_key}
             write_text(self.folder / NOTE, json.dumps(note, indent=1) + "\n")
@@ -175,6 +181,8 @@ class Applicant:
         write_text(self.folder / "ca.crt", given["ca"])
         write_text(self.folder / f"{self.name}.crt", given["certificate"])
         write_text(self.folder / "trusted.pem", given["trusted_key"])
+        if public := given.get("aggregator_mask_key"):
+            write_text(self.folder / AGGREGATOR, f"{given['aggregator']} {public}\n")
         return write_settings(self.folder, self.name, given, bundle.name, trace)
 
     def load_bundle(self, desk: Desk, who: dict[str, str], path: Path, sha256: str) -> None:

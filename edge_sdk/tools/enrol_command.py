@@ -21,7 +21,12 @@ def add_enrol(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None
     command.add_argument("--wait", type=float, default=WAIT, help="seconds for the approval (default: %(default)g)")
     command.add_argument("--renew", action="store_true", help="get a new certificate, in the name of the present one")
     command.add_argument("--before", type=float, default=60.0, metavar="DAYS", help="renew only if fewer are left")
-    command.add_argument("--mask-key", default="", metavar="BASE64", help="public X25519 key of this device")
+    command.add_argument(
+        "--mask-key",
+        default="",
+        metavar="BASE64",
+        help="public key for secret sums, where it has one (auscult mask-key)",
+    )
     command.add_argument("--at-ca", default="", metavar="FILE", help="authority of the service's https:// address")
     command.add_argument("--insecure", action="store_true", help="the token may leave this machine as plain text")
     command.set_defaults(do=do_enrol)
@@ -55,6 +60,6 @@ def do_enrol(options: argparse.Namespace) -> None:
     path = applicant.take(desk, given, options.trace)
     print(f"{options.name} belongs to {given['hospital'] or given['aggregator']}; its settings are in {path}")
     if not can_check_signatures():
-        print("what the operator has signed is not checked: pip install 'auscult[secure]', then see trusted_key there")
+        print("what the operator has signed is not checked: pip install cryptography, then see trusted_key there")
     lacks = given["kind"] == "device" and "\n[data]" not in path.read_text()
     print(f"name its recordings there; then: auscult device {path}" if lacks else f"auscult {given['kind']} {path}")

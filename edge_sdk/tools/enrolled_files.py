@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.atomic import write_text
+from edge_sdk.tools.mask_papers import AGGREGATOR
 
 HEAD = (
     "# Written by `auscult enrol`. What is changed here stays: the command writes this file only where there is none.\n"
 )
 TRUSTED = 'trusted_key = "trusted.pem"\n'
 UNTRUSTED = """# The library cryptography is missing here, so nothing that is signed can be checked.
-# To take only what the operator has signed: pip install 'auscult[secure]', and take the sign away.
+# To take only what the operator has signed: pip install cryptography, and take the sign away.
 # trusted_key = "trusted.pem"
 """
 DATA = """
@@ -37,6 +38,13 @@ key = {key}
 """
 
 
+MASKS = """
+[masks]
+key = {key}
+aggregator = {aggregator}
+"""
+
+
 def write_settings(folder: Path, name: str, given: dict[str, Any], bundle: str, trace: Path | None) -> Path:
     """Write the settings file of a device or a hospital, unless it is there, and return its path."""
     path = folder / f"{name}.toml"
@@ -50,6 +58,8 @@ def write_settings(folder: Path, name: str, given: dict[str, Any], bundle: str, 
     text = HEAD + "".join(f"{key} = {to_toml(value)}\n" for key, value in keys.items())
     text += TRUSTED if can_check_signatures() else UNTRUSTED
     if given["kind"] == "device":
+        keys_there = (folder / f"{name}.mask.key").exists() and (folder / AGGREGATOR).exists()
+        text += MASKS.format(key=to_toml(f"{name}.mask.key"), aggregator=to_toml(AGGREGATOR)) if keys_there else ""
         text += NO_DATA if trace is None else DATA.format(trace=to_toml(str(trace.resolve())))
     if given["broker"].startswith(("mqtts:", "wss:")):
         text += WIRE.format(certificate=to_toml(f"{name}.crt"), key=to_toml(f"{name}.key"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edge_sdk.atomic import LOCK
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys
 from edge_sdk.nodes.service_files import AggregatorFile, DeviceFile, HospitalFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.tools.access import Part
@@ -34,6 +35,7 @@ class NodeFile:
         summary: for people.
         lines: the brokers to which the node goes.
         key: what it trusts runs by or, of an aggregator, signs them with; None: nothing.
+        masks: its keys for secret sums.
     """
 
     path: Path
@@ -43,6 +45,7 @@ class NodeFile:
     directory: Path
     lines: tuple[Line, ...]
     key: Path | None = None
+    masks: DeviceKeys | AggregatorKeys | None = None
 
 
 def read_node_file(path: Path) -> NodeFile:
@@ -65,7 +68,7 @@ def read_node_file(path: Path) -> NodeFile:
 def of_device(path: Path, file: DeviceFile) -> NodeFile:
     line = Line(file.broker, file.wire, Part(file.name, file.hospital, False))
     said = f"device {file.name} of hospital {file.hospital}"
-    return NodeFile(path, "device", said, file.bundle, file.directory, (line,), file.trusted_key)
+    return NodeFile(path, "device", said, file.bundle, file.directory, (line,), file.trusted_key, file.masks)
 
 
 def of_hospital(path: Path, file: HospitalFile) -> NodeFile:
@@ -84,7 +87,7 @@ def of_hospital(path: Path, file: HospitalFile) -> NodeFile:
 def of_aggregator(path: Path, file: AggregatorFile) -> NodeFile:
     line = Line(file.broker, file.wire, Part(file.name, None, True))
     said = f"aggregator {file.name} of {len(file.hospitals)} hospitals, run {file.run.id}"
-    return NodeFile(path, "aggregator", said, file.bundle, file.directory, (line,), file.signing_key)
+    return NodeFile(path, "aggregator", said, file.bundle, file.directory, (line,), file.signing_key, file.masks)
 
 
 def is_running(directory: Path) -> bool:

@@ -38,6 +38,14 @@ class KeyTool(Protocol):
         """sha256 of a certificate in PEM, hexadecimal digits."""
         ...
 
+    def make_mask_key(self, path: Path) -> str:
+        """Make a private key for secret sums (X25519) in a file that is its owner's alone.
+
+        Returns:
+            Its public half, base64.
+        """
+        ...
+
 
 def find_key_tool() -> KeyTool:
     """What this machine has for keys. Raises UsageError if it has nothing."""
@@ -47,7 +55,7 @@ def find_key_tool() -> KeyTool:
         return LibraryTool()
     raise UsageError(
         "enrol makes this node's key, and needs the openssl command (Debian: apt install openssl) or the library "
-        "cryptography (pip install 'auscult[secure]') for that: both are missing here"
+        "cryptography (pip install cryptography) for that: both are missing here"
     )
 
 
@@ -66,6 +74,12 @@ class OpensslTool:
     def fingerprint(self, certificate: str) -> str:
         said = self.run("x509", "-noout", "-fingerprint", "-sha256", given=certificate.encode()).decode()
         return said.partition("=")[2].strip().replace(":", "").lower()
+
+    def make_mask_key(self, path: Path) -> str:
+        write_bytes(path, self.run("genpkey", "-algorithm", "X25519"))
+        path.chmod(0o600)
+        found = self.run("pkey", "-in", str(path), "-pubout", "-outform", "DER")
+        return base64.b64encode(found[-32:]).decode()  # the key is the end of its DER (RFC 8410)
 
     def run(self, *arguments: str, given: bytes = b"") -> bytes:
         """What openssl prints. Raises UsageError if it fails."""
@@ -106,6 +120,11 @@ class LibraryTool:
         from cryptography.hazmat.primitives import hashes
 
         return x509.load_pem_x509_certificate(certificate.encode()).fingerprint(hashes.SHA256()).hex()
+
+    def make_mask_key(self, path: Path) -> str:
+        from edge_sdk.nodes.masks import make_key
+
+        return make_key(path)
 
     def load(self, path: Path):  # type: ignore[no-untyped-def]
         """A private key on an elliptic curve. Raises UsageError if the file has none."""

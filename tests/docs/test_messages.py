@@ -52,6 +52,14 @@ def test_nothing_else_crosses_in_a_run(name: str) -> None:
     assert found <= said() and ("Scores", "d>h") in found
 
 
+@pytest.mark.parametrize("name", ["fedbcd", "augfl"])
+def test_nothing_else_crosses_where_hospitals_only_add_up(name: str) -> None:
+    method, settings = evaluated(METHODS[name].adding), settings_of(METHODS[name])
+    _, transcript = play(method, settings, 1, faults=CALM, envs=envs_of(method, settings, 1, dtype=np.float32))
+    found = ways_of(method, transcript.crossed)
+    assert found <= said() and {("Increment", "d>h"), ("Increment", "h>a")} <= found
+
+
 def test_nothing_else_crosses_in_a_run_of_integers_or_noise() -> None:
     settings = settings_of(METHODS["fedavg"])
     method = evaluated(rounded(METHODS["fedavg"], settings, Uploads()))

@@ -89,10 +89,15 @@ def aggregator_close(env: Env, s: Coordinator) -> Step:
 
 
 def step_model(env: Env, model: Packed, parts: Mapping[str, Sum]) -> Packed:
-    """Eq. (5), K_z times, with the aggregator's own terms if it has any."""
-    h, total = env.settings, add_up_hospitals(env, parts)
+    """Eq. (5) on the hospitals' sums."""
+    return step_on_total(env, model, add_up_hospitals(env, parts))
+
+
+def step_on_total(env: Env, model: Packed, total: Sum | None) -> Packed:
+    """Eq. (5), K_z times, with the aggregator's own terms if it has any. None: nobody was heard."""
     if total is None:
         return model
+    h = env.settings
     eta_z = cloud_eta(h, env.sizes, total.count)
     terms = ServerTerms(env.smooth_grad, penalty(h.server_penalty, h.lam, env.svt))
     for _ in range(h.cloud_steps):

@@ -29,8 +29,13 @@ hospital that has lost its disk counts a device that it has not heard since with
 where it is, and asks it in the next phase. A device without samples has x_i = z_n. Sums are exact integers (gather.py):
 replacing a summand leaves no drift, so a running sum equals the sum made anew. Memoryless in FedBCD-I: nobody answers,
 nothing moves.
+Where nobody may look at a single upload (run.uploads.unopened, secret), adding.py stands in for this.
 Devices that come during a run enter S_n and G_n at the common start until they are heard, as all did in the first round
 (FedBCD-I: with their first answer). Who leaves for good is taken out of S_n and G_n at its hospital's next close.
+A hospital that comes in "sync" enters the sums over n as its devices at the common start, eta_z follows from G, and its
+own S_n and G_n from its first answer on; one that leaves takes S_n and G_n out of them at once, and brings them along
+when it returns. With a cloud of "first-b" or "rigorous" it waits for the next run: only who was asked at the start is
+ever ready.
 """
 
 from __future__ import annotations
@@ -45,6 +50,7 @@ from edge_sdk.contract.method import Method, Role, unchanged
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import UsageError
+from edge_sdk.methods.fedbcd.adding import adding
 from edge_sdk.methods.fedbcd.aggregator import aggregator_close, aggregator_receive, aggregator_start, show
 from edge_sdk.methods.fedbcd.device import (
     DeviceState,
@@ -55,7 +61,6 @@ from edge_sdk.methods.fedbcd.device import (
     offline_device_close,
     offline_device_receive,
 )
-from edge_sdk.methods.fedbcd.equations import project
 from edge_sdk.methods.fedbcd.hospital import HOSPITAL
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import (
@@ -68,7 +73,9 @@ from edge_sdk.methods.fedbcd.settings import (
     OfflineSettings,
     Settings,
 )
+from edge_sdk.methods.fedbcd.sums import feasible
 from edge_sdk.methods.fedbcd.theory import warnings
+from edge_sdk.methods.shared.changing import fixed_unless_in_step
 from edge_sdk.methods.shared.consensus import Coordinator, Isolated, Mixed, Ready
 from edge_sdk.methods.shared.gather import Nobody, Sum
 
@@ -126,12 +133,6 @@ def near_model(env: Any, who: str, upload: Any, path: str, z: Vector) -> Vector:
     return weight * z
 
 
-def feasible(env: Env, who: str, upload: Sum | Ready) -> Sum | Ready:
-    """The upload with a mean in X again: each x_i was, and rounding may lead out of it."""
-    mean = upload.contribution()
-    return upload if mean is None else upload.contributing(project(env.settings, mean))
-
-
 FEDBCD = Method(
     name="fedbcd",
     device=Role(device_start, device_receive, unchanged, DeviceState),
@@ -148,7 +149,9 @@ FEDBCD = Method(
     plain_sums=plain_sums,
     traffic=traffic,
     search=SEARCH,
+    fixed_hospitals=fixed_unless_in_step,
 )
+FEDBCD = replace(FEDBCD, adding=adding(FEDBCD))
 
 
 FEDBCD_I = replace(
@@ -158,4 +161,6 @@ FEDBCD_I = replace(
     settings=OfflineSettings,
     env=OfflineEnv,
     search=OFFLINE_SEARCH,
+    adding=None,
 )
+FEDBCD_I = replace(FEDBCD_I, adding=adding(FEDBCD_I))

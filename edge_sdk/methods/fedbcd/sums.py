@@ -8,8 +8,10 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.errors import PeerError
+from edge_sdk.methods.fedbcd.equations import project
 from edge_sdk.methods.fedbcd.settings import Env, OfflineSettings
 from edge_sdk.methods.shared import gather
+from edge_sdk.methods.shared.consensus import Ready
 from edge_sdk.methods.shared.gather import Sum, Tally
 from edge_sdk.methods.shared.guard import norm
 
@@ -41,6 +43,12 @@ def check_feasible(env: Env, sender: str, x: Vector) -> None:
     if found > limit:
         kind = env.settings.feasible
         raise PeerError(f"{sender} sent a model that reaches {found:.3g}, the {kind} ends at {env.settings.bound:g}")
+
+
+def feasible(env: Env, who: str, upload: Sum | Ready) -> Sum | Ready:
+    """The upload with a mean in X again: each x_i was, and rounding may lead out of it."""
+    mean = upload.contribution()
+    return upload if mean is None else upload.contributing(project(env.settings, mean))
 
 
 def distance(feasible: str, x: Vector) -> float:

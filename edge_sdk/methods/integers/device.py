@@ -12,12 +12,20 @@ from edge_sdk.methods.integers.asking import read_question
 from edge_sdk.methods.integers.messages import Behind, Changes
 from edge_sdk.methods.integers.noise import write_noisy
 from edge_sdk.methods.integers.reference import read
-from edge_sdk.methods.integers.states import IntegersState, first_state, state_around
+from edge_sdk.methods.integers.states import (
+    BuildingState,
+    IntegersState,
+    building_state_around,
+    first_state,
+    state_around,
+)
 from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, is_plain, write_upload
+from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.healing import heal
 
 
 def around(inner: Role, plan: IntegersPlan) -> Role:
-    kind = state_around(inner.state)
+    kind = state_around(inner.state) if plan.traffic.was_counted is None else building_state_around(inner.state)
 
     def start(env: NodeEnv) -> Step:
         state, sends = inner.start(env)
@@ -33,7 +41,11 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
         if reference is None:
             return s, [Send(UP, Behind())]
         question = read_question(env, plan.traffic, reference.model, m)
-        state, sends = inner.receive(env, s.inner, sender, question)
+        s = resumed(env, plan, s, question)
+        step = inner.receive(env, s.inner, sender, question)
+        if plan.privacy is not None:  # a state that has diverged must not be told by an answer without noise
+            step = heal(inner, env, s.inner, step, m.round)
+        state, sends = step
         s = replace(s, inner=state, reference=replace(reference, recent=()))
         return answered(env, plan, s, Scale(m.bits, m.half), sends)
 
@@ -44,16 +56,34 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
     return Role(start, receive, close, kind)
 
 
+def resumed(env: NodeEnv, plan: IntegersPlan, s: IntegersState, question: Any) -> IntegersState:
+    """The state with what rounding has left of the upload that was counted last, where uploads build on each other.
+
+    What is counted together is then what the device has said, but for one rounding: an upload that got lost leaves no
+    trace.
+    """
+    if not isinstance(s, BuildingState) or plan.traffic.was_counted is None:
+        return s
+    counted = plan.traffic.was_counted(env, s.inner, question)
+    left = s.left[:0] if counted is None else s.left if counted else s.before
+    return replace(s, left=left, before=left)
+
+
 def answered(env: NodeEnv, plan: IntegersPlan, s: IntegersState, scale: Scale, sends: Sequence[Send]) -> Step:
     """The state and the sends, with uploads as integers."""
-    found, left = list[Send](), s.left
+    found, r = list[Send](), s.reference
     for send in sends:
-        if send.to == UP and not is_plain(env, plan.traffic, send.message):
-            r = s.reference
-            if plan.privacy is None:
-                message, left = write_upload(env, plan, r.model, r.version, scale, send.message, left)
-            else:
-                message = write_noisy(env, plan, r.model, r.version, scale, send.message)
-            send = replace(send, message=message)
+        m = send.message
+        if send.to == UP and plan.privacy is not None and (isinstance(m, Nobody) or not is_plain(env, plan.traffic, m)):
+            message, share = write_noisy(env, plan, r.model, r.version, scale, m)
+            s, send = shortened(plan, s, share), replace(send, message=message)
+        elif send.to == UP and not is_plain(env, plan.traffic, m):
+            message, left = write_upload(env, plan, r.model, r.version, scale, m, s.left)
+            s, send = replace(s, left=left), replace(send, message=message)
         found.append(send)
-    return replace(s, left=left), found
+    return s, found
+
+
+def shortened(plan: IntegersPlan, s: IntegersState, share: float) -> IntegersState:
+    """The state after an upload of which only a share has left: what moves with uploads has moved as little."""
+    return s if plan.shortened is None or share == 1.0 else replace(s, inner=plan.shortened(s.inner, share))

@@ -57,6 +57,11 @@ class Uploads:
         return self.down_bits or self.bits
 
 
+def summing(method: Method, settings: Uploads) -> Method:
+    """The method as it is in a run with these uploads."""
+    return method.adding if settings.sums_only and method.adding is not None else method
+
+
 def traffic_of(method: Method, method_settings: Any) -> VectorTraffic:
     """The vectors of a method that travel as integers.
 
@@ -75,7 +80,7 @@ def why_opened(method: Method, method_settings: Any, rule: str = "") -> str:
     Args:
         rule: in place of the hospitals' plain sums; "": there is none.
     """
-    traffic = method.traffic(method_settings)
+    traffic = (method.adding or method).traffic(method_settings)
     if isinstance(traffic, str):
         return traffic
     if not traffic.adds:

@@ -73,6 +73,19 @@ class NoisyState(IntegersState):
     ledger: NoiseLedger = field(default_factory=NoiseLedger)
 
 
+@dataclass(frozen=True)
+class BuildingState(IntegersState):
+    """A device's state where uploads build on each other. `before`: what was left before its last upload."""
+
+    before: Values = field(default_factory=lambda: np.zeros(0, np.float32))
+
+
+@cache
+def building_state_around(inner: Any) -> type[BuildingState]:
+    """`BuildingState`, as `state_around` has it."""
+    return make_dataclass("BuildingState", [("inner", inner)], bases=(BuildingState,), frozen=True)
+
+
 @cache
 def noisy_state_around(inner: Any) -> type[NoisyState]:
     """`NoisyState`, as `state_around` has it."""

@@ -11,7 +11,7 @@ Who takes the masks of other devices off than those whose answers were added get
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -210,3 +210,33 @@ class CountsKind:
 
     def nothing(self, form: SumForm) -> Counts:
         return Counts(np.zeros(form.size, np.int64))
+
+
+# Whole numbers --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class NumbersKind:
+    """Answers that are nothing but whole numbers, 0 or more, each of which is added up: a word for each."""
+
+    message: type
+
+    def form(self, env: NodeEnv, message: Any) -> SumForm:
+        return SumForm(self.message.__name__)
+
+    def lengths(self, form: SumForm) -> tuple[int, int]:
+        return 0, 1 + len(fields(self.message))
+
+    def width(self, form: SumForm, terms: int) -> int:
+        return WIDE
+
+    def flatten(self, form: SumForm, message: Any) -> Flat:
+        numbers = [getattr(message, f.name) for f in fields(message)]
+        return Flat(np.zeros(0, np.uint32), to_words([1, *numbers]))
+
+    def restore(self, form: SumForm, terms: int, flat: Flat) -> Any:
+        return self.message(*flat.words[1:].view(np.int64).tolist())
+
+    def blank(self, form: SumForm) -> Any:
+        return self.message(*[0] * len(fields(self.message)))
+
+    def nothing(self, form: SumForm) -> Any:
+        return self.blank(form)

@@ -25,7 +25,7 @@ from edge_sdk.contract.method import Method
 from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.settings import Uploads, check_unopened, traffic_of
 from edge_sdk.methods.secret import aggregator, device, hospital
-from edge_sdk.methods.secret.forms import CountsKind, ScoresKind, SumKind
+from edge_sdk.methods.secret.forms import CountsKind, NumbersKind, ScoresKind, SumKind
 from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, SumForm, TooFew
 from edge_sdk.methods.secret.plan import SecretPlan
 from edge_sdk.methods.secret.upload_form import UploadKind
@@ -44,8 +44,9 @@ def secret(method: Method, inside: Method, method_settings: Any, settings: Uploa
     check_unopened(inside, method_settings, settings)
     traffic = traffic_of(inside, method_settings)
     uploads, scores, counts = UploadKind(dict(traffic.up)), ScoresKind(), CountsKind()
-    kinds: dict[type, SumKind] = {kind.message: kind for kind in (uploads, scores, counts)}
-    names = {cls.__name__: uploads for cls in traffic.up} | {k.message.__name__: k for k in (scores, counts)}
+    others: tuple[SumKind, ...] = (scores, counts, *(NumbersKind(cls) for cls in traffic.counts))
+    kinds: dict[type, SumKind] = {kind.message: kind for kind in (uploads, *others)}
+    names = {cls.__name__: uploads for cls in traffic.up} | {k.message.__name__: k for k in others}
     plan = SecretPlan(settings.cohort, kinds, names)
     in_the_clear = {*kinds, *traffic.up, *traffic.down, *(label_type(c, p) for c, p in traffic.up.items())}
     show = method.show

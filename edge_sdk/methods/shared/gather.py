@@ -55,6 +55,22 @@ class Addend(Protocol):
         """Put another such vector into the upload; its weight, count and scores stay."""
 
 
+class Summand(Protocol):
+    """What a tally adds up: a `Sum`, or a message like it."""
+
+    @property
+    def weight(self) -> float: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def scores(self) -> Mapping[str, float]: ...
+
+    def onto(self, high: Integers | None, low: Integers | None) -> tuple[Integers, Integers]:
+        """The integers of a tally with its vector added."""
+
+
 # Messages -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Sum:
@@ -120,7 +136,7 @@ class Tally:
     heard: tuple[str, ...]
 
 
-def add(tally: Tally | None, sender: str, m: Sum) -> Tally:
+def add(tally: Tally | None, sender: str, m: Summand) -> Tally:
     weight, scores = split_number(m.weight), {name: split_number(m.scores[name]) for name in sorted(m.scores)}
     if tally is None:
         return Tally(*m.onto(None, None), weight, m.count, scores, (sender,))

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
@@ -35,6 +36,8 @@ from edge_sdk.methods.shared.reports import progress
 
 Size = Callable[[NodeEnv], int]
 """How many numbers an upload has."""
+Gathered = Callable[[NodeEnv, Tally | None, str, object, int], Tally | None]
+Answer = Callable[[Tally | None, npt.NDArray[np.floating]], Any]
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -107,8 +110,18 @@ class MirrorHospital:
     forgotten: bool = False
 
 
-def hospital(question: type[CountedQuestion], size: Size) -> Role:
-    """The hospital of a method with such vectors; `size`: how many numbers an upload has."""
+def hospital(
+    question: type[CountedQuestion],
+    size: Size,
+    gathered: Gathered = uploads.gathered,
+    answer: Answer = uploads.answer,
+) -> Role:
+    """The hospital of a method with such vectors.
+
+    Args:
+        size: how many numbers an upload has.
+        gathered, answer: how uploads are added up, and what is made of their tally.
+    """
 
     def start(env: NodeEnv) -> Step:
         return MirrorHospital(), []
@@ -118,10 +131,10 @@ def hospital(question: type[CountedQuestion], size: Size) -> Role:
             return asked(env, s, gather.expected(sender, message, question))
         if isinstance(message, Unremembered):
             return replace(s, forgotten=True), []
-        return replace(s, tally=uploads.gathered(env, s.tally, sender, message, size(env))), []
+        return replace(s, tally=gathered(env, s.tally, sender, message, size(env))), []
 
     def close(env: NodeEnv, s: MirrorHospital) -> Step:
-        return s, [Send(UP, Unremembered() if s.forgotten else uploads.answer(s.tally, env.theta0))]
+        return s, [Send(UP, Unremembered() if s.forgotten else answer(s.tally, env.theta0))]
 
     return Role(start, receive, close, MirrorHospital)
 
@@ -218,7 +231,8 @@ def aggregator(
 
     def close(env: Any, s: Any) -> Step:
         done = progress(s.round + 1, s.ledger.tally)
-        if departed(env, s.ledger.counted):  # a hospital has left with all its devices
+        heard = () if s.ledger.tally is None else s.ledger.tally.heard
+        if departed(env, {*s.ledger.counted, *heard}):  # a hospital has left with all its devices
             s = replace(s, ledger=replace(s.ledger, forgotten=True))
         s = step(env, s)
         return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]

@@ -1,0 +1,60 @@
+"""The doctor's look at keys for secret sums: can they be used, and are they those that the other side has?"""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, aggregator_masks, device_masks
+from edge_sdk.tools.enrol import NOTE, Desk
+from edge_sdk.tools.findings import Finding
+
+WHAT = "masks"
+ANEW = "let `auscult fleet replace` make a token, and enrol with that: a device that is replaced has a new key"
+
+
+def check_masks(masks: DeviceKeys | AggregatorKeys, folder: Path) -> Finding:
+    """The finding about a node's keys.
+
+    Args:
+        folder: of its settings file, where `auscult enrol` notes what it has asked for.
+
+    Raises:
+        AuscultError: a key cannot be used; the sentence says why.
+    """
+    if isinstance(masks, AggregatorKeys):
+        keys = aggregator_masks(masks, "doctor")
+        for name in keys.known:
+            keys.derive(name)
+        return Finding(WHAT, True, f"a key of its own, and those of {len(keys.known)} devices")
+    own = device_masks(masks, "doctor")
+    own.derive(next(iter(own.known)))
+    return compare(base64.b64encode(own.public).decode(), read_note(folder))
+
+
+def read_note(folder: Path) -> dict[str, Any]:
+    """What `auscult enrol` has noted; empty where the device has not enrolled."""
+    try:
+        return dict(json.loads((folder / NOTE).read_text()))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{folder / NOTE}: cannot be read: {error}") from None
+
+
+def compare(public: str, note: dict[str, Any]) -> Finding:
+    """The finding about a device's key, beside what was enrolled and what the aggregator has."""
+    if not note:
+        return Finding(WHAT, True, f"a pair of keys; its public half {public} has to be in the aggregator's list")
+    if note.get("mask_key") != public:
+        return Finding(WHAT, False, "its key is not the one that was enrolled, so no sum with it could be opened", ANEW)
+    try:
+        known = Desk(note["at"]).ask("state", {"name": note["name"], "claim": note["claim"]}).get("mask_key")
+    except (AuscultError, KeyError) as error:
+        return Finding(WHAT, None, f"a pair of keys, as enrolled; whether the aggregator has it: {error}")
+    if known != public:
+        return Finding(WHAT, False, "the aggregator does not have its key, so no sum with it can be opened", ANEW)
+    return Finding(WHAT, True, "a pair of keys, and the aggregator has its public half")
