@@ -1,4 +1,4 @@
-"""How far two gradients are apart: in each tensor, relative to what can be expected of it."""
+"""The distance of two gradients: in each tensor, relative to what can be expected of it."""
 
 from __future__ import annotations
 
