@@ -201,7 +201,8 @@ class Truth:
 
     def find_rounding(self, data: Mapping[str, torch.Tensor], grad: np.ndarray) -> np.ndarray:
         """Torch's own float32 error of a gradient (n,)."""
-        return np.abs(self.loss_grad(data, torch.float32)[2] - grad)
+        lost: np.ndarray = np.abs(self.loss_grad(data, torch.float32)[2] - grad)
+        return lost
 
     def find_noise(self, data: Mapping[str, torch.Tensor], grad: np.ndarray) -> np.ndarray:
         """What torch's gradient (n,) changes by when the last bits of all parameters do: torch's own float64 error."""
