@@ -15,8 +15,9 @@ from edge_sdk.model.dropout import DropSite, write_sites
 from edge_sdk.model.signal_spec import write_signal
 from edge_sdk.models.bundle import container
 from edge_sdk.models.derive.targets import Target
-from edge_sdk.models.gate.gate import FLOAT32_LIMIT, SEMANTIC_LIMIT
+from edge_sdk.models.gate.gate import FLOAT32_LIMIT
 from edge_sdk.models.gate.golden import pack_arrays
+from edge_sdk.models.gate.measure import SEMANTIC_LIMIT
 from edge_sdk.models.ir.proto import IR_VERSION, OPSET
 from edge_sdk.models.ir.shapes import BatchDim
 from edge_sdk.models.ir.spec import DataInput, Spec

@@ -258,6 +258,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "matmul": multiply_matrices, "bmm": multiply_matrices, "einsum": sum_products, "exp": exponential,
     "abs": magnitude, "pow": power, "square": lambda x: multiply(x, x), "to": lambda x, *rest, **more: x,
     "conj": lambda x: ComplexPair(x.real, -x.imag), "resolve_conj": lambda x: x, "real": lambda x: x.real,
+    "angle": lambda x: torch.atan2(x.imag, x.real),
     "imag": lambda x: x.imag, "view_as_real": lambda x: torch.stack([x.real, x.imag], -1),
     "fft_fft": fft, "fft_ifft": ifft, "fft_rfft": rfft, "fft_irfft": irfft, "fft_fft2": fft_of_plane,
     "fft_rfft2": rfft_of_plane, "fft_irfft2": irfft_of_plane,
@@ -265,6 +266,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 MAKERS: dict[str, Callable[..., Any]] = {
     "view_as_complex": lambda x: ComplexPair(x[..., 0], x[..., 1]), "complex": ComplexPair, "polar": polar,
     "fft_fft": fft, "fft_ifft": ifft, "fft_rfft": rfft, "fft_fft2": fft_of_plane, "fft_rfft2": rfft_of_plane,
+    "stft": lambda *args, **kwargs: ComplexPair(*fourier.transform_frames(*args, **kwargs)),
 }  # fmt: skip
 """Functions of real tensors that make complex ones."""
 add_operators()

@@ -14,6 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from edge_sdk.models.frontend.decompose_choices import CHOICES
+from edge_sdk.models.frontend.decompose_geometry import GEOMETRY
+
 aten = torch.ops.aten
 Axes = int | list[int] | None
 
@@ -66,7 +69,7 @@ def largest_of_windows(x: torch.Tensor, output_size: list[int]) -> Any:
     """Adaptive max pooling: the largest value of each window, and its index.
 
     For one window the exporter would write `amax`, which shares the gradient among equal elements; pooling gives it to
-    the first. Windows of one size are plain pooling; others are left to the exporter.
+    the first. Windows of one size are plain pooling.
     """
     axes = len(output_size)
     if all(size == 1 for size in output_size):
@@ -75,8 +78,23 @@ def largest_of_windows(x: torch.Tensor, output_size: list[int]) -> Any:
         return values.reshape(shape), index.reshape(shape)
     sizes = x.shape[-axes:]
     if any(size % out for size, out in zip(sizes, output_size, strict=True)):
-        return NotImplemented
+        return largest_of_uneven_windows(x, output_size)
     return POOLS[axes](x, [size // out for size, out in zip(sizes, output_size, strict=True)])
+
+
+def largest_of_uneven_windows(x: torch.Tensor, output_size: list[int]) -> Any:
+    """Adaptive max pooling whose windows differ in size: a shorter one has its last element twice."""
+    axes, table = len(output_size), torch.zeros(1, 1, dtype=torch.int64)
+    for size, out in zip(x.shape[-axes:], output_size, strict=True):
+        longest = max(-(-(i + 1) * size // out) - i * size // out for i in range(out))
+        first, last = torch.arange(out) * size // out, ((torch.arange(out) + 1) * size - 1) // out
+        rows = torch.minimum(first[:, None] + torch.arange(longest), last[:, None])
+        joined = table[:, None, :, None] * size + rows[None, :, None, :]
+        table = joined.reshape(table.shape[0] * out, -1)
+    values, index = torch.max(x.flatten(-axes)[..., table], -1)
+    at = torch.gather(table.expand(*x.shape[:-axes], *table.shape), -1, index.unsqueeze(-1))
+    shape = (*x.shape[:-axes], *output_size)
+    return values.reshape(shape), at.reshape(shape)
 
 
 def maxima_of_line(x: torch.Tensor, kernel: list[int]) -> Any:
@@ -161,6 +179,8 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.adaptive_max_pool1d.default: largest_of_windows,
     aten.adaptive_max_pool2d.default: largest_of_windows,
     aten.adaptive_max_pool3d.default: largest_of_windows,
+    **CHOICES,
+    **GEOMETRY,
 }
 
 

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import io
 import logging
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,26 +21,22 @@ from edge_sdk.model.dropout import MASKS, DropSite
 from edge_sdk.models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_reshaping, note_guards, settle_counts
 from edge_sdk.models.frontend.complex_pairs import ComplexMode
 from edge_sdk.models.frontend.decompose import spell_out
+from edge_sdk.models.frontend.diagnose import IN_LAYER, explain, explain_writing, find_path
 from edge_sdk.models.frontend.dropout import use_masks
 from edge_sdk.models.frontend.outputs import pick
 from edge_sdk.models.frontend.randomness import find_draws, follow_path, refuse_draws, set_training
 from edge_sdk.models.ir.errors import (
-    BatchSpecialised,
     CompileError,
-    DataDependentControlFlow,
     DetachedGradient,
     TrainModeExport,
-    UnsupportedOperator,
     UnsupportedPattern,
 )
 from edge_sdk.models.ir.layout import lay_out_buffers
 from edge_sdk.models.ir.proto import OPSET
-from edge_sdk.models.rules.advice import ADVICE
 
 TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
-SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
 READ = ONNXRegistry.from_torchlib
-CONTROL_ERRORS = ("data-dependent", "GuardOnDataDependent", "DataDependent", "Dynamic control flow", "Could not guard")
+ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
 
 
 @dataclass(frozen=True)
@@ -89,6 +84,10 @@ class Functional(nn.Module):
             except UnsupportedPattern as error:
                 path = layers[-1][0] if layers else ""
                 raise UnsupportedPattern(error.what, error.where or path, error.advice) from error
+            except Exception as error:
+                if layers and layers[-1][0]:
+                    error.add_note(f"{IN_LAYER}{layers[-1][0]}")
+                raise
 
 
 def export_forward(
@@ -164,46 +163,6 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
         net.eval()
 
 
-def explain(error: Exception, layers: Sequence[str] = ()) -> CompileError:
-    """Torch's error as a CompileError that says what to do; torch's own first line is kept.
-
-    Args:
-        layers: in which torch restricted the batch size.
-    """
-    text = f"{type(error).__name__}: {error}"
-    first = str(error).strip().split("\n")[0][:300]
-    if any(t in text for t in SHAPE_ERRORS):
-        where = ", ".join(dict.fromkeys(path for path in layers if path)) or "the module"
-        return BatchSpecialised(
-            f"{where}: works for one batch size only ({first}); take sizes from x.shape[0], not len(x)"
-        )
-    if any(t in text for t in CONTROL_ERRORS):
-        return DataDependentControlFlow(f"a branch or a shape depends on values ({first}); use torch.where or masks")
-    if "fake tensor in the exported program" in text:
-        return DetachedGradient(f".data or a tensor made outside the module ({first}); autograd would stop there")
-    return CompileError(f"torch could not export the module: {first}")
-
-
-def explain_writing(error: Exception, program: torch.export.ExportedProgram) -> CompileError:
-    """The error of torch's ONNX exporter as one that names the layer and the function."""
-    chain: list[BaseException] = [error]
-    while (deeper := chain[-1].__cause__ or chain[-1].__context__) is not None:
-        chain.append(deeper)
-    told = " ".join(map(str, chain))
-    missing = re.search(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'", told)
-    named = re.search(r"translating node %(\w+)", told)
-    nodes = [n for n in program.graph.nodes if named and n.name == named[1]]
-    if missing:
-        nodes = nodes or [n for n in program.graph.nodes if getattr(n.target, "_opname", "") == missing[1]]
-        where = find_path(nodes[0]) if nodes else ""
-        if "complex" in told:
-            advice = "write real and imaginary parts as two real tensors"
-            return UnsupportedPattern(f"{missing[1]} of complex numbers", where, advice)
-        return UnsupportedOperator(f"{missing[1]} (of torch)", where, ADVICE.get(missing[1], ""))
-    first = str(chain[-1]).strip().split("\n")[0][:300]
-    return CompileError(f"torch could not write the module as ONNX: {first}; rewrite that part with plain layers")
-
-
 def refuse_detached(program: torch.export.ExportedProgram, parameters: int) -> None:
     """Raise DetachedGradient if the program detaches what parameters change: the ONNX graph would not show it.
 
@@ -221,6 +180,8 @@ def refuse_detached(program: torch.export.ExportedProgram, parameters: int) -> N
             if "detach" in target and node.name in trained
             else "no_grad"
             if "set_grad_enabled" in target
+            else "item"
+            if target in ITEMS and any(a.name in trained for a in node.all_input_nodes)
             else ""
         )
         if what:
@@ -228,13 +189,6 @@ def refuse_detached(program: torch.export.ExportedProgram, parameters: int) -> N
                 f"{find_path(node)}: {what}; the compiled gradient would flow through it. "
                 "Take that part out of the module"
             )
-
-
-def find_path(node: torch.fx.Node) -> str:
-    """Path of the torch module that a node of a program came from."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = list(stack.values())[-1][0] if stack else ""
-    return path.removeprefix("net").removeprefix(".") or "the module"
 
 
 def write_onnx(

@@ -10,15 +10,17 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from math import pi, sqrt
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx.reference.op_run import OpRun
 
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.fourier import EXACT
-from edge_sdk.models.ir.errors import BatchSpecialised, UnknownShape, UnsupportedOperator
+from edge_sdk.models.ir.errors import BatchSpecialised, CompileError, UnknownShape, UnsupportedOperator
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, TorchCall
 from edge_sdk.models.ir.shapes import BatchDim, Dim, Shape, reshape_sizes
@@ -68,7 +70,10 @@ def read_forward(forward: Forward) -> OnnxGraph:
 def refuse_unknown_domain(node: onnx.NodeProto) -> None:
     """Raise UnsupportedOperator for control flow and for operators that are not ONNX's own."""
     if node.domain not in ("", "ai.onnx") or node.op_type in ("If", "Loop"):
-        raise UnsupportedOperator(node.op_type, read_path(node), ADVICE.get(node.op_type, ""))
+        call = read_call(node)
+        known = call is not None and call.name in ADVICE
+        name = call.name if call and known else node.op_type
+        raise UnsupportedOperator(f"{name} (of torch)" if known else name, read_path(node), ADVICE.get(name, ""))
 
 
 def read_attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -169,8 +174,24 @@ def run_at_batch(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
     try:
         return {name: np.shape(v) for name, v in Evaluator(forward.model)(feeds, everything=True).items()}
     except Exception as error:
-        first = str(error).strip().split("\n")[0][:200]
-        raise BatchSpecialised(f"the exported graph does not run with a batch of {batch}: {first}") from error
+        raise explain_run(error, batch) from error
+
+
+def explain_run(error: Exception, batch: int) -> CompileError:
+    """The error of a run as one that names the layer and the operator."""
+    first = str(error).strip().split("\n")[0][:200]
+    frames = [f.f_locals.get("self") for f, _ in walk_tb(error.__traceback__)]
+    nodes = [f.onnx_node for f in frames if isinstance(f, OpRun)]
+    if not nodes:
+        return BatchSpecialised(f"the exported graph does not run with a batch of {batch}: {first}")
+    node, call = nodes[-1], read_call(nodes[-1])
+    if node.op_type in ADVICE:
+        return UnsupportedOperator(node.op_type, read_path(node), ADVICE[node.op_type])
+    made = f" (for {call.name} of torch)" if call else ""
+    return BatchSpecialised(
+        f"{read_path(node) or 'the module'}: {node.op_type}{made} does not run with a batch of {batch} ({first}); "
+        "use shapes that do not depend on values, and other functions where they do not"
+    )
 
 
 def fix_reshapes(g: OnnxGraph) -> None:

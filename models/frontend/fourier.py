@@ -74,3 +74,38 @@ def invert_half(x: Parts, points: int, scale: float) -> torch.Tensor:
     weights = scale * np.where(alone, 1, 2)[:, None]
     sin[alone] = 0  # exactly, for torch takes no notice of these imaginary parts
     return re @ as_tensor(cos * weights, re) - im @ as_tensor(sin * weights, re)
+
+
+def transform_frames(
+    x: torch.Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Parts:
+    """torch.stft with these arguments: the transforms (..., frequencies, frames) of windows of the last axis.
+
+    Raises:
+        UnsupportedPattern: it is asked for pairs of floats in place of complex numbers.
+    """
+    if not return_complex:
+        raise UnsupportedPattern("stft without return_complex=True", "", "set it, and take view_as_real of the result")
+    rows = x.reshape(-1, 1, x.shape[-1])
+    if center:
+        rows = torch.nn.functional.pad(rows, (n_fft // 2, n_fft // 2), mode=pad_mode)
+    frames = rows.squeeze(1).unfold(-1, n_fft, hop_length or n_fft // 4)
+    if window is not None:
+        left = (n_fft - window.shape[0]) // 2
+        frames = frames * torch.nn.functional.pad(window, (left, n_fft - window.shape[0] - left))
+    elif win_length not in (None, n_fft):
+        raise UnsupportedPattern("stft with win_length and without a window", "", "give a window of that length")
+    scale = 1 / sqrt(n_fft) if normalized else 1.0
+    made = transform_real(frames, n_fft, scale, half=onesided is not False)
+    first, second = (v.transpose(-1, -2).reshape(*x.shape[:-1], -1, frames.shape[1]) for v in made)
+    return first, second

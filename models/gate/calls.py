@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from edge_sdk.models.derive.reverse import write_gradient
+from edge_sdk.models.frontend.decompose_choices import CHOICES, OPEN
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.forward import read_forward
-from edge_sdk.models.gate.gate import SEMANTIC_LIMIT
 from edge_sdk.models.gate.isolate import (
     IsolatedCall,
     describe_shapes,
@@ -31,6 +31,7 @@ from edge_sdk.models.gate.isolate import (
     list_trained,
     read_size,
 )
+from edge_sdk.models.gate.measure import SEMANTIC_LIMIT
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model
@@ -38,13 +39,15 @@ from edge_sdk.models.ir.reference import Evaluator
 from edge_sdk.models.ir.shapes import at_batch
 
 BATCH = 2
-# functions of torch's innermost set, which have no derivative there, and the same functions where they have one
-SAME: dict[Any, Callable[..., torch.Tensor]] = {
+# functions of torch's innermost set, which have no derivative there, and the same functions where they have one; and
+# functions that leave open which of equal elements they choose, by torch's own sort, which does not
+SAME: dict[Any, Callable[..., Any]] = {
     torch.ops.prims.sum.default: lambda x, dims, **rest: torch.sum(x, dims),
     torch.ops.prims.div.default: torch.div,
     torch.ops.prims.sub.default: torch.sub,
     torch.ops.prims.mul.default: torch.mul,
     torch.ops.prims.var.default: lambda x, dims, correction=1.0, **rest: torch.var(x, dims, correction=correction),
+    **{chooses: CHOICES[chooses] for chooses in OPEN},
 }
 # functions that ONNX writes like others, with another gradient at ties or bounds
 KINKED = frozenset({"hardtanh", "relu6", "clamp", "clamp_min", "clamp_max", "amax", "amin", "max", "min"})
@@ -144,11 +147,11 @@ def draw_feeds(call: IsolatedCall, style: str) -> dict[str, np.ndarray]:
     for name in g.inputs:
         shape = at_batch(g.shape(name), BATCH)
         if g.dtypes[name] != "float":
-            feeds[name] = draw_integers(call, name, shape, rng)
+            feeds[name] = np.asarray(draw_integers(call, name, shape, rng))
         elif name in call.floats:
-            feeds[name] = draw_floats(style, points, shape, rng)
+            feeds[name] = np.asarray(draw_floats(style, points, shape, rng))
         else:
-            feeds[name] = rng.integers(1, 9, shape) / 4
+            feeds[name] = np.asarray(rng.integers(1, 9, shape) / 4)
     return feeds
 
 

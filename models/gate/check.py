@@ -10,14 +10,13 @@ import torch
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.gate.gate import (
     FLOAT32_LIMIT,
-    SEMANTIC_LIMIT,
     TORCH_LOSSES,
     Case,
     Truth,
     check_float32,
     check_semantics,
-    relative_error,
 )
+from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, relative_error
 from edge_sdk.models.gate.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import CompileError, ParityError, UnsupportedPattern
 from edge_sdk.models.passes.blocked import BLOCK, expect_probe

@@ -13,6 +13,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,20 +27,15 @@ from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.frontend.outputs import pick, run_module
 from edge_sdk.models.frontend.randomness import Draw, fix_draws, set_training
 from edge_sdk.models.gate.layouts import EvenLayouts
+from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, measure_slots, relative_error
 from edge_sdk.models.ir import reference
-from edge_sdk.models.ir.errors import ParityError
+from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import DataInput
 from edge_sdk.models.passes.batch_norm import STEP
 
-SEMANTIC_LIMIT = 1e-6
 FLOAT32_LIMIT = 1e-4
 FLOAT32_WORST = 1e-2
 TORCH_FACTOR = 20
-# a tensor with smaller entries than this, relative to the whole gradient, is measured against the whole gradient
-NOISE = 1e-6
-# where torch's float64 has lost more than six digits itself
-NOISE_FACTOR = 30
-NOISE_LIMIT = 1e-4
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -203,6 +199,11 @@ class Truth:
         flat = torch.cat([v.reshape(-1) for v in (*grads, *self.pull(net, data, dtype))])
         return z.detach().numpy(), float(value.detach()), flat.double().numpy()
 
+    def find_rounding(self, data: Mapping[str, torch.Tensor], grad: np.ndarray) -> np.ndarray:
+        """Torch's own float32 error of a gradient (n,)."""
+        lost: np.ndarray = np.abs(self.loss_grad(data, torch.float32)[2] - grad)
+        return lost
+
     def find_noise(self, data: Mapping[str, torch.Tensor], grad: np.ndarray) -> np.ndarray:
         """What torch's gradient (n,) changes by when the last bits of all parameters do: torch's own float64 error."""
         kept, generator = self.state, torch.Generator().manual_seed(0)
@@ -228,8 +229,21 @@ class Truth:
 
     def run(self, net: nn.Module, data: Mapping[str, torch.Tensor], dtype: torch.dtype) -> Any:
         """What the module returns for a batch, in the given precision."""
-        values = [cast(data[i.name], dtype) for i in self.inputs]
-        return run_module(net, values, [i.argument for i in self.inputs])
+        values, arguments = [cast(data[i.name], dtype) for i in self.inputs], [i.argument for i in self.inputs]
+        try:
+            return run_module(net, values, arguments)
+        except RuntimeError as error:
+            if "dtype" not in str(error):
+                raise
+            first = str(error).strip().split("\n")[0]
+        try:  # a tensor that is made in forward has torch's default type
+            torch.set_default_dtype(dtype)
+            return run_module(net, values, arguments)
+        except RuntimeError as error:
+            told = f"the module runs in one precision only ({first}); make its tensors with dtype=x.dtype"
+            raise CompileError(told) from error
+        finally:
+            torch.set_default_dtype(torch.float32)
 
     def statistics(self) -> np.ndarray:
         """What is not trained after the latest `loss_grad`: running statistics, frozen parameters; float64."""
@@ -265,15 +279,10 @@ def check_semantics(
         elif case.at_rest:
             continue
         _, loss, grad = truth.loss_grad(data)
-        rounding = np.abs(truth.loss_grad(data, torch.float32)[2] - grad)
-        if case.at_rest and truth.drops:
-            data[MASKS] = truth.drops.rest(case.batch)
-        out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
-        whole = float(np.abs(grad).max(initial=0))
-        errors = {s.name: measure_slot(out["grad"], grad, s, whole, rounding) for s in slots}
-        if not max(errors.values(), default=0) <= SEMANTIC_LIMIT:
-            noise = truth.find_noise(data, grad)
-            errors = {s.name: excuse(errors[s.name], out["grad"], grad, s, noise) for s in slots}
+        rest = {MASKS: truth.drops.rest(case.batch)} if case.at_rest and truth.drops else {}
+        out = ready({**fixed, **{k: v.numpy() for k, v in (data | rest).items()}})
+        rounding, noise = partial(truth.find_rounding, data, grad), partial(truth.find_noise, data, grad)
+        errors = measure_slots(out["grad"], grad, slots, rounding, noise)
         errors["the loss"] = abs(float(out["loss"]) - loss) / max(abs(loss), 1e-6)
         if "new_buffers" in out:
             errors["the running statistics"] = relative_error(out["new_buffers"], truth.statistics())
@@ -282,34 +291,6 @@ def check_semantics(
             raise ParityError("float64", case.name, worst_slot, errors[worst_slot], SEMANTIC_LIMIT)
         worst = max(worst, errors[worst_slot])
     return worst
-
-
-def measure_slot(
-    got: np.ndarray, want: np.ndarray, slot: Slot, whole: float, rounding: np.ndarray | None = None
-) -> float:
-    """The largest difference in one tensor, relative to its largest entry; `whole` is the largest of all of `want`.
-
-    Where a gradient is 0 but for rounding (that of a bias before a norm), its entries are no scale. What torch loses
-    there in float32, `rounding` (n,), tells how large the numbers were that cancelled; it is the scale if it is larger.
-    """
-    own = float(np.abs(want[slot.span]).max(initial=0))
-    lost = float(np.abs(rounding[slot.span]).max(initial=0)) if rounding is not None else 0.0
-    scale = max(own, NOISE * whole, min(2 * lost, whole) if np.isfinite(lost) else 0.0, 1e-30)
-    return float(np.abs(got[slot.span] - want[slot.span]).max(initial=0) / scale)
-
-
-def excuse(error: float, got: np.ndarray, want: np.ndarray, slot: Slot, noise: np.ndarray) -> float:
-    """The error of one tensor; the limit at most, where no float64 could come nearer.
-
-    Two values that batch normalisation makes of a batch of two can lie so near each other that a gradient behind them
-    keeps six digits in float64, and none in float32. Such a difference is no fault of a rule, which has other cases to
-    be right in: it may be NOISE_FACTOR times what the last bit of each parameter does to torch's own gradient, as long
-    as that is less than NOISE_LIMIT of the tensor.
-    """
-    difference = float(np.abs(got[slot.span] - want[slot.span]).max(initial=0))
-    allowed = NOISE_FACTOR * float(np.abs(noise[slot.span]).max(initial=0))
-    own = float(np.abs(want[slot.span]).max(initial=0))
-    return min(error, SEMANTIC_LIMIT) if difference <= min(allowed, NOISE_LIMIT * own) else error
 
 
 def check_float32(
@@ -336,8 +317,3 @@ def check_float32(
     if not max(errors) <= max(FLOAT32_WORST, TORCH_FACTOR * max(torch_errors)):
         raise ParityError("float32, worst seed", f"seeds {FLOAT32_SEEDS}", "the gradient", max(errors), FLOAT32_WORST)
     return median
-
-
-def relative_error(got: np.ndarray, want: np.ndarray) -> float:
-    """|got - want| / |want| in the L2 norm."""
-    return float(np.linalg.norm(got - want)) / max(float(np.linalg.norm(want)), 1e-30)

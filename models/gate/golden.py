@@ -10,7 +10,8 @@ import numpy as np
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.bundle import MAX_TOLERANCE
 from edge_sdk.model.dropout import MASKS
-from edge_sdk.models.gate.gate import Case, Truth, relative_error
+from edge_sdk.models.gate.gate import Case, Truth
+from edge_sdk.models.gate.measure import relative_error
 from edge_sdk.models.ir.errors import CompileError
 
 BATCH, MANY = 4, 16  # MANY where statistics of the batch, with planes of one position, are those of BATCH numbers

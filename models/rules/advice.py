@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 ADVICE = {
-    "adaptive_max_pool2d": "use sizes that divide the input's, or MaxPool2d",
-    "adaptive_max_pool1d": "use sizes that divide the input's, or MaxPool1d",
-    "STFT": "there are no complex numbers behind a trained layer; compute the spectrum before the first one",
-    "stft": "there are no complex numbers; compute the spectrum before the model",
     "If": "data-dependent branches cannot be differentiated; use torch.where",
     "Loop": "use GRU, LSTM or a fixed number of layers",
+    "embedding_bag": "use Embedding, and mean(1) or sum(1) of what it gives",
+    "_embedding_bag": "use Embedding, and mean(1) or sum(1) of what it gives",
+    "_embedding_bag_forward_only": "use Embedding, and mean(1) or sum(1) of what it gives",
+    "GridSample": "sample images (B, C, H, W) with the modes bilinear or nearest, padded with zeros or border",
+    **dict.fromkeys(
+        ("Det", "linalg_inv_ex", "_linalg_svd", "_linalg_eigh", "linalg_qr", "linalg_cholesky_ex", "_linalg_solve_ex"),
+        "no function that takes a matrix apart has one; use products, or Newton's iteration for an inverse",
+    ),
     "LpNormalization": "divide by torch.linalg.vector_norm",
 }

@@ -89,6 +89,11 @@ def gather_elements(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.op("ScatterElements", zeros, index, gy, axis=axis, reduction="add", shape=g.shape(x)),)
 
 
+def name_call(n: OnnxNode) -> str:
+    """The torch function that a node was written for, or its operator."""
+    return f"{n.call.name} (written as {n.op})" if n.call else n.op
+
+
 @rule("GatherND")
 def gather_nd(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """Each adjoint is added where its slice came from; with batch_dims the leading axes are of data and index alike."""
@@ -96,7 +101,8 @@ def gather_nd(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     first = n.attributes.get("batch_dims", 0)
     depth = g.rank(index) and g.shape(index)[-1]
     if first or any(isinstance(d, BatchDim) for d in g.shape(x)[: as_number(depth)]):
-        raise UnsupportedPattern("GatherND over the batch axis", n.where, "index axes of a sample only")
+        what = f"{name_call(n)} over the batch axis, or of places that depend on values"
+        raise UnsupportedPattern(what, n.where, "index axes of a sample only, and multiply by masks")
     zeros = g.zeros(g.shape(x), like=x)
     return (g.op("ScatterND", zeros, index, gy, reduction="add", shape=g.shape(x)),)
 
@@ -107,7 +113,8 @@ def scatter_nd(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     x, index, values = n.inputs
     how, depth = n.attributes.get("reduction", "none"), as_number(g.shape(index)[-1])
     if how not in ("none", "add") or any(isinstance(d, BatchDim) for d in g.shape(x)[:depth]):
-        raise UnsupportedPattern(f"ScatterND over the batch axis, or by {how}", n.where, "index axes of a sample only")
+        what = f"{name_call(n)} over the batch axis, or by {how}"
+        raise UnsupportedPattern(what, n.where, "index axes of a sample only, and set or add")
     zeros = g.zeros(g.shape(values), like=values)
     rest = gy if how == "add" else g.op("ScatterND", gy, index, zeros, shape=g.shape(x))
     return rest, None, g.op("GatherND", gy, index, batch_dims=0, shape=g.shape(values))
@@ -119,7 +126,7 @@ def scatter_elements(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints
     x, index, updates = n.inputs
     axis, how = n.attributes.get("axis", 0) % g.rank(x), n.attributes.get("reduction", "none")
     if isinstance(g.shape(x)[axis], BatchDim) or how not in ("none", "add"):
-        raise UnsupportedPattern(f"a scatter along the batch axis, or by {how}", n.where, "scatter or scatter_add")
+        raise UnsupportedPattern(f"a scatter along the batch axis, or by {how}", n.where, "use scatter or scatter_add")
     zeros = g.zeros(g.shape(updates), like=updates)
     rest = gy if how == "add" else g.op("ScatterElements", gy, index, zeros, axis=axis, shape=g.shape(x))
     return rest, None, g.op("GatherElements", gy, index, axis=axis, shape=g.shape(updates))

@@ -139,8 +139,6 @@ def top_k(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     x, axis = n.inputs[0], n.attributes.get("axis", -1) % g.rank(n.inputs[0])
     if isinstance(g.shape(x)[axis], BatchDim):
         raise UnsupportedPattern("TopK along the batch axis", n.where, "samples must not depend on each other")
-    if n.call and n.call.name == "topk":  # torch does not say which of equal values it chooses
-        raise UnsupportedPattern("topk, whose choice among equal values is open", n.where, "use sort and a slice")
     zeros = g.zeros(g.shape(x), like=x)
     return (g.op("ScatterElements", zeros, n.outputs[1], gy, axis=axis, shape=g.shape(x)),)
 

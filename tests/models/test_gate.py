@@ -213,6 +213,7 @@ def test_no_file_is_left_by_a_failed_gate(monkeypatch, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+@cache
 def shaken():
     """A network whose gradient keeps six digits in float64, and none in float32."""
     torch.manual_seed(0)

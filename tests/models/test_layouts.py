@@ -26,7 +26,9 @@ class Tokens(nn.Module):
         return self.head(self.norm(self.conv(x)).flatten(2).transpose(1, 2).flatten(1))
 
 
-@pytest.mark.parametrize("norm", [nn.BatchNorm2d(4), nn.InstanceNorm2d(4, affine=True)], ids=["batch", "instance"])
+@pytest.mark.parametrize(
+    "norm", [nn.BatchNorm2d(4), pytest.param(nn.InstanceNorm2d(4, affine=True), marks=pytest.mark.long)]
+)
 def test_tokens_behind_a_norm(norm):
     torch.manual_seed(0)
     assert measure_exported(*export_net(Tokens(norm), (2, 4, 4))) <= 1e-6

@@ -12,6 +12,7 @@ from edge_sdk.models.ir.errors import (
     DataDependentControlFlow,
     DetachedGradient,
     TrainModeExport,
+    UnsupportedOperator,
     UnsupportedPattern,
 )
 from edge_sdk.models.ir.spec import Spec
@@ -49,8 +50,9 @@ def inner(f):
 FUNCTIONS = {
     "detach": (lambda h: h * torch.sigmoid(h.detach()), DetachedGradient, "extra: detach"),
     "no_grad": (under_no_grad, DetachedGradient, "extra: no_grad"),
+    "item": (lambda h: h * h.max().item(), DetachedGradient, "extra: item"),
     "data": (lambda h: h * h.data, DetachedGradient, "lifted_tensor|data"),
-    "topk": (lambda h: h * h.topk(1, 1)[0], UnsupportedPattern, "extra: topk.* use sort and a slice"),
+    "log of gamma": (lambda h: torch.lgamma(h.abs() + 1), UnsupportedOperator, "extra: operator lgamma"),
     "einsum that sums": (
         lambda h: torch.einsum("bi,bj->bi", h, h),
         UnsupportedPattern,
@@ -61,9 +63,9 @@ FUNCTIONS = {
     "branch on data": (lambda h: h if h.sum() > 0 else -h, DataDependentControlFlow, "torch.where"),
     "shape from data": (lambda h: h[:, : int(h.sum())], DataDependentControlFlow, "values"),
     "complex numbers": (
-        lambda h: torch.angle(h * 1j),
+        lambda h: torch.log(h * 1j),
         UnsupportedPattern,
-        "extra: angle of complex numbers; write real",
+        "extra: log of complex numbers; write real",
     ),
     "fixed batch": (lambda h: h.reshape(37, -1), BatchSpecialised, r"extra: works for one batch size"),
 }
@@ -74,6 +76,63 @@ def test_functions(name):
     f, error, words = FUNCTIONS[name]
     with pytest.raises(error, match=words):
         measure_error(inner(f), (8,))
+
+
+class Packed(nn.Module):
+    """An LSTM on a packed sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(2, 6, batch_first=True)
+
+    def forward(self, h):
+        lengths = torch.full((h.shape[0],), 3)
+        steps = nn.utils.rnn.pack_padded_sequence(h.reshape(-1, 3, 2), lengths, batch_first=True)
+        return self.layer(steps)[1][0][0]
+
+
+class Bag(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.EmbeddingBag(10, 6)
+
+    def forward(self, h):
+        return self.rows(h.abs().long().clamp(max=9)) + h
+
+
+def sample_cubic(h):
+    places = h.reshape(-1, 1, 3, 2).expand(-1, 2, -1, -1)
+    return F.grid_sample(h.reshape(-1, 1, 2, 3), places, "bicubic", align_corners=False).flatten(1)
+
+
+SAYS = {
+    "packed sequence": (Net(None, extra=Packed()), DataDependentControlFlow, "^extra.layer: .* the padded one"),
+    "bag": (Net(None, extra=Bag()), UnsupportedOperator, r"^extra.rows: operator embedding_bag .*mean\(1\)"),
+    "cubic samples": (inner(sample_cubic), UnsupportedOperator, "^extra: operator GridSample .* bilinear or nearest"),
+    "numpy": (
+        inner(lambda h: h * torch.from_numpy(h.detach().numpy())),
+        CompileError,
+        "^extra: .*functions of tensors",
+    ),
+    "loop": (inner(lambda h: torch.stack([row * 2 for row in h])), BatchSpecialised, "^extra: .* do not loop over"),
+    "mask": (inner(lambda h: h * h[h > 0].sum()), UnsupportedPattern, r"^extra: index .* multiply by masks"),
+    "quantile": (
+        inner(lambda h: h * h.quantile(0.3, 1, keepdim=True)),
+        BatchSpecialised,
+        r"^extra: GatherElements \(for",
+    ),
+    "singular values": (inner(lambda h: torch.linalg.svdvals(h[:, None]) * h), UnsupportedOperator, "apart"),
+    "one precision": (inner(lambda h: h.half().float()), CompileError, "runs in one precision only"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SAYS)
+def test_errors_say_where_and_what_to_do(name):
+    net, error, words = SAYS[name]
+    with pytest.raises(error, match=words) as told:
+        measure_error(net, (8,))
+    assert "\n" not in str(told.value)
 
 
 def test_a_straight_through_function_is_refused():
