@@ -26,12 +26,14 @@ from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint
 from edge_sdk.model.bundle import Bundle, parse, read_bundle
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes import mask_giving
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, is_rollout, make_assembly, make_env
 from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
 from edge_sdk.nodes.kernels.rollout import open_version
+from edge_sdk.nodes.masks import HospitalKeys
 from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.nodes.trust import Trust
 from edge_sdk.nodes.working_model import bundle_path
@@ -59,6 +61,7 @@ class Hospital:
             it takes what the aggregator offers.
         allow: which runs reach its devices; None: all.
         enrolled: devices that a service has enrolled for it count beside `devices`, and come and go during a run.
+        masks: its keys for sums over hospitals; None: it takes part in no such run.
     """
 
     def __init__(
@@ -80,12 +83,13 @@ class Hospital:
         trusted_key: str | Path | None = None,
         allow: Allow | None = None,
         enrolled: bool = False,
+        masks: HospitalKeys | None = None,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
         self.name, self.on_event = checked_name(name, "hospital name"), on_event
         self.devices = tuple(checked_name(d, "device name") for d in devices)
-        self.companions = tuple(companions)
+        self.companions, self.masks = tuple(companions), masks
         self.limits = limits or Limits()
         self.limits.check_children(self.devices)
         self.trust = Trust(trusted_key, Path(directory))
@@ -194,6 +198,7 @@ class Hospital:
                 patients=self.patients,
             )
         )
+        given |= mask_giving.for_pooling(run, self.masks, self.name)
         env = make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given)
         assembly = make_assembly(run, "hospital", env)
         return replace(assembly, role=self.gate.ledger.guard(run, assembly.role))
