@@ -25,7 +25,7 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.deadlines import parse_deadline
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.presets import SettingsTable, complete
-from edge_sdk.nodes.rereading import check_changes, find_changes
+from edge_sdk.nodes.rereading import FileWatch, check_changes, find_changes
 from edge_sdk.nodes.serve import serve
 from edge_sdk.nodes.service_files import LEDGER, AggregatorFile
 from edge_sdk.nodes.settings import read_toml, text_without_passwords
@@ -43,6 +43,7 @@ def serve_aggregator(path: Path, once: bool) -> None:
     Raises:
         UsageError: anything in the file is wrong; nothing has been started.
     """
+    watch = FileWatch(path)
     file = read_toml(path, AggregatorFile)
     torch.set_num_threads(file.threads)
     ranks = find_ranks(PATIENCE)
@@ -60,6 +61,8 @@ def serve_aggregator(path: Path, once: bool) -> None:
     suspensions = SuspensionLog(file.name, aggregator.log)
 
     def note() -> None:
+        if file.client and watch.has_changed():  # it is the service that writes it
+            reread_safely(path, file, aggregator)
         if aggregator.runtime.holds_directory:  # and no other process, whose notes these would be
             aggregator.keep_earlier_files()
             ledger = list_traffic(aggregator)
@@ -94,6 +97,14 @@ def write_result(path: Path, aggregator: Aggregator, seconds: float) -> None:
     aggregator.log.info("%s: run %s is finished: result in %s", aggregator.name, aggregator.job.id, path)
 
 
+def reread_safely(path: Path, began: AggregatorFile, aggregator: Aggregator) -> None:
+    """Take changed settings up; what is wrong with them is said, and everything stays as it is."""
+    try:
+        reread_aggregator(path, began, aggregator)
+    except (UsageError, OSError) as error:
+        aggregator.log.error("the settings stay as they are: %s", error)
+
+
 def reread_aggregator(path: Path, began: AggregatorFile, aggregator: Aggregator) -> None:
     """Take from the settings file what may be changed while a run goes on: how long is waited, and limits.
 
@@ -101,9 +112,11 @@ def reread_aggregator(path: Path, began: AggregatorFile, aggregator: Aggregator)
         UsageError: it cannot be read, or something else in it has been changed.
     """
     file = read_toml(path, AggregatorFile)
-    changed = find_changes(began, file, ("deadline", "quorum", "limits", "run"))
+    changed = find_changes(began, file, ("deadline", "quorum", "limits", "run", *["hospitals"] * began.enrolled))
     changed += find_changes(began.run, file.run, ("deadline", "quorum"), "run.")
-    check_changes(path, changed, "deadline, quorum, run.deadline, run.quorum and limits")
+    check_changes(path, changed, "deadline, quorum, run.deadline, run.quorum, limits and, if enrolled, hospitals")
+    if {*file.hospitals} != {*aggregator.hospitals}:
+        aggregator.change_hospitals(file.hospitals)
     aggregator.change_limits(file.limits)
     aggregator.change_waiting(replace(aggregator.job, **describe_waiting(file)), file.deadline, file.quorum)
     write_text(file.directory / RUN_FILE, text_without_passwords(path))
@@ -131,6 +144,7 @@ def aggregator_of(file: AggregatorFile, base: Path = Path(), ranks: Ranks | None
         masks=file.masks,
         limits=file.limits,
         enrolled=file.enrolled,
+        client=file.client,
         wire=file.wire,
     )
 

@@ -30,7 +30,7 @@ from aggregator.shared import led
 from aggregator.sizes import count_numbers
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import make_private_directory, replace_file
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.limits import Limits, check_devices
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.node import Node
 from edge_sdk.contract.patience import list_deadlines
@@ -41,7 +41,15 @@ from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint, Event, Report, mean_accuracies, mean_loss
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes import mask_giving
-from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, make_assembly, make_env, method_of
+from edge_sdk.nodes.assembly import (
+    check_bundle,
+    family_of,
+    fixes_hospitals,
+    fixes_members,
+    make_assembly,
+    make_env,
+    method_of,
+)
 from edge_sdk.nodes.deadlines import deadline_above, deadline_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.masks import AggregatorKeys
@@ -75,6 +83,8 @@ class Aggregator:
         masks: its keys for runs with secret sums; None: it can have no such run.
         limits: what its hospitals may claim, and when they are suspended; None: as `Limits` has it.
         enrolled: hospitals say themselves how many devices they have, and that may change during the run.
+        client: its client id at the broker, where other runs of the same aggregator go on at other hospitals; "": its
+            name, and no other run goes on.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
     """
 
@@ -100,6 +110,7 @@ class Aggregator:
         masks: AggregatorKeys | None = None,
         limits: Limits | None = None,
         enrolled: bool = False,
+        client: str = "",
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
@@ -146,6 +157,7 @@ class Aggregator:
             told=self.receive_event,
             wait_for=wait_for,
             flexible=enrolled and not fixes_members(run),
+            client=client,
             figures=self.count_figures,
             log=self.log,
             **wire.options(broker),
@@ -230,6 +242,21 @@ class Aggregator:
         self.limits = limits
         self.runtime.change(limits=limits)
 
+    def change_hospitals(self, hospitals: Mapping[str, int]) -> None:
+        """Let other hospitals take part from the next question on. From any thread.
+
+        Raises:
+            UsageError: a name cannot be used, or those of this run are those with which it began.
+        """
+        checked = checked_hospitals(hospitals)
+        why = fixes_hospitals(self.job) if self.runtime.flexible else "each has the number of devices in the settings"
+        if why:
+            raise UsageError(f"hospitals changed: they wait for the next run: {why}")
+        come, gone = sorted({*checked} - {*self.hospitals}), sorted({*self.hospitals} - {*checked})
+        self.hospitals = checked
+        self.runtime.change(children=tuple(checked))
+        self.log.info("%s: hospitals have changed: new: %s; gone: %s", self.name, come, gone)
+
     def count_sent(self) -> int | None:
         """The number of numbers in the newest model as it travels; None where none travels."""
         return count_numbers(self.show()) or None
@@ -264,8 +291,7 @@ def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
         raise UsageError("hospitals: none named; expected at least one, as name = number of its devices")
     for name, devices in hospitals.items():
         checked_name(name, "hospital name")
-        if devices < 1:
-            raise UsageError(f"hospitals.{name} = {devices}, a hospital has at least 1 device")
+        check_devices(f"hospitals.{name}", devices)
     return dict(hospitals)
 
 

@@ -4,6 +4,7 @@
         [--plot FILE.svg]
     python benchmarks/bytes.py wrist ../shared/data/wrist
     python benchmarks/bytes.py mnist ../shared/data/mnist.npz
+    python benchmarks/bytes.py esr ../shared/data/bonn_eeg.npz   # HSGD, see benchmarks/vertical.py
     python benchmarks/bytes.py cost          # what rotation and rounding take, beside a round
 
 The watches are those of benchmarks/baselines.py (14 wrists, two labelled seconds of each exercise), the wrists the
@@ -29,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from benchmarks import baselines, holders, protocol
+from benchmarks import baselines, holders, protocol, vertical
 from benchmarks import fleet as fleets
 from benchmarks.fleet import Fleet
 from benchmarks.holders import Holder, Part
@@ -249,7 +250,7 @@ def milliseconds(f: Callable[[], Any], times: int = 30) -> float:
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("data", choices=("watch", "wrist", "mnist", "cost"))
+    words.add_argument("data", choices=("watch", "wrist", "mnist", "esr", "cost"))
     words.add_argument("path", type=Path, nargs="?")
     words.add_argument("--seconds", type=float, default=2.0)
     words.add_argument("--seeds", type=int, default=3)
@@ -262,6 +263,9 @@ def main() -> None:
     options = words.parse_args()
     if options.data == "cost":
         print(cost())
+        return
+    if options.data == "esr":
+        print(vertical.table(options.path, options.seeds, options.rounds))
         return
     protocol.check_budgets({name: job[2] for name, job in JOBS.items()})
     kept, batch = Results(options.json), BATCH[options.data]

@@ -10,10 +10,13 @@ without; its interval is of what the five effects leave unexplained.
 
 Eight volunteers, a share of their labels; of one more all windows are the private model's, and those of the three
 volunteers with one class are the public inputs. Two devices are companions, with a depthwise-separable network.
+First-B makes fewer phases in as many closes, so it has LONGER times as many, with the step size decaying so much more
+slowly: "gradients" counts what a device of the shared model computes, which is the same in all rows to a few percent.
 Messages take 0.1 to 1 s, so that hospitals are not ready at once. "outputs exchanged" counts those of companions and
 shared model in all transfer stages: a hospital that misses a close of first-B sits them out. The weights of the prox,
 the private model, the outputs and the discriminator have three trials each, of half the rounds, judged on validation
-windows of the personalised models.
+windows of the personalised models. Beside the combinations: none of the five, FedAvg with fine-tuning, and each
+device alone, of the same devices, with as many gradients or more and three trials of the step each.
 """
 
 from __future__ import annotations
@@ -36,13 +39,15 @@ import numpy as np
 from aggregator.kernels import kernels_for
 from aggregator.private_model.pretrain import Pretraining, pretrain
 from aggregator.private_model.table import give_regulariser, regulariser_of
+from benchmarks import fleet as fleets
 from benchmarks.fleet import Fleet, rank_of
 from benchmarks.holders import Holder, drawn, part_of, three_parts
-from benchmarks.protocol import TUNING, Quiet, Results, markdown, mean_sd, tune
+from benchmarks.protocol import TUNING, Gradients, Quiet, Results, grid, markdown, mean_sd, tune
 from edge_sdk.algebra.ensemble import log_probabilities
 from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.data.traces import cut_windows, load_folder
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.reports import Progress
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.kernels import outputs
@@ -64,6 +69,11 @@ WEIGHTS = {
     "discriminator": (0.1, 0.3, 1.0),
 }
 CLOUD_STEP = 3.0
+LONGER = 1.5
+"""Closes with first-B to those without, at as many gradients."""
+NONE: frozenset[str] = frozenset()
+BASELINES = {"FedAvg, fine-tuned": grid(eta_l=(0.02, 0.05, 0.1)), "alone": grid(rate=(0.0003, 0.001, 0.003))}
+LOCAL_STEPS = (100, 200, 400)
 
 On = frozenset[str]
 
@@ -80,6 +90,7 @@ def settings_of(on: On, weights: Mapping[str, float]) -> tuple[str, dict[str, An
     shared["global_penalty"] = "nuclear" if "prox" in on else "none"
     if "consensus" in on:
         shared |= {"cloud": "first-b", "ready": 2, "cloud_step": CLOUD_STEP}
+        shared["decay"] = SHARED["decay"] ** (1 / LONGER)
     al = weights["discriminator"] if "discriminator" in on else 0.0
     into = weights["outputs"] if "outputs" in on else 0.0
     name = "fedslr-b+fedal" if "consensus" in on else "fedslr+fedal"
@@ -174,8 +185,10 @@ def play(world: World, on: On, weights: Mapping[str, float], rounds: int, seed: 
     method = METHODS[name]
     settings = from_mapping(method.settings, given, name)
     private = weights["private model"] if "private model" in on else 0.0
-    envs = envs_of(world, people, method, settings, rounds, seed, private)
-    fleet = people.fleet
+    rounds = round(LONGER * rounds) if "consensus" in on else rounds
+    envs, fleet, counter = envs_of(world, people, method, settings, rounds, seed, private), people.fleet, Gradients()
+    ours = [h.name for h in fleet.holders if h.name not in COMPANIONS]
+    envs |= {d: counter.through(envs[d]) for d in ours}
     net = Quiet(
         method,
         fleet.tree,
@@ -186,7 +199,7 @@ def play(world: World, on: On, weights: Mapping[str, float], rounds: int, seed: 
     )
     net.codec = Codec(method.messages, layout=world.model.layout)
     net.run()
-    shown = method.show(net.nodes[ROOT].env, net.nodes[ROOT].record.state)
+    gradients, shown = counter.count / len(ours), method.show(net.nodes[ROOT].env, net.nodes[ROOT].record.state)
     found: dict[str, list[float]] = {}
     for h in fleet.holders:
         models = method.models(envs[h.name], net.nodes[h.name].record.state, shown)
@@ -203,7 +216,52 @@ def play(world: World, on: On, weights: Mapping[str, float], rounds: int, seed: 
     means = {kind: float(np.mean(values)) for kind, values in found.items()}
     told = [m for who, m in net.transcript.told if who == ROOT and isinstance(m, Progress)]
     means["exchanged"] = sum(m.sums.get("exchanged", 0.0) for m in told)
-    return means | {"rank": rank_of(fleet, w), "megabytes": net.bytes / 1e6}
+    return means | {"rank": rank_of(fleet, w), "megabytes": net.bytes / 1e6, "gradients": gradients}
+
+
+# Baselines ------------------------------------------------------------------------------------------------------
+def baseline(world: World, name: str, trial: Mapping[str, Any], rounds: int, seed: int) -> Any:
+    """Accuracies of the devices that are no companions; those of the personal models on validation windows, too."""
+    every = world.people(seed).fleet
+    fleet = Fleet(every.model, [h for h in every.holders if h.name not in COMPANIONS])
+    return (alone if name == "alone" else averaged)(fleet, trial, rounds, seed)
+
+
+def averaged(fleet: Fleet, trial: Mapping[str, Any], rounds: int, seed: int) -> Any:
+    """FedAvg: as many epochs in a round as the combination has for w, and those for p at the end."""
+    epochs = {"local_epochs": SHARED["local_epochs"], "fine_tune_epochs": rounds * SHARED["personal_epochs"]}
+    settings = {"decay": SHARED["decay"], "weighting": "uniform", **epochs, **trial}
+    p = fleets.play(fleet, "fedavg", settings, rounds, seed)
+    found = {"megabytes": p.megabytes, "rank": p.rank, "gradients": p.gradients * (1 + 1 / SHARED["local_epochs"])}
+    for kind, models in (("global", p.shared), ("personal", p.own)):
+        found |= {f"{part} {kind}": fleets.mean_accuracy(fleet, models, part) for part in ("validation", "test")}
+    return found
+
+
+def alone(fleet: Fleet, trial: Mapping[str, Any], rounds: int, seed: int) -> Any:
+    """Settling's local models: Adam, with the number of steps that validation chooses."""
+    s = Settling(local_steps=LOCAL_STEPS, **trial)
+    walks = fleets.walks_of(fleet, s, seed, None)
+    right = {n: fleets.count_right(fleet, Candidate(0, n, 1.0), walks, walks) for n in LOCAL_STEPS}
+    n = max(right, key=right.__getitem__)
+    tested = fleets.tested(fleet, Candidate(0, n, 1.0), walks, walks)
+    share = right[n] / sum(len(h.validation.y) for h in fleet.holders)
+    return {"validation personal": share, "test personal": float(np.mean(list(tested.values()))), "gradients": n}
+
+
+def beside(world: World, rounds: int, seeds: int, kept: Results) -> dict[str, list[Any]]:
+    """Name -> what each seed has reached."""
+    found = {}
+    for name, trials in BASELINES.items():
+
+        def judge(trial: Mapping[str, Any], name: str = name) -> float:
+            return float(baseline(world, name, trial, rounds // 2, TUNING)["validation personal"])
+
+        best, scores = kept.get(f"{name}: trials", lambda trials=trials, judge=judge: tune(trials, judge))
+        print(f"{name}: {best}, trials {[round(100 * s, 1) for s in scores]}", file=sys.stderr)
+        found[name] = [kept.get(f"{name}: {s}", lambda n=name, b=best, s=s: baseline(world, n, b, rounds, s))
+                       for s in range(seeds)]  # fmt: skip
+    return found
 
 
 # The tables -----------------------------------------------------------------------------------------------------
@@ -214,6 +272,7 @@ KINDS = {
     "rank": "rank",
     "exchanged": "outputs exchanged",
     "megabytes": "MB",
+    "gradients": "gradients",
 }
 HEAD = ("", *KINDS.values())
 
@@ -234,6 +293,10 @@ def effect(found: Mapping[On, Sequence[Any]], switch: str, kind: str) -> str:
     column = 2 * signs[:, 1 + SWITCHES.index(switch)] / len(y)
     low, high = np.quantile(column @ y + drawn @ column, (0.025, 0.975))
     return f"{column @ y:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def row(name: str, seeds: Sequence[Any]) -> list[str]:
+    return [name, *(mean_sd([s.get(k) for s in seeds], 1, 100 if k.startswith("test") else 1) for k in KINDS)]
 
 
 def tuned(world: World, rounds: int, kept: Results) -> dict[str, float]:
@@ -267,11 +330,12 @@ def main() -> None:
         found = {
             on: [kept.get(f"{named(on)}: {s}", lambda on=on, s=s: play(world, on, weights, options.rounds, s))
                  for s in range(options.seeds)]
-            for on in half()
+            for on in (*half(), NONE)
         }  # fmt: skip
-    print(markdown(HEAD, [[f"effect of {s}", *(effect(found, s, kind) for kind in KINDS)] for s in SWITCHES]))
-    rows = [[named(on), *(mean_sd([s[k] for s in seeds], 1, 100 if k.startswith("test") else 1) for k in KINDS)]
-            for on, seeds in found.items()]  # fmt: skip
+        others = beside(world, options.rounds, options.seeds, kept)
+    several = {on: seeds for on, seeds in found.items() if on}
+    print(markdown(HEAD, [[f"effect of {s}", *(effect(several, s, kind) for kind in KINDS)] for s in SWITCHES]))
+    rows = [row(name, seeds) for name, seeds in ({named(on): s for on, s in found.items()} | others).items()]
     print(f"\n{weights}\n\n{markdown(HEAD, rows)}")
 
 

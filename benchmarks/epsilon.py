@@ -1,7 +1,7 @@
-"""Accuracy beside epsilon: FedAvg whose devices clip their uploads and add noise, with more and less of it.
+"""Accuracy beside epsilon: methods whose devices clip their uploads and add noise, with more and less of it.
 
     python benchmarks/epsilon.py mnist ../shared/data/mnist.npz [--devices 480] [--rounds 15] [--seeds 1] [--clips 0.3]
-        [--epsilons inf 8 2]
+        [--epsilons inf 8 2] [--method fedslr]
     python benchmarks/epsilon.py watch
 
 Epsilon is that of the whole run at delta 1e-5, towards the aggregator, which sees each hospital's sum; a cohort is all
@@ -41,6 +41,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "mnist": {"eta_l": 0.1, "batch": 25, "local_epochs": 2, "weighting": "uniform"},
     "watch": {"eta_l": 0.05, "batch": 0, "local_epochs": 6, "decay": 0.995, "weighting": "uniform"},
 }
+FEDSLR: Mapping[str, Any] = {"personal_epochs": 0, "lam": 0.0001, "eta_g": 10.0}
+"""What FedSLR has beside FedAvg's settings: no personal component, so that what is judged is what is told."""
 IMAGES, TESTS = 100, 20
 
 
@@ -63,18 +65,29 @@ def images(path: Path, devices: int) -> list[Holder]:
     return found
 
 
-def played(fleet: Fleet, data: str, epsilon: float, clip: float, rounds: int, seed: int) -> Any:
+def settings_of(method: str, data: str) -> dict[str, Any]:
+    """Settings of a method on some data."""
+    given = dict(SETTINGS[data])
+    if method == "fedslr":
+        given.pop("weighting")
+        given |= FEDSLR
+    return given
+
+
+def played(fleet: Fleet, method: str, data: str, epsilon: float, clip: float, rounds: int, seed: int) -> Any:
     cohort = min(len(some) for some in fleet.tree.values())
     privacy = None if epsilon == inf else Privacy(clip=clip, epsilon=epsilon, cohort=cohort)
     uploads = None if privacy is None else Uploads(**NOISY)
-    return fleets.play(fleet, "fedavg", SETTINGS[data], rounds, seed, uploads=uploads, privacy=privacy)
+    return fleets.play(fleet, method, settings_of(method, data), rounds, seed, uploads=uploads, privacy=privacy)
 
 
-def row(fleet: Fleet, data: str, epsilon: float, rounds: int, seeds: int, clips: Sequence[float]) -> list[str]:
+def row(
+    fleet: Fleet, method: str, data: str, epsilon: float, rounds: int, seeds: int, clips: Sequence[float]
+) -> list[str]:
     clips = clips if epsilon < inf else (inf,)
-    first = {clip: played(fleet, data, epsilon, clip, rounds, 0) for clip in clips}
+    first = {clip: played(fleet, method, data, epsilon, clip, rounds, 0) for clip in clips}
     clip = max(clips, key=lambda c: first[c].curve[-1].value)
-    runs = [first[clip], *(played(fleet, data, epsilon, clip, rounds, seed) for seed in range(1, seeds))]
+    runs = [first[clip], *(played(fleet, method, data, epsilon, clip, rounds, seed) for seed in range(1, seeds))]
     reached = [float(np.mean(list(fleets.test_accuracies(fleet, p.shared).values()))) for p in runs]
     z = "" if epsilon == inf else f"{Privacy(clip=clip, epsilon=epsilon).multiplier(rounds):.2f}"
     told = "none: no noise" if epsilon == inf else f"{epsilon:g}"
@@ -85,6 +98,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("data", choices=tuple(SETTINGS))
     options.add_argument("path", nargs="?", type=Path)
+    options.add_argument("--method", choices=("fedavg", "fedslr"), default="fedavg")
     options.add_argument("--devices", type=int, default=480)
     options.add_argument("--rounds", type=int, default=15)
     options.add_argument("--seeds", type=int, default=1)
@@ -93,8 +107,11 @@ def main() -> None:
     given = options.parse_args()
     fleet, began = fleet_of(given.data, given.path, given.devices), time.monotonic()
     clips = given.clips or CLIPS[given.data]
-    rows = [row(fleet, given.data, epsilon, given.rounds, given.seeds, clips) for epsilon in given.epsilons]
-    print(f"{given.data}: {len(fleet.holders)} devices, {fleet.model.layout.size} parameters, {given.rounds} rounds")
+    rows = [
+        row(fleet, given.method, given.data, epsilon, given.rounds, given.seeds, clips) for epsilon in given.epsilons
+    ]
+    size = fleet.model.layout.size
+    print(f"{given.method}, {given.data}: {len(fleet.holders)} devices, {size} parameters, {given.rounds} rounds")
     print(markdown(("epsilon", "noise of a sum, in clips", "clip", "accuracy"), rows))
     print(f"{time.monotonic() - began:.0f} s")
 

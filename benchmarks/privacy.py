@@ -19,7 +19,8 @@ much of a sample as it can. A minute on one core. The columns:
                      against shadow devices of the attacker's own (N. Carlini et al., "Membership Inference Attacks From
                      First Principles", 2022, with one statistic for each sample); 0.5: guessing
     label counts     share of devices of which the number of samples of every class is right, from the first upload
-    held-out counts  the same of held-out samples, from scores
+    held-out counts  the same of held-out samples, from scores whose histograms the holder lets out
+    by default       the same from scores as they leave where the holder says nothing
     gamma_i          FedSLR: correlation between a device's gamma_i, which is in no message, and what its hospital
                      computes from the messages
     features         HSGD: relative error of a device's features, as its hospital computes them from embeddings and
@@ -33,7 +34,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,11 @@ from edge_sdk.methods.integers.rounded import read_vector, upward
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.shared.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.nodes.allow import CLASSES as BY_CLASS
+from edge_sdk.nodes.allow import Allow
+from edge_sdk.nodes.leaving_scores import limited
 
+OPEN = Allow(scores=BY_CLASS, scores_of=1)
 CLASSES, FEATURES, SAMPLES, SHADOWS = 10, 32, 4, 24
 LAYOUT = layout_of(("linear", (CLASSES, FEATURES), "linear"), ("bias", (CLASSES,), "bias"))
 CALM = NetworkFaults(repeat=0.0)
@@ -116,8 +121,12 @@ class Played:
     env: Any
 
 
-def played(name: str, protection: str, devices: int, rounds: int, seed: int) -> Played:
-    """Plays a method with the uploads of a column. Raises UsageError where it cannot."""
+def played(name: str, protection: str, devices: int, rounds: int, seed: int, allow: Allow = OPEN) -> Played:
+    """Plays a method with the uploads of a column. Raises UsageError where it cannot.
+
+    Args:
+        allow: what holders let out, in [allow] of each node.
+    """
     random = np.random.default_rng([seed, 1])
     means = 0.5 * random.normal(size=(CLASSES, FEATURES))
     names = tuple(f"d{i:02d}" for i in range(devices))
@@ -125,7 +134,7 @@ def played(name: str, protection: str, devices: int, rounds: int, seed: int) -> 
     held_out = {d: person(random, means, 12, distinct=False) for d in names}
     method = METHODS[name]
     settings = method.settings(**SETTINGS[name])
-    method = evaluated(protected(method, settings, protection, devices))
+    method = limited_by(evaluated(protected(method, settings, protection, devices)), allow)
     size = LAYOUT.size
     common: dict[str, Any] = {"seed": seed, "rounds": rounds, "layout": LAYOUT, "settings": settings}
     common |= {"theta0": np.zeros(size)}
@@ -139,6 +148,12 @@ def played(name: str, protection: str, devices: int, rounds: int, seed: int) -> 
     transcript = net.run()
     states = {d: net.nodes[d].record.state.inner for d in names}
     return Played(means, people, held_out, transcript.crossed, states, envs[ROOT])
+
+
+def limited_by(method: Any, allow: Allow) -> Any:
+    """The method with its nodes' limits on scores."""
+    device, hospital = limited(method.device, lambda: allow), limited(method.hospital, lambda: allow, hospital=True)
+    return replace(method, device=device, hospital=hospital)
 
 
 def protected(method: Any, settings: Any, protection: str, devices: int) -> Any:
@@ -223,7 +238,7 @@ def read_scores(run: Played, protection: str) -> float:
     told = {sender: m.sums for sender, _, m in run.crossed if isinstance(m, Scores)}
     right = []
     for d, own in run.held_out.items():
-        sums = told["h" if protection in (SECRET, NOISY_SUMS) else d]
+        sums = {"devices": 1.0} | dict(told["h" if protection in (SECRET, NOISY_SUMS) else d])
         counts = np.zeros(CLASSES)
         for name, value in sums.items():
             parts = name.split(":")
@@ -289,6 +304,7 @@ def attack(protection: str, devices: int, rounds: int, seed: int) -> dict[str, s
         "membership": f"{tell_members(run, looks, seed):.2f}",
         "label counts": f"{count_labels(run, looks):.0%}",
         "held-out counts": f"{read_scores(run, protection):.0%}",
+        "by default": f"{read_scores(played('fedavg', protection, devices, rounds, seed, Allow()), protection):.0%}",
         "gamma_i": unless_refused(lambda: f"{rebuild_gamma(protection, devices, rounds, seed):.2f}"),
         "features": unless_refused(lambda: f"{rebuild_features(protection, devices, seed):.2g}"),
     }

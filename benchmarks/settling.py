@@ -259,8 +259,8 @@ def jobs(options: argparse.Namespace) -> dict[str, list[Job]]:
             every = wrist(options.folder, labels, seed)
             job = Job(run_of(options, model, names, seed), model, every)
             found.setdefault(f"wrist, {labels:.0%} of labels, {options.method}", []).append(job)
-    for fold in FOLDS if options.newcomers else ():
-        for seed in range(options.seeds):
+    for seed in range(options.seeds) if options.newcomers else ():
+        for fold in FOLDS:
             every = wrist(options.folder, 1.0, seed)
             fleet = [h for h in every if h.name not in fold]
             new = [replace(h, train=one_recording(h.train, seed)) for h in every if h.name in fold]
@@ -281,15 +281,17 @@ def main() -> None:
     words.add_argument("--newcomers", action="store_true")
     for key in ("set", "settle", "augment"):
         words.add_argument(f"--{key}", action="append", default=[], metavar="KEY=VALUE")
-    words.add_argument("--json", type=Path)
+    words.add_argument("--json", type=Path, help="results are kept there; those that are there are not computed again")
     options = words.parse_args()
-    tables: dict[str, Any] = {}
+    there = options.json is not None and options.json.is_file()
+    tables: dict[str, Any] = json.loads(options.json.read_text()) if there else {}
     for title, some in jobs(options).items():
-        outcomes = [run(job) for job in some]
-        show(title, outcomes)
-        tables[title] = [vars(o) for o in outcomes]
-        if options.json:
-            options.json.write_text(json.dumps(tables, indent=1))
+        rows = tables.setdefault(title, [])
+        for job in some[len(rows) :]:
+            rows.append(vars(run(job)))
+            if options.json:
+                options.json.write_text(json.dumps(tables, indent=1))
+        show(title, [Outcome(**row) for row in rows[: len(some)]])
 
 
 if __name__ == "__main__":

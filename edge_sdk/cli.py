@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,14 @@ CLIENT = {
 """Commands that ask a service that runs -> what they do."""
 OWN_PARSERS = (("bundle", "compile"), ("pretrain",), *((name,) for name in (*SERVICE, *CLIENT)))
 """Commands that read their own arguments, in a module that a device does not have."""
+WORKSTATION = {
+    "replay": "edge_sdk.replay.commands",
+    "simulate": "edge_sdk.simulate.commands",
+    "compare": "edge_sdk.replay.commands",
+    "tune": "edge_sdk.replay.tuning.commands",
+    "traces": "edge_sdk.replay.commands",
+}
+"""Commands whose rooms are not in auscult-edge, what is installed on devices -> the module that adds each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +86,7 @@ def interrupt(*_: Any) -> None:
 def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Splits off what follows a command that reads its own arguments, so that `--help` there is the command's own."""
     for at in range(min(3, len(arguments))):  # before the command there may be `--log LEVEL` or `--log=LEVEL`
-        for words in OWN_PARSERS:
+        for words in (*OWN_PARSERS, *((name,) for name in find_missing())):
             end = at + len(words)
             if tuple(arguments[at:end]) == words and (at == 0 or arguments[0].startswith("--log")):
                 return arguments[:end], arguments[end:]
@@ -86,9 +95,6 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of everything but `OWN_PARSERS`."""
-    from edge_sdk.replay.commands import add_compare, add_replay, add_traces
-    from edge_sdk.replay.tuning.commands import add_tune
-    from edge_sdk.simulate.commands import add_simulate
     from edge_sdk.tools.approve import add_approve
     from edge_sdk.tools.backup_command import add_backup
     from edge_sdk.tools.board import add_board
@@ -108,14 +114,10 @@ def make_parser() -> argparse.ArgumentParser:
     after = argparse.ArgumentParser(add_help=False)
     add_log_option(after, argparse.SUPPRESS)
     add_services(commands, [after])
-    add_replay(commands, [after])
-    add_simulate(commands, [after])
-    add_compare(commands, [after])
-    add_tune(commands, [after])
+    add_workstation(commands, [after])
     add_bundle(commands, [after])
     add_pretrain(commands)
     add_service(commands)
-    add_traces(commands, [after])
     add_provision(commands, [after])
     add_enrol(commands, [after])
     add_mask_key(commands, [after])
@@ -146,7 +148,39 @@ def import_extra(module: str, extra: str = "aggregator") -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
+        if is_ours(error.name or ""):
+            raise UsageError(NOT_HERE.format(what=module, extra=extra)) from error
         raise UsageError(f"{error.name} is missing here: pip install 'auscult[{extra}]'") from error
+
+
+# A workstation's tools --------------------------------------------------------------------------------------------
+NOT_HERE = (
+    "{what} is not in auscult-edge, which is for devices and hospitals: it is in the whole of Auscult, "
+    "auscult[{extra}], for a workstation or the aggregator's machine"
+)
+
+
+def is_ours(module: str) -> bool:
+    return module.partition(".")[0] in ("edge_sdk", "aggregator")
+
+
+def find_missing() -> tuple[str, ...]:
+    """Commands of a workstation that this installation has not."""
+    return tuple(name for name, module in WORKSTATION.items() if find_spec(".".join(module.split(".")[:2])) is None)
+
+
+def add_workstation(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
+    """Adds the commands of a workstation; those that are not installed say so when they are called."""
+    missing = find_missing()
+    for name, module in WORKSTATION.items():
+        if name in missing:
+            commands.add_parser(name, help="(not in auscult-edge)").set_defaults(do=do_missing)
+        else:
+            getattr(importlib.import_module(module), f"add_{name}")(commands, parents)
+
+
+def do_missing(options: argparse.Namespace) -> None:
+    raise UsageError(NOT_HERE.format(what=options.given[-1], extra="replay"))
 
 
 # Services -------------------------------------------------------------------------------------------------------

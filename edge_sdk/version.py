@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
+DISTRIBUTIONS = ("auscult", "auscult-edge")
+"""The whole, and what devices and hospitals need of it (hardware/provision/edge). A machine has one of them."""
+
 
 def find_version() -> str:
     """Version of the installed package, or that it is not installed."""
-    try:
-        return version("auscult")
-    except PackageNotFoundError:
-        return "(not installed: run from its sources)"
+    for name in DISTRIBUTIONS:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "(not installed: run from its sources)"

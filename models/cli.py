@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.losses import LOSSES
 from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
 from edge_sdk.models.loading import build_module, name_error, read_arguments
-from edge_sdk.models.zoo import ZOO
+from edge_sdk.models.zoo import ZOO, Entry
 from edge_sdk.models.zoo.split import SPLIT_ZOO
 
 Shapes = tuple[int, ...] | dict[str, tuple[int, ...]]
@@ -239,7 +240,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
         if isinstance(shape, dict):
             raise CompileError(f"--input {' '.join(args.input)}: {name} has one input, e.g. --input 3,64")
         shape, classes = shape or entry.input, args.classes or entry.classes
-        net = entry.build(shape, classes)
+        net = build_entry(entry, shape, classes, args.arg)
     else:
         net, classes = build_module(args.module, read_arguments(args.arg)), args.classes or 0
         name = args.module.split(":")[-1].lower()
@@ -257,6 +258,19 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
         max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names, signal=signal,
         lora=args.lora, target=args.target, also=args.also,
     )  # fmt: skip
+
+
+def build_entry(entry: Entry, shape: tuple[int, ...], classes: int, texts: Sequence[str]) -> nn.Module:
+    """A network of the zoo with the arguments of --arg.
+
+    Raises:
+        CompileError: its class takes no such arguments.
+    """
+    given = read_arguments(texts)
+    try:
+        return entry.build(shape, classes, **given)
+    except TypeError as error:
+        raise CompileError(f"--arg {' '.join(texts)}: {name_error(error)}") from error
 
 
 def read_inputs(args: argparse.Namespace) -> tuple[Shapes | None, int | dict[str, int] | None]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Iterator
 
 import pytest
 
+from edge_sdk.live.log_guard import LogGuard
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
 
 KINDS = {"mosquitto": Mosquitto, "amqtt": EmbeddedBroker}
@@ -18,6 +20,15 @@ def missing(kind: str) -> str:
     if kind == "amqtt" and importlib.util.find_spec("amqtt") is None:
         return "amqtt is not installed"
     return ""
+
+
+@pytest.fixture(autouse=True)
+def fresh_logs() -> None:
+    """What tests before have had logged does not count as said too often."""
+    for log in list(logging.Logger.manager.loggerDict.values()):
+        for found in getattr(log, "filters", ()):
+            if isinstance(found, LogGuard):
+                found.forget()
 
 
 @pytest.fixture(scope="session", params=sorted(KINDS))

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.methods import METHODS
+
 ROOT = Path(__file__).parent.parent
 DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
@@ -23,6 +25,7 @@ WORKSTATION = {
     "tomli_w": "edge_sdk.replay.toml_files",
     "optuna": "edge_sdk.replay.tuning.study",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
+    "mlflow": "edge_sdk.replay.reports.mlflow_runs",
     "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key edge_sdk.nodes.masks",
 }
 """Packages beside the budget, and the few modules that may import each of them, when it is asked for."""
@@ -50,6 +53,7 @@ PURE = (
     "wire.topics",
     "replay.reports.charts",
 )
+LOADS_METHODS = ("edge_sdk.methods", "importlib")
 METHODS_STDLIB = {
     "__future__",
     "collections",
@@ -202,7 +206,7 @@ def test_methods_need_numpy_only() -> None:
     for module, path in modules("edge_sdk.methods"):
         for name in imports(path):
             top = name.split(".")[0]
-            allowed = top in ("edge_sdk", "numpy") or top in METHODS_STDLIB
+            allowed = top in ("edge_sdk", "numpy") or top in METHODS_STDLIB or (module, top) == LOADS_METHODS
             assert allowed, f"{module} imports {name}; methods may import numpy and {sorted(METHODS_STDLIB)}"
 
 
@@ -217,7 +221,10 @@ def test_the_contract_is_sans_io() -> None:
 def test_a_node_loads_nothing_of_replay_or_tools(module: str) -> None:
     code = f"import edge_sdk.{module}, sys; print([m for m in sys.modules if m.startswith('edge_sdk.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert not {m for m in ast.literal_eval(done.stdout) if room_of(m) in ("replay", "simulate", "tools")}
+    found = ast.literal_eval(done.stdout)
+    assert not {m for m in found if room_of(m) in ("replay", "simulate", "tools")}
+    # A method is loaded when a run names it.
+    assert not {f"edge_sdk.methods.{place.partition(':')[0]}" for place in METHODS.places.values()} & {*found}
 
 
 def test_importing_the_sdk_loads_no_torch_and_no_onnx() -> None:

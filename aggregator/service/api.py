@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -9,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aggregator.service import audit, schedules, view
-from aggregator.service.database import Row, models
+from aggregator.service.database import Row
 from aggregator.service.declared import Also, Either, Keys, ListOf, declare
 from aggregator.service.forms import from_table, read_json
 from aggregator.service.guard import needs
@@ -25,7 +26,12 @@ from aggregator.service.shapes import (
     STATUS,
     WHOLE_RUN,
 )
+from edge_sdk.errors import UsageError
+from edge_sdk.live.fleet_report import STATES
 from edge_sdk.nodes.settings import from_mapping
+
+DEVICES, MOST_DEVICES = 500, 5000
+"""Devices of an answer, where nothing else is asked for and at most."""
 
 
 @declare(Keys({"runs": ListOf(RUN)}))
@@ -81,11 +87,36 @@ def merge(before: Any, after: Any) -> Any:
     return {**before, **after} if isinstance(before, dict) and isinstance(after, dict) else after
 
 
-@declare(Keys({"hospitals": ListOf(HOSPITAL)}))
+@declare(
+    Keys({"hospitals": ListOf(HOSPITAL), **dict.fromkeys(("total", "offset", "limit"), int)}),
+    query={
+        "limit#": f"devices at most in the answer, up to {MOST_DEVICES}; {DEVICES} where it is not said",
+        "offset#": "devices before the first one of the answer",
+        "q": "part of the name of a device or hospital, or of a reason",
+        "state": f"only devices of this state: {', '.join(STATES)}",
+        "sort": f"order of devices: {', '.join(name for name in view.SORTS if name)}",
+    },
+)
 @needs()
 async def list_fleet(request: Request) -> Response:
-    hospitals = service_of(request).monitor.list_hospitals()
-    return JSONResponse({"hospitals": [view.describe_hospital(hospital) for hospital in hospitals]})
+    """Hospitals, and a page of their devices."""
+    service, query = service_of(request), request.query_params
+    limit, offset = read_count(query, "limit", DEVICES, MOST_DEVICES), read_count(query, "offset", 0, 2**53)
+    found = view.list_devices(service, query.get("q", ""), query.get("state", ""), query.get("sort", "hospital"))
+    page: dict[str, list[dict[str, Any]]] = {}
+    for device in found[offset : offset + limit]:
+        page.setdefault(device.hospital, []).append(view.describe_device(device))
+    hospitals = [view.describe_hospital(hospital, devices=False) for hospital in service.monitor.list_hospitals()]
+    rows = [{**hospital, "devices": page.get(hospital["name"], [])} for hospital in hospitals]
+    return JSONResponse({"hospitals": rows, "total": len(found), "offset": offset, "limit": limit})
+
+
+def read_count(query: Mapping[str, str], name: str, default: int, most: int) -> int:
+    """A whole number of an address. Raises UsageError for one that is none or above `most`."""
+    text = query.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 17 and int(text) <= most):
+        raise UsageError(f"{name} = {text[:40]!r}: expected a whole number up to {most}")
+    return int(text)
 
 
 @declare(Either((DEVICE, HOSPITAL)))
@@ -100,20 +131,6 @@ async def why(request: Request) -> Response:
     if not found:
         raise NoSuchRunError(f"{name!r}: no hospital has reported a device of that name")
     return JSONResponse(found[0])
-
-
-@declare(Keys({"models": ListOf(models)}))
-@needs()
-async def list_models(request: Request) -> Response:
-    return JSONResponse({"models": service_of(request).registry.list_all()})
-
-
-@declare(models, problems=(422,))
-@needs(OPERATOR)
-async def promote(request: Request) -> Response:
-    registry, sha256 = service_of(request).registry, request.path_params["sha256"]
-    registry.promote(sha256, request.state.who.name)
-    return JSONResponse(registry.find(sha256))
 
 
 @declare(STATUS)
@@ -171,6 +188,4 @@ ROUTES = [
     Route("/runs/{id}/{action}", act, methods=["POST"]),
     Route("/fleet", list_fleet),
     Route("/fleet/{name}", why),
-    Route("/models", list_models),
-    Route("/models/{sha256}/promote", promote, methods=["POST"]),
 ]

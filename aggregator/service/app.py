@@ -16,7 +16,19 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from aggregator.service import api, csv_pages, enrol_web, live, openapi, pages, prometheus, rollout_api, rollout_pages
+from aggregator.service import (
+    api,
+    bundle_upload,
+    csv_pages,
+    enrol_web,
+    live,
+    models_api,
+    openapi,
+    pages,
+    prometheus,
+    rollout_api,
+    rollout_pages,
+)
 from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
 from aggregator.service.runs import NoSuchRunError, NotPossibleError
@@ -49,7 +61,10 @@ ROUTES = [
     Route("/schedules/{name}/remove", pages.end_schedule, methods=["POST"]),
     Route("/compare", pages.compare),
     Route("/models", pages.models_page),
+    bundle_upload.PAGE,
     Route("/models/{sha256}/promote", pages.promote, methods=["POST"]),
+    Route("/models/{sha256}/approve", pages.approve_model, methods=["POST"]),
+    Route("/models/{sha256}/deny", pages.deny_model, methods=["POST"]),
     *rollout_pages.PAGES,
     *enrol_web.PAGE_ROUTES,
     *enrol_web.NODE_ROUTES,
@@ -61,7 +76,7 @@ ROUTES = [
     *csv_pages.ROUTES,
     Route("/metrics", prometheus.show_metrics),
     Route("/api/openapi.json", openapi.show_document),
-    Mount("/api/v1", routes=[*api.ROUTES, *rollout_api.ROUTES, *enrol_web.API_ROUTES]),
+    Mount("/api/v1", routes=[*api.ROUTES, *models_api.ROUTES, *rollout_api.ROUTES, *enrol_web.API_ROUTES]),
     Mount("/static", StaticFiles(directory=HERE / "static")),
 ]
 

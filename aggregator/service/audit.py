@@ -49,7 +49,28 @@ def find_break(database: Database) -> tuple[int | None, int, str]:
     return None, expected - 1, before
 
 
-def list_latest(database: Database, count: int, before: int | None = None) -> list[Row]:
-    """The latest entries, newest first; `before`: only those with a lower number."""
-    query = sql.select(audit).order_by(audit.c.seq.desc()).limit(count)
-    return database.read(query if before is None else query.where(audit.c.seq < before))
+SORTS = {"seq": audit.c.seq.desc(), "who": audit.c.who, "action": audit.c.action, "subject": audit.c.subject}
+"""Key of a column by which the log may be sorted -> its order; after that the newest entry is first."""
+
+
+def list_latest(database: Database, count: int, text: str = "", sort: str = "seq", skip: int = 0) -> list[Row]:
+    """Entries, the newest first.
+
+    Args:
+        text: part of who, what, of what or the details of an entry.
+        sort: one of SORTS, after a dash for the opposite order. skip: entries before the first one of the answer.
+    """
+    column = SORTS.get(sort.removeprefix("-"), SORTS["seq"])
+    order = reverse(column) if sort.startswith("-") else column
+    query = sql.select(audit).order_by(order, audit.c.seq.desc()).limit(count).offset(skip)
+    if text:
+        query = query.where(sql.or_(*(part.icontains(text, autoescape=True) for part in SEARCHED)))
+    return database.read(query)
+
+
+SEARCHED = (audit.c.who, audit.c.action, audit.c.subject, audit.c.detail)
+
+
+def reverse(column: sql.ColumnElement[Any]) -> sql.ColumnElement[Any]:
+    """The opposite order of one of SORTS."""
+    return audit.c.seq.asc() if column is SORTS["seq"] else column.desc()

@@ -18,15 +18,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from aggregator.service import rollout_client
+from aggregator.service import models_client, rollout_client
 from aggregator.service.demo import DIRECTORY
 from aggregator.service.enrol_client import add_enrolment
+from aggregator.service.run_export import add_export
 from aggregator.service.service import read_connection
 from aggregator.service.view import ago, duration, number, percent
 from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.settings import assigned
 
 TIMEOUT = 30.0  # seconds
+PAGE = 2000  # devices that are asked for at once
 ACTIONS = {
     "pause": "let runs end in good order, to be resumed later",
     "resume": "queue paused, stopped or failed runs again: they go on where they were",
@@ -61,14 +63,12 @@ def make_parser() -> argparse.ArgumentParser:
     for action, words in ACTIONS.items():
         add(runs, action, act, words).add_argument("id", nargs="+")
         runs.choices[action].set_defaults(action=action)
+    add_export(runs, add)
     command = add(runs, "wait", wait_for, "wait until runs have ended; exit code 1 if one has failed")
     command.add_argument("id", nargs="+")
     add(fleet, "ls", list_fleet, "hospitals and devices")
     add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
     add_enrolment(fleet, add)
-    add(models, "ls", list_models, "bundles and trained models")
-    add(models, "show", show_model, "one model, with what it was made of").add_argument("sha256")
-    add(models, "promote", promote, "declare a trained model the one in use").add_argument("sha256")
     add(schedules, "ls", list_schedules, "runs that begin by themselves")
     command = add(schedules, "add", add_schedule, "let a run begin in a window of the day, and hold it outside of it")
     command.add_argument("name")
@@ -77,6 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--days", nargs="+", default=[], metavar="DAY", help="mon to sun (default: all)")
     add_wanted(command)
     add(schedules, "remove", remove_schedule, "remove a schedule; its runs stay").add_argument("name")
+    models_client.add_commands(models, add)
     rollout_client.add_commands(models, add)
     return top
 
@@ -126,8 +127,11 @@ class ServiceClient:
         Raises:
             RefusedError: it does not do it, or cannot be reached.
         """
-        data = None if body is None else json.dumps(body).encode()
-        heads = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
+        return self.send(path, None if body is None else json.dumps(body).encode(), "application/json")
+
+    def send(self, path: str, data: bytes | None, kind: str) -> Any:
+        """What the service answers to bytes of some kind. Raises RefusedError as `ask`."""
+        heads = {"authorization": f"Bearer {self.token}", "content-type": kind}
         request = urllib.request.Request(f"{self.url}/api/v1{path}", data, heads)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
@@ -169,6 +173,8 @@ def print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
         rounds, accuracy = f"{run['round']}/{run['rounds']}", run["accuracy"]
         shares = f"{percent(accuracy.get('global')):>8} {percent(accuracy.get('personal')):>9}"
         print(f"{run['id']:<22} {run['state']:<9} {run['method']:<12} {rounds:>9} {number(run['loss']):>8} {shares}")
+        if run["waits"]:
+            print(f"  {run['waits']}")
 
 
 def show_run(options: argparse.Namespace, client: ServiceClient) -> None:
@@ -176,8 +182,10 @@ def show_run(options: argparse.Namespace, client: ServiceClient) -> None:
     if print_json(options, run):
         return
     print_runs([run])
-    if run["why"]:
-        print(f"why: {run['why']}")
+    if run["hospitals"]:
+        print(f"hospitals: {', '.join(run['hospitals'])}")
+    if run["why"] or run["waits"]:
+        print(f"why: {run['why'] or run['waits']}")
     if run["seconds_left"] is not None:
         print(f"{duration(run['seconds_per_round'])} for a round, {duration(run['seconds_left'])} left")
     for complaint in run["complaints"]:
@@ -264,11 +272,11 @@ def remove_schedule(options: argparse.Namespace, client: ServiceClient) -> None:
         print(f"{found['removed']} is removed; its runs stay as they are")
 
 
-# Fleet and models -----------------------------------------------------------------------------------------------------
+# Fleet -----------------------------------------------------------------------------------------------------
 
 
 def list_fleet(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = client.ask("/fleet")["hospitals"]
+    found = fetch_fleet(client)
     if print_json(options, found):
         return
     for hospital in found:
@@ -279,34 +287,22 @@ def list_fleet(options: argparse.Namespace, client: ServiceClient) -> None:
             print(f"  {device['name']:<22} {device['state']:<10} {heard:<14} {device['why']}")
 
 
+def fetch_fleet(client: ServiceClient) -> list[dict[str, Any]]:
+    """Hospitals with all of their devices, page by page. One that changes its place meanwhile is there once."""
+    devices: dict[str, dict[str, dict[str, Any]]] = {}
+    offset, total = 0, 1
+    while offset < total:
+        answer = client.ask(f"/fleet?limit={PAGE}&offset={offset}")
+        offset, total = offset + PAGE, answer["total"]
+        for hospital in answer["hospitals"]:
+            devices.setdefault(hospital["name"], {}).update({d["name"]: d for d in hospital["devices"]})
+    return [{**hospital, "devices": [*devices[hospital["name"]].values()]} for hospital in answer["hospitals"]]
+
+
 def why(options: argparse.Namespace, client: ServiceClient) -> None:
     found = client.ask(f"/fleet/{quote(options.name)}")
     if not print_json(options, found):
         print(f"{found['name']}: {found.get('state', '')} {found['why'] or 'all right'}".replace(":  ", ": "))
-
-
-def list_models(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = client.ask("/models")["models"]
-    if print_json(options, found):
-        return
-    for model in found:
-        accuracy = model["facts"].get("accuracy", {})
-        reached = f"global {percent(accuracy.get('global'))}" if model["kind"] == "global" else ""
-        promoted = "promoted" if model["promoted"] else ""
-        print(f"{model['sha256'][:12]} {model['kind']:<7} {model['name']:<24} {reached} {promoted}".rstrip())
-
-
-def show_model(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = [m for m in client.ask("/models")["models"] if m["sha256"].startswith(options.sha256)]
-    if len(found) != 1:
-        raise RefusedError(f"model {options.sha256!r}: {'several hashes begin so' if found else 'there is none'}")
-    print(json.dumps(found[0], indent=1))
-
-
-def promote(options: argparse.Namespace, client: ServiceClient) -> None:
-    model = client.ask(f"/models/{options.sha256}/promote", {})
-    if not print_json(options, model):
-        print(f"{model['name']} ({model['sha256'][:12]}) is in use")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from edge_sdk.nodes.settings import read_toml
 from edge_sdk.nodes.watchdog import notify
 
 log = logging.getLogger("auscult.service")
+LISTEN = "127.0.0.1:8080"
 PORT = "broker-port"
 """File of a demonstration: the port of its broker, which its nodes know."""
 
@@ -60,6 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--directory", type=Path, default=DIRECTORY, help="of the demonstration (default: %(default)s)"
     )
     command.add_argument("--listen", help="address and port of the console (default: 127.0.0.1:8080)")
+    command.add_argument("--database", metavar="URL", help="of the demonstration on PostgreSQL (default: SQLite)")
     command = add(commands, "people", change_people, "who may use the console")
     command.add_argument("what", choices=["ls", "add", "remove", "token"])
     command.add_argument("name", nargs="?")
@@ -95,10 +97,13 @@ def serve(options: argparse.Namespace) -> None:
     """
     if options.demo == (options.file is not None):
         raise UsageError("serve: name a settings file, or say --demo for a fleet to look at")
+    if options.database and not options.demo:
+        raise UsageError("--database is for a demonstration; a settings file says it as database = ...")
     with ExitStack() as stack:
         demo = None
         if options.demo:
-            demo = stack.enter_context(Demo(options.directory, options.listen or "127.0.0.1:8080", read_port(options)))
+            demo = Demo(options.directory, options.listen or LISTEN, read_port(options), options.database or "")
+            stack.enter_context(demo)
             (options.directory / PORT).write_text(f"{demo.broker.port}\n")
         file = demo.file if demo is not None else read_settings(options.file, options.listen)
         line = listen(file)

@@ -78,6 +78,14 @@ models = sql.Table(
     sql.Column("created", sql.Float, nullable=False),
 )
 
+proposals = sql.Table(  # of models that somebody else has to approve before they are in use
+    "proposals",
+    tables,
+    sql.Column("sha256", sql.String(64), primary_key=True),
+    sql.Column("by", sql.String(64), nullable=False),
+    sql.Column("created", sql.Float, nullable=False),
+)
+
 audit = sql.Table(
     "audit",
     tables,

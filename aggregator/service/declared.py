@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 import sqlalchemy as sql
@@ -24,12 +24,14 @@ class Declared:
         answer, body: what `to_schema` takes; body None: there is none.
         code: of the answer where all went well.
         problems: codes of the answers where it did not.
+        query: parameter that may stand in the address -> what it is for; those that end in "#" are whole numbers.
     """
 
     answer: Any
     body: Any = None
     code: int = 200
     problems: tuple[int, ...] = ()
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,17 @@ class Keys:
     fields: Mapping[str, Any]
 
 
-def declare(answer: Any, body: Any = None, code: int = 200, problems: tuple[int, ...] = ()) -> Callable[[E], E]:
+def declare(
+    answer: Any,
+    body: Any = None,
+    code: int = 200,
+    problems: tuple[int, ...] = (),
+    query: Mapping[str, str] | None = None,
+) -> Callable[[E], E]:
     """Decorates an endpoint with what it takes and answers."""
 
     def decorate(endpoint: E) -> E:
-        setattr(endpoint, DECLARED, Declared(answer, body, code, problems))
+        setattr(endpoint, DECLARED, Declared(answer, body, code, problems, query or {}))
         return endpoint
 
     return decorate
@@ -98,7 +106,7 @@ def to_schema(kind: Any) -> Schema:
         return to_object({column.name: column_schema(column) for column in kind.columns})
     if is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return to_object({field.name: field_schema(field, hints[field.name]) for field in fields(kind)})
+        return to_object({one.name: field_schema(one, hints[one.name]) for one in fields(kind)})
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [to_schema(one) for one in inner]}
@@ -118,10 +126,10 @@ def to_object(properties: Mapping[str, Schema], may_miss: set[str] | frozenset[s
     return {"type": "object", "properties": dict(properties), "required": required}
 
 
-def field_schema(field: Field[Any], hint: Any) -> Schema:
+def field_schema(one: Field[Any], hint: Any) -> Schema:
     """A field of a dataclass, with its default where it is a plain one."""
-    plain = field.default is not MISSING and isinstance(field.default, str | int | float | None)
-    return to_schema(hint) | ({"default": field.default} if plain else {})
+    plain = one.default is not MISSING and isinstance(one.default, str | int | float | None)
+    return to_schema(hint) | ({"default": one.default} if plain else {})
 
 
 def column_schema(column: sql.Column[Any]) -> Schema:

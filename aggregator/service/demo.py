@@ -46,6 +46,8 @@ class Demo:
 
     Args:
         directory: what outlives it.
+        port: of its broker; None: any that is free.
+        database: URL of the service's database; "": an SQLite file in the directory.
 
     Attributes:
         file: the settings of the service.
@@ -54,8 +56,8 @@ class Demo:
         UsageError: there is no broker or no model for it on this machine.
     """
 
-    def __init__(self, directory: Path, listen: str, port: int | None = None):
-        self.directory, self.listen = directory.resolve(), listen
+    def __init__(self, directory: Path, listen: str, port: int | None = None, database: str = ""):
+        self.directory, self.listen, self.database = directory.resolve(), listen, database
         self.stack, bundle = ExitStack(), find_shipped_bundle(BUNDLE)
         if bundle is None:
             raise UsageError(f"{BUNDLE} is missing: this installation of Auscult is not whole")
@@ -83,6 +85,7 @@ class Demo:
             classes=self.classes,
             hospitals={name: len(devices) for name, devices in TREE.items()},
             listen=self.listen,
+            database=self.database,
         )
 
     def start_nodes(self) -> None:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from aggregator.service import columns
 from aggregator.service.declared import Either, Keys, ListOf, declare
 from aggregator.service.enrolling import choices_for, describe_node
 from aggregator.service.enrolment import HOURS, TokenRefusedError
@@ -16,9 +17,9 @@ from aggregator.service.forms import read_json
 from aggregator.service.guard import needs
 from aggregator.service.pages import service_of, show
 from aggregator.service.people import OPERATOR
+from aggregator.service.tables import SortedTable
 from edge_sdk.errors import UsageError
 
-SHOWN = 500  # rows of the page
 LONGEST = 32_000  # bytes of a node's request
 
 # Nodes ----------------------------------------------------------------------------------------------------------------
@@ -79,17 +80,13 @@ def show_page(request: Request, token: str = "", note: str = "", code: int = 200
     """The page. `token`: one that was just made, which is shown this once."""
     service = service_of(request)
     rows = [{**describe_node(row), "choices": choices_for(row)} for row in service.enrolment.list_all()]
-    text = request.query_params.get("q", "").lower()
-    rows = [row for row in rows if text in f"{row['name']} {row['hospital']} {row['state']}".lower()]
     rows.sort(key=lambda row: (row["state"] != "waiting", row["hospital"], row["name"]))
     return show(
         request,
         "enrolment.html",
         code,
         title="Enrolment",
-        rows=rows[:SHOWN],
-        count=len(rows),
-        q=text,
+        table=SortedTable(rows, columns.MEMBERS, request.query_params),
         token=token,
         note=note,
         url=str(request.base_url).rstrip("/"),

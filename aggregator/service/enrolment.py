@@ -16,7 +16,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
@@ -84,10 +84,15 @@ class TokenRefusedError(UsageError):
 
 
 class Enrolment:
-    """The members of one fleet, and those who want to be."""
+    """The members of one fleet, and those who want to be.
 
-    def __init__(self, database: Database, fleet: str):
-        self.database, self.fleet = database, fleet
+    Args:
+        list_taken: kind -> names that no node of that kind may enrol under, because they are those of nodes that came
+            in another way. A certificate of such a name would be good for speaking in that node's place.
+    """
+
+    def __init__(self, database: Database, fleet: str, list_taken: Callable[[str], Iterable[str]]):
+        self.database, self.fleet, self.list_taken = database, fleet, list_taken
 
     # -- tokens
 
@@ -107,7 +112,7 @@ class Enrolment:
         if hospital:
             checked_name(hospital, "hospital")
         if name:
-            self.check_name(name)
+            self.check_name(name, DEVICE if hospital else HOSPITAL)
         if not 0 < hours <= 24 * 365:
             raise UsageError(f"hours = {hours}: above 0, and at most a year")
         token, now = secrets.token_urlsafe(24), time.time()
@@ -122,10 +127,13 @@ class Enrolment:
             audit.note(t, who, "enrol.token", name or hospital or "a hospital", hours=hours, **row)
         return token
 
-    def check_name(self, name: str) -> None:
+    def check_name(self, name: str, kind: str) -> None:
         """Raises UsageError for a name that somebody else could be taken for."""
         checked_name(name, "name")
-        if name.lower() in {*TAKEN, self.fleet.lower(), f"{self.fleet}-console".lower()}:
+        if name.lower() in {taken.lower() for taken in self.list_taken(kind)}:
+            raise UsageError(f"name = {name!r} is another node's already; choose another")
+        fleet, lower = self.fleet.lower(), name.lower()
+        if lower in {*TAKEN, fleet, f"{fleet}-console"} or lower.startswith(f"{fleet}-run-"):
             raise UsageError(f"name = {name!r} has a meaning of its own here; choose another")
 
     # -- what a node asks
@@ -142,9 +150,9 @@ class Enrolment:
             NotPossibleError: there is a node of that name already.
             UsageError: the name cannot be used.
         """
-        self.check_name(name)
         with self.database.transaction() as t:
             found, given = find_row(t, name), find_token(t, token)
+            self.check_name(name, given["kind"])
             if found is not None and given["used"] == name and hmac.compare_digest(found["claim"], hash_key(claim)):
                 return found  # our answer was lost
             check_token(given, name)

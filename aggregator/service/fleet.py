@@ -1,7 +1,7 @@
 """The fleet as the console shows it: what hospitals report of themselves and of their devices, kept and judged.
 
-The service listens at the broker under a name of its own, and says nothing there. Reports are about the moment and may
-be lost; the latest of each hospital is in the database, so that a service that was restarted knows whom it once heard.
+The service listens at the broker under a name of its own. Reports are about the moment and may be lost; what is known
+of each hospital is in the database, so that a service that was restarted knows whom it once heard.
 """
 
 from __future__ import annotations
@@ -11,17 +11,32 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sql
 
 from aggregator.service.database import Database, Row, hospitals
 from aggregator.service.fleet_file import CONSOLE, FleetFile
+from edge_sdk.contract.limits import MOST_DEVICES
 from edge_sdk.contract.run import ID
 from edge_sdk.errors import PeerError
-from edge_sdk.live.fleet_report import AGAIN, AWAY, CONNECTED, HERE, JOINING, MOST, REFUSES, STATES, TRAINING, VERSION
+from edge_sdk.live.fleet_report import (
+    AGAIN,
+    AWAY,
+    CHANGES,
+    CONNECTED,
+    HERE,
+    JOINING,
+    MOST,
+    REFUSES,
+    STATES,
+    TRAINING,
+    VERSION,
+)
+from edge_sdk.live.roster import LARGEST
 from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.topics import REPORTS, parse_topic, upward
@@ -30,7 +45,7 @@ from edge_sdk.wire.waiter import Waiter
 log = logging.getLogger("auscult.service")
 SILENT = 3 * AGAIN
 """Seconds without a report after which a hospital counts as silent."""
-SAVE_EVERY = 2.0  # seconds
+SAVE_EVERY, SAVE_ROW = 2.0, 1e-3  # seconds between two writes to the database, and more for each row that was written
 MOST_STRANGERS = 100
 TEXT = 500  # characters of a text in a report
 ORDER = {REFUSES: 0, AWAY: 1, CONNECTED: 2, JOINING: 3, TRAINING: 4, HERE: 5}
@@ -103,15 +118,16 @@ class SeenHospital:
 
 
 def read_report(payload: bytes, sender: str) -> dict[str, Any]:
-    """Reads and checks a hospital's report.
+    """Reads and checks a hospital's report; `part` above 0: it has changes only.
 
     Raises:
         PeerError: it is none.
     """
     try:
+        check_name(sender)
         found = json.loads(payload)
-        if not isinstance(found, dict) or found.get("version") != VERSION or found.get("node") != sender:
-            raise PeerError(f"{sender}: a report of version {VERSION} of this node was expected")
+        if not isinstance(found, dict) or found.get("version") not in (VERSION, CHANGES) or found.get("node") != sender:
+            raise PeerError(f"{sender}: a report of version {VERSION} or {CHANGES} of this node was expected")
         plain: dict[str, Any] = {key: check_text(found[key]) for key in ("run", "refusal", "waiting")}
         counts = {state: check_count(found["counts"][state]) for state in STATES if state in found["counts"]}
         rows = found.get("children", [])
@@ -119,8 +135,12 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
             raise PeerError(f"{sender}: a list of at most {MOST} devices was expected")
         children = [check_child(row) for row in rows]
         strangers = [check_name(name) for name in found.get("strangers", [])[:MOST_STRANGERS]]
-        plain |= {"strangers": strangers, "roster": None if "roster" not in found else check_count(found["roster"])}
-        return {"devices": check_count(found["devices"]), "counts": counts, "children": children, **plain}
+        plain |= {key: check_count(found.get(key, 0)) for key in ("serial", "part")}
+        if (plain["part"] > 0) != (found["version"] == CHANGES):
+            raise PeerError(f"{sender}: part = {plain['part']} in a report of version {found['version']}")
+        roster = None if "roster" not in found else check_count(found["roster"], LARGEST)
+        plain |= {"strangers": strangers, "roster": roster}
+        return {"devices": check_count(found["devices"], MOST_DEVICES), "counts": counts, "children": children, **plain}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PeerError(f"{sender}: its report cannot be read ({type(error).__name__}: {error})") from None
 
@@ -141,8 +161,8 @@ def check_child(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
+def check_count(value: Any, most: int = 2**53) -> int:
+    if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r:.80} is no count")
     return value
 
@@ -150,7 +170,7 @@ def check_count(value: Any) -> int:
 def check_text(value: Any) -> str:
     if type(value) is not str:
         raise ValueError(f"{value!r:.80} is no text")
-    return value[:TEXT]
+    return clip(value, TEXT)  # half a character, which JSON can name, could neither be saved nor shown
 
 
 class Monitor:
@@ -161,14 +181,17 @@ class Monitor:
             have changed (see rosters.py).
         known: hospital -> that number.
         to_tell: hospitals for which it is to be called.
-        seen: hospital -> its latest report.
+        seen: hospital -> what is known of it.
+        places: hospital -> serial and part of the report that was taken last.
+        unsaved: hospitals of which something else is known than the database has.
         refused: payloads that were no reports.
     """
 
     def __init__(self, file: FleetFile, database: Database):
         self.file, self.database = file, database
         self.seen = {row["name"]: to_hospital(row["name"], row["last_heard"], row["report"]) for row in load(database)}
-        self.unsaved: dict[str, tuple[float, dict[str, Any]]] = {}
+        self.unsaved: set[str] = set()
+        self.places: dict[str, tuple[int, int]] = {}
         self.save_at, self.refused = 0.0, 0
         self.known: dict[str, int | None] = {}
         self.to_tell: set[str] = set()
@@ -227,11 +250,12 @@ class Monitor:
         if self.link.has_come_up() or self.link.up != before:
             self.database.changed.set()
         if self.unsaved and now >= self.save_at:
+            self.save_at = now + SAVE_EVERY + SAVE_ROW * sum(len(self.seen[name].devices) for name in self.unsaved)
             self.save()
-            self.save_at = now + SAVE_EVERY
 
     def take(self, topic: str, payload: bytes) -> None:
-        """Take a report; what is none costs a line in the log."""
+        """Take a report; what is none costs a line in the log. Changes after one that was lost wait for the next whole
+        report."""
         try:
             parsed = parse_topic(topic)
             report = read_report(payload, parsed.sender)
@@ -240,12 +264,19 @@ class Monitor:
             if self.refused <= 10 or self.refused % 1000 == 0:
                 log.warning("a report is dropped (%d so far): %s", self.refused, error)
             return
-        now = time.time()
-        self.known[parsed.sender] = report["roster"]
-        self.to_tell.add(parsed.sender)
-        self.seen[parsed.sender] = to_hospital(parsed.sender, now, report)
-        self.unsaved[parsed.sender] = now, report
-        self.database.changed.set()
+        sender, serial, part = parsed.sender, report["serial"], report["part"]
+        if part and self.places.get(sender) != (serial, part - 1):
+            return
+        self.places[sender] = serial, part
+        now, before = time.time(), self.seen.get(sender)
+        if not part or self.known.get(sender) != report["roster"]:
+            self.to_tell.add(sender)
+        self.known[sender] = report["roster"]
+        found = to_hospital(sender, now, report)
+        self.seen[sender] = found if before is None or not part else keep_others(found, before)
+        self.unsaved.add(sender)
+        if before is None or replace(before, heard=now) != self.seen[sender]:
+            self.database.changed.set()
 
     def tell_roster(self, hospital: str) -> None:
         """A hospital's devices may be others now. May be called from any thread."""
@@ -253,14 +284,15 @@ class Monitor:
         self.waiter.wake()
 
     def save(self) -> None:
-        """Write the reports that have come into the database."""
-        unsaved, self.unsaved = self.unsaved, {}
+        """Write what is known of hospitals that have reported into the database."""
+        unsaved, self.unsaved = self.unsaved, set()
         with self.database.transaction() as t:
-            for name, (at, report) in unsaved.items():
-                values = {"report": report, "last_heard": at}
+            for name in unsaved:
+                seen = self.seen[name]
+                values = {"report": to_report(seen), "last_heard": seen.heard}
                 found = t.execute(hospitals.update().where(hospitals.c.name == name).values(**values))
                 if not found.rowcount:
-                    t.execute(hospitals.insert().values(name=name, first_heard=at, **values))
+                    t.execute(hospitals.insert().values(name=name, first_heard=seen.heard, **values))
 
     # -- what others ask
 
@@ -285,3 +317,17 @@ def to_hospital(name: str, heard: float, report: Mapping[str, Any]) -> SeenHospi
     about = {key: report[key] for key in ("run", "refusal", "waiting", "counts")}
     strangers = tuple(report.get("strangers", ()))
     return SeenHospital(name, heard, report["devices"], devices=devices, strangers=strangers, **about)
+
+
+def keep_others(changed: SeenHospital, before: SeenHospital) -> SeenHospital:
+    """A hospital of which only devices that have changed were reported: the others stand as before."""
+    rows = {device.name: device for device in before.devices}
+    rows |= {device.name: device for device in changed.devices}
+    return replace(changed, devices=tuple(rows.values()))
+
+
+def to_report(hospital: SeenHospital) -> dict[str, Any]:
+    """What is known of a hospital, as a report of it has it: the way back from `to_hospital`."""
+    about = {key: getattr(hospital, key) for key in ("run", "refusal", "waiting", "strangers")}
+    rows = [{key: value for key, value in vars(d).items() if key != "hospital"} for d in hospital.devices]
+    return about | {"devices": hospital.size, "counts": dict(hospital.counts), "children": rows}

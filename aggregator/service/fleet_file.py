@@ -7,10 +7,12 @@ from pathlib import Path
 
 from aggregator.service.hooks import Webhook
 from aggregator.service.office import Enrolling
+from edge_sdk.contract.limits import check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.masks import AggregatorKeys
 from edge_sdk.nodes.service_files import existing
+from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.options import Wire
 
 CONSOLE = "console"
@@ -42,6 +44,9 @@ class FleetFile:
         console_wire: certificates with which the service listens to reports; None: those of `wire`.
         webhooks: name -> who is told what has happened.
         enrolment: how nodes that enrol get certificates.
+        at_once: runs that may go on at once, where their hospitals differ.
+        lanes: for a broker with certificates: name -> a further certificate of the aggregator, since a broker takes one
+            connection for each; with n of them n + 1 runs go on at once.
     """
 
     name: str
@@ -61,6 +66,8 @@ class FleetFile:
     console_wire: Wire | None = None
     webhooks: dict[str, Webhook] = field(default_factory=dict)
     enrolment: Enrolling = field(default_factory=Enrolling)
+    at_once: int = 4
+    lanes: dict[str, Wire] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
@@ -72,8 +79,13 @@ class FleetFile:
             checked_name(name, "webhooks")
         for name, devices in self.hospitals.items():
             checked_name(name, "hospitals")
-            if devices < 1:
-                raise UsageError(f"hospitals.{name} = {devices}, a hospital has at least 1 device")
+            check_devices(f"hospitals.{name}", devices)
+        if self.at_once < 1:
+            raise UsageError(f"at_once = {self.at_once}, at least 1 run")
+        for name, wire in self.lanes.items():
+            if not checked_name(name, "lanes").startswith(f"{self.name}-run-"):
+                raise UsageError(f"lanes.{name}: the broker knows further certificates as {self.name}-run-2 and so on")
+            wire.check(self.broker)
         if len(self.classes) < 2:
             raise UsageError(f"classes = {list(self.classes)}: expected the names of at least 2")
         if not (self.address in LOCAL or self.proxied):
@@ -81,6 +93,19 @@ class FleetFile:
                 f"listen = {self.listen!r}: the console speaks plain HTTP, so it listens on this machine only; put a "
                 "proxy with TLS in front of it and say proxied = true"
             )
+
+    @property
+    def most_runs(self) -> int:
+        """Runs that may go on at once: over TLS no more than there are certificates for."""
+        return min(self.at_once, 1 + len(self.lanes)) if broker_at(self.broker).tls else self.at_once
+
+    def find_lane(self, number: int) -> tuple[str, Wire]:
+        """Client id and certificates of the run in a lane; 0 is the first one."""
+        if number == 0:
+            return self.name, self.wire
+        if broker_at(self.broker).tls:
+            return sorted(self.lanes.items())[number - 1]
+        return f"{self.name}:{number}", self.wire  # no node's name has a colon
 
     @property
     def address(self) -> str:

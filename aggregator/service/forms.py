@@ -71,7 +71,21 @@ def read_json(body: bytes) -> dict[str, Any]:
         raise UsageError(f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise UsageError("the body is no JSON object")
+    check_texts(found)
     return found
+
+
+def check_texts(found: Any) -> None:
+    """Raises UsageError for half a character or a NUL, which JSON can name, and no file or database can keep."""
+    rest = [found]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, str) and ("\0" in part or any("\ud800" <= c <= "\udfff" for c in part)):
+            raise UsageError(f"the body holds what is no text: {part[:40]!a}")
+        if isinstance(part, Mapping):
+            rest += [*part.keys(), *part.values()]
+        elif isinstance(part, list):
+            rest += part
 
 
 def to_fields(wanted: Mapping[str, Any]) -> dict[str, Any]:

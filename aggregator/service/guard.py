@@ -25,6 +25,9 @@ ROLE = "role"
 """Attribute of an endpoint: the role that it needs."""
 METRICS = "/metrics"
 LARGEST_FORM = 256 * 1024  # bytes
+LARGEST_BUNDLE = 64 * 1024 * 1024
+UPLOADS = ("/models", "/api/v1/models")
+"""Paths that take a compiled model."""
 DEMO = "demo"
 """Name of whoever uses an open console, in the audit log."""
 HEADERS = {
@@ -65,11 +68,12 @@ class WebGuard:
                 message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in more.items())]
             await send(message)
 
-        answer = self.refuse(heads)
+        largest = LARGEST_BUNDLE if scope["path"] in UPLOADS else LARGEST_FORM
+        answer = self.refuse(heads, largest)
         await (answer or self.app)(scope, receive, send_with_headers)
 
-    def refuse(self, heads: dict[str, str]) -> Response | None:
-        """The answer to a request that may not pass; None: it may."""
+    def refuse(self, heads: dict[str, str], largest: int) -> Response | None:
+        """The answer to a request that may not pass, with a body of `largest` bytes at most; None: it may."""
         host = heads.get("host", "").rpartition(":")[0] or heads.get("host", "")
         if host.strip("[]") not in self.hosts:
             return PlainTextResponse("This console does not go by that name.\n", 421)
@@ -77,8 +81,8 @@ class WebGuard:
         if origin != "null" and (urlsplit(origin).hostname or "") not in self.hosts:
             return PlainTextResponse("That form is of another site.\n", 403)
         size = heads.get("content-length", "0")
-        if "transfer-encoding" in heads or not size.isdigit() or int(size) > LARGEST_FORM:
-            return PlainTextResponse("That is larger than any form here.\n", 413)
+        if "transfer-encoding" in heads or not size.isdigit() or int(size) > largest:
+            return PlainTextResponse(f"That is larger than {largest:,} bytes, or does not say how large.\n", 413)
         return None
 
 

@@ -38,7 +38,7 @@ def scope_tokens(t: Connection) -> None:
 
 
 FIRST = 1
-STEPS: Mapping[int, Step] = {2: scope_tokens}
+STEPS: Mapping[int, Step] = {2: scope_tokens, 3: add_tables}
 """Number of a form -> what makes it of a database of the form before it."""
 SCHEMA = max(STEPS, default=FIRST)
 """Number of the form that database.py describes."""

@@ -43,14 +43,21 @@ class Registry:
         """Copy the bundles that the settings name, and note them. Raises UsageError if one has too few outputs."""
         make_private_directory(self.directory)
         for path in self.file.bundles:
-            bundle = read_bundle(path)
-            manifest = bundle.manifest
-            if manifest["classes"] < len(self.file.classes):
-                raise UsageError(
-                    f"bundles: {path} tells {manifest['classes']} classes apart, classes names {len(self.file.classes)}"
-                )
-            facts = {"classes": manifest["classes"], "parameters": bundle.layout.size}
-            self.add(BUNDLE, bundle.sha256, str(manifest["name"]), path, facts)
+            self.add_bundle(path)
+
+    def add_bundle(self, path: Path, who: str = SERVICE) -> str:
+        """Copy a compiled model into the registry, and return its hash.
+
+        Raises:
+            UsageError: it is none that is right in every byte, or it has too few outputs.
+        """
+        bundle, least = read_bundle(path), len(self.file.classes)
+        manifest = bundle.manifest
+        if manifest["classes"] < least:
+            raise UsageError(f"bundles: {path} tells {manifest['classes']} classes apart, classes names {least}")
+        facts = {"classes": manifest["classes"], "parameters": bundle.layout.size}
+        self.add(BUNDLE, bundle.sha256, str(manifest["name"]), path, facts, who)
+        return bundle.sha256
 
     def add_trained(self, run: Row, lines: RunLines) -> None:
         """Note the global model of a run that has finished, unless it has none or that is noted already."""
@@ -65,7 +72,9 @@ class Registry:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         self.add(GLOBAL, sha256, run["id"], path, facts, bundle=self.find(wanted.bundle)["sha256"], run=run["id"])
 
-    def add(self, kind: str, sha256: str, name: str, path: Path, facts: dict[str, Any], **lineage: str) -> None:
+    def add(
+        self, kind: str, sha256: str, name: str, path: Path, facts: dict[str, Any], who: str = SERVICE, **lineage: str
+    ) -> None:
         """Copy a file into the registry, under its hash. One that is there already stays as it is."""
         target = self.directory / f"{sha256}{path.suffix}"
         if not target.exists():
@@ -81,7 +90,7 @@ class Registry:
                 if not lineage
                 else models.insert().values(**row, created=time.time(), **lineage)
             )
-            audit.note(t, SERVICE, f"model.{kind}", name, sha256=sha256, **lineage)
+            audit.note(t, who, f"model.{kind}", name, sha256=sha256, **lineage)
 
     def sign(self, sha256: str, kind: str, name: str, bundle: str) -> dict[str, Any]:
         """The operator's signature under what a model is, see wire/signatures.py: state_model."""
@@ -117,12 +126,3 @@ class Registry:
         """The global model that is in use, where somebody has promoted one."""
         rows = [row for row in self.list_all(GLOBAL) if row["promoted"]]
         return max(rows, key=lambda row: row["promoted"], default=None)
-
-    def promote(self, sha256: str, who: str) -> None:
-        """Declare a global model the one that is in use. Raises UsageError if it is none."""
-        row = self.find(sha256)
-        if row["kind"] != GLOBAL:
-            raise UsageError(f"model {row['name']}: is a bundle that nobody has trained; promote a run's global model")
-        with self.database.transaction() as t:
-            t.execute(models.update().where(models.c.sha256 == row["sha256"]).values(promoted=time.time()))
-            audit.note(t, who, "model.promote", row["name"], sha256=row["sha256"])

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.masks import KEY, is_public_key
 from edge_sdk.tools.passphrase import read_passphrase
 from edge_sdk.tools.provision import Provisioner
 
@@ -173,8 +174,11 @@ def check_signature(certificate: str, data: bytes, signature: str) -> None:
 def checked_mask_key(text: str) -> str:
     """A public key of X25519 in base64, or "". Raises UsageError if it is neither."""
     try:
-        if text and len(base64.b64decode(text, validate=True)) != 32:
-            raise ValueError("it has another length")
+        key = base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise UsageError(f"mask_key: expected 32 bytes in base64: {error}") from None
+        raise UsageError(f"mask_key: expected {KEY} bytes in base64: {error}") from None
+    if text and len(key) != KEY:
+        raise UsageError(f"mask_key: expected {KEY} bytes in base64, got {len(key)}")
+    if text and not is_public_key(key):
+        raise UsageError("mask_key: no public key of X25519")
     return text

@@ -52,19 +52,35 @@ def make_operation(route: Route) -> dict[str, Any]:
     declared: Declared = getattr(endpoint, DECLARED, Declared(dict))
     names = re.findall(r"{(\w+)}", route.path)
     text = (endpoint.__doc__ or "").strip().splitlines()
-    problems = {401, 403, *declared.problems, *([404] if names else []), *([422] if declared.body is not None else [])}
+    problems = {401, 403, *declared.problems, *([404] if names else [])}
+    problems |= {422} if declared.body is not None or declared.query else set()
     found: dict[str, Any] = {
         "operationId": endpoint.__name__,
         "summary": text[0] if text else endpoint.__name__.replace("_", " "),
         "x-role": getattr(endpoint, ROLE, ""),
-        "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names],
+        "parameters": [
+            *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names),
+            *(describe_parameter(name, words) for name, words in declared.query.items()),
+        ],
         "responses": {str(declared.code): {"description": "done", "content": as_json(to_schema(declared.answer))}}
         | {str(code): say_problem(code) for code in sorted(problems)},
     }
     if declared.body is not None:
-        body = without_required(to_schema(declared.body))
-        found["requestBody"] = {"required": True, "content": as_json(body)}
+        found["requestBody"] = {"required": True, "content": describe_body(declared.body)}
     return found
+
+
+def describe_parameter(name: str, words: str) -> dict[str, Any]:
+    """A parameter that may stand in the address, as `declare` has it."""
+    schema = {"type": "integer", "minimum": 0} if name.endswith("#") else {"type": "string"}
+    return {"name": name.rstrip("#"), "in": "query", "required": False, "description": words, "schema": schema}
+
+
+def describe_body(body: Any) -> Mapping[str, Any]:
+    """What a request brings: JSON, or a file."""
+    if body is bytes:
+        return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    return as_json(without_required(to_schema(body)))
 
 
 def as_json(schema: Schema) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from aggregator.service import audit, figures, rollout_view, view
+from aggregator.service import audit, columns, figures, promotion, rollout_view, view
 from aggregator.service.curves import TABLE, tabulate
 from aggregator.service.forms import list_methods, read_form, to_fields
 from aggregator.service.guard import COOKIE, needs
@@ -31,6 +31,7 @@ from aggregator.service.runs import (
 )
 from aggregator.service.schedules import DailyWindow, add_schedule, list_schedules, remove_schedule
 from aggregator.service.service import FleetService
+from aggregator.service.tables import SortedTable, read_page
 from edge_sdk.errors import UsageError
 
 PAGE = 200  # rows of a long table
@@ -68,12 +69,14 @@ async def overview(request: Request) -> Response:
     rows = without_rollouts(list_runs(service.database))
     running = next((row for row in rows if row["state"] == RUNNING), None)
     shown = running or next((row for row in rows if row["started"]), None)
+    beside = [row for row in rows if row["state"] == RUNNING and row is not running]
     return show(
         request,
         "overview.html",
         title="Overview",
         needs=view.list_needs(service) + rollout_view.list_needs(service),
         run=None if shown is None else view.describe_run(service, shown),
+        others=[view.describe_run(service, row) for row in beside],
         chart=None if shown is None else figures.draw_accuracy(service.supervisor.lines_of(shown["id"]).lines),
         queue=[view.describe_run(service, row) for row in list_queue(service.database)],
         recent=[view.describe_run(service, row) for row in rows if row["state"] not in ACTIVE][: view.RECENT],
@@ -90,8 +93,7 @@ async def fleet(request: Request) -> Response:
     service, query = service_of(request), request.query_params
     text, state, sort = query.get("q", ""), query.get("state", ""), query.get("sort", "")
     devices = view.list_devices(service, text, state, sort)
-    asked = query.get("page", "1")
-    page = max(1, int(asked)) if asked.isdigit() and len(asked) < 7 else 1
+    page = read_page(query.get("page", "1"))
     return show(
         request,
         "fleet.html",
@@ -118,7 +120,8 @@ async def runs_page(request: Request) -> Response:
     past = [row for row in rows if row["state"] not in ACTIVE]
     waits = service.supervisor.waits
     nightly = list_schedules(service.database)
-    found: dict[str, Any] = {"active": active, "queue": order, "past": past, "waits": waits, "schedules": nightly}
+    table = SortedTable(past, columns.PAST_RUNS, request.query_params)
+    found: dict[str, Any] = {"active": active, "queue": order, "past": table, "waits": waits, "schedules": nightly}
     return show(request, "runs.html", title="Runs", **found)
 
 
@@ -188,6 +191,7 @@ async def run_page(request: Request) -> Response:
         loss=figures.draw_loss(lines),
         traffic=figures.draw_column(run["curve"], traffic, 1e6, "MB"),
         times=figures.draw_column(run["curve"], {"seconds": "seconds"}, 1.0, "seconds"),
+        rounds=SortedTable(run["curve"][::-1], columns.ROUNDS, request.query_params),
         models=[m for m in service.registry.list_all(GLOBAL) if m["run"] == run["id"]],
     )
 
@@ -228,32 +232,58 @@ async def compare(request: Request) -> Response:
     rows = [view.describe_run(service, find_run(service.database, id)) for id in ids]
     lines = {row["id"]: service.supervisor.lines_of(row["id"]).lines for row in rows}
     charts = {model: figures.draw_comparison(lines, model) for model in ("personalised", "global model")}
-    return show(request, "compare.html", title="Compare", rows=rows, charts=charts)
+    table = SortedTable(rows, columns.RUN_COLUMNS, request.query_params)
+    return show(request, "compare.html", title="Compare", rows=rows, charts=charts, table=table)
 
 
 @needs()
 async def models_page(request: Request) -> Response:
     """GET /models."""
-    registry = service_of(request).registry
-    bundles = {row["sha256"]: row for row in registry.list_all(BUNDLE)}
-    trained, promoted = registry.list_all(GLOBAL), registry.promoted()
-    return show(request, "models.html", title="Models", bundles=bundles, trained=trained, promoted=promoted)
+    registry, query = service_of(request).registry, request.query_params
+    rows = registry.list_all(BUNDLE)
+    found: dict[str, Any] = {
+        "bundles": {row["sha256"]: row for row in rows},
+        "promoted": registry.promoted(),
+        "proposed": promotion.list_proposals(registry.database),
+    }
+    found |= {
+        "trained": SortedTable(registry.list_all(GLOBAL), columns.TRAINED, query),
+        "table": SortedTable(rows, columns.BUNDLES, query, "bundles"),
+    }
+    return show(request, "models.html", title="Models", **found)
 
 
 @needs(OPERATOR)
 async def promote(request: Request) -> Response:
     """POST /models/SHA256/promote."""
-    service_of(request).registry.promote(request.path_params["sha256"], request.state.who.name)
+    service = service_of(request)
+    promotion.promote(service.registry, request.path_params["sha256"], request.state.who.name, awaits_of(service))
+    return RedirectResponse("/models", 303)
+
+
+@needs(APPROVER)
+async def approve_model(request: Request) -> Response:
+    """POST /models/SHA256/approve."""
+    promotion.approve(service_of(request).registry, request.path_params["sha256"], request.state.who.name)
+    return RedirectResponse("/models", 303)
+
+
+@needs(OPERATOR)
+async def deny_model(request: Request) -> Response:
+    """POST /models/SHA256/deny."""
+    promotion.deny(service_of(request).registry, request.path_params["sha256"], request.state.who.name)
     return RedirectResponse("/models", 303)
 
 
 @needs()
 async def audit_page(request: Request) -> Response:
     """GET /audit."""
-    database, before = service_of(request).database, request.query_params.get("before", "")
-    entries = audit.list_latest(database, AUDIT_PAGE, int(before) if before.isdigit() and len(before) < 18 else None)
+    database, table = service_of(request).database, SortedTable((), columns.AUDIT, request.query_params)
+    page, size = read_page(request.query_params.get("page", "1")), AUDIT_PAGE
+    entries = audit.list_latest(database, size + 1, table.q, table.sort or "seq", (page - 1) * size)
     broken, count, latest = audit.find_break(database)
-    return show(request, "audit.html", title="Audit", entries=entries, broken=broken, count=count, latest=latest)
+    about: dict[str, Any] = {"broken": broken, "count": count, "latest": latest, "page": page, "table": table}
+    return show(request, "audit.html", title="Audit", entries=entries[:size], more=len(entries) > size, **about)
 
 
 async def sign_in_page(request: Request) -> Response:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from aggregator.service import columns
 from aggregator.service.guard import needs
 from aggregator.service.models_kept import GLOBAL
 from aggregator.service.pages import awaits_of, service_of, show
@@ -21,6 +22,7 @@ from aggregator.service.rollouts import (
     find_rollout,
     list_rollouts,
 )
+from aggregator.service.tables import SortedTable
 from edge_sdk.errors import UsageError
 
 SHARES = ("to", "margin", "failures")
@@ -32,7 +34,8 @@ async def rollouts_page(request: Request) -> Response:
     """GET /rollouts."""
     service = service_of(request)
     rows = [describe_rollout(service, row) for row in list_rollouts(service.database)]
-    return show(request, "rollouts.html", title="Rollouts", rollouts=rows, promoted=service.registry.promoted())
+    table = SortedTable(rows, columns.ROLLOUTS, request.query_params)
+    return show(request, "rollouts.html", title="Rollouts", table=table, promoted=service.registry.promoted())
 
 
 @needs()

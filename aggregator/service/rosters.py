@@ -16,9 +16,13 @@ import sqlalchemy as sql
 
 from aggregator.service.database import Database, tables
 from aggregator.service.enrolment import Enrolment
-from edge_sdk.live.roster import VERSION
+from edge_sdk.live.roster import LARGEST, VERSION
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.topics import ROSTERS, downward
+
+LEAP = 1000
+"""By how much a number may be raised at once because a hospital says that it knows a higher one: who lies could have all
+numbers used up otherwise."""
 
 rosters = sql.Table(
     "rosters",
@@ -49,7 +53,7 @@ class Rosters:
         """Number and devices of a hospital's roster, with a new number where the devices have changed since the last.
 
         A hospital may know a higher number, if the database is an older one that was put back: then a higher one still
-        is given.
+        is given, after some reports if it is far away.
         """
         devices = list(self.enrolment.list_devices(hospital))
         found = self.database.read(sql.select(rosters).where(rosters.c.hospital == hospital))
@@ -58,7 +62,8 @@ class Rosters:
             return number, devices
         if not (found or devices or known):
             return 0, []
-        row: dict[str, Any] = {"number": max(number, known) + 1, "devices": devices, "changed": time.time()}
+        higher = min(max(number, min(known, number + LEAP)) + 1, LARGEST)
+        row: dict[str, Any] = {"number": higher, "devices": devices, "changed": time.time()}
         with self.database.transaction() as t:
             if not t.execute(rosters.update().where(rosters.c.hospital == hospital).values(**row)).rowcount:
                 t.execute(rosters.insert().values(hospital=hospital, **row))

@@ -10,9 +10,10 @@ from typing import IO
 
 from aggregator.service.database import Database, database_in
 from aggregator.service.enrolling import EnrolmentDesk
-from aggregator.service.enrolment import Enrolment
+from aggregator.service.enrolment import HOSPITAL, Enrolment
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.lineup import PresentFleet
 from aggregator.service.models_kept import Registry
 from aggregator.service.office import Office
 from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
@@ -50,20 +51,27 @@ class FleetService:
         self.people = People(self.database)
         self.monitor = Monitor(file, self.database)
         self.enrolment, self.office = (
-            Enrolment(self.database, file.name),
+            Enrolment(self.database, file.name, self.list_taken),
             Office(file.enrolment, file.directory, file.name),
         )
         self.monitor.answer = Rosters(self.database, self.enrolment).answer
         self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
         self.supervisor = Supervisor(
-            file, self.database, self.list_sizes, self.registry.path_of, self.registry.add_trained
+            file, self.database, self.find_fleet, self.registry.path_of, self.registry.add_trained
         )
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 
-    def list_sizes(self) -> dict[str, int]:
-        """Hospitals that can take part now, each with its number of devices, but for those that were suspended."""
+    def list_taken(self, kind: str) -> list[str]:
+        """Names that no node of a kind may enrol under: of whom `auscult provision` has made, and of a hospital too, if
+        the one that enrols is none."""
+        site = self.office.provisioner.saved
+        made = [] if site is None else [*site.nodes, site.host]
+        return made if kind == HOSPITAL else [*made, *(h.name for h in self.monitor.list_hospitals())]
+
+    def find_fleet(self) -> PresentFleet:
+        """Hospitals that can take part now, each with its number of devices, and those that were suspended."""
         barred = self.enrolment.list_barred()
-        return {name: size for name, size in self.monitor.sizes().items() if name not in barred}
+        return PresentFleet({name: size for name, size in self.monitor.sizes().items() if name not in barred}, barred)
 
     def start(self) -> None:
         self.desk.bring_up()

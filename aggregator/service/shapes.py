@@ -12,7 +12,7 @@ from aggregator.service.runs import Wanted
 MAYBE = float | None
 ROUND = Keys({**{name: MAYBE for name in TABLE}, "round": int, "devices": int, "bytes_down": int, "bytes_up": int})
 RUN_FIELDS: dict[str, Any] = {
-    **{name: str for name in ("id", "state", "wish", "why", "method", "by", "cloned")},
+    **{name: str for name in ("id", "state", "wish", "why", "waits", "method", "by", "cloned")},
     **{name: MAYBE for name in ("loss", "seconds_per_round", "seconds_left", "started", "ended")},
     "created": float,
     "actions": list[str],

@@ -1,4 +1,5 @@
-"""Starts, pauses, stops and resumes the processes of runs, as the table of runs says; one run at a time in a fleet.
+"""Starts, pauses, stops and resumes the processes of runs, as the table of runs says, side by side where no hospital is
+in two of them (lineup.py).
 
 Everything that it decides by is on the disk. A service that was killed finds the runs that were running, and starts
 them again; their processes had ended with it, and go on from their own directories.
@@ -11,7 +12,8 @@ import signal
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from aggregator.service import audit
 from aggregator.service.curves import METRICS, RunLines
 from aggregator.service.database import Database, Row, runs
 from aggregator.service.fleet_file import FleetFile
+from aggregator.service.lineup import LineUp, PresentFleet, find_members, line_up
 from aggregator.service.mask_desk import mask_keys
 from aggregator.service.rollout_files import add_settings, find_model, is_rollout
 from aggregator.service.runs import (
@@ -29,6 +32,7 @@ from aggregator.service.runs import (
     RUNNING,
     STOP,
     STOPPED,
+    change_in,
     get_run,
     list_queue,
     list_runs,
@@ -54,24 +58,27 @@ class Supervisor:
     """The processes of one service's runs.
 
     Args:
-        sizes: names the hospitals that can take part now, each with its number of devices.
+        fleet: says which hospitals can take part now.
         on_finish: called with the row of a run that has finished, before that is noted: it may come twice.
         find_bundle: sha256, or "" for the first one -> file of a bundle.
 
     Attributes:
         lines: run -> its metrics so far.
         shown: run -> number of its lines when browsers were told last.
+        lanes: run that has a process -> its lane, by which the broker tells the connections apart.
+        written: run that has a process -> the hospitals that its settings file names.
+        queue: what followed from the latest look at the queue.
     """
 
     def __init__(
         self,
         file: FleetFile,
         database: Database,
-        sizes: Callable[[], Mapping[str, int]],
+        fleet: Callable[[], PresentFleet],
         find_bundle: Callable[[str], Path],
         on_finish: Callable[[Row, RunLines], None],
     ):
-        self.file, self.database, self.sizes = file, database, sizes
+        self.file, self.database, self.fleet = file, database, fleet
         self.find_bundle, self.on_finish = find_bundle, on_finish
         self.processes = NodeProcesses(file.directory / "logs")
         self.lines: dict[str, RunLines] = {}
@@ -79,7 +86,14 @@ class Supervisor:
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.work, name="supervisor", daemon=True)
         self.turned: float | None = None  # time.monotonic() at which its loop went round last
-        self.waits = ""  # why the next run does not start, or empty
+        self.lanes: dict[str, int] = {}
+        self.written: dict[str, dict[str, int]] = {}
+        self.queue = LineUp()
+
+    @property
+    def waits(self) -> str:
+        """What the first run waits for that does not begin until somebody does something, or empty."""
+        return next((self.queue.waits[id] for id in self.queue.stuck), "")
 
     def start(self) -> None:
         self.thread.start()
@@ -105,10 +119,13 @@ class Supervisor:
         running = list_runs(self.database, RUNNING)
         for run in running:
             self.look_after(run)
-        if not running and (queue := list_queue(self.database)):
-            self.begin(queue[0])
-        elif not running:
-            self.waits = ""
+        running = list_runs(self.database, RUNNING)
+        fleet = self.fleet()
+        for run in running:
+            self.change_hospitals(run, running, fleet)
+        self.queue = line_up(list_queue(self.database), running, fleet, self.file.most_runs)
+        for run, sizes in self.queue.begin:
+            self.begin(run, sizes)
 
     def look_after(self, run: Row) -> None:
         """Start, end or bury the process of a run that is said to be running."""
@@ -125,36 +142,56 @@ class Supervisor:
                 self.spawn(run)
         elif (code := process.poll()) is not None:
             del self.processes.running[id]
+            self.lanes.pop(id, None)
             self.note_end(run, code)
         elif run["wish"]:
             process.send_signal(signal.SIGTERM)
 
-    def begin(self, run: Row) -> None:
-        """Start the run that is next, or say what it waits for."""
-        wanted, present = wanted_of(run), dict(self.sizes())
-        names = wanted.hospitals or tuple(run["hospitals"]) or tuple(present)
-        if missing := sorted({*names} - {*present} - {*run["hospitals"]}):
-            self.waits = f"{run['id']} waits for {', '.join(missing)}, of which nothing has been heard yet"
-            return
-        if not names:
-            self.waits = f"{run['id']} waits for a hospital: none has reported itself, and the settings name none"
-            return
-        self.waits = ""
-        sizes = run["hospitals"] or {name: present[name] for name in names}
+    def begin(self, run: Row, sizes: Mapping[str, int]) -> None:
+        """Let a run that was queued go on; its process is started at the next look."""
         with self.database.transaction() as t:
             now = get_run(t, run["id"])
             if now["state"] != run["state"]:
                 return  # somebody was faster
-            changes = {"state": RUNNING, "wish": "", "hospitals": sizes, "started": run["started"] or time.time()}
+            changes: dict[str, Any] = {"state": RUNNING, "wish": "", "hospitals": dict(sizes)}
+            changes["started"] = run["started"] or time.time()
             t.execute(runs.update().where(runs.c.id == run["id"]).values(**changes))
-            audit.note(t, SERVICE, "run.start", run["id"], hospitals=sizes)
+            audit.note(t, SERVICE, "run.start", run["id"], hospitals=dict(sizes))
+
+    def change_hospitals(self, run: Row, running: Sequence[Row], fleet: PresentFleet) -> None:
+        """Let hospitals join and leave a run that goes on: first in the table, then in the settings of its process."""
+        id, now = run["id"], run["hospitals"]
+        others = [other for other in running if other["id"] != id]
+        taken = {hospital: other["id"] for other in others for hospital in other["hospitals"]}
+        members = find_members(run, fleet, taken)
+        if {*members} != {*now} and not run["wish"]:
+            come, gone = sorted({*members} - {*now}), sorted({*now} - {*members})
+            with self.database.transaction() as t:
+                if get_run(t, id)["state"] != RUNNING:
+                    return
+                if members:
+                    t.execute(runs.update().where(runs.c.id == id).values(hospitals=members))
+                    audit.note(t, SERVICE, "run.hospitals", id, come=come, gone=gone)
+                else:
+                    change_in(t, id, PAUSE, SERVICE)
+            run["hospitals"] = members or now
+        if id in self.processes.running and {*self.written.get(id, {})} != {*run["hospitals"]}:
+            self.write_settings(run)
+
+    def write_settings(self, run: Row) -> Path:
+        """Write the settings file of a run's process. Raises UsageError if no run can be made of what is wanted."""
+        model = find_model(self.find_bundle, wanted_of(run))
+        bundle = self.find_bundle(wanted_of(run).bundle)
+        path = write_settings(self.file, run, bundle, model, self.lanes.get(run["id"], 0))
+        self.written[run["id"]] = run["hospitals"]
+        return path
 
     def spawn(self, run: Row) -> None:
         """Start the process of a run; a run of which no settings can be written has failed."""
         try:
-            model = find_model(self.find_bundle, wanted_of(run))
-            path = write_settings(self.file, run, self.find_bundle(wanted_of(run).bundle), model)
-            self.processes.start(run["id"], ["aggregator", "--once", path])
+            used = {self.lanes[id] for id in self.processes.running if id in self.lanes}
+            self.lanes[run["id"]] = next(lane for lane in count() if lane not in used)
+            self.processes.start(run["id"], ["aggregator", "--once", self.write_settings(run)])
         except (AuscultError, OSError) as error:
             self.set_state(run, FAILED, str(error))
 
@@ -206,9 +243,12 @@ def run_directory(file: FleetFile, id: str) -> Path:
     return file.directory / "runs" / id
 
 
-def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None = None) -> Path:
+def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None = None, lane: int = 0) -> Path:
     """Writes the settings file with which the aggregator of a run is started. What is in [run] stays as it was at the
     first start: what is recommended may be something else since then, and a run goes on as it was begun.
+
+    Args:
+        lane: number of the run among those that go on now.
 
     Raises:
         UsageError: no run can be made of what is wanted.
@@ -226,12 +266,15 @@ def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None =
         "settings": STATED,
         "enrolled": True,
     }
+    table["client"], lane_wire = file.find_lane(lane)
     if is_rollout(run):
         add_settings(table, own, model)
     keys = mask_keys(file)
     if file.masks is not None or keys.key.exists():
         table["masks"] = {key: path.resolve() for key, path in vars(keys).items() if path is not None}
-    wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(file.wire).items()}
+    wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(lane_wire).items()}
+    if lane:
+        wire["metrics_port"] = None  # it is the first run's
     return write_toml(path, table | {"run": own, "wire": wire})
 
 

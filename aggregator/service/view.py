@@ -11,6 +11,7 @@ from aggregator.service.curves import tabulate
 from aggregator.service.database import Row
 from aggregator.service.enrolment import APPROVED, DENIED, LOST, REMOVED, SUSPENDED, WAITING
 from aggregator.service.fleet import ORDER, WORDS, SeenDevice, SeenHospital
+from aggregator.service.promotion import list_proposals
 from aggregator.service.runs import (
     FAILED,
     FINISHED,
@@ -40,6 +41,7 @@ def describe_run(service: FleetService, row: Row, whole: bool = False) -> dict[s
         "state": row["state"],
         "wish": row["wish"],
         "why": row["why"],
+        "waits": service.supervisor.queue.waits.get(row["id"], "") if row["state"] == QUEUED else "",
         "actions": list_actions(row),
         "method": wanted["method"],
         "round": lines.round,
@@ -129,19 +131,24 @@ def list_needs(service: FleetService) -> list[Need]:
         found.append(Need("The next run cannot start", service.supervisor.waits, "/runs"))
     for row in list_runs(service.database, PROPOSED):
         found.append(Need(f"Run {row['id']} awaits approval", f"asked for by {row['by']}", f"/runs/{row['id']}"))
+    for sha256, by in list_proposals(service.database).items():
+        name = service.registry.find(sha256)["name"]
+        found.append(Need(f"Model {name} awaits approval", f"proposed by {by}", "/models"))
     recent = [row for row in list_runs(service.database, FAILED) if (row["ended"] or 0) > time.time() - DAY]
     found += [Need(f"Run {row['id']} has failed", row["why"].splitlines()[0], f"/runs/{row['id']}") for row in recent]
     return found
 
 
 def list_devices(service: FleetService, text: str = "", state: str = "", sort: str = "") -> list[SeenDevice]:
-    """Devices of all hospitals. `text`: part of a name or a hospital's; `state`: only those; `sort`: a field."""
+    """Devices of all hospitals. `text`: part of a name, a hospital's or a reason; `state`: only those; `sort`: one of
+    SORTS, after a dash for the opposite order."""
     found = [device for hospital in service.monitor.list_hospitals() for device in hospital.devices]
     if text:
         found = [d for d in found if text.lower() in f"{d.name} {d.hospital} {d.why}".lower()]
     if state:
         found = [d for d in found if d.state == state]
-    return sorted(found, key=SORTS.get(sort, SORTS[""]))
+    key = SORTS.get(sort.removeprefix("-"), SORTS[""])
+    return sorted(found, key=key, reverse=sort.startswith("-"))
 
 
 SORTS: Mapping[str, Any] = {
@@ -152,6 +159,7 @@ SORTS: Mapping[str, Any] = {
     "up": lambda d: -d.bytes_in,
     "down": lambda d: -d.bytes_out,
     "late": lambda d: -d.late,
+    "why": lambda d: (not d.why, d.why, d.name),
 }
 """Name of a sorting -> its key; the first is used where none is asked for."""
 
@@ -184,9 +192,12 @@ ACTIONS = {
     "run.stop": "to be stopped",
     "run.first": "put first",
     **{f"run.{state}": state for state in (PAUSED, STOPPED, FINISHED, FAILED)},
+    "run.hospitals": "has other hospitals",
     "model.bundle": "is in the registry",
     "model.global": "left its model",
     "model.promote": "is in use",
+    "model.propose": "is proposed",
+    "model.deny": "is not to be used",
     "schedule.add": "was set",
     "schedule.remove": "is no more",
     "service.backup": "was backed up",

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from edge_sdk.errors import UsageError
 
+MOST_DEVICES = 100_000
+"""Behind one hospital: what is added up or drawn over hospitals stays far below what sums and draws can take."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -40,3 +43,9 @@ class Limits:
             if stranger := next((child for child in table if child not in children), None):
                 known = ", ".join(sorted(children))
                 raise UsageError(f"limits.{name}.{stranger}: is none of {known}")
+
+
+def check_devices(key: str, devices: int) -> None:
+    """Raises UsageError for a number of devices that no hospital has, or that its peers would not read."""
+    if not 1 <= devices <= MOST_DEVICES:
+        raise UsageError(f"{key} = {devices}, a hospital has at least 1 device, and at most {MOST_DEVICES}")

@@ -26,6 +26,7 @@ from edge_sdk.algebra.privacy import total_epsilon
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.masks import Masks
+from edge_sdk.contract.own_noise import OwnNoise
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.search import SearchSpace
 from edge_sdk.contract.traffic import VectorTraffic
@@ -147,7 +148,7 @@ class NodeEnv:
         earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
             a rule; empty: there are none that fit, or it is to begin anew. For `start` only.
         asked: number of this node's latest question, 0 before the first; filled in by the node at each call.
-        outputs: device: classes that its model tells apart, which may be more than the run's; 0: it has no classes.
+        outputs: device, hospital: classes that its model tells apart, which may be more than the run's; 0: none.
         masks: device, aggregator: what hides an upload in a run with secret sums; None: this run has none.
     """
 
@@ -267,6 +268,9 @@ class Method:
         warms_up: its devices begin with `env.earlier` where there is any.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
+        shortened: (device state, share) -> the state where only that share of its last upload's movement has left, as
+            noise needs it of methods whose devices keep vectors that move with their uploads; None: nothing does.
+        own_noise: noise of its own, where its devices send what is not added up; None: it has none.
         spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
         tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
@@ -274,6 +278,7 @@ class Method:
             its hospitals do nothing but add up. None: they never do more, or it cannot be had.
         fixed: settings -> why devices that come or leave have to wait for the next run, as a sentence; "": they may
             do so while a run goes on, and `NodeEnv.sizes` says how many there are.
+        fixed_hospitals: the same of hospitals; where devices are fixed, so are hospitals.
     """
 
     name: str
@@ -296,10 +301,13 @@ class Method:
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
+    shortened: Callable[[Any, float], Any] | None = None
+    own_noise: OwnNoise | None = None
     spent: Callable[[Any, Any], Any] | None = None
     tells_scores: bool = True
     adding: Method | None = None
     fixed: Callable[[Any], str] = changeable
+    fixed_hospitals: Callable[[Any], str] = changeable
     adds_up: bool = False
     warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)

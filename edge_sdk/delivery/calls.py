@@ -125,12 +125,48 @@ class Calls:
         """Drop what the parent has asked, and make what is in progress void: it counts from 1 again."""
         for job in [j for j in self.jobs if j.sender == self.parent]:
             self.jobs.remove(job)
-            self.count_job(job, -1)
-            if job.id is not None:
-                self.store.drop_job(job.id)
-            if job.file is not None:
-                self.done_files.append(job.file)
+            self.drop_job(job)
         self.void, self.latest, self.closed = self.busy, 0, 0
+
+    def drop_job(self, job: Job) -> None:
+        """A message that has left the jobs is done with."""
+        self.count_job(job, -1)
+        if job.id is not None:
+            self.store.drop_job(job.id)
+        if job.file is not None:
+            self.done_files.append(job.file)
+
+    # -- questions whose rounds are over
+
+    def note_closed(self, number: int, record: Record) -> None:
+        """The parent wants no answers up to this question: what children work on for them is for nothing, too."""
+        if number > self.closed:
+            self.closed = number
+            if self.is_open_for_nothing(record):
+                self.log.info("%s: %s has closed its round without this node", self.name, self.parent)
+                self.releases.note_void(record.below)
+
+    def note_arrival(self, child: str, record: Record) -> None:
+        """A child has come, and is perhaps to hear that what it was asked is over."""
+        self.releases.note_arrival(child, record.below, self.is_open_for_nothing(record))
+
+    def is_open_for_nothing(self, record: Record) -> bool:
+        """The open round is for an answer that the parent does not want. Where late answers count in the next round
+        (first-B), no work of children is for nothing."""
+        return record.below.open and not record.below.policy.keep_late and 0 < record.above <= self.closed
+
+    @property
+    def has_closed(self) -> bool:
+        """The next message is a question that was not begun, and whose round is over."""
+        job = self.jobs[0] if self.jobs and not self.busy else None
+        return job is not None and self.is_question(job) and job.number <= self.closed
+
+    def drop_closed(self) -> None:
+        """Drop such questions, as if they had been begun and given up."""
+        while self.has_closed:
+            job = self.jobs.popleft()
+            self.drop_job(job)
+            self.note_given_up(job, "had not been begun")
 
     # -- the next call
 
@@ -229,11 +265,8 @@ class Calls:
         if outcome.task.verb == "excuse":
             self.excuses.popleft()
         elif job is not None:
-            self.count_job(self.jobs.popleft(), -1)
-            if job.id is not None:
-                self.store.drop_job(job.id)
-            if job.file is not None:
-                self.done_files.append(job.file)
+            self.jobs.popleft()
+            self.drop_job(job)
         if outcome.failed:
             self.set_aside(outcome)
         self.count_outcome(outcome)
@@ -254,15 +287,14 @@ class Calls:
         if outcome.cancelled:
             self.counters.count("cancelled")
         if (job := outcome.task.job) is not None and self.is_question(job):
-            self.note_given_up(job, outcome.cancelled)
+            self.gave_up = ""
+            if outcome.cancelled and job.number <= self.closed:
+                self.note_given_up(job, "was being worked on")
 
-    def note_given_up(self, job: Job, cancelled: bool) -> None:
-        """Remember whether a question of the parent was given up, because its round was over."""
-        self.gave_up = ""
-        if cancelled and job.number <= self.closed:
-            number = job.number % LEAP
-            self.gave_up = f"{job.sender} has closed the round of question {number}, which was being worked on"
-            self.log.info("%s: gave up: %s", self.name, self.gave_up)
+    def note_given_up(self, job: Job, how_far: str) -> None:
+        """Remember that a question of the parent was given up, because its round was over."""
+        self.gave_up = f"{job.sender} has closed the round of question {job.number % LEAP}, which {how_far}"
+        self.log.info("%s: gave up: %s", self.name, self.gave_up)
 
     def set_aside(self, outcome: Outcome) -> None:
         """Keep what a role could not work on for a person to look at. It is not tried again by itself."""

@@ -17,6 +17,7 @@ class Habits:
         rto: seconds until the first repetition of a message.
         outbox_bytes: bytes of bodies in the outbox above which the oldest notices are given up. Questions and answers
             never are: of these there is at most one for each peer.
+        addresses_each: what is for all children goes to each of them, and not to the topic for all.
     """
 
     worker: bool = True
@@ -24,3 +25,4 @@ class Habits:
     settle: float = 10.0
     rto: float = 2.0
     outbox_bytes: float = inf
+    addresses_each: bool = False

@@ -29,6 +29,7 @@ class Incoming:
 
     Attributes:
         waiting: messages read, to be taken in by the next transaction.
+        load: peer -> number and bytes of its messages among these; thousands of peers are not looked through for one.
         took: messages of the open transaction; they are acknowledged when it is committed.
         arrived: message -> the file with its body, where it came in chunks.
         acks: peer -> acknowledgements that it has not been sent.
@@ -40,6 +41,7 @@ class Incoming:
         self.inbox, self.transfers_in = Inbox(store), IncomingTransfers(store.files)
         self.transfers_in.sweep(self.inbox.is_awaited)
         self.waiting: dict[tuple[str, int], Message] = {}
+        self.load: dict[str, tuple[int, int]] = {}
         self.took: dict[tuple[str, int], Message] = {}
         self.arrived: dict[tuple[str, int], str] = {}
         self.acks: dict[str, list[Ack]] = {}
@@ -53,7 +55,7 @@ class Incoming:
         if (m.src, m.seq) in self.waiting or (m.src, m.seq) in self.took:
             return "duplicate"
         if verdict == "new":
-            self.waiting[m.src, m.seq] = m
+            self.keep(m)
         elif verdict == "duplicate":
             self.owe_ack(m)
         return verdict
@@ -72,15 +74,22 @@ class Incoming:
         reach("chunk")
         if file is not None:
             reach("assembled")
-            self.waiting[m.src, m.seq] = changed(m, body=self.store.files.read(file))
+            self.keep(changed(m, body=self.store.files.read(file)))
             self.arrived[m.src, m.seq] = file
         return verdict
+
+    def keep(self, m: Message) -> None:
+        """Let a whole message wait for the next transaction."""
+        self.waiting[m.src, m.seq] = m
+        count, size = self.load.get(m.src, (0, 0))
+        self.load[m.src] = count + 1, size + len(m.body)
 
     def forget_disk(self, src: str, epoch: int) -> None:
         """Drop what has been read of a peer's old disk. `epoch`: of the disk that it has now."""
         gone = [key for key, m in self.waiting.items() if m.src == src and m.epoch != epoch]
         for key in gone:
-            del self.waiting[key]
+            count, size = self.load[src]
+            self.load[src] = count - 1, size - len(self.waiting.pop(key).body)
         self.store.files.remove([self.arrived.pop(key) for key in gone if key in self.arrived])
         self.transfers_in.forget_disk(src, epoch)
 
@@ -94,7 +103,7 @@ class Incoming:
 
     def take_in(self) -> Iterator[Job]:
         """Note each waiting message in the inbox and hand it out as a job, which the caller saves."""
-        took, self.waiting = list(self.waiting.values()), {}
+        took, self.waiting, self.load = list(self.waiting.values()), {}, {}
         for m in took:
             self.inbox.note_message(m)
             yield Job(m.src, m.number, m.asks, m.body, file=self.arrived.pop((m.src, m.seq), None))

@@ -124,8 +124,8 @@ class Session:
 
     def has_room(self, src: str, size: int) -> bool:
         """Another message of this peer may wait for the role. Else it is not taken in, and its sender repeats it."""
-        waiting = [len(m.body) for m in self.incoming.waiting.values() if m.src == src]
-        return self.calls.has_room(src, len(waiting) + 1, sum(waiting) + size)
+        count, waiting = self.incoming.load.get(src, (0, 0))
+        return self.calls.has_room(src, count + 1, waiting + size)
 
     def take_reports(self, src: str, reports: Iterable[ChunkReport]) -> None:
         """Take what `src` says it has of bodies that are sent in chunks."""
@@ -188,7 +188,7 @@ class Session:
         self.apply_settings()
         self.settled = self.settled or self.may_settle(now)
         outcomes = self.calls.take_outcomes()
-        work = not self.calls.worker and self.next_verb() is not None
+        work = (not self.calls.worker and self.next_verb() is not None) or self.calls.has_closed
         idle = not (self.incoming.waiting or outcomes or work or self.events.is_due() or self.members.unsaved)
         if idle and not self.is_untidy(now) and now < self.open_since + STAY_OPEN:
             self.feed_worker()
@@ -201,6 +201,7 @@ class Session:
                 self.calls.add_job(job, lasting=self.calls.worker is not None or not self.settled)
             for outcome in outcomes:
                 self.save_outcome(outcome)
+            self.calls.drop_closed()
             if not self.calls.worker:
                 self.make_calls()
             self.outgoing.drop_notices()
@@ -308,8 +309,9 @@ class Session:
             return
         if outcome.node is not None:
             self.node = outcome.node
+        everybody = () if self.habits.addresses_each else self.members.here
         for message in outcome.messages:
-            self.outgoing.send_message(message, self.chunk, self.members.here)
+            self.outgoing.send_message(message, self.chunk, everybody)
         self.calls.add_own_jobs(outcome.jobs)
         self.events.add_events(outcome.told)
 

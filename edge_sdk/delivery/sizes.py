@@ -57,6 +57,11 @@ class Sizes:
                 del self.told[child]
                 self.set({**self.now, child: size})
 
+    def keep(self, given: Mapping[str, int]) -> None:
+        """These are the children from now on: who stays keeps its number, and of the others nothing said counts."""
+        self.told = {child: told for child, told in self.told.items() if child in given}
+        self.set({child: self.now.get(child, size) for child, size in given.items()})
+
     def set(self, sizes: Mapping[str, int]) -> None:
         """Let these numbers count from now on."""
         if sizes != self.now:

@@ -82,6 +82,11 @@ class Announcer:
             found.append(topics.downward(self.name, ALL, BIRTHS))
         return found
 
+    def listen(self) -> None:
+        """Others than before may take part below: their topics may have to be heard."""
+        if self.publisher.below is not None:
+            self.publisher.below.listen()
+
     # -- births
 
     def announce(self) -> None:

@@ -71,6 +71,7 @@ def change_children(membership: Membership, children: Sequence[str]) -> None:
         except UsageError as e:  # its owner does not let it go on, which is said with a new offer
             membership.hold_run(session.run, str(e))
     membership.log.info("%s: %d children may take part from now on", membership.name, len(children))
+    membership.announcer.listen()
     membership.announcer.announce()
 
 
@@ -83,8 +84,8 @@ def replace_children(session: Session, children: frozenset[str], gone: Iterable[
     session.children = children
     let_go(session, gone)
     session.members.remove(gone)
-    session.members.sizes.set(fresh.env.sizes)
-    env = replace(session.assembly.env, sizes=fresh.env.sizes)
+    session.members.sizes.keep(fresh.env.sizes)
+    env = replace(session.assembly.env, sizes=session.members.sizes.now)
     session.assembly = replace(session.assembly, env=env, policy=fresh.policy)
 
 

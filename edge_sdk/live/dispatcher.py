@@ -86,7 +86,8 @@ class Dispatcher:
 
     def refuse(self, reason: str, sender: str, why: str) -> None:
         self.counters.count(f"refused.{reason}.{sender}")
-        self.log.warning("%s: dropped a frame: %s", self.name, why)
+        whose = "of somebody" if sender == "?" else f"of {sender}"  # not what it says: the log counts lines by these
+        self.log.warning("%s: dropped a frame %s: %s", self.name, whose, why)
 
     def check_frame(self, topic: topics.ParsedTopic, frame: Frame) -> Frame:
         """The frame, if its sender may write such a frame on this topic.
@@ -138,7 +139,7 @@ class Dispatcher:
                 self.membership.turns.heard()
             session.take_acks(frame.src, frame.acks)
             if isinstance(frame, Acks) and frame.src == self.parent and session.inbox.is_of(frame.src, frame.epoch):
-                session.calls.closed = max(session.calls.closed, frame.closed)
+                session.calls.note_closed(frame.closed, session.node.record)
             if not isinstance(frame, Acks):
                 self.take_in(session, frame, broadcast)
 

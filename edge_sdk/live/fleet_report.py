@@ -1,14 +1,19 @@
 """Reports how the children of a node stand, for people at a console: who is here, who is not, and why.
 
-A report is one JSON object on a channel of its own, sent when something has changed and now and then otherwise. It is
-about the moment, so it is neither saved nor repeated; whoever missed one has the next. Nothing of the training depends
-on it. A hospital sends none unless its settings say so: names of devices may be names of people.
+A report is one JSON object on a channel of its own. A whole one has a row for each child, and is sent now and then;
+between two of them there are changes, with the rows of those children alone that stand otherwise than before, so that
+one device of ten thousand costs one row. A report is about the moment: it is neither saved nor repeated, and whoever
+missed one of the changes has the next whole one. Nothing of the training depends on it. A hospital sends none unless
+its settings say so: names of devices may be names of people.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, Protocol
 
@@ -24,8 +29,11 @@ from edge_sdk.wire.topics import ALL, REPORTS, upward
 NOTHING, COUNTS, NAMES = "nothing", "counts", "names"
 LEVELS = (NOTHING, COUNTS, NAMES)
 """What a hospital tells a console of its devices."""
-VERSION = 1
-SOON, AGAIN = 1.0, 15.0  # seconds between two reports: after a change, and without one
+VERSION, CHANGES = 1, 2
+"""Versions of a whole report, and of changes. A console that knows whole ones alone drops the others."""
+SOON, AGAIN = 0.5, 15.0  # seconds between two reports: after a change, and without one
+LOOK, ROW = 5e-5, 1e-4  # seconds more for each child that is looked at, and for each row that was sent
+WHOLE, MORE = 2.0, 0.02  # seconds between two whole reports, and more for each child, up to AGAIN
 MOST = 20_000  # children of one report
 CALLED = 300.0  # seconds for which a stranger that has called is reported
 
@@ -57,6 +65,10 @@ class Reported(Protocol):
     def refusal(self) -> str: ...
 
 
+Standing = tuple[str, str]
+"""State and refusal of a child."""
+
+
 class FleetReporter:
     """Publishes the reports of one node.
 
@@ -64,42 +76,75 @@ class FleetReporter:
         level: one of LEVELS.
 
     Attributes:
-        said: the latest report, without its time.
+        head: the latest report without its rows.
+        said: child -> how it stood in the latest report that had it.
+        serial: number of the latest whole report; it says which one changes belong to.
+        part: number of the latest changes after that, counted from 1.
+        whole: hash of the latest whole report, without its serial.
         look_at: when to look whether something has changed, by time.monotonic().
-        repeat_at: when to report although nothing has.
+        whole_at: when to look whether something has that changes do not tell, such as bytes.
+        repeat_at: when to send a whole report although nothing has changed.
     """
 
     def __init__(self, level: str):
-        self.level, self.said = level, ""
+        self.level = level
+        self.head: dict[str, Any] = {}
+        self.said: dict[str, Standing] = {}
+        self.serial, self.part, self.whole = 0, 0, 0
         self.look_at = inf if level == NOTHING else 0.0
-        self.repeat_at = 0.0
+        self.whole_at, self.repeat_at = 0.0, 0.0
 
     def publish_due(self, node: Reported, now: float) -> None:
         """Publish a report if one is due and the parent's broker can be reached."""
         above = node.publisher.above
         if now < self.look_at or above is None or node.parent is None:
             return
-        self.look_at = now + SOON + len(node.children) / 1000
+        children = node.children[:MOST]
+        self.look_at = now + SOON + LOOK * len(children)
         if above.connection is None or not above.up or above.connection.room <= 0:
             return
-        report = describe_children(node, self.level, now)
-        content = json.dumps(report)
-        if content == self.said and now < self.repeat_at:
+        standings = {name: find_standing(node, name) for name in children}
+        head = describe_node(node, standings, self.level, now)
+        if (report := self.choose(node, head, standings, now)) is None:
             return
-        self.said, self.repeat_at = content, now + AGAIN
+        self.look_at += ROW * len(report.get("children", ()))
+        self.head, self.said = head, standings
         payload = json.dumps(report | {"at": time.time()}).encode()
         above.connection.publish(upward(node.parent, node.name, REPORTS), payload, 0)
 
+    def choose(
+        self, node: Reported, head: dict[str, Any], standings: Mapping[str, Standing], now: float
+    ) -> dict[str, Any] | None:
+        """The report that is due, whole or changes; None: nothing has changed."""
+        changed = [name for name, standing in standings.items() if self.said.get(name) != standing]
+        if now < self.whole_at and not changed and head == self.head:
+            return None
+        named = self.level == NAMES
+        if named and now < self.whole_at and standings.keys() == self.said.keys():
+            self.part += 1
+            rows = self.describe_rows(node, standings, changed)
+            return head | rows | {"version": CHANGES, "serial": self.serial, "part": self.part}
+        self.whole_at = now + min(AGAIN, WHOLE + MORE * len(standings))
+        rows = self.describe_rows(node, standings, standings) if named else {}
+        before, self.whole = self.whole, hash(json.dumps([head, rows.get("children")]))
+        if before == self.whole and now < self.repeat_at:
+            return None
+        self.repeat_at = now + AGAIN
+        self.serial, self.part = random.getrandbits(53), 0
+        return head | rows | {"serial": self.serial, "part": 0}
 
-def describe_children(node: Reported, level: str, now: float) -> dict[str, Any]:
-    """A report of this moment.
+    def describe_rows(self, node: Reported, standings: Mapping[str, Standing], names: Iterable[str]) -> dict[str, Any]:
+        return {"children": [describe_child(node, name, standings[name]) for name in names]}
+
+
+def describe_node(node: Reported, standings: Mapping[str, Standing], level: str, now: float) -> dict[str, Any]:
+    """A report of this moment without its rows.
 
     Args:
-        level: COUNTS leaves out names, NAMES has a row for each child.
+        level: COUNTS leaves out the names of strangers.
         now: time.monotonic().
     """
-    states = {name: find_state(node, name) for name in node.children[:MOST]}
-    told = list(states.values())
+    told = Counter(state for state, _ in standings.values())
     report: dict[str, Any] = {
         "version": VERSION,
         "node": node.name,
@@ -107,15 +152,19 @@ def describe_children(node: Reported, level: str, now: float) -> dict[str, Any]:
         "refusal": node.refusal,
         "waiting": node.waiting_log.what if node.waiting_log.gauges(now)["waiting_seconds"] > SHOWN else "",
         "devices": len(node.children),
-        "counts": {state: told.count(state) for state in STATES if state in told},
+        "counts": {state: told[state] for state in STATES if state in told},
     }
     if node.dispatcher.roster is not None:
         report["roster"] = node.dispatcher.roster.number
     if level == NAMES:
         recent = time.time() - CALLED
         report["strangers"] = sorted(name for name, at in node.dispatcher.strangers.items() if at > recent)
-        report["children"] = [describe_child(node, name, state) for name, state in states.items()]
     return report
+
+
+def find_standing(node: Reported, name: str) -> Standing:
+    child = node.presence.children.get(name)
+    return find_state(node, name), "" if child is None else child.refusal
 
 
 def find_state(node: Reported, name: str) -> str:
@@ -131,14 +180,14 @@ def find_state(node: Reported, name: str) -> str:
     return TRAINING if session is not None and name in session.node.record.below.owed else HERE
 
 
-def describe_child(node: Reported, name: str, state: str) -> dict[str, Any]:
+def describe_child(node: Reported, name: str, standing: Standing) -> dict[str, Any]:
     """The row of one child. `heard`: Unix time, to ten seconds, so that not every report is new for that alone."""
-    child, counters = node.presence.children.get(name), node.counters
-    heard = node.dispatcher.heard_at.get(name)
+    counters, heard = node.counters, node.dispatcher.heard_at.get(name)
+    state, refusal = standing
     return {
         "name": name,
         "state": state,
-        "refusal": "" if child is None else child.refusal,
+        "refusal": refusal,
         "heard": None if heard is None else round(heard) // 10 * 10,
         "bytes_in": counters.get(f"bytes_in.{name}", 0),
         "bytes_out": counters.get(f"bytes_out.{name}", 0) + counters.get(f"bytes_out.{ALL}", 0),

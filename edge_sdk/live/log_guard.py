@@ -11,6 +11,7 @@ import time
 from math import inf
 
 LINES, WINDOW = 10, 60.0  # lines of one kind within so many seconds; of the rest only the number is said
+MOST = 300  # lines of all kinds in that time: a peer may choose words that nobody has used before
 LONGEST, LONGEST_ERROR = 2_000, 20_000  # characters of a record; an error may bring a traceback
 KINDS = 1_000  # that are counted at a time
 CONTINUED = "\n    | "  # begins every line but the first of a traceback, so that none can pass for a record
@@ -24,10 +25,15 @@ class LogGuard(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: nothing has been said."""
         self.kinds: dict[tuple[object, ...], tuple[float, int]] = {}
+        self.since, self.said, self.unsaid = -inf, 0, 0  # when the window of all kinds began, and lines in it
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno >= logging.WARNING and not self.admit(record):
+        if record.levelno >= logging.WARNING and not (self.admit(record) and self.admit_any(record)):
             return False
         record.msg, record.args = clean(record), ()
         return True
@@ -45,6 +51,19 @@ class LogGuard(logging.Filter):
         if len(self.kinds) > KINDS:
             del self.kinds[next(iter(self.kinds))]
         return count < LINES
+
+    def admit_any(self, record: logging.LogRecord) -> bool:
+        """Count a record that there are not too many of its kind of; False if there were too many of all kinds."""
+        now = time.monotonic()
+        if now - self.since > WINDOW:
+            if self.unsaid:
+                record.msg = f"{record.msg} (and {self.unsaid} more of all kinds in the minute before)"
+            self.since, self.said, self.unsaid = now, 0, 0
+        if self.said == MOST:
+            self.unsaid += 1
+            return False
+        self.said += 1
+        return True
 
 
 def clean(record: logging.LogRecord) -> str:

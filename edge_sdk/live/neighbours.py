@@ -189,7 +189,7 @@ class Neighbours:
         session.meet_peer(peer, epoch)
         if first:
             session.outbox.peer_came(peer)
-            session.calls.releases.note_arrival(peer, session.node.record.below)
+            session.calls.note_arrival(peer, session.node.record)
 
     def handle_lost_link(self, link: Link) -> None:
         """Our own connection to those on the other end is gone."""

@@ -17,6 +17,7 @@ from edge_sdk.errors import PeerError, UsageError
 
 VERSION = 1
 MOST = 20_000  # devices
+LARGEST = 2**31 - 1  # number, as every database keeps it
 FILE = "roster.json"
 
 
@@ -73,7 +74,7 @@ def read_roster(payload: bytes, hospital: str) -> tuple[int, tuple[str, ...]]:
         number, devices = found["number"], found["devices"]
         if found["version"] != VERSION or found["hospital"] != hospital:
             raise PeerError(f"a roster of version {VERSION} for {hospital} was expected")
-        if type(number) is not int or not 0 < number < 2**53:
+        if type(number) is not int or not 0 < number <= LARGEST:
             raise PeerError(f"roster: number {number!r:.40}")
         if type(devices) is not list or len(devices) > MOST or len({*map(str, devices)}) < len(devices):
             raise PeerError(f"roster: expected a list of at most {MOST} names, each once")

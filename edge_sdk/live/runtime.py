@@ -26,7 +26,6 @@ from edge_sdk.delivery.engine import Assembly as Assembly
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import Store
-from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.changes import RequestedChanges
 from edge_sdk.live.directory import NodeDirectory
@@ -78,6 +77,7 @@ class Runtime:
         reports: what it reports of its children to a console, see fleet_report.py.
         willingness, permission: does this node want to train, and does its owner let the run go on? None: always.
         flexible: the number of devices may change while a run goes on: a child tells it, and a parent believes it.
+        client: its client id, where other nodes of its name lead other children; "": the name, and it leads all.
     """
 
     def __init__(
@@ -112,25 +112,25 @@ class Runtime:
         willingness: Willingness | None = None,
         permission: Permission | None = None,
         flexible: bool = False,
+        client: str = "",
         log: logging.Logger | None = None,
     ):
-        check_names(name, parent, children)
-        if wait_for is not None and not 0 <= wait_for <= len(children):
-            raise UsageError(f"wait_for = {wait_for}, there are {len(children)} children")
+        check_names(name, parent, children, wait_for)
         self.name, self.parent, self.flexible, self.changes = name, parent, flexible, RequestedChanges()
-        self.directory, self.durability = Path(directory), durability
         self.run_given, self.told, self.figures = run, told, figures
         least, self.waits_for_all = len(children) if wait_for is None else wait_for, wait_for is None
-        self.habits = Habits(worker, least, settle, rto, outbox_bytes)
+        self.habits = Habits(worker, least, settle, rto, outbox_bytes, addresses_each=bool(client))
         self.log, self.counters = guard_log(log or logging.getLogger("auscult.node")), Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
         self.waiting_log, self.reporter = WaitingLog(name, parent, self.log), FleetReporter(reports)
-        self.keepalive, self.largest_chunk, self.stopping = keepalive, largest_chunk, False
+        self.directory, self.durability, self.keepalive = Path(directory), durability, keepalive
+        self.largest_chunk, self.stopping = largest_chunk, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.willingness, self.turned = willingness or Willingness(), inf  # the loop has not gone round yet
         self.permission, self.waiter, backoff = permission or Permission(), Waiter(), backoff or Backoff()
         contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
-        maker = LinkMaker(name, contexts, keepalive, version, backoff, self.waiter.wake, self.make_will, self.log)
+        seams = (self.waiter.wake, self.make_will, self.log, client, lambda: self.children)
+        maker = LinkMaker(name, contexts, keepalive, version, backoff, *seams)
         self.below, self.above = maker.make_links(parent, bool(children) or flexible, broker, upstream)
         self.publisher = Publisher(name, parent, self.below, self.above, self.counters, self.log)
         self.all_links, self.announcer = self.publisher.links, Announcer(self.publisher)
@@ -201,7 +201,7 @@ class Runtime:
         return found | self.waiting_log.gauges(time.monotonic()) | name_peers(self, self.dispatcher.heard_at)
 
     def waiting(self) -> dict[str, Any]:
-        """What this node waits for, since when, and for whom (see waiting_log.py). May be called from any thread."""
+        """What this node waits for, since when, and for whom (see waiting_log.py). From any thread."""
         return self.waiting_log.status(time.monotonic())
 
     # -- from any thread, also from a signal handler

@@ -83,6 +83,8 @@ def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ..
         return f"waiting for children to come ({len(presence.here)} of {needed} are here)", tuple(sorted(missing))
     if session.calls.holds(session.node.record) and not (below.open and below.owed):
         return "waiting for a device that is willing to train", tuple(sorted(session.members.unwilling))
+    if session.calls.is_open_for_nothing(session.node.record):
+        return "", ()  # the parent has closed its round without this node
     if below.open and below.owed:
         return f"waiting for answers to question {number}", tuple(sorted(below.owed))
     if below.open and len(below.heard) < (needed := rounds.quorum(below)):

@@ -1,44 +1,68 @@
-"""The methods that a run can name. Each is one module: device, hospital and aggregator of one paper together."""
+"""The methods that a run can name. Each is one module: device, hospital and aggregator of one paper together.
+
+A module is loaded when its method is first asked for: a device is in one run, and has no memory to spare for others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
 
 from edge_sdk.contract.method import Method
-from edge_sdk.methods.apfl import APFL
-from edge_sdk.methods.augfl.method import AUGFL
-from edge_sdk.methods.companions.method import FEDSLR_B_FEDAL, FEDSLR_FEDAL
-from edge_sdk.methods.ditto import DITTO
-from edge_sdk.methods.fedal.method import FEDAL
-from edge_sdk.methods.fedala import FEDALA
-from edge_sdk.methods.fedavg import FEDAVG
-from edge_sdk.methods.fedbabu import FEDBABU
-from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I
-from edge_sdk.methods.fedbn import FEDBN
-from edge_sdk.methods.feddyn import FEDDYN
-from edge_sdk.methods.fedper import FEDPER
-from edge_sdk.methods.fedrep import FEDREP
-from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.fedslr_consensus import FEDSLR_B
-from edge_sdk.methods.hsgd.method import HSGD
-from edge_sdk.methods.perfedavg import PERFEDAVG
-from edge_sdk.methods.scaffold import SCAFFOLD
 
-REPRODUCED = (FEDSLR, FEDBCD, FEDBCD_I, HSGD, FEDAL, AUGFL)
-COMBINED = (FEDSLR_B, FEDSLR_FEDAL, FEDSLR_B_FEDAL)
-NEIGHBOURS = (
-    FEDAVG,
-    PERFEDAVG,
-    DITTO,
-    SCAFFOLD,
-    FEDPER,
-    FEDREP,
-    FEDBABU,
-    APFL,
-    FEDDYN,
-    FEDBN,
-    FEDALA,
-)
+REPRODUCED = {
+    "fedslr": "fedslr.method:FEDSLR",
+    "fedbcd": "fedbcd.method:FEDBCD",
+    "fedbcd-i": "fedbcd.method:FEDBCD_I",
+    "hsgd": "hsgd.method:HSGD",
+    "fedal": "fedal.method:FEDAL",
+    "augfl": "augfl.method:AUGFL",
+}
+"""Name -> module and constant."""
+NEIGHBOURS = {
+    "fedavg": "fedavg:FEDAVG",
+    "perfedavg": "perfedavg:PERFEDAVG",
+    "ditto": "ditto:DITTO",
+    "scaffold": "scaffold:SCAFFOLD",
+    "fedper": "fedper:FEDPER",
+    "fedrep": "fedrep:FEDREP",
+    "fedbabu": "fedbabu:FEDBABU",
+    "apfl": "apfl:APFL",
+    "feddyn": "feddyn:FEDDYN",
+    "fedbn": "fedbn:FEDBN",
+    "fedala": "fedala:FEDALA",
+}
 """Baselines by others, each a module that a new one can be written after."""
+COMBINED = {
+    "fedslr-b": "fedslr_consensus:FEDSLR_B",
+    "fedslr+fedal": "companions.method:FEDSLR_FEDAL",
+    "fedslr-b+fedal": "companions.method:FEDSLR_B_FEDAL",
+}
 
-METHODS: Mapping[str, Method] = {method.name: method for method in (*REPRODUCED, *NEIGHBOURS, *COMBINED)}
+
+class Catalogue(Mapping[str, Method]):
+    """Methods by name.
+
+    Args:
+        places: name -> module below edge_sdk.methods, and the constant in it.
+    """
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self.places = places
+
+    def __getitem__(self, name: str) -> Method:
+        module, _, constant = self.places[name].partition(":")
+        found: Method = getattr(importlib.import_module(f"edge_sdk.methods.{module}"), constant)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places  # the inherited one would load it
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+METHODS: Mapping[str, Method] = Catalogue({**REPRODUCED, **NEIGHBOURS, **COMBINED})

@@ -20,6 +20,7 @@ When few answer: the mean is over those who did. Nobody: the same w again, with 
 device has trained, whether its upload was counted or not: nobody else's numbers depend on it.
 A lost disk: that device's v_i starts again at the next w it receives; nothing else notices.
 Devices that come or leave during a run: the draw is over those that there are; a new v_i begins at its first w.
+Hospitals: the same, with all their devices, whose v_i they bring along when they return.
 """
 
 from __future__ import annotations

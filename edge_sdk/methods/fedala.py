@@ -25,6 +25,7 @@ When few answer: the mean is over those who did. Nobody: the same w again, with 
 whenever their device has trained, whether its upload was counted or not.
 A lost disk: that device begins at w again, with W_i = 1; nothing else notices.
 Devices that come or leave during a run: the draw is over those that there are; a new one begins as all have.
+Hospitals: the same, with all their devices, whose W_i they bring along when they return.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ proximal step after averaging), `local_penalty` is LPGD (one after every local s
 Leaves the device: n_k w_k, summed by its hospital, and scores as sums. Kind of upload: memoryless.
 When few answer: the mean is over those who did. Nobody: the same w again, with a new draw.
 Devices that come or leave during a run: the draw is over those that there are, and the mean over who answers.
+Hospitals: the same, with all their devices; the next draw shares its devices out among them.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ which it does not keep either: a device remembers nothing. Kind of upload: memor
 When few answer: the mean is over those who did. Nobody: the same body again, with a new draw.
 A lost disk: nobody notices.
 Devices that come or leave during a run: the draw is over those that there are, and the mean over who answers.
+Hospitals: the same, with all their devices; the next draw shares its devices out among them.
 """
 
 from __future__ import annotations

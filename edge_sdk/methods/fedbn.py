@@ -21,6 +21,7 @@ whenever it has trained, whether its upload was counted or not.
 A lost disk: that device's slots start again from the run's first model; nothing else notices.
 "global" in reports is the shared slots with the normalisation that the run began with.
 Devices that come or leave during a run: the draw is over those that there are; own slots begin as in round 0.
+Hospitals: the same, with all their devices, whose own slots they bring along when they return.
 """
 
 from __future__ import annotations

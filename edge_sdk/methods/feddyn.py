@@ -22,7 +22,8 @@ upload was counted: shared/mirror.py keeps it so.
 When few answer: P_t is those that were counted; g_k of the others stay. Nobody: the same theta, with a new draw.
 A lost disk: its g_k cannot be had again, so a new era begins, in which h and all g_k are zero; theta stays.
 Devices that come during a run have g_k = 0, and h, the mean over m, shrinks to m / m' of itself; one that leaves for
-good after it was counted begins a new era.
+good after it was counted begins a new era. A hospital is all its devices at once: m grows by them; when it leaves
+after its sum was counted, also in the round that is on, nobody else knows its g_k, and a new era begins.
 """
 
 from __future__ import annotations
@@ -141,6 +142,11 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     return DeviceState(g, tried, replace(account, round=m.round)), [Send(UP, upload)]
 
 
+def shortened(s: DeviceState, share: float) -> DeviceState:
+    """The state where only a share of theta_k - theta has left: g_k moves as the aggregator's mean does."""
+    return replace(s, tried=s.gradient + share * (s.tried - s.gradient) if share else s.gradient)
+
+
 def own_gradient(s: DeviceState, account: Account) -> Vector:
     """g_k as the aggregator's mean has it."""
     if account.era != s.account.era:
@@ -207,6 +213,7 @@ FEDDYN = Method(
     show=show,
     models=models,
     plain_sums=clipped_at_most,
+    shortened=shortened,
     traffic=summed(CountedModel, "model", upload=VectorSum),
     search=SEARCH,
     adds_up=True,

@@ -20,6 +20,7 @@ device has trained, whether its upload was counted or not.
 A lost disk: that device's W_Pj starts again from the run's first model; nothing else notices.
 "global" in reports is W_B with the head that the run began with: no classifier, but what a newcomer starts from.
 Devices that come or leave during a run: the draw is over those that there are; a new head begins as in round 0.
+Hospitals: the same, with all their devices, whose heads they bring along when they return.
 """
 
 from __future__ import annotations

@@ -21,6 +21,9 @@ hospital holds nobody up, and its devices are personalised against the common mo
 Leaves the device: w_i, to its hospital. Leaves the hospital: its model, and scores as sums. Never: p_i, gamma_i.
 When few answer: as in FedSLR within a hospital, as in first-B between them.
 Devices that come or leave for good during a run: as in FedSLR within their hospital, whose weight in the mean follows.
+A hospital that comes in "sync" is sent the common model, begins with gamma = 0, and mixes from then on; one that leaves
+is no part of the mean any more, and brings its own mean of gamma along when it returns. Otherwise it waits for the next
+run: only who was asked at the start is ever ready, and B was meant of those.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared import consensus, gather
+from edge_sdk.methods.shared.changing import fixed_unless_in_step
 from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
 from edge_sdk.methods.shared.local import one_of, zero_or_more
 from edge_sdk.methods.shared.plain import clipped_at_most
@@ -127,7 +131,8 @@ def first(env: Env) -> Packed:
 
 
 def cloud(env: Env) -> Cloud:
-    return Cloud(step=0.0, rigorous=env.settings.cloud == RIGOROUS, by_devices=True)
+    kind = env.settings.cloud
+    return Cloud(step=0.0, rigorous=kind == RIGOROUS, by_devices=True, for_all=kind == SYNC)
 
 
 def own_step(env: Env, mixed: Packed) -> Packed:
@@ -209,4 +214,5 @@ FEDSLR_B = Method(
     recommended=fedslr_settings.RECOMMENDED,
     search=SEARCH,
     warms_up=True,
+    fixed_hospitals=fixed_unless_in_step,
 )

@@ -14,7 +14,7 @@ the support and the query set; else one half of each mini-batch adapts and the o
 
 Leaves the device, kind of upload, and what happens when few answer: as in FedAvg.
 Devices that come or leave during a run: as in FedAvg; with unseen > 0 they wait for the next run, since who is kept out
-of training is drawn once.
+of training is drawn once. Hospitals: the same.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ the mean of all c_i only if c_i moves exactly when its upload was counted: share
 When few answer: S is those that were counted; c_i of the others stay. Nobody: the same x and c, with a new draw.
 A lost disk: its c_i cannot be had again, so a new era begins, in which c and all c_i are zero; x stays.
 Devices that come during a run have c_i = 0, and c, the mean over N, shrinks to N / N' of itself; one that leaves for
-good after it was counted begins a new era.
+good after it was counted begins a new era. A hospital is all its devices at once: N grows by them; when it leaves
+after its sum was counted, also in the round that is on, nobody else knows its c_i, and a new era begins.
 """
 
 from __future__ import annotations
@@ -190,6 +191,11 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     return DeviceState(c_i, tried, replace(account, round=m.round)), [Send(UP, upload)]
 
 
+def shortened(s: DeviceState, share: float) -> DeviceState:
+    """The state where only a share of the upload has left: c_i moves as the aggregator's mean does."""
+    return replace(s, tried=s.control + share * (s.tried - s.control) if share else s.control)
+
+
 def own_control(s: DeviceState, account: Account) -> Vector:
     """c_i as the aggregator's mean has it."""
     if account.era != s.account.era:
@@ -269,6 +275,7 @@ SCAFFOLD = Method(
     show=show,
     models=models,
     plain_sums=clipped_at_most,
+    shortened=shortened,
     traffic=summed(ModelAndControl, "model", "control", upload=VectorSum, anchor=near_model, first=first_reference),
     search=SEARCH,
     adds_up=True,

@@ -8,7 +8,7 @@ Each rule is a function of its own in RULES; a new key of the table is a field, 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from edge_sdk.algebra.privacy import epsilon_of
@@ -22,6 +22,7 @@ from edge_sdk.nodes.budget import HOURS, is_within
 from edge_sdk.nodes.epsilon_ledger import rho_of_run
 
 POLICY, BY_HAND = "policy", "by-hand"
+SUMS, CLASSES = "sums", "classes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,9 @@ class Allow:
         epsilon_per_run: that a run may come to, counted by this node itself; 0: no such rule, and runs need no noise.
         epsilon_for_good: that all runs together may come to, from the first one of this node on; 0: no such rule.
         epsilon_delta: delta beside the two.
+        scores: that may leave: "sums": how many held-out samples models get right, and their losses; "classes": also
+            histograms by class, which tell how many samples of each class there are.
+        scores_of: of a hospital: least number of devices whose added scores it passes on.
         approval: "policy": a run that keeps these rules begins by itself; "by-hand": a person approves each one.
     """
 
@@ -47,6 +51,8 @@ class Allow:
     epsilon_per_run: float = 0.0
     epsilon_for_good: float = 0.0
     epsilon_delta: float = 1e-5
+    scores: str = SUMS
+    scores_of: int = 3
     approval: str = POLICY
 
     def __post_init__(self) -> None:
@@ -63,8 +69,17 @@ class Allow:
                 raise UsageError(f"{name} = {value}, finite and at least 0")
         if not 0 < self.epsilon_delta < 1:
             raise UsageError(f"epsilon_delta = {self.epsilon_delta}: it lies between 0 and 1")
+        if self.scores not in (SUMS, CLASSES):
+            raise UsageError(f"scores = {self.scores!r}, expected {SUMS} or {CLASSES}")
+        if self.scores_of < 1:
+            raise UsageError(f"scores_of = {self.scores_of}: at least 1 device")
         if self.approval not in (POLICY, BY_HAND):
             raise UsageError(f"approval = {self.approval!r}, expected {POLICY} or {BY_HAND}")
+
+    @property
+    def takes_all(self) -> bool:
+        """There is no rule about runs, only about what leaves in any of them."""
+        return replace(self, scores=SUMS, scores_of=1) == replace(Allow(), scores_of=1)
 
 
 @dataclass(frozen=True)

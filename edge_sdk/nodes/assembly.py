@@ -62,7 +62,9 @@ def method_of(run: Run) -> Method:
     method = base_of(run)
     if run.robust:
         method = robust(method, robust_of(run))
-    if run.uploads or run.privacy:
+    if run.privacy and method.own_noise is not None:
+        method = with_own_noise(run, method)
+    elif run.uploads or run.privacy:
         uploads, rule = uploads_of(run), robust_of(run).rule
         check_unopened(method, own_settings(run), uploads, "" if rule == NONE else rule)
         method = rounded(method, own_settings(run), uploads, rule != NONE, privacy_of(run))
@@ -91,6 +93,16 @@ def base_of(run: Run) -> Method:
     """
     method = METHODS[run.method]
     return summing(method, uploads_of(run)) if run.uploads and not run.privacy else method
+
+
+def with_own_noise(run: Run, method: Method) -> Method:
+    """A method with its own kind of noise. Raises UsageError for integers beside it."""
+    if run.uploads:
+        raise UsageError(f"run.uploads with method {run.method}: {method.traffic(own_settings(run))}")
+    noise, privacy = method.own_noise, privacy_of(run)
+    assert noise is not None  # the caller has looked
+    made: Method = noise.around(method, own_settings(run), privacy)
+    return made
 
 
 def uploads_of(run: Run) -> Uploads:
@@ -161,6 +173,11 @@ def fixes_members(run: Run) -> str:
     if is_secret(run):
         return "the devices of its secret sums have exchanged their keys at the start"
     return method_of(run).fixed(own_settings(run))
+
+
+def fixes_hospitals(run: Run) -> str:
+    """Why the hospitals of a run cannot change while it goes on, as a sentence; "": they can."""
+    return fixes_members(run) or method_of(run).fixed_hospitals(own_settings(run))
 
 
 def own_settings(run: Run) -> Any:

@@ -20,9 +20,10 @@ from edge_sdk.atomic import write_text
 from edge_sdk.contract.method import UP, Role, Step
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import PeerError
+from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.messages import Changes
 from edge_sdk.nodes.approvals import digest_of, read_table
-from edge_sdk.nodes.assembly import privacy_of
+from edge_sdk.nodes.assembly import own_settings, privacy_of
 
 FILE = "runs-epsilon.json"
 EARLIER = "earlier"
@@ -32,14 +33,22 @@ MOST = 100
 
 def rho_of_answer(run: Run) -> float:
     """What one answer of a run costs, if its cohort answers. The run has noise."""
-    privacy = privacy_of(run)
+    privacy, own = privacy_of(run), METHODS[run.method].own_noise
     assert privacy is not None  # only such runs come here
+    if own is not None:
+        return own.rho(own_settings(run), privacy, run.rounds)
     return 0.5 / privacy.multiplier(run.rounds) ** 2
+
+
+def answers_of_run(run: Run) -> int:
+    """Answers with noise of one device, at most."""
+    own = METHODS[run.method].own_noise
+    return run.rounds if own is None else own.answers(own_settings(run), run.rounds)
 
 
 def rho_of_run(run: Run) -> float:
     """What all answers of a run cost."""
-    return run.rounds * rho_of_answer(run)
+    return answers_of_run(run) * rho_of_answer(run)
 
 
 class EpsilonLedger:
@@ -72,7 +81,11 @@ class EpsilonLedger:
         if entry["last"] == version and not answered:
             return
         if entry["rho"] + price > rho_of_run(run) * (1 + 1e-9):
-            raise PeerError(f"run {run.id} has {run.rounds} rounds; this node has answered as many questions already")
+            most = answers_of_run(run)
+            raise PeerError(
+                f"run {run.id} has {run.rounds} rounds with {most} answers; this node has answered as many questions "
+                "already"
+            )
         table[digest] = {"id": run.id, "rho": entry["rho"] + price, "last": version}
         write_text(self.path, json.dumps(shortened(table), indent=1) + "\n")
 
@@ -81,9 +94,13 @@ class EpsilonLedger:
         if not run.privacy:
             return role
 
+        own, settings = METHODS[run.method].own_noise, own_settings(run)
+
         def receive(env: Any, state: Any, sender: str, message: Any) -> Step:
             if sender == UP and isinstance(message, Changes):
                 self.charge(run, message.version, state.inner.reference.version >= message.version)
+            elif sender == UP and own is not None and (number := own.number(settings, message)) is not None:
+                self.charge(run, number, own.answered(settings, state.inner) >= number)
             step: Step = role.receive(env, state, sender, message)
             return step
 

@@ -47,7 +47,7 @@ class Gate:
     @property
     def owner(self) -> Gate | None:
         """This gate, if it has anything to ask: a node without rules need not look at them again and again."""
-        return None if self.allow == Allow() else self
+        return None if self.allow.takes_all else self
 
     def judge_offer(self, run: Run) -> str:
         """Judge a run that is offered, and note it for a person: why it may not begin; "": it may."""

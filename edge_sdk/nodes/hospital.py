@@ -26,7 +26,7 @@ from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint
 from edge_sdk.model.bundle import Bundle, parse, read_bundle
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes import mask_giving
+from edge_sdk.nodes import leaving_scores, mask_giving
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, is_rollout, make_assembly, make_env
 from edge_sdk.nodes.gate import Gate
@@ -198,10 +198,12 @@ class Hospital:
                 patients=self.patients,
             )
         )
+        given |= mask_giving.for_hospital(run, int(self.bundle.manifest["classes"]))
         given |= mask_giving.for_pooling(run, self.masks, self.name)
         env = make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given)
         assembly = make_assembly(run, "hospital", env)
-        return replace(assembly, role=self.gate.ledger.guard(run, assembly.role))
+        role = self.gate.ledger.guard(run, assembly.role)
+        return replace(assembly, role=leaving_scores.limited(role, lambda: self.gate.allow, hospital=True))
 
     def find_bundle(self, run: Run) -> Bundle:
         """The bundle of a run: the settings' one, or one that a rollout has brought here.

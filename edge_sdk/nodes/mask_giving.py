@@ -38,6 +38,15 @@ def for_device(run: Run, files: DeviceKeys | None, name: str, classes: int) -> d
     return {"masks": device_masks(files, run.id), "outputs": classes}
 
 
+def for_hospital(run: Run, classes: int) -> dict[str, Any]:
+    """Field of a hospital's env by which it knows what masked scores look like, in a run whose sums are secret.
+
+    Args:
+        classes: that the models of its devices tell apart.
+    """
+    return {"outputs": classes} if is_secret(run) else {}
+
+
 def for_pooling(run: Run, files: HospitalKeys | None, name: str) -> dict[str, Any]:
     """Field of a hospital's env with which it hides its sums from the aggregator, in a run with sums over hospitals.
 

@@ -43,7 +43,7 @@ def library() -> Any:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
     except ModuleNotFoundError as error:
-        raise UsageError("secret sums need a library: pip install 'auscult[secure]'") from error
+        raise UsageError("secret sums need a library: pip install cryptography") from error
     return Library(hashes, serialization, x25519, Cipher, algorithms, HKDF, HKDFExpand)
 
 
@@ -171,7 +171,19 @@ def read_line(line: str, where: str) -> tuple[str, bytes]:
         key = b""
     if len(key) != KEY:
         raise UsageError(f"{where}: expected a name, a blank and {KEY} bytes in base64")
+    if not is_public_key(key):
+        raise UsageError(f"{where}: no public key of X25519, of which there are points that share nothing")
     return name, key
+
+
+def is_public_key(key: bytes) -> bool:
+    """Does this public key of KEY bytes share a secret? A point of small order shares zeros, with everybody the same."""
+    kinds = library().x25519
+    try:
+        kinds.X25519PrivateKey.from_private_bytes(bytes(KEY)).exchange(kinds.X25519PublicKey.from_public_bytes(key))
+    except ValueError:
+        return False
+    return True
 
 
 # Keystreams -----------------------------------------------------------------------------------------------------

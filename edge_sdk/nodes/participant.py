@@ -25,7 +25,7 @@ from edge_sdk.live.willingness import Willingness
 from edge_sdk.methods.shared.evaluation import Finished, Scores
 from edge_sdk.methods.shared.reports import Diverged, Models
 from edge_sdk.model.model import Model
-from edge_sdk.nodes import kept_models, mask_giving
+from edge_sdk.nodes import kept_models, leaving_scores, mask_giving
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import (
     augmentation_of,
@@ -175,7 +175,7 @@ class Participant:
             self.finished.clear()
         for old in remove_old_runs(self.directory, run.id):
             self.log.info("%s: the files of run %s are removed: it is long over", self.name, old)
-        role = self.gate.ledger.guard(run, assembly.role)
+        role = leaving_scores.limited(self.gate.ledger.guard(run, assembly.role), lambda: self.gate.allow)
         assembly = replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(role))
         if self.pace is None or self.trainer is not None:  # code of the application has no steps whose progress we keep
             return assembly

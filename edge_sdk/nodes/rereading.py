@@ -22,6 +22,28 @@ def check_changes(path: Path, changed: Collection[str], allowed: str) -> None:
         raise UsageError(f"{path}: {', '.join(changed)} changed; while a run goes on, {allowed} may be")
 
 
+class FileWatch:
+    """Notices that a settings file was written again. Make it before the file is read."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.seen = self.look()
+
+    def look(self) -> tuple[int, int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:  # it is being replaced, or somebody has moved it away
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def has_changed(self) -> bool:
+        """Has it changed since the last call, or since this was made?"""
+        now = self.look()
+        changed = now is not None and now != self.seen
+        self.seen = now or self.seen
+        return changed
+
+
 def refuse_rereading() -> None:
     """A device at SIGHUP."""
     raise UsageError("a device's settings cannot be changed while it runs; start it again")

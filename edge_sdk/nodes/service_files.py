@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.limits import Limits, check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
@@ -127,6 +127,8 @@ class HospitalFile:
             existing(self.masks.hospitals, "masks.hospitals")
         if not (self.devices or self.enrolled):
             raise UsageError("devices is missing: a list of texts, unless enrolled = true")
+        if self.devices:
+            check_devices("devices", len(self.devices))
         if self.enrolled and self.reports == NOTHING:
             raise UsageError('enrolled = true: the service has to hear of this hospital; say reports = "names"')
         if not self.enrolled:
@@ -193,6 +195,8 @@ class AggregatorFile:
         model: a trained model that a rollout brings to devices, NPZ; None: the bundle's initial one.
         signing_key: PEM file of the operator's private key, with which the run is signed; None: it is not.
         enrolled: hospitals say themselves how many devices they have, which may change while the run goes on.
+        client: its client id at the broker, where other runs of the same aggregator go on at other hospitals: it hears
+            its own hospitals only, and reads this file again when it is written; "": its name, and no other goes on.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
@@ -217,6 +221,7 @@ class AggregatorFile:
     masks: AggregatorKeys | None = None
     limits: Limits = field(default_factory=Limits)
     enrolled: bool = False
+    client: str = ""
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:

@@ -38,6 +38,7 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
     words = "also write TensorBoard event files, into a folder there that is named as --out"
     command.add_argument("--tensorboard", type=Path, metavar="DIR", help=words)
+    command.add_argument("--mlflow", metavar="URI", help="also write a run for MLflow, into a folder or to a server")
     add_board_options(command)
     add_run_options(command)
     command.set_defaults(do=do_replay)
@@ -46,21 +47,23 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 def do_replay(options: argparse.Namespace) -> None:
     """Runs a replay, writes its files and prints its tables."""
     from edge_sdk.replay.job import replay
-    from edge_sdk.replay.reports import tensorboard
+    from edge_sdk.replay.reports import mlflow_runs, tensorboard
 
     job = read_job(options)
     if options.days is not None:
         return do_days(options, job)
     if options.tensorboard is not None:
         tensorboard.check_installed()
+    if options.mlflow is not None:
+        mlflow_runs.check_installed()
     show = sys.stderr if options.json else sys.stdout
     if options.seeds != 1:
         found = do_seeds(job, options.seeds, options.json, show)
-        write_tensorboard(options, job, {f"seed-{run['seed']}": run for run in found["runs"]})
+        export(options, job, {f"seed-{run['seed']}": run for run in found["runs"]})
         return
     result = replay(job, RoundPrinter(show), lambda text: print(text, file=show, flush=True) if text else None)
     write_result(job, result)
-    write_tensorboard(options, job, {"": result})
+    export(options, job, {"": result})
     if options.json:
         print(json.dumps(result))
     else:
@@ -80,12 +83,18 @@ def do_days(options: argparse.Namespace, job: Replay) -> None:
     print(json.dumps(result) if options.json else f"\n{days_lines(result)}\nresult   {job.out / 'result.json'}")
 
 
-def write_tensorboard(options: argparse.Namespace, job: Replay, results: Mapping[str, Any]) -> None:
-    """Writes event files, if they are asked for. `results`: by the names of their folders."""
-    from edge_sdk.replay.reports import tensorboard
+def export(options: argparse.Namespace, job: Replay, results: Mapping[str, Any]) -> None:
+    """Writes event files and runs of MLflow, if they are asked for. `results`: by the names of their folders."""
+    from edge_sdk.replay.reports import mlflow_runs, tensorboard
+    from edge_sdk.replay.reports.scalars import scalars
 
-    for name, result in results.items() if options.tensorboard is not None else ():
-        tensorboard.write_events(result, options.tensorboard / job.out.name / name)
+    for name, result in results.items():
+        if options.tensorboard is not None:
+            tensorboard.write_events(result, options.tensorboard / job.out.name / name)
+        if options.mlflow is not None:
+            settings = {key: result[key] for key in ("method", "rounds", "seed") if key in result}
+            title = "-".join(filter(None, (job.out.name, name)))
+            mlflow_runs.write_run(options.mlflow, title, settings, scalars(result))
 
 
 def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[str, Any]:
@@ -191,16 +200,23 @@ def add_compare(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> No
     several = "only devices that have two classes or more in training"
     command.add_argument("--two-classes", action="store_true", help=several)
     command.add_argument("--json", action="store_true", help="print the comparison as one JSON object")
+    page = "also write a page with the curves and devices of all these runs"
+    command.add_argument("--report", type=Path, metavar="FILE", help=page)
     command.set_defaults(do=do_compare)
 
 
 def do_compare(options: argparse.Namespace) -> None:
     """Reads the runs, and prints how they compare."""
-    from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
+    from edge_sdk.replay.comparison import compare_runs, comparison_table, read_runs
+    from edge_sdk.replay.reports.compare_page import make_compare_page
 
     group = "two_classes" if options.two_classes else "all"
-    found = compare_runs([read_run(path) for path in options.run], group)
+    runs = read_runs(options.run)
+    found = compare_runs(runs, group)
     print(json.dumps(found) if options.json else comparison_table(found))
+    if options.report is not None:
+        options.report.write_text(make_compare_page(runs, group), encoding="utf-8")
+        print(f"report   {options.report}", file=sys.stderr if options.json else sys.stdout)
 
 
 # Traces ---------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,24 @@ def read_run(path: Path) -> FinishedRun:
     if not results or not all("statistics" in r and "devices" in r for r in results):
         raise UsageError(f"{file}: no result of a replay, or one of an older version without statistics")
     return FinishedRun(file.resolve().parent.name, results)
+
+
+def read_runs(paths: Sequence[Path]) -> list[FinishedRun]:
+    """Reads several results. Runs whose directories have the same name are called by their paths.
+
+    Raises:
+        UsageError: there is none, it is of another version, or one is named twice.
+    """
+    found = [read_run(path) for path in paths]
+    places = [path.resolve().parent if path.is_file() else path.resolve() for path in paths]
+    for path, place in zip(paths, places, strict=True):
+        if places.count(place) > 1:
+            raise UsageError(f"{path}: named twice; a run is compared with others")
+    names = [run.name for run in found]
+    return [
+        run if names.count(run.name) == 1 else replace(run, name=str(place))
+        for run, place in zip(found, places, strict=True)
+    ]
 
 
 def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, Any]:

@@ -12,6 +12,7 @@ from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import store_public
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.allow import CLASSES
 from edge_sdk.nodes.assembly import family_of, is_secret
 from edge_sdk.nodes.deadlines import NONE, deadline_of
 from edge_sdk.nodes.kernels.split import input_shapes
@@ -29,6 +30,8 @@ FOR_NEWCOMERS = 3600.0
 """Seconds for which hospitals wait for newcomers: until these have started, however busy the machine is."""
 CLOUD = "cloud"
 """Name of the aggregator. Its draws depend on it, as those of every node on its name."""
+OPEN_SCORES = {"scores": CLASSES, "scores_of": 1}
+"""[allow] of all nodes: who replays has all the data before him, and no score tells him anything of them."""
 DEVICES_APART = 24
 """Up to so many devices have a process each; more of them share so many processes."""
 
@@ -158,8 +161,13 @@ def run_table(run: Run) -> dict[str, Any]:
 def hospital_table(job: Replay, name: str, cohort: Cohort, files: NodeFiles) -> dict[str, Any]:
     """A hospital's settings, but for how to reach the broker."""
     table = {"name": name, "aggregator": CLOUD, "bundle": files.bundles[name], "directory": f"../{name}"}
-    table |= {"devices": cohort.tree[name], "data": files.tables.get(name), "companions": files.companions.get(name)}
-    table["masks"] = files.masks.get(name)
+    table |= {
+        "allow": OPEN_SCORES,
+        "devices": cohort.tree[name],
+        "data": files.tables.get(name),
+        "companions": files.companions.get(name),
+        "masks": files.masks.get(name),
+    }
     if job.newcomers:
         table |= {"wait_for": len(members_of(job, cohort)[name]), "last_words": FOR_NEWCOMERS}
     return table
@@ -168,6 +176,11 @@ def hospital_table(job: Replay, name: str, cohort: Cohort, files: NodeFiles) -> 
 def device_table(job: Replay, name: str, hospital: str, files: NodeFiles) -> dict[str, Any]:
     """A device's settings, but for how to reach the broker."""
     table = {"name": name, "hospital": hospital, "bundle": files.bundles[name], "directory": f"../devices/{name}"}
-    table |= {"public": files.public, "data": files.tables[name], "local_only": job.local_only and not is_split(job)}
+    table |= {
+        "allow": OPEN_SCORES,
+        "public": files.public,
+        "data": files.tables[name],
+        "local_only": job.local_only and not is_split(job),
+    }
     table["masks"] = files.masks.get(name)
     return table

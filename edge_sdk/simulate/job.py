@@ -21,6 +21,7 @@ from edge_sdk.simulate.crowd import Crowd
 from edge_sdk.simulate.envs import Envs, Kernels
 from edge_sdk.simulate.epochs import all_trained, describe_training
 from edge_sdk.simulate.judged import Judges
+from edge_sdk.simulate.memory import keep_freed_memory
 from edge_sdk.simulate.plan import Prepared, Say, Simulation, describe, judges_of, prepare
 from edge_sdk.simulate.ranks import Ranks
 from edge_sdk.simulate.result import Spent, count_numbers, describe_model, make_result, write_model
@@ -88,6 +89,7 @@ class Course:
 
     def begin(self, say: Say) -> None:
         """Makes the network, or puts it where the last checkpoint was."""
+        keep_freed_memory()
         run, seed = self.prepared.run, self.job.replay.seed
         self.judges = Judges(self.envs)
         tree = self.prepared.population.tree

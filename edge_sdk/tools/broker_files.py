@@ -61,6 +61,12 @@ user {name}-console
 topic read auscult/v1/{name}/+/up/f
 topic write auscult/v1/{name}/+/down/r
 """
+LANE = """
+user {lane}
+topic read auscult/v1/{name}/+/up/+
+topic write auscult/v1/{name}/+/down/+
+"""
+"""A further certificate of the aggregator, for a run that goes on beside another one."""
 CHILD = """
 user {name}
 topic write auscult/v1/{parent}/{name}/up/+
@@ -89,6 +95,8 @@ def write_access(path: Path, site: Site) -> None:
     parents = {parent for parent, _ in site.list_pairs()} | {p for p in (site.hospital, site.aggregator) if p}
     sections = [PARENT.format(name=name) for name in sorted(parents)]
     sections += [CONSOLE.format(name=site.aggregator)] if site.aggregator else []
+    lanes = [name for _, name in site.list_pairs() if site.aggregator and name.startswith(f"{site.aggregator}-run-")]
+    sections += [LANE.format(lane=lane, name=site.aggregator) for lane in sorted(lanes)]
     sections += [CHILD.format(parent=parent, name=name) for parent, name in site.list_pairs()]
     write_text(path, "# Who may do what: a user is the name in the certificate.\n" + "".join(sections) + DOCTOR)
 

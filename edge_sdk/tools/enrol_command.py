@@ -60,6 +60,6 @@ def do_enrol(options: argparse.Namespace) -> None:
     path = applicant.take(desk, given, options.trace)
     print(f"{options.name} belongs to {given['hospital'] or given['aggregator']}; its settings are in {path}")
     if not can_check_signatures():
-        print("what the operator has signed is not checked: pip install 'auscult[secure]', then see trusted_key there")
+        print("what the operator has signed is not checked: pip install cryptography, then see trusted_key there")
     lacks = given["kind"] == "device" and "\n[data]" not in path.read_text()
     print(f"name its recordings there; then: auscult device {path}" if lacks else f"auscult {given['kind']} {path}")

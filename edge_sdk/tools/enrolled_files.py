@@ -16,7 +16,7 @@ HEAD = (
 )
 TRUSTED = 'trusted_key = "trusted.pem"\n'
 UNTRUSTED = """# The library cryptography is missing here, so nothing that is signed can be checked.
-# To take only what the operator has signed: pip install 'auscult[secure]', and take the sign away.
+# To take only what the operator has signed: pip install cryptography, and take the sign away.
 # trusted_key = "trusted.pem"
 """
 DATA = """

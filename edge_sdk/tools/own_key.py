@@ -55,7 +55,7 @@ def find_key_tool() -> KeyTool:
         return LibraryTool()
     raise UsageError(
         "enrol makes this node's key, and needs the openssl command (Debian: apt install openssl) or the library "
-        "cryptography (pip install 'auscult[secure]') for that: both are missing here"
+        "cryptography (pip install cryptography) for that: both are missing here"
     )
 
 

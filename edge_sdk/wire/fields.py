@@ -6,6 +6,7 @@ import re
 from math import isfinite
 from typing import Any
 
+from edge_sdk.contract.limits import MOST_DEVICES
 from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
 
@@ -26,6 +27,12 @@ def check_count(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= LARGEST:
         raise PeerError(f"expected a number from 0 to 2^63 - 1, got {value!r:.40}")
     return value
+
+
+def check_devices(value: Any) -> int:
+    if check_count(value) > MOST_DEVICES:
+        raise PeerError(f"{value} devices behind one node, there are at most {MOST_DEVICES}")
+    return int(value)
 
 
 def check_flag(value: Any) -> bool:

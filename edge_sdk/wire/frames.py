@@ -50,6 +50,7 @@ from edge_sdk.wire.fields import (
     check_acks,
     check_chunk,
     check_count,
+    check_devices,
     check_digest,
     check_flag,
     check_reason,
@@ -257,8 +258,8 @@ Check = Callable[[Any], Any]
 COUNTS: tuple[Check, ...] = (check_count,) * 3
 MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, check_flag)
 DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
-BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_count)
-HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_count, check_text)
+BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_devices)
+HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_devices, check_text)
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
     "m": (Message, MESSAGE_FIELDS),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from logging import Logger
 from math import inf
@@ -42,6 +42,7 @@ class Link:
     Args:
         connect: makes a connection that is not yet open.
         wake: called from another thread when the loop should look.
+        topics: what is to be heard now, for `listen`.
 
     Attributes:
         connection: the one that is open, if any.
@@ -54,8 +55,15 @@ class Link:
         bytes_before: bytes that earlier connections have moved.
     """
 
-    def __init__(self, connect: Callable[[], Connection], wake: Callable[[], None], backoff: Backoff, log: Logger):
-        self.connect, self.wake, self.backoff, self.log = connect, wake, backoff, log
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        wake: Callable[[], None],
+        backoff: Backoff,
+        log: Logger,
+        topics: Callable[[], Sequence[str]] = tuple,
+    ):
+        self.connect, self.wake, self.backoff, self.log, self.topics = connect, wake, backoff, log, topics
         self.connection: Connection | None = None
         self.opening: Connection | None = None
         self.fresh = False
@@ -134,6 +142,11 @@ class Link:
                     SHORT,
                     name,
                 )
+
+    def listen(self) -> None:
+        """What is to be heard may be something else now."""
+        if (connection := self.connection or self.opening) is not None:
+            connection.listen(self.topics())
 
     def has_come_up(self) -> bool:
         """The connection is ready for use; True once for each connection."""

@@ -23,7 +23,10 @@ class LinkMaker:
     """Makes the links of one node.
 
     Attributes:
-        name: client id of the node.
+        name: of the node.
+        client: its client id, where others of its name lead other children: then it hears its own children only; "":
+            its name, and it hears whoever calls.
+        children: names of its children now.
         contexts: URL of a broker -> its TLS context; no entry for a broker without TLS.
         wake: called from another thread when the loop should look.
         will: link -> will of its next connection.
@@ -37,35 +40,40 @@ class LinkMaker:
     wake: Callable[[], None]
     will: Callable[[Link], Will]
     log: Logger
+    client: str
+    children: Callable[[], Sequence[str]]
 
     def __post_init__(self) -> None:
         if self.version not in (4, 5):
             raise UsageError(f"version = {self.version}, MQTT is spoken in 4 (3.1.1) and 5")
+
+    def list_heard(self) -> tuple[str, ...]:
+        """Topics of children that are to be heard now."""
+        return topics.heard_by_parent(self.name, *([self.children()] if self.client else []))
 
     def make_links(
         self, parent: str | None, leads: bool, broker: str, upstream: str
     ) -> tuple[Link | None, Link | None]:
         """Make the links to the children, if the node `leads`, and to the parent; one where both share a broker."""
         here, there = broker_at(broker), broker_at(upstream)
-        mine = topics.heard_by_parent(self.name) if leads else ()
         parents = topics.heard_by_child(parent, self.name) if parent else ()
         if leads and parent and here == there:
-            link = self.make_link(broker, (*parents, *mine))
+            link = self.make_link(broker, lambda: (*parents, *self.list_heard()))
             return link, link
-        below = self.make_link(broker, mine) if leads else None
-        return below, self.make_link(upstream, parents) if parent else None
+        below = self.make_link(broker, self.list_heard) if leads else None
+        return below, self.make_link(upstream, lambda: parents) if parent else None
 
-    def make_link(self, url: str, subscriptions: Sequence[str]) -> Link:
+    def make_link(self, url: str, heard: Callable[[], Sequence[str]]) -> Link:
         broker = broker_at(url)
 
         def connect() -> Connection:
             will, tls = self.will(link), self.contexts.get(url)
-            return Connection(broker, self.name, subscriptions, will, self.keepalive, self.version, tls)
+            return Connection(broker, self.client or self.name, heard(), will, self.keepalive, self.version, tls)
 
         backoff = self.backoff
         if is_this_machine(broker.host):  # no network to be spared, and no fleet that comes back all at once
             backoff = replace(backoff, cap=min(backoff.cap, NEAR))
-        link = Link(connect, self.wake, backoff, self.log)
+        link = Link(connect, self.wake, backoff, self.log, heard)
         return link
 
 

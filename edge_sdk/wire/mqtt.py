@@ -78,7 +78,7 @@ class Connection:
     Args:
         broker: address to connect to.
         client: client id, which is the name of the node.
-        topics: topics to subscribe to, with QoS 1.
+        topics: topics to subscribe to, with QoS 1; `listen` changes them.
         will: published by the broker if the connection breaks.
         keepalive: seconds of silence after which the broker is pinged.
         version: version of MQTT, 4 (3.1.1) or 5.
@@ -96,6 +96,8 @@ class Connection:
         vouched: when something was last published that the broker is to acknowledge, by time.monotonic().
         retained: retained messages that were dropped and not counted yet.
         ready: the system says that there is something to be read, or that the connection is broken.
+        is_accepted: the broker has accepted the connection.
+        asked: topics that it has been asked for; `asking`: number of a request that it has not answered -> its topics.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Connection:
         self.chunk = self.fit_chunk()
         self.since, self.looked = time.monotonic(), 0.0
         self.vouched, self.retained = 0.0, 0
+        self.is_accepted, self.asked, self.asking = False, frozenset[str](), dict[int | None, list[str]]()
         self.ready = False
         self.client = self.make(client, will, version)
         self.stream: Stream | None = None
@@ -161,10 +164,25 @@ class Connection:
         self.window = getattr(properties, "ReceiveMaximum", WINDOW)
         self.packet = getattr(properties, "MaximumPacketSize", PACKET)
         self.chunk = self.fit_chunk()
-        client.subscribe([(topic, 1) for topic in self.topics])
+        self.is_accepted = True
+        self.listen(self.topics)
+
+    def listen(self, topics: Sequence[str]) -> None:
+        """Hear these topics, and no others, from now on; before the broker has accepted us: as soon as it has."""
+        self.topics = tuple(topics)
+        if not self.is_accepted:
+            return
+        new, old = [t for t in self.topics if t not in self.asked], sorted(self.asked - {*self.topics})
+        self.asked = frozenset(self.topics)
+        if new:
+            _, mid = self.client.subscribe([(topic, 1) for topic in new])
+            self.asking[mid] = new
+        if old:
+            self.client.unsubscribe(old)
 
     def on_subscribe(self, _: Any, __: Any, mid: int, reasons: Any, ___: Any) -> None:
-        refused = [topic for topic, reason in zip(self.topics, reasons, strict=False) if reason.is_failure]
+        asked = self.asking.pop(mid, list(self.topics))
+        refused = [topic for topic, reason in zip(asked, reasons, strict=False) if reason.is_failure]
         if refused:
             self.lost = f"subscription to {refused[0]} refused"
         else:

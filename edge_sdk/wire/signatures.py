@@ -118,7 +118,7 @@ def load_library(key: str) -> tuple[Any, Any, type[Exception]]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ModuleNotFoundError as error:
-        raise UsageError(f"{key}: signatures need a library: pip install 'auscult[secure]'") from error
+        raise UsageError(f"{key}: signatures need a library: pip install cryptography") from error
     return serialization, ed25519, InvalidSignature
 
 

@@ -11,11 +11,14 @@ tells a hospital whose settings want it which devices were enrolled for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from edge_sdk.contract.records import record
 from edge_sdk.errors import PeerError
 
 ROOT = ("auscult", "v1")
 ALL = "all"
+ANYBODY = "+"
 MESSAGES, BIRTHS, REPORTS, ROSTERS = "m", "b", "f", "r"
 
 
@@ -43,9 +46,9 @@ def downward(parent: str, child: str, channel: str) -> str:
     return "/".join((*ROOT, parent, child, "down", channel))
 
 
-def heard_by_parent(me: str) -> tuple[str, ...]:
-    """Topics that a parent subscribes to."""
-    return (upward(me, "+", "+"),)
+def heard_by_parent(me: str, children: Iterable[str] = (ANYBODY,)) -> tuple[str, ...]:
+    """Topics that a parent subscribes to. `children`: those that it hears; by default whoever calls."""
+    return tuple(upward(me, child, "+") for child in children)
 
 
 def heard_by_child(parent: str, me: str) -> tuple[str, ...]:

@@ -42,8 +42,8 @@ check_machine() {
     set -- "$here"/wheels/pip-*.whl
     [ -f "$1" ] || fail "$here/wheels: no wheel of pip in it; collect.sh makes that folder"
     pip=$1
-    set -- "$here"/wheels/auscult-*.whl
-    [ -f "$1" ] || fail "$here/wheels: no wheel of auscult in it; collect.sh makes that folder"
+    set -- "$here"/wheels/auscult_edge-*.whl
+    [ -f "$1" ] || fail "$here/wheels: no wheel of auscult-edge in it; collect.sh makes that folder"
     wheel=$1
 }
 

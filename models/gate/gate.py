@@ -25,6 +25,7 @@ from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.frontend.outputs import pick, run_module
 from edge_sdk.models.frontend.randomness import Draw, fix_draws, set_training
+from edge_sdk.models.gate.layouts import EvenLayouts
 from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import ParityError
 from edge_sdk.models.ir.spec import DataInput
@@ -36,6 +37,9 @@ FLOAT32_WORST = 1e-2
 TORCH_FACTOR = 20
 # a tensor with smaller entries than this, relative to the whole gradient, is measured against the whole gradient
 NOISE = 1e-6
+# where torch's float64 has lost more than six digits itself
+NOISE_FACTOR = 30
+NOISE_LIMIT = 1e-4
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -191,13 +195,23 @@ class Truth:
         drops = self.drops if MASKS in data else None
         set_training(net, statistics=self.train, others=drops is not None)
         mode: AbstractContextManager[Any] = fix_draws(drops.draws, data[MASKS]) if drops else nullcontext()
-        with mode:
+        with mode, EvenLayouts():
             z = pick(self.run(net, data, dtype), self.output)
         value = (cast(data["weights"], dtype) * TORCH_LOSSES[self.loss](z, cast(data["y"], dtype))).sum()
         trained = [p for p in net.parameters() if p.requires_grad]
         grads = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
         flat = torch.cat([v.reshape(-1) for v in (*grads, *self.pull(net, data, dtype))])
         return z.detach().numpy(), float(value.detach()), flat.double().numpy()
+
+    def find_noise(self, data: Mapping[str, torch.Tensor], grad: np.ndarray) -> np.ndarray:
+        """What torch's gradient (n,) changes by when the last bits of all parameters do: torch's own float64 error."""
+        kept, generator = self.state, torch.Generator().manual_seed(0)
+        signs = {k: torch.randint(0, 2, v.shape, generator=generator) * 2 - 1 for k, v in kept.items()}
+        self.state = {k: v * (1 + 2**-51 * signs[k].double()) if v.is_floating_point() else v for k, v in kept.items()}
+        try:
+            return self.loss_grad(data)[2] - grad
+        finally:
+            self.state = kept
 
     def pull(self, net: nn.Module, data: Mapping[str, torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
         """The gradients of running statistics by what torch has made of them: STEP times each is torch's own step."""
@@ -257,6 +271,9 @@ def check_semantics(
         out = ready({**fixed, **{k: v.numpy() for k, v in data.items()}})
         whole = float(np.abs(grad).max(initial=0))
         errors = {s.name: measure_slot(out["grad"], grad, s, whole, rounding) for s in slots}
+        if not max(errors.values(), default=0) <= SEMANTIC_LIMIT:
+            noise = truth.find_noise(data, grad)
+            errors = {s.name: excuse(errors[s.name], out["grad"], grad, s, noise) for s in slots}
         errors["the loss"] = abs(float(out["loss"]) - loss) / max(abs(loss), 1e-6)
         if "new_buffers" in out:
             errors["the running statistics"] = relative_error(out["new_buffers"], truth.statistics())
@@ -279,6 +296,20 @@ def measure_slot(
     lost = float(np.abs(rounding[slot.span]).max(initial=0)) if rounding is not None else 0.0
     scale = max(own, NOISE * whole, min(2 * lost, whole) if np.isfinite(lost) else 0.0, 1e-30)
     return float(np.abs(got[slot.span] - want[slot.span]).max(initial=0) / scale)
+
+
+def excuse(error: float, got: np.ndarray, want: np.ndarray, slot: Slot, noise: np.ndarray) -> float:
+    """The error of one tensor; the limit at most, where no float64 could come nearer.
+
+    Two values that batch normalisation makes of a batch of two can lie so near each other that a gradient behind them
+    keeps six digits in float64, and none in float32. Such a difference is no fault of a rule, which has other cases to
+    be right in: it may be NOISE_FACTOR times what the last bit of each parameter does to torch's own gradient, as long
+    as that is less than NOISE_LIMIT of the tensor.
+    """
+    difference = float(np.abs(got[slot.span] - want[slot.span]).max(initial=0))
+    allowed = NOISE_FACTOR * float(np.abs(noise[slot.span]).max(initial=0))
+    own = float(np.abs(want[slot.span]).max(initial=0))
+    return min(error, SEMANTIC_LIMIT) if difference <= min(allowed, NOISE_LIMIT * own) else error
 
 
 def check_float32(

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from edge_sdk.models.ir.reference_products import MatMul
 from edge_sdk.models.ir.reference_windows import AveragePool, Resize
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -40,6 +41,7 @@ class Evaluator:
             Pad,
             Erf,
             LogSoftmax,
+            MatMul,
             Scan,
             GRU,
             LSTM,

@@ -33,8 +33,9 @@ class Entry:
     class_names: tuple[str, ...] = ()
     signal: SignalSpec | None = None
 
-    def build(self, input: tuple[int, ...] | None = None, classes: int | None = None) -> nn.Module:
-        return self.make(input=input or self.input, classes=classes or self.classes, **self.options)
+    def build(self, input: tuple[int, ...] | None = None, classes: int | None = None, **given: Any) -> nn.Module:
+        """The module; `given`: arguments of its class, in place of `options`."""
+        return self.make(input=input or self.input, classes=classes or self.classes, **{**self.options, **given})
 
 
 IMAGE = (3, 32, 32)

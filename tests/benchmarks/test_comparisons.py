@@ -109,6 +109,16 @@ def test_no_effect_of_a_switch_is_mixed_up_with_another_or_with_a_pair():
     assert np.array_equal(columns @ columns.T, 16 * np.eye(len(columns)))
 
 
+def test_first_b_has_more_closes_and_a_step_that_decays_as_far():
+    weights = {name: values[0] for name, values in combination.WEIGHTS.items()}
+    (_, every), (_, first) = (
+        combination.settings_of(on, weights) for on in (combination.NONE, frozenset({"consensus"}))
+    )
+    longer = first["shared"]["decay"] ** round(combination.LONGER * 30)
+    assert longer == pytest.approx(every["shared"]["decay"] ** 30)
+    assert first["shared"]["cloud"] == "first-b" and "cloud" not in every["shared"]
+
+
 def test_an_effect_is_found_beside_a_larger_one():
     """Its interval is of what is left when all five are taken out."""
     random = np.random.default_rng(0)

@@ -14,6 +14,7 @@ def test_bare_messages_tell_everything(found):
     """If an attack no longer works here, it is the attack that is broken, and its other columns prove nothing."""
     assert float(found["inversion"][PLAIN]) > 0.9 and float(found["membership"][PLAIN]) > 0.9
     assert found["label counts"][PLAIN] == found["held-out counts"][PLAIN] == "100%"
+    assert {*found["by default"].values()} == {"0%"}, "histograms do not leave"
     assert float(found["gamma_i"][PLAIN]) > 0.999 and float(found["features"][PLAIN]) < 1e-6
 
 
@@ -27,4 +28,5 @@ def test_sums_and_noise_hide_what_the_page_says(found):
         assert abs(float(found["inversion"][column])) < 0.3
         assert found["label counts"][column] == found["held-out counts"][column] == "0%"
     assert float(found["membership"][NOISY_SUMS]) < 0.75
-    assert found["gamma_i"][NOISE] == found["features"][SECRET] == "refused"
+    assert abs(float(found["gamma_i"][NOISE])) < 0.4 and abs(float(found["gamma_i"][NOISY_SUMS])) < 0.2
+    assert found["features"][SECRET] == "refused"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.run import Run
@@ -23,7 +24,12 @@ from edge_sdk.nodes.epsilon_ledger import EpsilonLedger, rho_of_answer
 from edge_sdk.wire.frames import Message
 from tests.methods.problems import DEVICES, envs_of, play
 
-RUN = Run(id="noisy", method="fedavg", rounds=2, seed=7, privacy={"clip": 1.0, "noise": 1.0, "cohort": 1})
+RUNS = {
+    name: Run(id="noisy", method=name, rounds=2, seed=7, privacy={"clip": 1.0, "noise": 1.0, "cohort": 1})
+    for name in ("fedavg", "fedslr")
+}
+each_method = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS.keys())
+"""One whose devices remember nothing, and one whose devices remember what moves with their uploads."""
 
 
 class CountedEntropy:
@@ -36,25 +42,25 @@ class CountedEntropy:
         return os.urandom(count)
 
 
-def first_question() -> Changes:
-    envs = envs_of(method_of(RUN), settings_of(RUN), RUN.rounds, np.float32)
+def first_question(run: Run) -> Changes:
+    envs = envs_of(method_of(run), settings_of(run), run.rounds, np.float32)
     envs |= {d: replace(envs[d], entropy=os.urandom) for d in DEVICES}
     faults = NetworkFaults(repeat=0.0)
-    _, transcript = play(method_of(RUN), settings_of(RUN), RUN.rounds, faults=faults, envs=envs)
+    _, transcript = play(method_of(run), settings_of(run), run.rounds, faults=faults, envs=envs)
     found: Changes = next(m for _, to, m in transcript.crossed if isinstance(m, Changes) and to == "d0")
     return found
 
 
-def assembly(entropy: CountedEntropy, directory: Path) -> Assembly:
-    env = envs_of(method_of(RUN), settings_of(RUN), RUN.rounds, np.float32)["d0"]
-    made = make_assembly(RUN, "device", replace(env, entropy=entropy))
-    return replace(made, role=EpsilonLedger(directory).guard(RUN, made.role))
+def assembly(run: Run, entropy: CountedEntropy, directory: Path) -> Assembly:
+    env = envs_of(method_of(run), settings_of(run), run.rounds, np.float32)["d0"]
+    made = make_assembly(run, "device", replace(env, entropy=entropy))
+    return replace(made, role=EpsilonLedger(directory).guard(run, made.role))
 
 
-def opened(directory: Path, parts: Assembly) -> Session:
+def opened(run: Run, directory: Path, parts: Assembly) -> Session:
     """The device, in its own hand: nothing is on a network."""
     log, store = logging.getLogger("test"), Store(directory / "noisy.db")
-    session = Session("d0", "h0", RUN, parts, store, Habits(worker=False), Counters(), lambda *_: None, print, log)
+    session = Session("d0", "h0", run, parts, store, Habits(worker=False), Counters(), lambda *_: None, print, log)
     session.settled = True
     return session
 
@@ -65,31 +71,33 @@ def answers(session: Session) -> list[bytes]:
     return [bytes(body) for (body,) in rows]
 
 
-def test_a_killed_device_repeats_its_noise(tmp_path: Path) -> None:
-    entropy, question = CountedEntropy(), first_question()
-    parts = assembly(entropy, tmp_path)
-    session = opened(tmp_path, parts)
+@each_method
+def test_a_killed_device_repeats_its_noise(run: Run, tmp_path: Path) -> None:
+    entropy, question = CountedEntropy(), first_question(run)
+    parts = assembly(run, entropy, tmp_path)
+    session = opened(run, tmp_path, parts)
     session.meet_peer("h0", 7)
     body = parts.messages.encode(question)
-    assert session.take_message(Message(RUN.id, "h0", 7, 1, 1, (), 1, True, body)) == "new"
+    assert session.take_message(Message(run.id, "h0", 7, 1, 1, (), 1, True, body)) == "new"
     session.commit(time.monotonic())
     (before,) = answers(session)
     assert isinstance(parts.messages.decode(before), Integers) and entropy.drawn == 2
     session.store.drop()
-    again = opened(tmp_path, assembly(entropy, tmp_path))
+    again = opened(run, tmp_path, assembly(run, entropy, tmp_path))
     again.meet_peer("h0", 7)
-    again.take_message(Message(RUN.id, "h0", 7, 1, 1, (), 1, True, body))
+    again.take_message(Message(run.id, "h0", 7, 1, 1, (), 1, True, body))
     again.commit(time.monotonic())
     assert answers(again) == [before] and entropy.drawn == 2
-    assert EpsilonLedger(tmp_path).spent_by(RUN) == rho_of_answer(RUN)
+    assert EpsilonLedger(tmp_path).spent_by(run) == rho_of_answer(run)
 
 
-def test_a_call_that_left_nothing_is_made_again_with_other_noise_and_charged_once(tmp_path: Path) -> None:
-    entropy, question = CountedEntropy(), first_question()
+@each_method
+def test_a_call_that_left_nothing_is_made_again_with_other_noise_and_charged_once(run: Run, tmp_path: Path) -> None:
+    entropy, question = CountedEntropy(), first_question(run)
     found = []
     for _ in range(2):
-        role = assembly(entropy, tmp_path).role
-        env = replace(assembly(entropy, tmp_path).env, me="d0")
+        role = assembly(run, entropy, tmp_path).role
+        env = replace(assembly(run, entropy, tmp_path).env, me="d0")
         found.append(role.receive(env, role.start(env)[0], "up", question)[1][0].message)
     assert not np.array_equal(found[0].steps, found[1].steps)
-    assert EpsilonLedger(tmp_path).spent_by(RUN) == rho_of_answer(RUN)
+    assert EpsilonLedger(tmp_path).spent_by(run) == rho_of_answer(run)

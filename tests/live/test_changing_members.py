@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from edge_sdk.contract.limits import MOST_DEVICES
 from edge_sdk.contract.method import UP, Role
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
@@ -20,9 +21,12 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.roster import Roster
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.wire import topics
+from edge_sdk.wire.frames import Birth, pack_frame
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
+from tests.live.test_log_guard import client
 
 
 class Group:
@@ -115,6 +119,23 @@ def test_what_counts_outlives_the_process(tmp_path: Path, quick: LocalBroker) ->
         with playing(again):
             assert eventually(lambda: again.session is not None and sizes_of(again)) == {"h": 2}
             eventually(lambda: net.rounds > before + 1)
+
+
+def test_a_hospital_cannot_say_that_it_has_more_devices_than_can_be_counted(tmp_path: Path, quick: LocalBroker) -> None:
+    """2^60 once were taken, and saved: each round of the aggregator raised, and its store could not be read again."""
+    net = Net(tmp_path, quick.url)
+    aggregator = net.aggregator("h", flexible=True, sizes={"h": 1})
+    with playing(aggregator), client(quick, "h") as other:
+        eventually(lambda: aggregator.below and aggregator.below.up)
+        nonce, topic = aggregator.presence.nonce_for("h"), topics.upward("agg", "h", "b")
+        for i, devices in enumerate((MOST_DEVICES, MOST_DEVICES + 1, 2**60)):
+            birth = Birth("h", 1, 7, "count", True, count=i + 1, nonce=nonce, devices=devices)
+            other.publish(topic, pack_frame(birth), 1).wait_for_publish(10)
+        eventually(lambda: aggregator.counters["refused.malformed.?"] == 2 or sizes_of(aggregator)["h"] > MOST_DEVICES)
+        eventually(lambda: sizes_of(aggregator) == {"h": MOST_DEVICES})
+    again = Store(tmp_path / "agg" / "count.db")
+    assert Sizes(again, {"h": 1}).now == {"h": MOST_DEVICES}
+    again.close()
 
 
 def test_a_parent_that_counts_by_its_settings_says_so(tmp_path: Path, quick: LocalBroker) -> None:

@@ -11,7 +11,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_sdk.live.log_guard import LINES, guard_log
+from edge_sdk.live.log_guard import LINES, MOST, guard_log
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Birth, pack_frame
@@ -74,6 +74,34 @@ def test_what_is_said_too_often_is_counted(
     assert (
         caplog.messages[-1] == f"h: a cannot take part: 7 (and {5000 - LINES} more of this kind in the minute before)"
     )
+
+
+def test_kinds_without_end_fill_no_log(
+    log: logging.Logger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer may choose words that nobody has used before, so that each line is the first of its kind."""
+    now = [1000.0]
+    monkeypatch.setattr("edge_sdk.live.log_guard.time.monotonic", lambda: now[0])
+    for i in range(20_000):
+        log.warning("%s: %s", "h", f"{i} is no frame")
+    assert len(caplog.messages) == MOST
+    now[0] += 61
+    log.warning("%s: %s", "h", "a frame")
+    assert caplog.messages[-1] == f"h: a frame (and {20_000 - MOST} more of all kinds in the minute before)"
+
+
+def test_frames_of_ever_new_strangers_fill_no_log(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = Net(tmp_path, quick.url)
+    aggregator = net.aggregator("b")
+    with playing(aggregator, net.device("b", "agg")):
+        eventually(lambda: net.rounds)
+        for i in range(500):
+            aggregator.dispatcher.take_payload(topics.upward("agg", f"mallory{i}", "m"), pack_frame(Birth("b", 1, 2)))
+            aggregator.dispatcher.take_payload(topics.upward("agg", "b", f"{i}"), f"{i} garbage".encode())
+    dropped = [line for line in caplog.messages if "dropped a frame" in line]
+    assert 2 <= len(dropped) <= 2 * LINES, dropped
 
 
 def test_what_happens_anyway_is_said_every_time(log: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:

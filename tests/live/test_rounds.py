@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,42 @@ def test_a_device_that_was_away_when_its_round_ended_hears_it_when_it_is_back(
         mortal.start()
         eventually(work.given_up.is_set, 60)
         eventually(lambda: bool(why(late)), 60)
+
+
+def beside_a_late_hospital(net: Net, over: threading.Event) -> ExitStack:
+    """An aggregator whose only round ends with the first answer, and a device of its own that gives it on a word."""
+
+    def work(round: int) -> None:
+        assert over.wait(60)
+
+    return playing(net.aggregator("h", "b", rounds=1, policy=Policy(need=1)), net.device("b", "agg", work))
+
+
+def test_devices_of_a_hospital_that_is_late_itself_stop_too(tmp_path: Path, quick: LocalBroker) -> None:
+    """The hospital's own round stays open, and nobody wants what comes of it."""
+    net, work, over = Net(tmp_path, quick.url), Late(), threading.Event()
+    work.node = late = net.device("a", "h", work)
+    with beside_a_late_hospital(net, over), playing(net.hospital("h", "a"), late):
+        eventually(work.begun.is_set, 60)
+        over.set()
+        eventually(work.given_up.is_set, 60)
+        eventually(lambda: why(late) == "h has closed the round of question 1, which was being worked on", 60)
+    assert [done.devices for _, done in net.told] == [1]
+
+
+def test_a_device_of_a_late_hospital_hears_it_when_it_is_back(tmp_path: Path, quick: LocalBroker) -> None:
+    net, first, second, over = Net(tmp_path, quick.url), Late(), Late(), threading.Event()
+    hospital = net.hospital("h", "a")
+    with beside_a_late_hospital(net, over), playing(hospital):
+        first.node = device = net.device("a", "h", first)
+        with playing(device):
+            eventually(first.begun.is_set, 60)
+        over.set()
+        eventually(lambda: hospital.session is not None and hospital.session.calls.closed > 0, 60)
+        second.node = device = net.device("a", "h", second)  # with the question on its disk
+        with playing(device):
+            eventually(second.given_up.is_set, 60)
+            eventually(lambda: why(device) == "h has closed the round of question 1, which was being worked on", 60)
 
 
 def test_a_device_that_is_asked_again_says_no_more_of_the_round_before(tmp_path: Path, quick: LocalBroker) -> None:

@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
+from edge_sdk.contract.round import Policy, count_questions
 from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
 from edge_sdk.live.runtime import Runtime
@@ -100,6 +101,26 @@ def test_where_nobody_is_willing_the_run_waits(
                 b.say(None)
                 eventually(lambda: net.rounds >= rounds + 3, 60)
     assert all(done.devices == 1 for _, done in net.told)
+
+
+def test_a_question_that_waits_for_a_willing_device_goes_when_its_round_is_over(
+    tmp_path: Path, quick: LocalBroker
+) -> None:
+    net, over = Net(tmp_path, quick.url), threading.Event()
+    a, hospital = Moody(net, "a", LOW), net.node("h", HOSPITAL, "agg", ("a",))
+    parent = net.aggregator("h", "b", rounds=1, policy=Policy(need=1))
+    with playing(parent, hospital, a.node, net.device("b", "agg", lambda round: assert_set(over))):
+        eventually(lambda: hospital.session is not None and bool(hospital.session.calls.jobs), 60)
+        over.set()
+        eventually(lambda: not hospital.session.calls.jobs, 60)  # type: ignore[union-attr]
+        a.say(None)
+        eventually(lambda: not hospital.session.members.unwilling, 60)  # type: ignore[union-attr]
+        assert hospital.node is not None and count_questions(hospital.node.record.below) == 0
+    assert a.rounds == []
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(60)
 
 
 def test_a_device_that_loses_its_will_in_a_round_answers_late_and_counts_once(

@@ -1,4 +1,5 @@
-"""Devices that come, leave for good and return during a run: each method against a literal with the changing set.
+"""Devices and hospitals that come, leave for good and return during a run: each method against a literal with the
+changing set.
 
 The plan says who belongs to the fleet from which round on. As over a real network, the aggregator draws for a round
 with the numbers of the round before, and closes it with those of that round.
@@ -6,12 +7,16 @@ with the numbers of the round before, and closes it with those of that round.
 
 from __future__ import annotations
 
+import ast
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import edge_sdk.methods
 from edge_sdk.contract.method import UP
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.augfl import settings as augfl
@@ -22,6 +27,7 @@ from edge_sdk.methods.fedbcd.method import FEDBCD
 from edge_sdk.methods.fedbcd.settings import Settings as FedbcdSettings
 from edge_sdk.methods.feddyn import FEDDYN
 from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.fedslr_consensus import FEDSLR_B
 from edge_sdk.methods.scaffold import SCAFFOLD
 from edge_sdk.methods.shared import gather
 from tests.methods import literal, test_feddyn, test_scaffold
@@ -34,7 +40,15 @@ JOINS = {0: SMALL, 5: TREE}
 LEAVES = {0: TREE, 6: {**TREE, "h0": ("d0", "d2")}}
 RETURNS = {0: TREE, 5: {**TREE, "h1": ("d3",)}, 11: TREE}
 SWAPS = {0: SMALL, 7: {**SMALL, "h0": ("d0", "d2")}}  # as many as before
-PLANS = {"joins": JOINS, "leaves": LEAVES, "returns": RETURNS, "swaps": SWAPS}
+DEVICE_PLANS = {"joins": JOINS, "leaves": LEAVES, "returns": RETURNS, "swaps": SWAPS}
+FEW = {h: devices for h, devices in TREE.items() if h != "h1"}
+HOSPITAL_PLANS = {
+    "hospital joins": {0: FEW, 5: TREE},
+    "hospital leaves": {0: TREE, 6: FEW},
+    "hospital returns": {0: TREE, 5: FEW, 11: TREE},
+}
+ANSWERS_AND_LEAVES = {0: FEW, 4: TREE, 5: FEW}  # before the first round in which it has answered is over
+PLANS = DEVICE_PLANS | HOSPITAL_PLANS | {"hospital answers and leaves": ANSWERS_AND_LEAVES}
 
 
 def tree_of(plan: dict[int, Any], round: int) -> Any:
@@ -45,29 +59,35 @@ def changing(method: Any, plan: dict[int, Any]) -> Any:
     """The method, whose hospitals and aggregator are told who there is in each round."""
     now: dict[str, int] = {}
 
+    def answering(round: int) -> int:
+        return max(0, round - 1) if plan is ANSWERS_AND_LEAVES else round
+
     def at_hospital(function: Any) -> Any:
         def called(env: Any, s: Any, *about: Any) -> Any:
             if about and about[0] == UP:
                 now[env.me] = getattr(about[1], "round", 0)  # a census comes before the first
-            devices = tree_of(plan, now.get(env.me, 0))[env.me]
+            devices = tree_of(plan, answering(now.get(env.me, 0))).get(env.me, ())
             here = tuple(d for d in env.here if d in devices)
             return function(replace(env, sizes=dict.fromkeys(devices, 1), here=here), s, *about)
 
         return called
 
+    def as_planned(env: Any, round: int) -> Any:
+        tree = tree_of(plan, round)
+        sizes = {h: len(devices) for h, devices in tree.items()}
+        return replace(env, sizes=sizes, here=tuple(h for h in env.here if h in tree))
+
     def at_aggregator(function: Any) -> Any:
         def called(env: Any, s: Any, *about: Any) -> Any:
-            sizes = {h: len(devices) for h, devices in tree_of(plan, s.round).items()}
-            return function(replace(env, sizes=sizes), s, *about)
+            at = as_planned(env, answering(s.round) if about else s.round)
+            return (s, []) if about and about[0] not in at.sizes else function(at, s, *about)  # it owes nothing
 
         return called
 
     h, a = method.hospital, method.aggregator
     hospital = replace(h, receive=at_hospital(h.receive), close=at_hospital(h.close))
     aggregator = replace(a, receive=at_aggregator(a.receive), close=at_aggregator(a.close))
-    start = lambda env: a.start(  # noqa: E731
-        replace(env, sizes={h: len(devices) for h, devices in tree_of(plan, 0).items()})
-    )
+    start = lambda env: a.start(as_planned(env, 0))  # noqa: E731
     return replace(method, hospital=hospital, aggregator=replace(aggregator, start=start))
 
 
@@ -85,11 +105,11 @@ def counted(transcript: Any, era_of: Any) -> list[Any]:
 
 
 def eras_expected(plan: str) -> int:
-    return 0 if plan == "joins" else 1
+    return 0 if plan.endswith("joins") else 1
 
 
 # Memoryless ----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", DEVICE_PLANS | HOSPITAL_PLANS)
 def test_fedavg_is_the_mean_over_those_that_there_are(plan: str) -> None:
     settings = FedavgSettings(eta_l=0.05, batch=16, local_epochs=2)
     net, transcript = play(changing(FEDAVG, PLANS[plan]), settings, ROUNDS)
@@ -218,6 +238,29 @@ def test_augfls_sums_are_over_those_that_there_are(plan: str, upload: str) -> No
         assert held[h].weight == pytest.approx(sum(own[d].weight for d in devices))
         assert np.abs(held[h].u - sum(own[d].u for d in devices)).max() < 1e-8
         assert np.abs(held[h].y - sum(own[d].y for d in devices)).max() < 1e-8
+    samples = state(net, "aggregator").samples
+    assert {*samples} == {*tree_of(PLANS[plan], ROUNDS)}  # w_i is a share of the samples of those that there are
+
+
+# Mixed: each hospital has a model of its own --------------------------------------------------------------------------
+@pytest.mark.parametrize("plan", HOSPITAL_PLANS)
+def test_a_hospital_of_fedslr_b_mixes_while_it_belongs_to_the_fleet(plan: str) -> None:
+    """The common model is the mean of those that there are, weighted with their devices."""
+    settings = FEDSLR_B.settings(cloud="sync", personal_epochs=0, local_epochs=1)
+    shown: list[Any] = []
+    method = changing(FEDSLR_B, PLANS[plan])
+
+    def close(env: Any, s: Any) -> Any:
+        done = method.aggregator.close(env, s)
+        ready, tree = {h: m.model for h, m in s.ready.items()}, tree_of(PLANS[plan], s.round)
+        mean = sum(len(tree[h]) * ready[h] for h in ready) / sum(len(tree[h]) for h in ready)
+        assert np.abs(FEDSLR_B.models(env, None, FEDSLR_B.show(env, done[0]))["global"] - mean).max() < 1e-12
+        shown.append({*ready})
+        return done
+
+    play(replace(method, aggregator=replace(method.aggregator, close=close)), settings, ROUNDS)
+    asked_next = {"hospital joins": [5], "hospital leaves": [], "hospital returns": [11]}[plan]
+    assert [r for r, h in enumerate(shown) if h != {*tree_of(PLANS[plan], r)}] == asked_next
 
 
 # Where a method cannot ------------------------------------------------------------------------------------------------
@@ -230,6 +273,22 @@ def test_a_method_that_cannot_says_so(name: str) -> None:
 def test_newcomers_that_are_kept_out_are_drawn_once(name: str) -> None:
     settings = METHODS[name].settings
     assert "drawn once" in METHODS[name].fixed(settings(unseen=0.2)) and not METHODS[name].fixed(settings(unseen=0.0))
+
+
+@pytest.mark.parametrize("name", ["fedbcd", "fedbcd-i", "fedslr-b"])
+def test_hospitals_that_mix_as_they_are_ready_are_those_of_the_start(name: str) -> None:
+    of = METHODS[name]
+    for cloud in ("first-b", "rigorous"):
+        assert cloud in of.fixed_hospitals(of.settings(cloud=cloud, ready=1)) and not of.fixed(of.settings())
+    assert not of.fixed_hospitals(of.settings(cloud="sync"))
+
+
+def test_every_methods_head_says_what_a_hospital_that_comes_or_leaves_means_to_it() -> None:
+    folder = Path(edge_sdk.methods.__file__).parent
+    heads = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in folder.rglob("*.py")}
+    found = {path: head.partition("Devices ")[2] for path, head in heads.items() if " come" in head}
+    found = {path: head for path, head in found.items() if re.match(r"(and hospitals )?that come", head)}
+    assert len(found) >= 16 and not [path for path, said in found.items() if "ospital" not in said]
 
 
 def test_every_other_method_can() -> None:

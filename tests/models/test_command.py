@@ -82,6 +82,11 @@ def test_arguments_siblings_results_and_options_before_the_module(here, capsys):
     assert "b.1                              relu.default                         Relu" in capsys.readouterr().out
 
 
+def test_a_network_of_the_zoo_takes_arguments_of_its_class(here):
+    assert main(["compile", "mlp", "--input", "6", "--classes", "2", "--arg", "hidden=[]", "-o", "m.bundle"]) == 0
+    assert read_bundle(here / "m.bundle").layout.size == 14, "one linear layer"
+
+
 SAID = {
     "net_of_test.py:Net --input 6": "several results: hidden (8,), scores (3,); choose one with --result NAME",
     "net_of_test.py:Net --input 6 --result lost": "no result 'lost': hidden (8,), scores (3,)",
@@ -97,6 +102,7 @@ SAID = {
     "net_of_test.py:Net --input 6 --arg width": "--arg width: expected NAME=VALUE",
     "net_of_test.py:Net": "--input is missing",
     "mlp --input 6 --max-batch 0": "max_batch = 0: at least 1",
+    "mlp --input 6 --arg width=3": "--arg width=3: TypeError: MLP.__init__() got an unexpected keyword argument",
 }
 
 

@@ -211,3 +211,19 @@ def test_no_file_is_left_by_a_failed_gate(monkeypatch, tmp_path, capsys):
     assert main(["compile", "mlp", "-o", str(out)]) == 2
     assert "ParityError" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def shaken():
+    """A network whose gradient keeps six digits in float64, and none in float32."""
+    torch.manual_seed(0)
+    return export_net(Net(lambda h: h + torch.sin(3e10 * h) / 3e10), (8,))
+
+
+def test_what_float64_cannot_hold_is_no_fault():
+    assert measure_exported(*shaken()) == 1e-6
+
+
+def test_a_broken_rule_is_caught_where_float64_holds_six_digits(monkeypatch):
+    monkeypatch.setitem(RULES, "Sin", scaled(1.001)(RULES["Sin"]))
+    with pytest.raises(ParityError, match="float64"):
+        measure_exported(*shaken())

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk import cli
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import seeds
-from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
+from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run, read_runs
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.processes import ProcessError
 from edge_sdk.replay.reports import seeds_page
@@ -109,6 +110,42 @@ def test_runs_are_compared_over_the_devices_that_both_have(tmp_path):
     assert "fedavg" in table and "two, personalised: +15.0 [+10.0, +20.0]" in table
     only_two = compare_runs([read_run(tmp_path / "one"), read_run(tmp_path / "two")], "two_classes")
     assert only_two["differences"]["two"]["personalised"]["devices"] == 1
+
+
+def write_run(folder: Path, found: dict) -> Path:
+    """A directory as a replay leaves it, with a curve of one round and what was run."""
+    import json
+
+    sums = {"devices": 2.0, "samples": 8.0, "global_accuracy": 1.0, "personal_accuracy": 1.5}
+    made = {"date": "2026-01-02", "version": "1.2.3", "command": f"auscult {folder.parent.name}", "bundles": ["abc"]}
+    for run in found.get("runs", [found]):
+        run |= {"curve": [{"kind": "round", "round": 1, "sums": sums}], "made": made}
+        for d in run["devices"]:
+            d["accuracy"] = {model: m["accuracy"] for model, m in d["metrics"].items()}
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text(json.dumps(found))
+    return folder
+
+
+def test_compared_runs_have_a_page(tmp_path, capsys):
+    """Two runs, whose directories have the same name, of one and of two seeds; a device of each is not in the other."""
+    one = write_run(tmp_path / "a" / "out", result(1, [0.5, 0.5], [0.75, 0.5]))
+    two = {"runs": [result(s, [0.5, 0.5, 0.1], [0.5, 0.625, 0.1], "fedavg") for s in (1, 2)], "seeds": [1, 2]}
+    write_run(tmp_path / "b" / "out", two)
+    page = tmp_path / "compared.html"
+    cli.main(["compare", str(one), str(tmp_path / "b" / "out" / "result.json"), "--report", str(page)])
+    html, other = page.read_text(), str(tmp_path / "b" / "out")
+    assert "-6.2 [-25.0, +12.5]" in capsys.readouterr().out
+    assert "-6.2 [-25.0, +12.5]" in html and f"{other} against {one}, per device" in html
+    assert f"worse off than with {one} by more than a point: d0." in html
+    assert html.count("<svg") == 3, "curves of the personal model, its devices, gains over the first run"
+    assert f"{other}, 0: 75%" in html and "d2" in html and "auscult a" in html and "auscult b" in html
+
+
+def test_a_run_that_is_named_twice_is_refused(tmp_path):
+    one = write_run(tmp_path / "out", result(1, [0.5], [0.75]))
+    with pytest.raises(UsageError, match=r"result.json: named twice"):
+        read_runs([one / "result.json", one])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": []}', '{"runs": [{"devices": []}]}'])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from edge_sdk.nodes.hospital import Hospital
 from edge_sdk.replay.broker import Mosquitto
 from tests.delivery.fleet import eventually
 from tests.docs.pages import blocks
-from tests.hardware.aarch64.machine import Aarch64
 from tests.model.bundle_files import repacked
 
 ROOT = Path(__file__).parents[2]
@@ -64,15 +62,24 @@ def find_truth(time: float) -> str:
     return CLASSES[int(into // (EACH + PAUSE)) % 2] if 5 < within < EACH else ""
 
 
+class Machine(Protocol):
+    """What the application is installed on."""
+
+    @property
+    def environment(self) -> dict[str, str]: ...
+
+    def command(self, *arguments: object) -> list[str]: ...
+
+
 class App:
     """The process, and what it has printed. A second one goes on where the first was killed.
 
     Args:
-        machine: on which it runs; None: on this one.
+        machine: on which it runs.
         patience: seconds that anything may take.
     """
 
-    def __init__(self, directory: Path, url: str, speed: float, machine: Aarch64 | None, patience: float) -> None:
+    def __init__(self, directory: Path, url: str, speed: float, machine: Machine, patience: float) -> None:
         self.machine, self.patience = machine, patience
         (block,) = [block for block in blocks("README.md") if block.text.startswith("# watch_app.py")]
         self.directory, self.speed, self.hour = directory, speed, 0
@@ -84,14 +91,11 @@ class App:
         """Start it; each time its sensor's time has moved on by an hour. `hour`: of the wearer's local time."""
         sensor, self.hour = f"wfdb:{self.directory / str(self.hour)},speed={self.speed:g}", self.hour + 1
         words = [str(self.directory / "watch_app.py"), str(bundle), sensor, "budget.toml"]
-        command, environment = [sys.executable, *words], {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        if self.machine is not None:
-            command, environment = self.machine.command(*words), self.machine.environment
-        environment["TZ"] = f"WALL{(datetime.now(UTC).hour - hour + 11) % 24 - 11:+d}"  # POSIX counts westwards
+        zone = f"WALL{(datetime.now(UTC).hour - hour + 11) % 24 - 11:+d}"  # POSIX counts westwards
         with (self.directory / "app.log").open("ab") as log:
             self.process = subprocess.Popen(
-                command, cwd=self.directory, env=environment, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                self.machine.command(*words), env=self.machine.environment | {"TZ": zone}, cwd=self.directory,
+                text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -180,7 +184,7 @@ def is_kept_waiting(north: Hospital) -> bool:
     return north.runtime.here == ("watch-7",) and reason is not None and reason.kind == "hours"
 
 
-def play(tmp_path: Path, speed: float, stretches: int, machine: Aarch64 | None = None, patience: float = 240.0) -> None:
+def play(tmp_path: Path, speed: float, stretches: int, machine: Machine, patience: float = 240.0) -> None:
     """The app is killed before anybody has labelled anything, labelled, kept from training by its owner's rules,
     killed, trained in the night, killed, and given a new model, whose run begins where the first has ended."""
     newer = tmp_path / "newer.bundle"

@@ -14,6 +14,7 @@ import pytest
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.broker import find_mosquitto
 from tests.docs.pages import blocks
+from tests.hardware.provision.edge import Installed, install
 from tests.model.bundle_files import repacked
 from tests.system.app_process import ROOT, WRIST, play
 
@@ -21,14 +22,20 @@ pytest.importorskip("torch", reason="the aggregator needs torch")
 pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
 
 
-def test_the_application_of_the_readme_lives(tmp_path: Path) -> None:
+@pytest.fixture
+def edge(tmp_path: Path) -> Installed:
+    """What devices get: nothing of the aggregator, and none but the packages that it asks for."""
+    return install(tmp_path / "edge")
+
+
+def test_the_application_of_the_readme_lives(edge: Installed, tmp_path: Path) -> None:
     """An accelerometer of 32 Hz, whose time passes a hundred times as fast."""
-    play(tmp_path, speed=100, stretches=20)
+    play(tmp_path, speed=100, stretches=20, machine=edge)
 
 
 @pytest.mark.long
-def test_the_application_of_the_readme_lives_in_real_time(tmp_path: Path) -> None:
-    play(tmp_path, speed=1, stretches=6)
+def test_the_application_of_the_readme_lives_in_real_time(edge: Installed, tmp_path: Path) -> None:
+    play(tmp_path, speed=1, stretches=6, machine=edge)
 
 
 # Beats of an ECG ------------------------------------------------------------------------------------------------

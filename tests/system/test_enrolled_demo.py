@@ -33,11 +33,12 @@ CLI = [sys.executable, "-m", "edge_sdk.cli"]
 
 
 class DemoProcess:
-    """`auscult serve --demo` and its log."""
+    """`auscult serve --demo` and its log. `database`: URL of another database than its own file."""
 
-    def __init__(self, base: Path):
+    def __init__(self, base: Path, database: str = ""):
         self.base, self.log = base, base / "log"
         place = ["--directory", str(base / "demo"), "--listen", "127.0.0.1:0"]
+        place += ["--database", database] if database else []
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([*CLI, "serve", "--demo", *place], stdout=log, stderr=subprocess.STDOUT)
 

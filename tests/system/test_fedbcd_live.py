@@ -55,7 +55,8 @@ def write(nodes: Nodes, ways: Mapping[str, str]) -> None:
         nodes.table({"name": name, "hospital": hospital, "broker": ways[hospital], "data": {"samples": path}})
     for hospital, devices in nodes.tree.items():
         wait = {"wait_for": 1} if DEAD in devices else {}
-        nodes.table({"name": hospital, "aggregator": "cloud", "broker": ways[hospital], "devices": devices, **wait})
+        table = {"name": hospital, "aggregator": "cloud", "broker": ways[hospital], "devices": devices, **wait}
+        nodes.table(table | {"allow": {"scores_of": 1}})
 
 
 def cloud_of(nodes: Nodes, broker: str, rounds: int, deadline: float, **settings: Any) -> Cloud:

@@ -67,7 +67,7 @@ class SealedWindows:
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
         except ModuleNotFoundError as error:
-            raise UsageError("encryption at rest needs a library: pip install 'auscult[secure]'") from error
+            raise UsageError("encryption at rest needs a library: pip install cryptography") from error
         self.invalid, self.box = InvalidTag, ChaCha20Poly1305(key)
 
     def seal(self, data: bytes, about: bytes) -> bytes:

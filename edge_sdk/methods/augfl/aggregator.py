@@ -18,6 +18,7 @@ from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums
 from edge_sdk.methods.augfl.settings import SAMPLES, Env, Pull
 from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
 from edge_sdk.methods.shared import draw, gather, meta
+from edge_sdk.methods.shared.changing import remaining
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.reports import Progress
 from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
@@ -80,6 +81,7 @@ def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: objec
 
 
 def aggregator_close(env: Env, s: AggregatorState) -> Step:
+    s = replace(s, news=remaining(env, s.news), samples=remaining(env, s.samples), held=remaining(env, s.held))
     if s.counting:
         return census_close(env, s)
     done, found = step(env, s)
@@ -104,8 +106,7 @@ def step(env: Env, s: AggregatorState) -> tuple[AggregatorState, dict[str, float
     if not s.news:
         return replace(s, round=s.round + 1), {}
     theta = lowrank.unpack(env.layout, s.model)
-    present = {h: parts for h, parts in s.held.items() if h in env.sizes}
-    held = {**present, **{h: complete_sums(env, s, h, theta) for h in sorted(s.news)}}
+    held = {**s.held, **{h: complete_sums(env, s, h, theta) for h in sorted(s.news)}}
     u, y, rho = add_contributions(held, env.theta0)
     pull = env.regulariser(theta, s.round, s.memory) if env.regulariser else None
     model = server_step(make_terms(env, pull), env.layout, u / rho, at=theta, step=1 / rho)

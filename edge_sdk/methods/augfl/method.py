@@ -27,7 +27,8 @@ Nobody answers: the same model again. A device whose training has diverged says 
 Where nobody may look at a single upload (run.uploads.unopened, secret), adding.py stands in for this.
 Devices that come during a run enter the sums with their first upload, with y_i^- = 0; their samples count in w_i from
 then on. Who leaves for good is taken out of the sums, u_i and y_i and rho_i, at its hospital's next answer, which sends
-both sums. With unseen > 0 both wait for the next run.
+both sums. A hospital enters u, y, rho and the samples that w_i is a share of with its first answer, and is taken out of
+all four when it leaves; when it returns it sends both sums again. With unseen > 0 all wait for the next run.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ bundle is not the one that the run names.
 Leaves a device: what its method says; no companion sends a parameter. Kind of upload: that of the shared method.
 When few answer: as each method has it. A hospital that is not asked in a close sits FedAL out until its next local
 stage.
+Devices and hospitals that come or leave for good during a run wait for the next one, as in FedAL.
 """
 
 from __future__ import annotations

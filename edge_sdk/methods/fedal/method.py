@@ -29,6 +29,7 @@ Never: inputs, labels, names; without `averaging` no parameter and no architectu
 Kind of upload: memoryless. Who misses an exchange sits out until the next local stage; the mean and the discriminator
 are of those who answered. One alone: there is nothing to learn from, so no step. Nobody: the round is over.
 Devices that come or leave for good during a run wait for the next one: the discriminator has an output for each device.
+So do hospitals, whose devices' outputs follow one another in the order of their names.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from edge_sdk.methods.fedal.messages import (
     Shares,
     Shown,
 )
+from edge_sdk.methods.fedal.noise import LOCAL_NOISE
 from edge_sdk.methods.fedal.settings import SEARCH, Env, Settings, warnings
 from edge_sdk.methods.shared.changing import always_fixed
 from edge_sdk.methods.shared.gather import Nobody
@@ -88,6 +90,7 @@ FEDAL = Method(
     warnings=warnings,
     kernels="outputs",
     alone=train_alone,
+    own_noise=LOCAL_NOISE,
     rounds_over=lambda s: s.round,
     traffic=always_floats("devices compare outputs on public samples, and models are not what is added up"),
     plain_sums=always_plain(

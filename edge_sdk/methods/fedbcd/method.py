@@ -32,6 +32,10 @@ nothing moves.
 Where nobody may look at a single upload (run.uploads.unopened, secret), adding.py stands in for this.
 Devices that come during a run enter S_n and G_n at the common start until they are heard, as all did in the first round
 (FedBCD-I: with their first answer). Who leaves for good is taken out of S_n and G_n at its hospital's next close.
+A hospital that comes in "sync" enters the sums over n as its devices at the common start, eta_z follows from G, and its
+own S_n and G_n from its first answer on; one that leaves takes S_n and G_n out of them at once, and brings them along
+when it returns. With a cloud of "first-b" or "rigorous" it waits for the next run: only who was asked at the start is
+ever ready.
 """
 
 from __future__ import annotations
@@ -71,6 +75,7 @@ from edge_sdk.methods.fedbcd.settings import (
 )
 from edge_sdk.methods.fedbcd.sums import feasible
 from edge_sdk.methods.fedbcd.theory import warnings
+from edge_sdk.methods.shared.changing import fixed_unless_in_step
 from edge_sdk.methods.shared.consensus import Coordinator, Isolated, Mixed, Ready
 from edge_sdk.methods.shared.gather import Nobody, Sum
 
@@ -144,6 +149,7 @@ FEDBCD = Method(
     plain_sums=plain_sums,
     traffic=traffic,
     search=SEARCH,
+    fixed_hospitals=fixed_unless_in_step,
 )
 FEDBCD = replace(FEDBCD, adding=adding(FEDBCD))
 

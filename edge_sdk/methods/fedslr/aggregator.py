@@ -93,7 +93,8 @@ def aggregator_close(env: Env, s: AggregatorState) -> Step:
 def step(env: Env, s: Any) -> AggregatorState:
     """The state after a round. Nobody answered: the same model again, with a new draw. Nor does a round count that
     begins an era. `s`: a SharedState with `devices`."""
-    if s.forgotten or departed(env, s.counted):
+    heard = () if s.tally is None else s.tally.heard  # of a child that has left since, too
+    if s.forgotten or departed(env, {*s.counted, *heard}):
         return AggregatorState(s.model, np.zeros_like(s.gamma_mean), s.round + 1, era=s.era + 1)
     if s.tally is None:
         return replace(s, round=s.round + 1)  # type: ignore[no-any-return]

@@ -89,6 +89,11 @@ def healed(round: int, p: Vector) -> tuple[Vector, list[Send]]:
     return np.zeros_like(p), [Send(OUT, Diverged(round, "the personal component diverged; it begins at zero again"))]
 
 
+def shortened(s: DeviceState, share: float) -> DeviceState:
+    """The state where only a share of w_i - w_t has left: gamma_i moves as the aggregator's mean does (eq. 5)."""
+    return replace(s, tried=s.gamma + share * (s.tried - s.gamma) if share else s.gamma)
+
+
 def choose_gamma(s: DeviceState, past: Past) -> Vector:
     """gamma_i as the aggregator's mean has it."""
     if past.era != s.past.era:

@@ -27,7 +27,8 @@ the mean cannot be mended: a new era begins, in which gamma is zero everywhere, 
 When few answer: S_t is those that were counted. Nobody: the same w again, with a new draw.
 Devices that come during a run have gamma_i = 0 and p_i = 0: the mean of gamma, which is over M, shrinks to M / M' of
 itself, and the share of devices counted is of M'. One that leaves for good takes its gamma_i with it, which nobody else
-knows: if it was ever counted in this era, a new era begins.
+knows: if it was ever counted in this era, a new era begins. A hospital that comes or leaves is all its devices at once:
+M grows or shrinks by them, and if its sum was ever counted in this era, also in the round that is on, a new era begins.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from edge_sdk.methods.fedslr.aggregator import (
     aggregator_start,
     show,
 )
-from edge_sdk.methods.fedslr.device import DeviceState, device_receive, device_start, models
+from edge_sdk.methods.fedslr.device import DeviceState, device_receive, device_start, models, shortened
 from edge_sdk.methods.fedslr.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import RECOMMENDED, SEARCH, Env, Settings, warnings
@@ -60,6 +61,7 @@ FEDSLR = Method(
     models=models,
     warnings=lambda settings, sizes: warnings(settings),
     plain_sums=clipped_at_most,
+    shortened=shortened,
     traffic=summed(FedslrModel, "model"),
     recommended=RECOMMENDED,
     search=SEARCH,

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Tensor, Values
 from edge_sdk.algebra.vectors import Layout
+from edge_sdk.methods.hsgd.row_integers import RowIntegers, read_rows
 
 Floats = npt.NDArray[np.floating]
 Matrix = Annotated[npt.NDArray[np.floating], Tensor(("?", "?"))]
@@ -89,7 +90,7 @@ class Coarse:
         refuse_unless_finite(self.step)
 
 
-PackedMatrix = Dense | Sparse | Coarse
+PackedMatrix = Dense | Sparse | Coarse | RowIntegers
 
 
 def refuse_unless_finite(x: Floats) -> None:
@@ -151,6 +152,8 @@ def unpack(p: PackedMatrix) -> Floats:
     if isinstance(p, Coarse):
         coarse: Floats = p.low[:, None] + p.codes.astype(p.low.dtype) * p.step[:, None]
         return coarse
+    if isinstance(p, RowIntegers):
+        return read_rows(p)
     x: Floats = np.zeros((len(p.values), p.columns), p.values.dtype)
     x[unpack_mask(p)] = p.values.ravel()
     return x
@@ -165,6 +168,8 @@ def shape(p: PackedMatrix) -> tuple[int, int]:
     """Shape (rows, columns) of the unpacked matrix."""
     if isinstance(p, Sparse):
         return len(p.values), p.columns
+    if isinstance(p, RowIntegers):
+        return len(p.low), p.columns
     rows, columns = (p.values if isinstance(p, Dense) else p.codes).shape
     return rows, columns
 
@@ -187,6 +192,8 @@ def true_bits(p: PackedMatrix) -> int:
         return NUMBER * rows * columns
     if isinstance(p, Coarse):
         return rows * (2 * NUMBER + 8 * columns)
+    if isinstance(p, RowIntegers):
+        return 2 * NUMBER * rows + 8 * p.packed.size
     k: int = p.values.shape[1]
     return rows * (NUMBER * k + min(columns, k * width(columns)))
 

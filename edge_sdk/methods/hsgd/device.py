@@ -10,8 +10,19 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.kernels import Floats
 from edge_sdk.contract.method import UP, Scorer, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.hsgd.equations import device_steps, draw_minibatch, measure_columns
-from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, Train, Trained, check_size, open_matrix
+from edge_sdk.methods.hsgd.equations import ROUND, device_steps, draw_minibatch, measure_columns
+from edge_sdk.methods.hsgd.messages import (
+    Embed,
+    EmbedByIntegers,
+    Embedding,
+    HsgdModel,
+    Moved,
+    Train,
+    Trained,
+    check_size,
+    open_matrix,
+)
+from edge_sdk.methods.hsgd.row_integers import pack_rows, pack_vector, read_vector
 from edge_sdk.methods.hsgd.settings import Env, require
 from edge_sdk.methods.shared import gather
 
@@ -39,17 +50,29 @@ def device_start(env: Env) -> Step:
 
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
-    m = gather.expected(sender, message, Embed, Train)
-    return embed(env, s, m) if isinstance(m, Embed) else train(env, s, m)
+    m = gather.expected(sender, message, Embed, EmbedByIntegers, Train)
+    return train(env, s, m) if isinstance(m, Train) else embed(env, s, m)
 
 
-def embed(env: Env, s: DeviceState, m: Embed) -> Step:
+def embed(env: Env, s: DeviceState, m: Embed | EmbedByIntegers) -> Step:
     """zeta_2^s, with the average model of the group."""
-    theta_2 = s.theta_2 if m.device is None else check_size(m.device, env.split.s2, "theta_2")
+    if isinstance(m, EmbedByIntegers) != env.settings.rounds_at(m.round):
+        raise PeerError(f"the parent sent {type(m).__name__}, this run has bits = {env.settings.bits}")
+    theta_2 = shown_model(env, s, m)
     zeta_2 = require(env.h2, env, "h2")(theta_2, draw_minibatch(env, m.round, m.interval, env.me, env.samples))
+    if isinstance(m, EmbedByIntegers):
+        whole = pack_rows(zeta_2, env.settings.bits, env.random(m.round, ROUND, m.interval, 0))
+        return DeviceState(theta_2, m.round, m.interval, s.weights), [Send(UP, Embedding(whole))]
     columns = s.weights if env.settings.columns else None
     parcel = env.settings.packed(zeta_2, columns, first=env.settings.columns and columns is None)
     return DeviceState(theta_2, m.round, m.interval, s.weights), [Send(UP, Embedding(parcel))]
+
+
+def shown_model(env: Env, s: DeviceState, m: Embed | EmbedByIntegers) -> Vector:
+    """theta_2 that a question shows; this device's own, where it shows none."""
+    if isinstance(m, EmbedByIntegers):
+        return read_vector(m.device, env.split.s2, "theta_2")
+    return s.theta_2 if m.device is None else check_size(m.device, env.split.s2, "theta_2")
 
 
 def train(env: Env, s: DeviceState, m: Train) -> Step:
@@ -61,7 +84,10 @@ def train(env: Env, s: DeviceState, m: Train) -> Step:
     theta_2, gradient = device_steps(env, m.t, m.plan, theta_0, zeta_1, s.theta_2, samples)
     if m.round < env.settings.pretraining:  # the hospital wants the gradient: a small step would round it away
         return s, [Send(UP, Trained(gradient + env.settings.mu * s.theta_2))]
-    s = replace(s, theta_2=theta_2, weights=measure_columns(env, gradient))
+    before, s = s.theta_2, replace(s, theta_2=theta_2, weights=measure_columns(env, gradient))
+    if env.settings.rounds_at(m.round):
+        moved = pack_vector(theta_2 - before, env.settings.bits, env.random(m.round, ROUND, m.interval, 1))
+        return s, [Send(UP, Moved(moved))]
     return s, [Send(UP, Trained(theta_2 if m.back else None))]
 
 

@@ -19,7 +19,7 @@ from edge_sdk.methods.hsgd.settings import Env, Plan, require
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.draw import round_half_up
 
-BATCH, MEASURE = 1, 2  # purposes of randomness
+BATCH, MEASURE, ROUND = 1, 2, 3  # purposes of randomness
 
 
 def draw_minibatch(env: Env, round: int, interval: int, device: str, samples: int) -> Rows:

@@ -9,7 +9,7 @@ method.py says what becomes of devices that do not answer, and of a group in whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 from zlib import crc32
@@ -25,6 +25,7 @@ from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.compression import Floats, Matrix, PackedMatrix
 from edge_sdk.methods.hsgd.equations import (
     MEASURE,
+    ROUND,
     Added,
     add_model,
     draw_devices,
@@ -35,8 +36,10 @@ from edge_sdk.methods.hsgd.equations import (
 )
 from edge_sdk.methods.hsgd.messages import (
     Embed,
+    EmbedByIntegers,
     Embedding,
     HsgdModel,
+    Moved,
     OwnSteps,
     Train,
     Trained,
@@ -44,6 +47,7 @@ from edge_sdk.methods.hsgd.messages import (
     open_matrix,
 )
 from edge_sdk.methods.hsgd.plan import CONTRIBUTORS, NOISE, square
+from edge_sdk.methods.hsgd.row_integers import pack_rows, pack_vector, read_vector
 from edge_sdk.methods.hsgd.settings import Env, Plan, require
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
@@ -129,10 +133,11 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     if sender == ME:
         gather.expected(sender, message, OwnSteps)
         return take_own_steps(env, s), []
-    answer = gather.expected(sender, message, Trained if s.now.training else Embedding, Nobody)
+    trained = Moved if env.settings.rounds_at(s.round) else Trained
+    answer = gather.expected(sender, message, trained if s.now.training else Embedding, Nobody)
     if isinstance(answer, Nobody):  # its training diverged
         return s, []
-    take = take_model if isinstance(answer, Trained) else take_embedding
+    take = take_embedding if isinstance(answer, Embedding) else take_model
     return replace(s, now=take(env, s, sender, answer)), []
 
 
@@ -141,11 +146,14 @@ def take_embedding(env: Env, s: HospitalState, sender: str, m: Embedding) -> Int
     return replace(s.now, zeta_2={**s.now.zeta_2, sender: zeta_2})
 
 
-def take_model(env: Env, s: HospitalState, sender: str, m: Trained) -> Interval:
+def take_model(env: Env, s: HospitalState, sender: str, m: Trained | Moved) -> Interval:
     now = replace(s.now, heard=tuple(sorted({*s.now.heard, sender})))
     if m.device is None:
         return now
-    theta_2 = check_size(m.device, env.split.s2, "theta_2")
+    if isinstance(m, Moved):
+        theta_2 = s.theta_2 + read_vector(m.device, env.split.s2, "theta_2").astype(s.theta_2.dtype)
+    else:
+        theta_2 = check_size(m.device, env.split.s2, "theta_2")
     now = replace(now, back=add_model(now.back, sender, theta_2, len(draw_rows(env, s, sender))))
     if not s.measure:
         return now
@@ -173,6 +181,9 @@ def begin_exchange(env: Env, s: HospitalState) -> Step:
     """t^lambda_0: theta_2 to the devices that are drawn. In JFL they are drawn once, and keep theirs for the round."""
     s, among = replace(s, now=Interval()), patients(env) if GROUP in s.copies else tuple(sorted(s.copies))
     drawn = among if s.measure or GROUP not in s.copies else draw_devices(env, among, s.round, s.interval)
+    if env.settings.rounds_at(s.round):
+        shown = pack_vector(s.theta_2, env.settings.bits, env.random(s.round, ROUND, s.interval, 0))
+        return s, [Send(drawn, EmbedByIntegers(shown, s.round, s.interval))]
     theta_2 = s.theta_2 if GROUP in s.copies else None
     return s, [Send(drawn, Embed(theta_2, s.round, s.interval))]
 
@@ -201,10 +212,21 @@ def make_questions(env: Env, s: HospitalState, copy: str) -> list[tuple[str, Tra
     devices, weights = members(s, copy), s.weights.get(copy) if env.settings.columns else None
     rows = [draw_rows(env, s, d) for d in devices]
     zeta_1 = np.split(require(env.h1, env, "h1")(theta_1, np.concatenate(rows)), np.cumsum([len(r) for r in rows])[:-1])
-    combined, full = pack_theta_0(env, theta_0), env.settings.columns and weights is None
-    parcels = [env.settings.packed(z, weights, full) for z in zeta_1]
+    combined, parcels = pack_for_devices(env, s, theta_0, zeta_1, weights)
     made = [Train(combined, p, s.round, s.interval, s.t, s.plan, back) for p in parcels]
     return list(zip(devices, made, strict=True))
+
+
+def pack_for_devices(
+    env: Env, s: HospitalState, theta_0: Vector, zeta_1: Sequence[Floats], weights: Values | None
+) -> tuple[PackedMatrix, list[PackedMatrix]]:
+    """theta_0, and the rows of zeta_1 of each device, for the wire."""
+    if env.settings.rounds_at(s.round):
+        bits, purpose = env.settings.bits, (ROUND, s.interval)
+        rows = [pack_rows(z, bits, env.random(s.round, *purpose, 2 + i)) for i, z in enumerate(zeta_1)]
+        return pack_vector(theta_0, bits, env.random(s.round, *purpose, 1)), list(rows)
+    full = env.settings.columns and weights is None
+    return pack_theta_0(env, theta_0), [env.settings.packed(z, weights, full) for z in zeta_1]
 
 
 def pack_theta_0(env: Env, theta_0: Vector) -> PackedMatrix:

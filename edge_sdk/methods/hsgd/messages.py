@@ -12,6 +12,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.compression import Floats, Matrix, PackedMatrix
+from edge_sdk.methods.hsgd.row_integers import RowIntegers, read_rows, read_vector
 from edge_sdk.methods.hsgd.settings import Plan
 from edge_sdk.methods.shared.gather import LARGEST
 from edge_sdk.methods.shared.guard import Measure, norm
@@ -107,6 +108,26 @@ class Trained:
 
 
 @dataclass(frozen=True)
+class EmbedByIntegers:
+    """Down to A_m in a run with `bits`, in place of `Embed`. `device`: theta_2 of the group."""
+
+    device: RowIntegers
+    round: int
+    interval: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Up in a run with `bits`, in place of `Trained`. `device`: how far theta_2 has moved from what was shown."""
+
+    device: RowIntegers
+
+    def measure(self) -> Measure | None:
+        """The length of the movement; every device counts alike. Movements differ more in length than models do."""
+        return Measure(norm(read_rows(self.device).ravel()), 1.0, longer=30.0, kind="moved")
+
+
+@dataclass(frozen=True)
 class OwnSteps:
     """A hospital to itself: your devices are at work, now do your own steps."""
 
@@ -118,11 +139,13 @@ def check_size(x: Vector, size: int, name: str) -> Vector:
 
 
 def open_matrix(p: PackedMatrix, rows: int, columns: int, name: str) -> Floats:
-    """The matrix in a parcel.
+    """The matrix in a parcel. A single row of integers may be a vector's.
 
     Raises:
         PeerError: it is not of the shape that it has to be.
     """
+    if rows == 1 and isinstance(p, RowIntegers) and compression.shape(p) != (1, columns):
+        return read_vector(p, columns, name)[None]
     if compression.shape(p) != (rows, columns):
         raise PeerError(f"{name} of shape {compression.shape(p)}, expected {(rows, columns)}")
     return compression.unpack(p)

@@ -14,6 +14,7 @@ things in one node: it learns theta_0 and theta_1, and it is the edge node that 
     (2)       theta over the groups, every P iterations         aggregator.aggregate
     S1, S2, S3, Theorem 1                                       plan.py
     C-HSGD: theta_0, zeta_1 and zeta_2 by their largest entries compression.py
+    (not in the paper) all of these and theta_2 as integers     row_integers.py, the setting bits
 
 Two questions to the devices per interval, so 2 P / Q per global round: the aggregator's deadline has to be longer than
 that many of a hospital's. P, Q and eta come with its question, so it may change them at every global round.
@@ -37,7 +38,7 @@ keeps theta_2. A group that rested all round, or missed it, is not in (2), and i
 same model again, with new draws. The iteration t then stands still, so step sizes do not depend on loss. Groups and
 devices of unequal size: weighted with their samples.
 Devices that come or leave for good during a run wait for the next one: groups and K count the patients of the start, of
-each of whom the hospital holds its part.
+each of whom the hospital holds its part. So do hospitals: each is a group of (2).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from edge_sdk.methods.hsgd.aggregator import (
 )
 from edge_sdk.methods.hsgd.device import DeviceState, device_receive, device_start, models, scorer
 from edge_sdk.methods.hsgd.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
-from edge_sdk.methods.hsgd.messages import Embed, Embedding, HsgdModel, OwnSteps, Train, Trained
+from edge_sdk.methods.hsgd.messages import Embed, EmbedByIntegers, Embedding, HsgdModel, Moved, OwnSteps, Train, Trained
 from edge_sdk.methods.hsgd.plan import Planned
 from edge_sdk.methods.hsgd.settings import SEARCH, Env, Settings
 from edge_sdk.methods.shared.changing import always_fixed
@@ -80,7 +81,7 @@ HSGD = Method(
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
-    messages=(HsgdModel, Embed, Embedding, Train, Trained, OwnSteps, Sum, Nobody, Planned),
+    messages=(HsgdModel, Embed, EmbedByIntegers, Embedding, Train, Trained, Moved, OwnSteps, Sum, Nobody, Planned),
     settings=Settings,
     env=Env,
     show=show,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edge_sdk.algebra.rounding import FEWEST, MOST
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.kernels import WHOLE, Rows, Split
 from edge_sdk.contract.method import NodeEnv, barriers
@@ -44,6 +45,7 @@ class Settings:
         keep: share of the entries of theta_0, zeta_1 and zeta_2 that travels (7 / 32 in C-HSGD); 1: all.
         columns: keep whole columns of embeddings, by the last gradient of env.bias; the first exchange is then in full.
         levels: of a uniform quantiser in place of `keep`, 2 to 256; 0: there is none.
+        bits: of a number between a hospital and its devices, 2 to 16, rounded at random (row_integers.py); 0: floats.
         strategies: some of "relation" (S1), "size" (S2) and "rate" (S3), applied at global rounds.
         pretraining: global rounds, the first ones, that only estimate f0, rho and delta; theta then starts anew.
         pretraining_eta: their step size.
@@ -64,6 +66,7 @@ class Settings:
     keep: float = 1.0
     columns: bool = False
     levels: int = 0
+    bits: int = 0
     strategies: tuple[str, ...] = ()
     pretraining: int = 0
     pretraining_eta: float = 0.001
@@ -93,6 +96,12 @@ class Settings:
             raise UsageError(f"levels = {self.levels} with keep = {self.keep}: one of them")
         if self.columns and self.keep == 1:
             raise UsageError("columns = true with keep = 1: all columns are kept, give a share below 1")
+        if self.bits and not FEWEST <= self.bits <= MOST:
+            raise UsageError(f"bits = {self.bits}: 0, or {FEWEST} to {MOST}")
+        if self.bits and (self.levels or self.keep < 1):
+            raise UsageError(f"bits = {self.bits} with levels = {self.levels} and keep = {self.keep}: one of them")
+        if self.bits and self.copies == "pair":
+            raise UsageError(f"bits = {self.bits} with copies = 'pair': there devices keep theta_2, and are shown none")
 
     def check_strategies(self) -> None:
         known = (self.f0, self.rho, self.delta)
@@ -120,8 +129,12 @@ class Settings:
         """The step size of an iteration."""
         return plan.eta * 0.5 ** (t // self.halve_every) if self.halve_every else plan.eta
 
+    def rounds_at(self, round: int) -> bool:
+        """Numbers travel as integers in that round; those of the pretraining do not, from which constants follow."""
+        return self.bits > 0 and round >= self.pretraining
+
     def packed(self, x: Floats, columns: Floats | None = None, first: bool = False) -> PackedMatrix:
-        """The rows of an embedding, for the wire."""
+        """The rows of an embedding, for the wire, where they are no integers."""
         return compression.pack(x, 1.0 if first else self.keep, self.levels, columns)
 
 

@@ -20,6 +20,8 @@ from edge_sdk.methods.integers.states import (
     state_around,
 )
 from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, is_plain, write_upload
+from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.healing import heal
 
 
 def around(inner: Role, plan: IntegersPlan) -> Role:
@@ -40,7 +42,10 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
             return s, [Send(UP, Behind())]
         question = read_question(env, plan.traffic, reference.model, m)
         s = resumed(env, plan, s, question)
-        state, sends = inner.receive(env, s.inner, sender, question)
+        step = inner.receive(env, s.inner, sender, question)
+        if plan.privacy is not None:  # a state that has diverged must not be told by an answer without noise
+            step = heal(inner, env, s.inner, step, m.round)
+        state, sends = step
         s = replace(s, inner=state, reference=replace(reference, recent=()))
         return answered(env, plan, s, Scale(m.bits, m.half), sends)
 
@@ -66,14 +71,19 @@ def resumed(env: NodeEnv, plan: IntegersPlan, s: IntegersState, question: Any) -
 
 def answered(env: NodeEnv, plan: IntegersPlan, s: IntegersState, scale: Scale, sends: Sequence[Send]) -> Step:
     """The state and the sends, with uploads as integers."""
-    found, left = list[Send](), s.left
+    found, r = list[Send](), s.reference
     for send in sends:
-        if send.to == UP and not is_plain(env, plan.traffic, send.message):
-            r = s.reference
-            if plan.privacy is None:
-                message, left = write_upload(env, plan, r.model, r.version, scale, send.message, left)
-            else:
-                message = write_noisy(env, plan, r.model, r.version, scale, send.message)
-            send = replace(send, message=message)
+        m = send.message
+        if send.to == UP and plan.privacy is not None and (isinstance(m, Nobody) or not is_plain(env, plan.traffic, m)):
+            message, share = write_noisy(env, plan, r.model, r.version, scale, m)
+            s, send = shortened(plan, s, share), replace(send, message=message)
+        elif send.to == UP and not is_plain(env, plan.traffic, m):
+            message, left = write_upload(env, plan, r.model, r.version, scale, m, s.left)
+            s, send = replace(s, left=left), replace(send, message=message)
         found.append(send)
-    return replace(s, left=left), found
+    return s, found
+
+
+def shortened(plan: IntegersPlan, s: IntegersState, share: float) -> IntegersState:
+    """The state after an upload of which only a share has left: what moves with uploads has moved as little."""
+    return s if plan.shortened is None or share == 1.0 else replace(s, inner=plan.shortened(s.inner, share))

@@ -91,6 +91,8 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
             return replace(s, pending=None), [Send(UP, Nobody())]  # too few: their noise would not be enough
         if s.pending is not None:
             return replace(s, pending=None), [summed(env, plan, s.scale, s.pending, send) for send in sends]
+        if plan.privacy is not None:
+            return s, sends  # noise is the devices': of these nobody has answered
         return answered(env, plan, s, own_scale(s.scale, s.opened), sends)
 
     return Role(start, receive, close, kind)

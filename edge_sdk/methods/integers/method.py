@@ -52,7 +52,7 @@ def rounded(
     check_unopened(method, method_settings, settings, "of this run" if opens else "")
     if privacy is not None:
         check_privacy(method, method_settings, traffic, privacy, settings, opens)
-    plan = IntegersPlan(settings, traffic, opens or not traffic.adds, privacy)
+    plan = IntegersPlan(settings, traffic, opens or not traffic.adds, privacy, method.shortened)
     labels = [label_type(cls, paths) for table in (traffic.down, traffic.up) for cls, paths in table.items()]
     show, models, over = method.show, method.models, method.rounds_over
 

@@ -1,8 +1,8 @@
 """Noisy uploads: clipped, rotated, rounded within a bound, and noise added in the integers.
 
-Nothing of one round is carried into the next: error feedback would take back what clipping and noise have done, and
-noise that is taken back no longer hides the others of its sum. Numbers beyond the integers' range are clipped, which
-happens to noise once in 1e22 numbers.
+No noise of one round is carried into the next: error feedback would take back what clipping and noise have done, and
+noise that is taken back no longer hides the others of its sum (privacy.py). Numbers beyond the integers' range are
+clipped, which happens to noise once in 1e22 numbers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from edge_sdk.algebra.discrete import draw_gaussian
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.integers.labels import joined, take_label, take_vectors
+from edge_sdk.methods.integers.labels import joined, label_type, take_label, take_vectors
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.privacy import Noise, noise_of
 from edge_sdk.methods.integers.rounded import UPWARD, Rounding, upward
 from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, anchor_of
-from edge_sdk.methods.shared.gather import Sum, has_diverged
+from edge_sdk.methods.shared.gather import Nobody, Sum, has_diverged
 
 Whole = npt.NDArray[np.int64]
 
@@ -35,21 +35,35 @@ def noise_for(env: NodeEnv, plan: IntegersPlan, size: int) -> Noise:
 
 
 def write_noisy(
-    env: NodeEnv, plan: IntegersPlan, reference: Vector, version: int, scale: Scale, message: Sum
-) -> Integers:
-    """An upload as noisy integers: it counts with weight 1, and says nothing beside its vector.
+    env: NodeEnv, plan: IntegersPlan, reference: Vector, version: int, scale: Scale, message: Sum | Nobody
+) -> tuple[Integers, float]:
+    """An upload as noisy integers, and the share of its movement that is in it: it counts with weight 1, and says
+    nothing beside its vector.
 
-    What has diverged counts as no movement at all, with the same noise.
+    What has diverged counts as no movement at all, with the same noise. So does `Nobody`: whether a device has anything
+    to send follows from what it holds.
 
     Raises:
         PeerError: the question asks for another scale than the run's clip and noise come to.
         UsageError: this node was given no entropy.
     """
-    message = message.weighing(1.0)
-    vectors = take_vectors(env.layout, message, plan.traffic.up[type(message)])
-    label, there = take_label(message, plan.traffic.up[type(message)]), tuple(sorted(vectors))
-    v = joined(vectors)
-    noise = noise_for(env, plan, v.size)
+    ((kind, paths),) = plan.traffic.up.items()
+    if isinstance(message, Nobody):
+        moved, label, there = np.zeros(reference.size), label_type(kind, paths)(weight=1.0, count=1, scores={}), paths
+    else:
+        message = message.weighing(1.0)
+        vectors = take_vectors(env.layout, message, paths)
+        label, there = take_label(message, paths), tuple(sorted(vectors))
+        near = anchor_of(env, plan.traffic, env.me, label, there, reference)
+        moved = joined(vectors).astype(np.float64) - near
+    return noisy_integers(env, plan, version, scale, label, there, moved)
+
+
+def noisy_integers(
+    env: NodeEnv, plan: IntegersPlan, version: int, scale: Scale, label: Any, there: tuple[str, ...], moved: Vector
+) -> tuple[Integers, float]:
+    """A movement as noisy integers, and the share of it that is in them."""
+    noise = noise_for(env, plan, moved.size)
     if (scale.bits, scale.half) != (noise.bits, noise.half):
         raise PeerError(
             f"the question asks for {scale.bits} bits up to {scale.half:.6g}, the noise of this run needs "
@@ -57,21 +71,21 @@ def write_noisy(
         )
     if env.entropy is None:
         raise UsageError(f"{env.me}: noise needs a source of entropy")
-    moved = v.astype(np.float64) - anchor_of(env, plan.traffic, env.me, label, there, reference)
-    x = np.zeros(v.size) if has_diverged(v) else clipped(moved, noise.clip)
+    share = 0.0 if has_diverged(moved) else share_of(moved, noise.clip)
+    x = share * moved if share else np.zeros(moved.size)
     how = upward(env, plan.settings, version, scale.bits)
     whole = round_within(how, noise, x, env.random(version, UPWARD))
     whole += draw_gaussian(noise.variance, whole.size, env.entropy)
     top = rounding.largest(noise.bits)
     steps = (np.clip(whole, -top, top) + top).astype(np.uint32)
     packed = rounding.pack(steps, noise.bits)
-    return Integers(quiet(label), there, v.size, noise.bits, noise.half, 1, 0.0, packed)
+    return Integers(quiet(label), there, moved.size, noise.bits, noise.half, 1, 0.0, packed), share
 
 
-def clipped(x: Vector, length: float) -> Vector:
-    """The vector, or the one in its direction that is so long."""
+def share_of(x: Vector, length: float) -> float:
+    """The largest share of a vector that is not longer than that; 1: all of it."""
     found = float(np.linalg.norm(x))
-    return x * (length / found) if found > length else x
+    return length / found if found > length else 1.0
 
 
 def round_within(how: Rounding, noise: Noise, x: Vector, random: np.random.Generator) -> Whole:

@@ -6,6 +6,12 @@ made of, so nothing else of the method matters for the guarantee, and what follo
 
 Each device adds so much noise that `cohort` of them together have enough for one sum. The noise is a function of
 nothing: it comes from the operating system's entropy, and is saved with the message that it is in.
+
+What devices remember (FedSLR's gamma_i and p_i, FedDyn's g_k, SCAFFOLD's c_i) changes nothing of that: an upload is as
+short whatever it was made of, and what the aggregator keeps of sums follows from these. But no device may remember the
+noise that it has drawn: noise that comes back in a later upload no longer hides the others of its first sum. So memory
+moves with the upload as it was clipped, before noise (`Method.shortened`), and the aggregator's mean of it differs from
+what devices remember by the noise of all sums so far, which the method has to bear.
 """
 
 from __future__ import annotations
@@ -151,11 +157,11 @@ def check_privacy(
 ) -> None:
     """Raises UsageError for a run in which noise does not give what it promises; the sentence says why."""
     why = ""
-    if method.plain_sums(method_settings, "aggregator", "noise"):
-        why = "its aggregator keeps the mean of vectors that devices keep; noise in each sum carries it away from them"
+    if method.plain_sums(method_settings, "aggregator", "noise") and method.shortened is None:
+        why = "devices keep vectors that move with their uploads, and it does not say how if these are shortened"
     if not traffic.adds:
         why = "its hospitals keep each device's latest upload, so one upload is in the sums of many rounds"
-    if any(len(paths) != 1 for paths in traffic.up.values()):
+    if len(traffic.up) != 1 or any(len(paths) != 1 for paths in traffic.up.values()):
         why = "an upload is of several vectors, whose lengths no one clip bounds"
     if why:
         raise UsageError(f"run.privacy with method {method.name}: {why}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +31,14 @@ class IntegersPlan:
         traffic: of the method.
         opens: hospitals open uploads, because they do more with them than add them up.
         privacy: noise that devices add; None: they add none.
+        shortened: as of `Method`.
     """
 
     settings: Uploads
     traffic: VectorTraffic
     opens: bool
     privacy: Privacy | None = None
+    shortened: Callable[[Any, float], Any] | None = None
 
 
 @dataclass(frozen=True)

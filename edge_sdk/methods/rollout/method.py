@@ -13,7 +13,7 @@ node's part is on its disk, so that a kill of any of them at any moment leaves a
 Leaves the device: that it has taken the version, and how many of its own held-out samples are right by the version
 before and by this one. The aggregator sees sums over the devices of a stage; a stage of one device is that device.
 When few answer: silent devices count as failures. A device that is never heard leaves the version with its next run.
-Devices that come or leave for good wait for the next run: stages were dealt out among those of the start.
+Devices and hospitals that come or leave for good wait for the next run: stages were dealt out among those of the start.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from edge_sdk.methods.rollout.plan import (
     find_fault,
     list_stages,
     share_out,
+    weigh_counts,
 )
 from edge_sdk.methods.shared.changing import always_fixed
 from edge_sdk.methods.shared.evaluation import Finished
@@ -135,7 +136,7 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
             check_counts(m.counts, 1)
         except ValueError as error:
             raise PeerError(f"{sender}: {error}") from None
-        return replace(s, counts=add_counts(s.counts, m.counts)), []
+        return replace(s, counts=add_counts(s.counts, weigh_counts(m.counts, 1))), []
     down = expected(sender, message, VersionOrder, VersionLeave, RolloutOver)
     if isinstance(down, VersionOrder):
         return pass_order(env, s, down)
@@ -211,10 +212,10 @@ def ask_stage(env: Env, s: AggregatorState) -> list[Send]:
 def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
     m: VersionTried = expected(sender, message, VersionTried)
     try:
-        check_counts(m.counts, env.sizes.get(sender, 1))
+        check_counts(m.counts, devices := env.sizes.get(sender, 1))
     except ValueError as error:
         raise PeerError(f"{sender}: {error}") from None
-    return replace(s, counts=add_counts(s.counts, m.counts)), []
+    return replace(s, counts=add_counts(s.counts, weigh_counts(m.counts, devices))), []
 
 
 def aggregator_close(env: Env, s: AggregatorState) -> Step:

@@ -16,8 +16,12 @@ COUNTED = (
 )  # fmt: skip
 """Sums over devices: asked to take the version; that have answered; that have taken it; that had it; that compute
 something else than its golden vectors say; whose samples do not fit it; that have gone back to the version before.
-Then held-out samples, and how many of them are right by the version before and by this one."""
+Then held-out samples, of each device EACH at most, and how many of them are right by the version before and by this
+one."""
 MOST = 2.0**32
+JUDGED = ("samples", "before", "after")
+EACH = 100
+"""Held-out samples with which one device counts at most: how many it has is its word, and none may decide for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,12 @@ def add_counts(a: Counts, b: Counts) -> dict[str, float]:
     return {name: a.get(name, 0.0) + b.get(name, 0.0) for name in COUNTED if name in a or name in b}
 
 
+def weigh_counts(counts: Counts, devices: int) -> dict[str, float]:
+    """Counts of so many devices in which their held-out samples weigh no more than EACH of them may."""
+    share = min(1.0, EACH * devices / max(counts.get("samples", 0.0), 1.0))
+    return {name: value * share if name in JUDGED else value for name, value in counts.items()}
+
+
 def check_counts(counts: Counts, devices: float = MOST) -> None:
     """Check counts that a peer has sent.
 
@@ -105,7 +115,7 @@ def check_counts(counts: Counts, devices: float = MOST) -> None:
     for name, value in counts.items():
         if name not in COUNTED or not (isfinite(value) and 0 <= value <= MOST):
             raise ValueError(f"count {name[:40]!r} = {value}: expected one of {', '.join(COUNTED)}, 0 or more")
-    if any(value > devices for name, value in counts.items() if name not in ("samples", "before", "after")):
+    if any(value > devices for name, value in counts.items() if name not in JUDGED):
         raise ValueError(f"counts of more than {devices:.0f} devices")
     if max(counts.get("before", 0), counts.get("after", 0)) > counts.get("samples", 0):
         raise ValueError("more held-out samples are right than there are")

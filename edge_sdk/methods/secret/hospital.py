@@ -51,7 +51,7 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         kind = plan.kind_of(m.form)
         if kind is None or not s.ticket:
             raise PeerError(f"{sender} sent {m.form.kind} under a mask, which was not asked for")
-        pending = added(s, kind, sender, m)
+        pending = added(env, s, kind, sender, m)
         state, sends = inner.receive(env, s.inner, sender, kind.blank(m.form))
         counts = not is_suspended(env, state.guard, sender) and not any(isinstance(e.message, Refused) for e in sends)
         return sent(env, replace(s, inner=state, pending=pending if counts else s.pending), sends)
@@ -93,13 +93,15 @@ def numbered(s: SecretState, question: Any) -> NumberedQuestion:
     return NumberedQuestion(s.ticket, s.terms, question)
 
 
-def added(s: SecretState, kind: SumKind, sender: str, m: Masked) -> MaskedPending:
+def added(env: NodeEnv, s: SecretState, kind: SumKind, sender: str, m: Masked) -> MaskedPending:
     """The sum of the round with one more answer.
 
     Raises:
-        PeerError: it is in another ring, has other lengths, or is of another form than those before.
+        PeerError: it is in another ring, has other lengths, or is of another form than the question asks for.
     """
     (steps, words), width = kind.lengths(m.form), kind.width(m.form, s.terms)
+    if m.form != (wanted := kind.form(env, kind.blank(m.form))):  # the first to answer must not decide for all others
+        raise PeerError(f"{sender} sent {m.form}, expected {wanted}")
     if m.width != width or m.steps.size != rounding.packed_size(steps, width) or m.words.size != words:
         raise PeerError(f"{sender} sent {m.steps.size} bytes of {m.width} bits, expected {steps} integers of {width}")
     mine, pending = rounding.unpack(m.steps, steps, width), s.pending

@@ -198,6 +198,6 @@ def shares(plan: SecretPlan, form: SumForm, message: Any, counts: Mapping[str, i
 
 
 def dealt(rest: rounding.Steps, done: int, terms: int) -> rounding.Steps:
-    """How much of what is left of each number the first `done` of so many devices are given."""
+    """The part of what is left of each number that the first `done` of so many devices are given."""
     found: rounding.Steps = (rest.astype(np.uint64) * done // terms).astype(np.uint32)
     return found

@@ -31,7 +31,7 @@ from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, S
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.settings import Candidate, Settling
-from edge_sdk.methods.shared.gather import LARGEST, Integers, expected
+from edge_sdk.methods.shared.gather import LARGEST, Integers, expected, with_name
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def noted(env: NodeEnv, s: SettlingState, sender: str, message: Any) -> Settling
         raise PeerError(f"{sender} counts {m.devices} devices, it has {most}")
     old = s.counts
     total = Counts(old.correct + m.correct, old.samples + m.samples, old.devices + m.devices)
-    return replace(s, counts=total, heard=tuple(sorted({*s.heard, sender})))
+    return replace(s, counts=total, heard=with_name(s.heard, sender))
 
 
 # Around a method ------------------------------------------------------------------------------------------------

@@ -1,16 +1,18 @@
-"""Devices that come or leave for good while a run goes on, as far as several methods have it in common.
+"""Devices and hospitals that come or leave for good while a run goes on, as far as methods have it in common.
 
 `NodeEnv.sizes` says who there is at each call. A method whose mathematics cannot do with another set than that of the
-start says so in `Method.fixed`, and the change waits for the next run.
+start says so in `Method.fixed` or `Method.fixed_hospitals`, and the change waits for the next run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
+
+V = TypeVar("V")
 
 
 def always_fixed(why: str) -> Callable[[Any], str]:
@@ -24,9 +26,21 @@ def fixed_while_unseen(settings: Any) -> str:
     return "unseen > 0: who is kept out of training is drawn once, among the devices of the start" if unseen else ""
 
 
+def fixed_unless_in_step(settings: Any) -> str:
+    """A `Method.fixed_hospitals` of a method whose hospitals mix as they become ready, unless cloud = "sync"."""
+    some: str = "" if settings.cloud == "sync" else settings.cloud
+    return f"cloud = {some!r}: who is ready mixes, and only who was asked at the start is ever ready" if some else ""
+
+
 def departed(env: NodeEnv, names: Iterable[str]) -> frozenset[str]:
     """Names among these of children that belong to this node no more; none, where it does not know its children."""
     return frozenset(names) - {*env.sizes} if env.sizes else frozenset()
+
+
+def remaining(env: NodeEnv, table: Mapping[str, V]) -> dict[str, V]:
+    """What is left of a table by children, when some have left; all of it, where this node does not know them."""
+    gone = departed(env, table)
+    return {child: value for child, value in table.items() if child not in gone}
 
 
 def mean_over(mean: Vector, before: int, now: int) -> Vector:

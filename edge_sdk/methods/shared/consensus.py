@@ -31,6 +31,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared import gather, mixing
+from edge_sdk.methods.shared.changing import remaining
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.reports import Progress
 from edge_sdk.methods.shared.scores import check_scores
@@ -205,6 +206,7 @@ class Cloud:
         graph: as `mixing.matrix` has it.
         repeats: K_z. All but the last step of the members are made here, on the sums that they send.
         by_devices: the members' mean weighs each by the number of its devices, in place of the graph's weights.
+        for_all: the mixed model goes to every hospital, also to one that has come since.
     """
 
     step: float
@@ -212,6 +214,7 @@ class Cloud:
     graph: str = "complete"
     repeats: int = 1
     by_devices: bool = False
+    for_all: bool = False
 
 
 def hear(env: NodeEnv, s: Coordinator, sender: str, message: object) -> Coordinator:
@@ -232,13 +235,13 @@ def mix(env: NodeEnv, s: Coordinator, cloud: Cloud) -> tuple[Coordinator, list[S
 
     Nobody is ready only if a deadline was allowed to pass so: then all stay as they are.
     """
-    members, next_one = tuple(sorted(s.ready)), s.round + 1
+    members, next_one = tuple(sorted(remaining(env, s.ready))), s.round + 1
     others = tuple(n for n in env.here if n not in members) if cloud.rigorous else ()
     isolated = Send(others, Isolated(next_one, cloud.step))
     if not members:
         return replace(s, round=next_one), [isolated]
     w = mix_models(s, members, mixing_matrix(env, cloud, members), cloud)
-    sends = send_mixed(env, members, w, next_one, cloud.step)
+    sends = send_mixed(env, list_hospitals(env) if cloud.for_all else members, w, next_one, cloud.step)
     model = sends[0].message.model if len(sends) == 1 else lowrank.dense(env.layout, w.mean(0, dtype=w.dtype))
     return Coordinator(model, next_one, {}, s.past), [*sends, isolated] if others else sends
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, get_type_hints
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plus, split_number
+from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plus, split_number, with_name
 from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, is_vote, judge_answer
 from edge_sdk.methods.shared.healing import heal
 from edge_sdk.methods.shared.registration import bound_claim, note_claim
@@ -130,7 +130,7 @@ def noted(env: NodeEnv, s: Watched, sender: str, message: Any) -> Watched:
     """
     m: Scores = expected(sender, message, Scores)
     if is_suspended(env, s.guard, sender):
-        return replace(s, heard=tuple(sorted({*s.heard, sender})))
+        return replace(s, heard=with_name(s.heard, sender))
     try:
         check_scores(m.sums, env.sizes.get(sender, 1))
     except ValueError as error:
@@ -138,7 +138,7 @@ def noted(env: NodeEnv, s: Watched, sender: str, message: Any) -> Watched:
     more = {name: split_number(value) for name, value in m.sums.items()}
     names = sorted({*s.sums, *more})
     sums = {n: plus(s.sums.get(n, (0, 0)), more.get(n, (0, 0))) for n in names}
-    return replace(s, sums=sums, heard=tuple(sorted({*s.heard, sender})))
+    return replace(s, sums=sums, heard=with_name(s.heard, sender))
 
 
 def sums_of(s: Watched) -> dict[str, float]:

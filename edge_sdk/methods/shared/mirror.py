@@ -231,7 +231,8 @@ def aggregator(
 
     def close(env: Any, s: Any) -> Step:
         done = progress(s.round + 1, s.ledger.tally)
-        if departed(env, s.ledger.counted):  # a hospital has left with all its devices
+        heard = () if s.ledger.tally is None else s.ledger.tally.heard
+        if departed(env, {*s.ledger.counted, *heard}):  # a hospital has left with all its devices
             s = replace(s, ledger=replace(s.ledger, forgotten=True))
         s = step(env, s)
         return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]

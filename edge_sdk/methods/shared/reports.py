@@ -5,7 +5,8 @@ global_accuracy_squared        sum of the squares of these, for their spread ove
 global_correct / samples       accuracy over all held-out samples
 unseen_correct / unseen_samples   the same for a model that only some devices have (unseen_accuracy / unseen_devices);
                                so for "companion"
-loss / devices of a Progress   mean training loss of the devices that took part
+loss / (devices - untold) of a Progress   mean training loss of the devices that took part, without those in hospitals
+                               that have too few of them to tell their scores
 test_global_accuracy / test_devices   the same on test samples, in the last evaluation only, where devices have a
                                validation part, which all the others are then on
 """
@@ -25,6 +26,7 @@ from edge_sdk.contract.method import OUT, Labelled, NodeEnv, Send
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Tally
 from edge_sdk.methods.shared.scores import TEST as TEST
+from edge_sdk.methods.shared.scores import UNTOLD
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
@@ -213,11 +215,10 @@ def part_of(name: str) -> str:
 
 
 def mean_loss(line: Mapping[str, Any]) -> float | None:
-    """Mean training loss of the devices counted in a round; None for other lines of metrics."""
+    """Mean training loss of the devices counted in a round that have told it; None for other lines of metrics."""
     sums = line.get("sums", {})
-    if line["kind"] == "round" and line.get("devices") and "loss" in sums:
-        return float(sums["loss"] / line["devices"])
-    return None
+    told = line.get("devices", 0) - sums.get(UNTOLD, 0.0)
+    return float(sums["loss"] / told) if line["kind"] == "round" and told > 0 and "loss" in sums else None
 
 
 def to_words(sums: Mapping[str, float]) -> list[str]:

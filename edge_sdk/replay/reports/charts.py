@@ -8,7 +8,9 @@ from html import escape
 from math import ceil, floor, isfinite, log10
 
 WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 78, 28, 14, 46
+LINE = 19
+"""Pixels from the axis to the foot of its numbers: letters are as high on a phone, where a chart is drawn smaller."""
 PLAIN = "var(--c5)"
 """Colour of a series that has none of its own."""
 
@@ -32,8 +34,10 @@ class Axis:
     def __call__(self, value: float) -> float:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
-    def ticks(self, count: int = 5) -> list[float]:
+    def ticks(self, count: int = 5, whole: bool = False) -> list[float]:
+        """About so many round values. `whole`: only whole numbers, as rounds are."""
         step = round_step((self.high - self.low) / count)
+        step = max(1.0, step) if whole else step
         first = ceil(self.low / step - 1e-9)
         return [i * step for i in range(first, floor(self.high / step + 1e-9) + 1)]
 
@@ -75,7 +79,7 @@ def lines(
     ys = [y for ps in series.values() for _, y in ps] + [y for b in bands.values() for _, *ends in b for y in ends]
     across = Axis(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, LEFT, WIDTH - RIGHT)
     up = Axis(*span_of(ys, 0.0, 1.0 if percent else None), HEIGHT - BOTTOM, TOP)
-    parts = [grid(across, up, x_name, percent)]
+    parts = [grid(across, up, x_name, percent, all(float(x).is_integer() for x in xs))]
     parts += [band(b, across, up, colours.get(name, PLAIN)) for name, b in bands.items() if name in series and b]
     parts += [curve(name, ps, across, up, colours.get(name, PLAIN), percent) for name, ps in series.items()]
     return figure(parts, f"{y_name} over {x_name}", legend(list(series), colours))
@@ -119,9 +123,8 @@ def bars(
             bar(group, n, vs[g], left + s * wide, wide, up, colours.get(n, PLAIN), percent)
             for s, (n, vs) in enumerate(series.items())
         ]
-        parts.append(
-            f'<text x="{left + 0.4 * slot:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{escape(group)}</text>'
-        )
+        at = f'x="{left + 0.4 * slot:.1f}" y="{HEIGHT - BOTTOM + LINE}"'
+        parts.append(f'<text {at} text-anchor="middle">{escape(group)}</text>')
     return figure(parts, f"{y_name} by group", legend(list(series), colours) if len(series) > 1 else "")
 
 
@@ -134,17 +137,17 @@ def bar(group: str, name: str, value: float, left: float, wide: float, up: Axis,
     return f'<rect {box} fill="{colour}">{title}</rect>'
 
 
-def grid(across: Axis | None, up: Axis, x_name: str, percent: bool) -> str:
+def grid(across: Axis | None, up: Axis, x_name: str, percent: bool, whole: bool = False) -> str:
     rows = "".join(
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(t):.1f}" y2="{up(t):.1f}" class="grid"/>'
-        f'<text x="{LEFT - 6}" y="{up(t) + 3.5:.1f}" text-anchor="end">{format_value(t, percent)}</text>'
+        f'<text x="{LEFT - 6}" y="{up(t) + 5:.1f}" text-anchor="end">{format_value(t, percent)}</text>'
         for t in up.ticks()
     )
     if across is None:
         return rows
     marks = "".join(
-        f'<text x="{across(t):.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{t:g}</text>'
-        for t in across.ticks(8)
+        f'<text x="{across(t):.1f}" y="{HEIGHT - BOTTOM + LINE}" text-anchor="middle">{t:g}</text>'
+        for t in across.ticks(6, whole)
     )
     return (
         rows + marks + f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x_name)}</text>'

@@ -27,10 +27,9 @@ h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .4rem}p.lead{col
 .tile{border:1px solid var(--rule);border-radius:8px;padding:.6rem 1rem;min-width:8rem}
 .tile b{display:block;font-size:1.5rem;font-weight:600}.tile span{color:var(--soft);font-size:.85rem}
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:1rem}
-.wide{overflow-x:auto}td.bad{color:var(--bad);font-weight:600}
-@media print{body{max-width:none;margin:0}details{display:none}.two{grid-template-columns:1fr 1fr}}
-figure{margin:0}svg{width:100%;height:auto}.rows svg{max-width:640px}.zero{stroke:var(--soft)}
-svg text{font-size:11px;fill:var(--soft)}.grid{stroke:var(--rule)}
+.wide{overflow-x:auto}.wide td{white-space:nowrap}td.bad{color:var(--bad);font-weight:600}
+figure{margin:0}svg{width:100%;height:auto}.rows svg{max-width:640px}.plot svg{max-width:720px}.zero{stroke:var(--soft)}
+svg text{font-size:13px;fill:var(--soft)}.grid{stroke:var(--rule)}
 .legend{margin:.2rem 0;font-size:.85rem;color:var(--soft)}
 .legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 .9em}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.92rem}
@@ -38,6 +37,10 @@ th,td{text-align:right;padding:.28rem .6rem;border-bottom:1px solid var(--rule)}
 th:first-child,td:first-child{text-align:left}tr.mean td{font-weight:600;border-top:2px solid var(--rule)}
 .note{border-left:3px solid var(--c1);padding:.3rem .8rem;margin:1rem 0}.none{color:var(--soft)}
 details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--soft)}
+.facts{table-layout:fixed}.facts td{text-align:left;overflow-wrap:anywhere}.facts td:first-child{width:6.5em}
+@media(max-width:700px){.plot svg text{font-size:19px}}
+@media print{body{max-width:none;margin:0}details{display:none}.two{grid-template-columns:1fr 1fr}
+.plot svg text{font-size:20px}}
 """
 
 RARE = {"companion": "companion", "unseen": "never trained"}

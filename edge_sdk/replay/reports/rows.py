@@ -13,7 +13,7 @@ from math import isfinite
 from edge_sdk.replay.reports.charts import NO_COLOURS, PLAIN, Axis, Colours, figure, format_value, legend, span_of
 
 WIDTH, ROW, TOP, BOTTOM = 440, 20, 6, 22
-LETTER = 6.2
+LETTER = 7.4
 """Pixels of a letter of a name, in the mean."""
 SHORT = 22
 """Letters of a name that are shown; the whole of it is in its tooltip."""
@@ -52,7 +52,7 @@ def intervals(
     left = 10 + LETTER * max(len(shorten(name)) for name in names)
     ends = [end for i in found for end in (i.low, i.high)] + ([0.0] if zero else [])
     limits = span_of(ends, 0.0 if percent else None, 1.0 if percent else None)
-    across, height = Axis(*limits, left, WIDTH - 14), TOP + ROW * len(names) + BOTTOM
+    across, height = Axis(*limits, left, WIDTH - 24), TOP + ROW * len(names) + BOTTOM
     parts = [ruler(across, height, percent, zero)]
     for place, name in enumerate(names):
         middle = TOP + ROW * (place + 0.5)

@@ -19,6 +19,12 @@ HARMED = 0.01
 """A device is marked as harmed if it loses more accuracy than this against training alone."""
 
 
+def facts(lines: Iterable[tuple[str, str]]) -> str:
+    """A table of names and what they are, in two columns that break where the screen is narrow."""
+    body = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in lines if value)
+    return f"<table class='facts'>{body}</table>"
+
+
 def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
     """An HTML table that scrolls sideways where the screen is narrow."""
     heads = "".join(f"<th>{escape(h)}</th>" for h in head)
@@ -59,20 +65,32 @@ def device_difference(d: Mapping[str, Any]) -> Whisker:
     return Whisker(100 * (own - alone), 100 * low, 100 * high)
 
 
-def differences_part(found: Mapping[str, Whisker], how: str) -> str:
-    """The chart of the devices' gains, the smallest first, and who is harmed. `how`: what its numbers are."""
+def differences_part(
+    found: Mapping[str, Whisker],
+    how: str,
+    head: str = "Against training alone, per device",
+    other: str = "training alone",
+) -> str:
+    """The chart of the devices' gains, the smallest first, and who is harmed.
+
+    Args:
+        how: what its numbers are.
+        head: of the section.
+        other: what they gain over.
+    """
     order = sorted(found, key=lambda name: found[name].value)
     harmed = [name for name in order if found[name].value < -100 * HARMED]
-    words = f"worse off than alone by more than a point: {', '.join(harmed)}" if harmed else "no device is worse off"
+    than = "alone" if other == "training alone" else f"with {other}"
+    words = f"worse off than {than} by more than a point: {', '.join(harmed)}" if harmed else "no device is worse off"
     colours = {"better": BETTER, "worse": WORSE}
     nothing = Whisker(nan, nan, nan)
     series = {
         name: [found[d] if (found[d].value < 0) == (name == "worse") else nothing for d in order] for name in colours
     }
     kept = {name: some for name, some in series.items() if any(isfinite(i.value) for i in some)}
-    chart = rows.intervals(order, kept, "points against training alone", colours=colours, zero=True)
+    chart = rows.intervals(order, kept, f"points against {other}", colours=colours, zero=True)
     lead = f"<p class='lead'>{escape(how)}; {escape(words)}.</p>"
-    return f"<h2>Against training alone, per device</h2>{lead}{chart}"
+    return f"<h2>{escape(head)}</h2>{lead}{chart}"
 
 
 def recall_section(result: Result, kinds: Mapping[str, str]) -> str:
@@ -93,7 +111,7 @@ def recall_section(result: Result, kinds: Mapping[str, str]) -> str:
     )
 
 
-def circumstances_section(result: Result) -> str:
+def circumstances_section(result: Result, head: str = "What was run") -> str:
     """What was run, so that it can be run again."""
     made = result.get("made", {})
     if not made:
@@ -102,11 +120,11 @@ def circumstances_section(result: Result) -> str:
         f"--{key}": result.get(key) for key in ("settle", "augment", "robust", "uploads", "privacy") if result.get(key)
     }
     lines = [
-        ["command", made["command"]],
-        ["date", made["date"]],
-        ["auscult", made["version"]],
-        ["processor", f"{made['processor']}; others round differently" if "processor" in made else ""],
-        ["model", ", ".join(made["bundles"])],
-        ["settings", ", ".join(f"{k} = {v}" for k, v in {**result["settings"], **given}.items()) or "defaults"],
+        ("command", made["command"]),
+        ("date", made["date"]),
+        ("auscult", made["version"]),
+        ("processor", f"{made['processor']}; others round differently" if "processor" in made else ""),
+        ("model", ", ".join(made["bundles"])),
+        ("settings", ", ".join(f"{k} = {v}" for k, v in {**result["settings"], **given}.items()) or "defaults"),
     ]
-    return f"<h2>What was run</h2>{table(['', ''], [line for line in lines if line[1]])}"
+    return f"<h2>{escape(head)}</h2>{facts(lines)}"

@@ -41,11 +41,16 @@ def make_seeds_page(found: Result) -> str:
 
 def curves(runs: Sequence[Result]) -> str:
     """The mean over seeds of each model's accuracy, and the range of them behind it."""
-    every = [accuracy_curves(run) for run in runs]
-    found = {name: over_seeds([one[name] for one in every if name in one]) for name in every[0]}
+    found = mean_curves(runs)
     means = {name: [(x, i.value) for x, i in points] for name, points in found.items()}
     bands = {name: [(x, i.low, i.high) for x, i in points] for name, points in found.items()}
     return charts.lines(means, "round", "accuracy", percent=True, colours=COLOURS, bands=bands)
+
+
+def mean_curves(runs: Sequence[Result]) -> dict[str, list[tuple[float, Whisker]]]:
+    """Model -> (round, mean and range over seeds of its accuracy)."""
+    every = [accuracy_curves(run) for run in runs]
+    return {name: over_seeds([one[name] for one in every if name in one]) for name in every[0]}
 
 
 def over_seeds(several: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, Whisker]]:

@@ -1,22 +1,14 @@
-"""A replay's curves and final figures as TensorBoard event files: `auscult replay --tensorboard DIR`.
-
-Curves are over rounds: training loss, accuracies on the samples by which rounds are judged, bytes so far, and how many
-numbers travel down. What was judged on test samples when the run was over stands at the last round.
-"""
+"""Curves and final figures as TensorBoard event files: `auscult replay --tensorboard DIR`, `auscult runs export`."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
+from edge_sdk.replay.reports.scalars import Scalar, scalars
 from edge_sdk.replay.reports.terminal import Result
-
-Scalar = tuple[str, int, float, float]
-"""(tag, round, seconds since the epoch, value)."""
 
 
 def check_installed() -> None:
@@ -27,46 +19,19 @@ def check_installed() -> None:
 
 def write_events(result: Result, directory: Path) -> None:
     """Writes an event file of one replay into a directory, which TensorBoard takes for one run."""
+    write_points(scalars(result), directory)
+
+
+def write_points(points: Iterable[Scalar], directory: Path) -> None:
+    """Writes points of curves into an event file of a directory."""
+    check_installed()
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
     directory.mkdir(parents=True, exist_ok=True)
     writer = EventFileWriter(str(directory))
-    for tag, step, time, value in scalars(result):
+    for tag, step, time, value in points:
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
         writer.add_event(Event(wall_time=time, step=step, summary=summary))
     writer.close()
-
-
-def scalars(result: Result) -> Iterator[Scalar]:
-    """All points of all curves."""
-    lines = [line for line in result["curve"] if "sums" in line]
-    for line in lines:
-        for tag, value in line_scalars(line):
-            yield tag, int(line["round"]), float(line["time"]), value
-    if lines:
-        last = max(int(line["round"]) for line in lines), float(lines[-1]["time"])
-        for tag, value in final_scalars(result):
-            yield tag, *last, value
-
-
-def line_scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Tag and value of what one line of metrics tells."""
-    kind = "rounds" if line["kind"] == "round" else "evaluations"
-    if (loss := mean_loss(line)) is not None:
-        yield "loss", loss
-    for model, share in mean_accuracies(line["sums"]).items():
-        if not model.startswith("test_"):
-            yield f"accuracy in {kind}/{model}", share
-    yield "bytes", float(line["bytes_so_far"])
-    if line.get("sent_parameters") is not None:
-        yield "numbers that travel down", float(line["sent_parameters"])
-
-
-def final_scalars(result: Result) -> Iterator[tuple[str, float]]:
-    """Tag and value of the final figures: the means over groups of devices on test samples."""
-    for group, found in result["statistics"].items():
-        for model, metrics in found["models"].items():
-            for metric, value in metrics.items():
-                yield f"test, {group}/{metric}/{model}", float(value)

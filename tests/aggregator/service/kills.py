@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.service import audit
+from aggregator.service import audit, promotion
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.people import TOKEN
 from aggregator.service.runs import Wanted, add_run, change_run, find_run, list_runs
@@ -176,7 +176,7 @@ def end_rounds(service: FleetService) -> None:
 
 def promote(service: FleetService) -> None:
     [model] = service.registry.list_all("global")
-    service.registry.promote(model["sha256"], "ada")
+    promotion.promote(service.registry, model["sha256"], "ada")
 
 
 def make_token(service: FleetService) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 import time
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 
 from aggregator.service.enrolment import APPROVE, DENY, REMOVE, REPLACE, SUSPEND, TokenRefusedError
-from aggregator.service.office import check_request
-from aggregator.service.rosters import Rosters
+from aggregator.service.office import Enrolling, check_request
+from aggregator.service.rosters import LEAP, Rosters
 from aggregator.service.runs import NotPossibleError
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
@@ -22,7 +23,11 @@ from edge_sdk.nodes.settings import read_toml
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.enrol import Applicant, Desk, NotEnrolledError
 from edge_sdk.tools.own_key import LibraryTool, OpensslTool, complete_pair, find_key_tool
+from edge_sdk.tools.provision import provision
+from edge_sdk.tools.site import Site
 from tests.aggregator.service.asking import CLAIM, ask, request_of
+from tests.aggregator.service.test_fleet import REPORT
+from tests.wire.sites import SECRET
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
@@ -107,6 +112,7 @@ def test_a_token_works_once_for_whom_it_is_for_until_it_ends(
         ({"request": "no request"}, "no certificate request"),
         ({"mask_key": "AAAA"}, "32 bytes in base64"),
         ({"mask_key": "?"}, "32 bytes in base64"),
+        ({"mask_key": base64.b64encode(bytes(32)).decode()}, "no public key of X25519"),
     ],
 )
 def test_what_cannot_be_used_is_refused_and_costs_no_token(
@@ -119,6 +125,44 @@ def test_what_cannot_be_used_is_refused_and_costs_no_token(
     with pytest.raises(UsageError, match=says if name == "watch-7" or not name else f"{says}|is for"):
         service.desk.ask({"name": name, "token": token, "claim": CLAIM, **about})
     assert ask(service, tmp_path, "watch-7", token)["state"] == "waiting"
+
+
+@pytest.mark.parametrize("what", ["ask", "fetch", "renew", "find_bundle"])
+@pytest.mark.parametrize("odd", ["\ud800", "\0"])
+def test_what_no_database_can_keep_is_refused_before_it_gets_there(
+    browse: Any, service: Any, what: str, odd: str
+) -> None:
+    """Half a character made the service fail for anybody who sent it, each time with a traceback in the log."""
+    path = {"ask": "request", "fetch": "state", "find_bundle": "bundle"}.get(what, what)
+    about = {"name": f"watch{odd}", "claim": CLAIM, "request": "r", "token": "t", "signature": "s"}
+    for key in about:
+        table = {**about, "name": "watch-7"} | {key: odd * 40}
+        answer = browse().post(f"/enrol/v1/{path}", content=json.dumps(table))
+        assert answer.status_code in (403, 422) and "no text" in answer.json()["error"], (key, answer.text)
+
+
+def test_nobody_enrols_under_the_name_of_a_node_that_was_made_by_hand(
+    make_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device's token once was good for a certificate of the name of a hospital, which may speak for that hospital."""
+    monkeypatch.setenv("AUSCULT_CA_PASSPHRASE", SECRET)
+    files = tmp_path / "site"
+    site = Site(host="fleet.example", hospital="west", devices=("bed-1",), aggregator="cloud", hospitals=("east",))
+    provision(files, site, SECRET)
+    service = make_service(enrolment=Enrolling(site=files), hospitals={"north": 2})
+    service.monitor.take("auscult/v1/cloud/south/up/f", json.dumps({**REPORT, "node": "south"}).encode())
+    for i, name in enumerate(("west", "east", "bed-1", "BED-1", "fleet.example", "north", "south")):
+        token = service.desk.make_token("ada", "north", approved=True)
+        with pytest.raises(UsageError, match="is another node's"):
+            ask(service, tmp_path, name, token)
+        with pytest.raises(UsageError, match="is another node's"):
+            service.desk.make_token("ada", "north", name=name)
+        assert ask(service, tmp_path, f"watch-{i}", token)["state"] == "approved"  # it was not used up
+        if name in ("north", "south"):  # the hospital itself enrols
+            assert ask(service, tmp_path, name, service.desk.make_token("ada"))["kind"] == "hospital"
+            continue
+        with pytest.raises(UsageError, match="is another node's"):
+            ask(service, tmp_path, name, service.desk.make_token("ada"))
 
 
 def test_a_request_is_for_its_own_name_and_strong(tmp_path: Path) -> None:
@@ -194,6 +238,8 @@ def test_rosters_have_rising_numbers_also_after_an_old_database_was_put_back(ser
     service.desk.decide("watch-8", SUSPEND, "ada")
     assert rosters.bring_up("north", 1) == (2, ["watch-7"])
     assert rosters.bring_up("north", 40) == (41, ["watch-7"])
+    assert rosters.bring_up("north", 2**31 - 1) == (41 + LEAP + 1, ["watch-7"])  # a lie takes it as far, and no further
+    assert rosters.bring_up("south", 2**31 - 1) == (LEAP + 1, [])
 
     class Line:
         up, room = True, 1
@@ -206,7 +252,7 @@ def test_rosters_have_rising_numbers_also_after_an_old_database_was_put_back(ser
     rosters.answer(line, "north", 7)  # type: ignore[arg-type]
     assert line.sent[0] == "auscult/v1/cloud/north/down/r" and read_roster(line.sent[1], "north")[1] == ("watch-7",)
     line = Line()
-    rosters.answer(line, "north", 41)  # type: ignore[arg-type]
+    rosters.answer(line, "north", 41 + LEAP + 1)  # type: ignore[arg-type]
     rosters.answer(line, "south", None)  # type: ignore[arg-type]
     assert line.sent == ("", b"")
 

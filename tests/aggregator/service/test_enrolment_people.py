@@ -95,7 +95,7 @@ def test_a_running_hospital_takes_in_who_is_approved_and_lets_go_who_is_removed(
         assert hospital.runtime.children == ()
         service.desk.decide("watch-7", APPROVE, "ada")
         eventually(lambda: hospital.runtime.children == ("watch-7",))
-        eventually(lambda: service.list_sizes() == {"north": 1})
+        eventually(lambda: service.find_fleet().present == {"north": 1})
         service.desk.decide("watch-7", REMOVE, "ada")
         eventually(lambda: hospital.runtime.children == ())
         assert HospitalService(path).file.devices == ()  # as a restart would read it

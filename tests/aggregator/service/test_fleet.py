@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aggregator.service.fleet import SILENT, read_report
+from edge_sdk.contract.limits import MOST_DEVICES
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
@@ -88,6 +89,8 @@ def test_a_silent_hospital_is_counted_on_no_longer(service: Any, monkeypatch: py
         {"children": [{**CHILD, "late": 2**64}]},
         {"children": [{}]},
         {"strangers": ["<b>"]},
+        {"devices": MOST_DEVICES + 1},
+        {"roster": 2**31},
         {"strangers": 3},
     ],
 )
@@ -98,10 +101,28 @@ def test_what_is_no_report_is_dropped(service: Any, change: dict[str, Any]) -> N
     assert service.monitor.refused == 1 and not service.monitor.seen
 
 
+def test_no_text_of_a_hospital_takes_the_console_down(browse: Any, service: Any) -> None:
+    """Half a character is JSON, and no UTF-8: the overview could not be shown until the hospital said something else."""
+    change = {"refusal": "\ud800 no\x1b[2J", "waiting": "\udfff", "run": "\0", "children": [{**CHILD, "refusal": "\ud83d"}]}
+    service.monitor.take("auscult/v1/cloud/north/up/f", json.dumps({**REPORT, **change}).encode())
+    service.monitor.save()
+    client = browse("viewer")
+    for path in ("/", "/fleet", "/api/v1/fleet", "/api/v1/fleet/north", "/metrics"):
+        assert client.get(path).status_code == 200, path
+    [seen] = service.monitor.list_hospitals()
+    assert (seen.refusal, seen.waiting, seen.run, seen.devices[0].refusal) == ("? no?[2J", "?", "?", "?")
+
+
 @pytest.mark.parametrize("payload", [b"", b"\xff\xfe", b"null", b"[" * 100_000, b"{}"])
 def test_bytes_that_are_no_report_are_dropped(payload: bytes) -> None:
     with pytest.raises(PeerError):
         read_report(payload, "north")
+
+
+def test_who_has_no_name_is_no_hospital() -> None:
+    for name in ("<b>", "x" * 65, "", "a b"):
+        with pytest.raises(PeerError, match="is no name"):
+            read_report(json.dumps({**REPORT, "node": name}).encode(), name)
 
 
 def test_a_broken_piece_of_a_report_is_a_report_or_none() -> None:
@@ -117,6 +138,7 @@ def test_the_settings_say_what_is_wrong_with_them(service: Any) -> None:
         ({"listen": "here"}, "expected ADDRESS:PORT"),
         ({"classes": ("one",)}, "at least 2"),
         ({"hospitals": {"north": 0}}, "at least 1 device"),
+        ({"hospitals": {"north": 2_000_000_000}}, "at most 100000"),
         ({"bundles": (Path("nope"),)}, "no such file"),
     ):
         with pytest.raises(UsageError, match=says):

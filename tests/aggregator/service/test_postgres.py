@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sql
 
 from aggregator.service import audit
+from aggregator.service.fleet import to_hospital
 from aggregator.service.runs import Wanted, add_run, change_run, find_run
 from tests.aggregator.service.conftest import CLASSES, PASSWORD
 from tests.aggregator.service.postgres import Server
@@ -28,10 +29,9 @@ def test_the_service_keeps_everything_in_postgresql(
     for page in ("/", "/fleet", f"/runs/{id}", "/models", "/audit"):
         assert client.get(page).status_code == 200
     change_run(service.database, id, "pause", "operator")
-    service.monitor.unsaved["north"] = (
-        5.0,
-        {"devices": 2, "children": [], "counts": {}} | dict.fromkeys(("run", "refusal", "waiting"), "\0 from outside"),
-    )
+    texts = dict.fromkeys(("run", "refusal", "waiting"), "\0 from outside")
+    service.monitor.seen["north"] = to_hospital("north", 5.0, {"devices": 2, "children": [], "counts": {}} | texts)
+    service.monitor.unsaved.add("north")
     service.monitor.save()
     assert service.people.sign_in("operator", PASSWORD)
     again = make_service()

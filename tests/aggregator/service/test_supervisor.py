@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.service import audit, runs
+from aggregator.service import audit, promotion, runs
 from aggregator.service.runs import Wanted, add_run, change_run, find_run
 from edge_sdk.replay.processes import NodeProcesses
 from tests.aggregator.service.conftest import CLASSES
@@ -94,7 +94,7 @@ def test_a_finished_run_leaves_its_model_in_the_registry(service: Any, tmp_path:
     assert model["run"] == id and model["facts"]["rounds"] == rounds(service, id)
     assert model["bundle"] == service.registry.find()["sha256"]
     assert service.registry.path_of(model["sha256"]).read_bytes() == (tmp_path / "model.npz").read_bytes()
-    service.registry.promote(model["sha256"][:8], "test")
+    promotion.promote(service.registry, model["sha256"][:8], "test")
     assert service.registry.promoted()["sha256"] == model["sha256"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.service import runs
+from aggregator.service import audit, runs
 from aggregator.service.rollouts import add_rollout
 from aggregator.service.runs import Wanted, find_run, list_queue
 from aggregator.service.schedules import DailyWindow, add_schedule, look_at_schedules, remove_schedule
@@ -91,3 +91,51 @@ def test_nobody_approves_a_run_of_their_own_schedule(browse: Any, service: Any) 
         action()
         assert act(admin, "approve", "of-admin-2026-11-22") == 409
     assert act(admin, "approve", "of-eve-2026-11-22") == 303
+
+
+def add_model(service: Any) -> str:
+    """A global model that a run has left; returns its hash."""
+    bundle = service.registry.find()["sha256"]
+    path = service.registry.path_of(bundle)
+    facts = {"method": "fedavg", "rounds": 1, "hospitals": {"north": 2}, "accuracy": {}, "loss": 1.0}
+    service.registry.add("global", "ab" * 32, "mine", path, facts, bundle=bundle, run="mine")
+    return "ab" * 32
+
+
+def test_a_model_is_in_use_when_another_person_has_approved_it(browse: Any, service: Any) -> None:
+    operator, approver, admin = browse("operator"), browse("approver"), browse("admin")
+    sha256 = add_model(service)
+
+    def decide(client: Any, action: str) -> int:
+        form = {"csrf": secret_in(client.get("/").text)}
+        return int(client.post(f"/models/{sha256}/{action}", data=form).status_code)
+
+    assert decide(approver, "approve") == 409  # nobody has asked for it
+    assert decide(admin, "promote") == 303 and service.registry.promoted() is None
+    assert decide(admin, "approve") == 409 and decide(operator, "approve") == 403 and decide(operator, "promote") == 409
+    assert service.registry.promoted() is None
+    assert (
+        "Model mine awaits approval" in approver.get("/").text and "proposed by admin" in approver.get("/models").text
+    )
+    assert "Approve" not in admin.get("/models").text and "Approve" in approver.get("/models").text
+    assert decide(operator, "deny") == 303 and decide(approver, "approve") == 409
+    assert decide(operator, "promote") == 303 and decide(approver, "approve") == 303
+    assert service.registry.promoted()["name"] == "mine" and decide(approver, "approve") == 409
+    said = [(e["action"], e["who"]) for e in audit.list_latest(service.database, 4, "model.")]
+    assert said[:4] == [("model.promote", "approver"), ("model.propose", "operator"), ("model.deny", "operator"),
+                        ("model.propose", "admin")]  # fmt: skip
+
+
+def test_a_rollout_cannot_be_approved_by_who_asked_for_it(browse: Any, service: Any) -> None:
+    admin = browse("admin")
+    sha256 = service.registry.find()["sha256"]
+    form = {"csrf": secret_in(admin.get("/").text), "model": sha256, "to": "50"}
+    assert admin.post("/rollouts", data=form).status_code == 303
+    assert find_run(service.database, "rollout-1")["state"] == runs.PROPOSED
+    assert "Approve" not in admin.get("/rollouts/rollout-1").text
+    assert act(admin, "approve", "rollout-1") == 409 and act(browse("operator"), "approve", "rollout-1") == 403
+    service.supervisor.look()
+    assert not service.supervisor.processes.running
+    approver = browse("approver")
+    assert "Approve" in approver.get("/rollouts/rollout-1").text and act(approver, "approve", "rollout-1") == 303
+    assert find_run(service.database, "rollout-1")["state"] == runs.QUEUED

@@ -16,7 +16,7 @@ READY = ".ready"
 REPOSITORY = Path(__file__).parents[3]
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64")
 PIP_PLATFORMS = ["--implementation", "cp", *(word for name in PLATFORMS for word in ("--platform", name))]
-SOURCES = ("edge_sdk", "aggregator")
+EDGE = REPOSITORY / "hardware" / "provision" / "edge"
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,12 @@ def find_obstacle() -> str:
 
 
 def install(directory: Path, scratch: Path) -> Aarch64:
-    """Installs Auscult from this repository's sources, as pip does it on such a machine, from the folder of wheels."""
-    source, site = scratch / "source", scratch / "site"
-    for package in SOURCES:
-        shutil.copytree(REPOSITORY / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "README.md"):
-        shutil.copy(REPOSITORY / file, source / file)
-    pip = [sys.executable, "-m", "pip", "--quiet"]
-    run_quietly([*pip, "wheel", "--no-deps", "--wheel-dir", scratch, source])
+    """Installs what devices get of this repository, as pip does it on such a machine, from the folder of wheels."""
+    site, pip = scratch / "site", [sys.executable, "-m", "pip", "--quiet"]
+    run_quietly([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", scratch, EDGE])
     version = find_python(directory / "root").name.removeprefix("python")
     only = ["--only-binary", ":all:", "--no-index", "--find-links", directory / "wheels", "--python-version", version]
-    run_quietly([*pip, "install", *PIP_PLATFORMS, *only, "--target", site, next(scratch.glob("auscult-*.whl"))])
+    run_quietly([*pip, "install", *PIP_PLATFORMS, *only, "--target", site, next(scratch.glob("auscult_edge-*.whl"))])
     return Aarch64(directory, site)
 
 

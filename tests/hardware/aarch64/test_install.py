@@ -20,7 +20,7 @@ def make_kit(aarch64: Aarch64, folder: Path) -> Path:
     shutil.copytree(aarch64.directory / "wheels", folder / "wheels")
     for file in (*PROVISION.glob("*.service"), PROVISION / "install.sh"):
         shutil.copy(file, folder)
-    [auscult] = aarch64.site.parent.glob("auscult-*.whl")
+    [auscult] = aarch64.site.parent.glob("auscult_edge-*.whl")
     shutil.copy(auscult, folder / "wheels")
     run_quietly([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder / "wheels", "pip"])
     return folder

@@ -50,11 +50,11 @@ def make_kit(folder: Path, body: str = "") -> Path:
         shutil.copy(file, kit)
     with zipfile.ZipFile(kit / "wheels" / "pip-0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("pip/__main__.py", PIP)
-    with zipfile.ZipFile(kit / "wheels" / "auscult-0.0.1-py3-none-any.whl", "w") as wheel:
-        about = "auscult-0.0.1.dist-info"
+    with zipfile.ZipFile(kit / "wheels" / "auscult_edge-0.0.1-py3-none-any.whl", "w") as wheel:
+        about = "auscult_edge-0.0.1.dist-info"
         wheel.writestr("edge_sdk/__init__.py", "")
         wheel.writestr("edge_sdk/cli.py", body)
-        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: auscult\nVersion: 0.0.1\n")
+        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: auscult-edge\nVersion: 0.0.1\n")
         wheel.writestr(
             f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )

@@ -160,3 +160,17 @@ def test_counts_that_no_device_can_have_are_refused(counts: Mapping[str, float])
 def test_settings_that_make_no_rollout(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Settings(**settings)
+
+
+@pytest.mark.parametrize("claim", [{"before": 0.0, "after": 2.0**32}, {"before": 2.0**32, "after": 0.0}])
+@pytest.mark.parametrize(("after", "halts"), [(2.0, True), (6.0, False)])
+def test_one_device_that_claims_very_many_samples_does_not_decide(
+    claim: dict[str, float], after: float, halts: bool
+) -> None:
+    """It once did: by 2^32 samples, all right, a version passed that was worse on every other device."""
+    honest = {"installed": 1.0, "samples": 100.0, "before": 60.0, "after": 10 * after}
+    found: dict[str, Mapping[str, float]] = {d: honest for d in DEVICES} | {
+        "d7": {"installed": 1.0, "samples": 2.0**32, **claim}
+    }
+    verdict = told(roll(found, canary=8, margin=0.15), RolloutVerdict)[0][1]
+    assert verdict.kept is not halts and ("accuracy on the devices" in verdict.fault) is halts

@@ -45,7 +45,8 @@ def envs_for(run, dtype=np.float32):
     envs |= {h: replace(envs[h], sizes=dict.fromkeys(devices, 1)) for h, devices in TREE.items()}
     secret = run.uploads.get("secret")
     return {
-        n: replace(env, masks=masks_of(n), outputs=2) if secret and n not in TREE else env for n, env in envs.items()
+        n: replace(env, outputs=2, **({} if n in TREE else {"masks": masks_of(n)})) if secret else env
+        for n, env in envs.items()
     }
 
 
@@ -57,7 +58,7 @@ def keyed(method, masks=masks_of):
             return lambda env, *more: f(with_keys(env), *more)
 
         def with_keys(env):
-            return env if env.me.startswith("h") else replace(env, masks=masks(env.me), outputs=2)
+            return replace(env, outputs=2, **({} if env.me.startswith("h") else {"masks": masks(env.me)}))
 
         calls = {name: keyed_call(getattr(inner, name)) for name in ("start", "receive", "close")}
         return Role(**calls, state=inner.state, refuse=inner.refuse)

@@ -12,8 +12,10 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.rungs import RUNGS
 from edge_sdk.methods.secret.aggregator import NotSummed
-from edge_sdk.methods.secret.forms import PLAIN_NAMES
+from edge_sdk.methods.secret.forms import PLAIN_NAMES, ScoresKind
 from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, TooFew
+from edge_sdk.methods.secret.upload_form import UploadKind
+from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.evaluation import Progress, Report, Scores
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.nodes.assembly import method_of, settings_of
@@ -257,3 +259,49 @@ def test_who_has_no_keys_does_not_begin():
     s, _ = METHOD.device.start(env)
     with pytest.raises(UsageError, match="no keys"):
         METHOD.device.receive(env, s, UP, QUESTIONS[0])
+
+
+# A device that answers first ------------------------------------------------------------------------------------
+def hospital_asked(question):
+    """h0's role after a question, and its env."""
+    env = replace(ENVS["h0"], me="h0", here=TREE["h0"])
+    s, _ = METHOD.hospital.start(env)
+    return env, METHOD.hospital.receive(env, s, UP, question)[0]
+
+
+def crossed_first(kind):
+    """The first question whose answers are of a kind, and the answers of h0's devices to it."""
+    crossed = [(a, b, m) for a, b, m in TRANSCRIPT.crossed if {a, b} & {"h0", *TREE["h0"]}]
+    at = next(i for i, (_, b, m) in enumerate(crossed) if isinstance(m, Masked) and m.form.kind == kind)
+    question = [m for _, b, m in crossed[:at] if b == "h0" and isinstance(m, NumberedQuestion)][-1]
+    answers = {a: m for a, b, m in reversed(crossed) if isinstance(m, Masked) and m.form.kind == kind}
+    return question, answers
+
+
+@pytest.mark.parametrize(
+    ("kind", "odd"),
+    [
+        ("Sum", {"round": 7}),
+        ("Scores", {"size": 1}),
+        ("Scores", {"half": 1.0}),
+        ("Scores", {"bits": 9}),
+        ("Scores", {"there": ("total",)}),
+    ],
+)
+def test_who_answers_first_does_not_say_what_an_answer_looks_like(kind, odd):
+    """One device that was quick once had all its siblings refused, round after round, until they were suspended."""
+    question, answers = crossed_first(kind)
+    env, s = hospital_asked(question)
+    first = answers["d0"]
+    form = replace(first.form, **odd)
+    steps, words = plan_kinds()[kind].lengths(form)
+    octets = rounding.packed_size(steps, first.width)
+    lie = replace(first, form=form, steps=np.zeros(octets, np.uint8), words=np.zeros(words, np.uint64))
+    with pytest.raises(PeerError, match="expected"):
+        METHOD.hospital.receive(env, s, "d0", lie)
+    s, _ = METHOD.hospital.receive(env, s, "d1", answers["d1"])
+    assert set(s.pending.tags) == {"d1"}
+
+
+def plan_kinds():
+    return {"Sum": UploadKind({gather.Sum: ("total",)}), "Scores": ScoresKind()}

@@ -1,5 +1,6 @@
 """Secret sums on the loopback: the same as in the clear, to the bit, and nothing but noise on the way."""
 
+import base64
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from edge_sdk.methods.integers.settings import why_opened
 from edge_sdk.methods.shared.evaluation import Report
 from edge_sdk.nodes import mask_giving
 from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.masks import AggregatorKeys
+from edge_sdk.nodes.masks import AggregatorKeys, read_public
 from tests.methods import contract
 from tests.methods.contract import fingerprint
 from tests.methods.problems import PATIENT, play
@@ -105,3 +106,11 @@ def test_a_hospital_of_too_few_is_refused_before_it_starts(tmp_path):
         mask_giving.for_aggregator(run, None, {"h0": 3})
     with pytest.raises(UsageError, match="no keys"):
         mask_giving.for_device(run, None, "d0", 2)
+
+
+def test_a_public_key_that_shares_nothing_is_found_where_it_is_read(tmp_path):
+    """A point of small order shares the same zeros with everybody: the aggregator once failed on it in each round."""
+    for raw in (bytes(32), (1).to_bytes(32, "little")):
+        (tmp_path / "devices.pub").write_text(f"d0 {base64.b64encode(raw).decode()}\n")
+        with pytest.raises(UsageError, match="line 1: no public key of X25519"):
+            read_public(tmp_path / "devices.pub")

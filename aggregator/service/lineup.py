@@ -1,0 +1,126 @@
+"""Which queued runs can begin now, and for what or whom the others wait.
+
+Runs go on side by side where no hospital is in two of them: a hospital works in one run at a time, so a device takes
+part in one training at a time. The queue's order holds among runs that want the same hospital: one that waits keeps its
+hospitals from those behind it, so nothing overtakes it for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from aggregator.service.database import Row
+from aggregator.service.runs import wanted_of
+from edge_sdk.nodes.assembly import fixes_hospitals
+
+
+@dataclass(frozen=True)
+class PresentFleet:
+    """Hospitals as a run may find them.
+
+    Attributes:
+        present: those that can take part now, with the number of their devices.
+        barred: those that may not, since somebody has suspended or removed them.
+    """
+
+    present: Mapping[str, int]
+    barred: frozenset[str] = frozenset()
+
+
+@dataclass
+class LineUp:
+    """What follows from a look at the queue.
+
+    Attributes:
+        begin: runs that can begin now, with the hospitals of each and the number of their devices.
+        waits: run -> what it waits for, as a sentence.
+        stuck: those of them that need somebody: what they wait for does not come by itself.
+    """
+
+    begin: list[tuple[Row, dict[str, int]]] = field(default_factory=list)
+    waits: dict[str, str] = field(default_factory=dict)
+    stuck: list[str] = field(default_factory=list)
+
+
+def line_up(queue: Iterable[Row], running: Sequence[Row], fleet: PresentFleet, most: int) -> LineUp:
+    """Look at queued runs, the next one first. `most`: runs that may go on at once."""
+    found = LineUp()
+    taken = {hospital: run["id"] for run in running for hospital in run["hospitals"]}
+    places = most - len(running)
+    for run in queue:
+        id, sizes = run["id"], find_hospitals(run, fleet)
+        why, somebody = find_hindrance(run, sizes, taken, fleet)
+        if not why and places < 1:
+            why = f"{id} waits until one of {len(running) + len(found.begin)} runs has ended: more do not go on at once"
+        if why:
+            found.waits[id] = why
+            found.stuck += [id] * somebody
+        else:
+            found.begin.append((run, sizes))
+            places -= 1
+        taken = {**dict.fromkeys(sizes, id), **taken}  # also of one that waits: its turn is before those behind it
+    return found
+
+
+def find_hospitals(run: Row, fleet: PresentFleet) -> dict[str, int]:
+    """The hospitals of a run with the number of their devices; 0: it is not known. One that has begun goes on with
+    those that it had, but for the barred ones where its method can do without these."""
+    if run["hospitals"]:
+        left = {name: size for name, size in run["hospitals"].items() if name not in fleet.barred}
+        return dict(run["hospitals"]) if not left or why_fixed(run) else left
+    names = wanted_of(run).hospitals or tuple(fleet.present)
+    return {name: fleet.present.get(name, 0) for name in names}
+
+
+def find_members(run: Row, fleet: PresentFleet, taken: Mapping[str, str]) -> dict[str, int]:
+    """The hospitals of a run that goes on, as they should be now: without the barred ones, and with those that have
+    come since, if it was asked for with these or with all. Empty: nobody is left.
+
+    Args:
+        taken: hospital -> another run in which it works.
+    """
+    if why_fixed(run):
+        return dict(run["hospitals"])
+    stay = {name: size for name, size in run["hospitals"].items() if name not in fleet.barred}
+    wanted = wanted_of(run).hospitals or tuple(fleet.present)
+    come = [name for name in wanted if name in fleet.present and name not in run["hospitals"] and name not in taken]
+    return stay | {name: fleet.present[name] for name in come}
+
+
+def why_fixed(run: Row) -> str:
+    """Why the hospitals of a run cannot change while it goes on; "": they can."""
+    return find_reason(json.dumps(run["wanted"], sort_keys=True))
+
+
+@lru_cache(maxsize=256)
+def find_reason(wanted: str) -> str:
+    """Looks up the reason for what was asked for, as JSON; kept, since runs are looked at four times in a second."""
+    return fixes_hospitals(wanted_of({"wanted": json.loads(wanted)}).as_run("looked-at", ("a", "b")))
+
+
+def find_hindrance(
+    run: Row, sizes: Mapping[str, int], taken: Mapping[str, str], fleet: PresentFleet
+) -> tuple[str, bool]:
+    """Why a run cannot begin now, as a sentence or "", and whether that needs somebody."""
+    id = run["id"]
+    if locked := sorted({*sizes} & fleet.barred):
+        return f"{id} waits for {', '.join(locked)}: approve it again, or stop the run", True
+    if missing := sorted(name for name, size in sizes.items() if not size):
+        return f"{id} waits for {', '.join(missing)}, of which nothing has been heard yet", True
+    if not sizes:
+        return f"{id} waits for a hospital: none has reported itself, and the settings name none", True
+    return describe_overlap(id, sizes, taken), False
+
+
+def describe_overlap(id: str, names: Iterable[str], taken: Mapping[str, str]) -> str:
+    """For which runs one waits and why, such as "b waits for run a: north is in both"; "": for none."""
+    shared: dict[str, list[str]] = {}
+    for name in sorted(names):
+        if name in taken:
+            shared.setdefault(taken[name], []).append(name)
+    verbs = {other: "is" if len(names) == 1 else "are" for other, names in shared.items()}
+    parts = [f"run {other}: {', '.join(names)} {verbs[other]} in both" for other, names in shared.items()]
+    return f"{id} waits for {'; '.join(parts)}" if parts else ""

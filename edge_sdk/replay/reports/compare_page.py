@@ -1,0 +1,124 @@
+"""Several replays in one HTML page: metrics, curves and devices of each, and paired differences to the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from edge_sdk.replay.comparison import FinishedRun, compare_runs
+from edge_sdk.replay.reports import charts, rows, sections, seeds_page
+from edge_sdk.replay.reports.page import KINDS, wrap
+from edge_sdk.replay.reports.rows import Whisker
+from edge_sdk.replay.reports.tables import METRICS, TITLES, interval, with_spread
+from edge_sdk.replay.scores import LOCAL
+from edge_sdk.replay.seeds import device_means, paired
+
+COLOUR_COUNT = 6
+SHARED = (LOCAL,)
+"""Models that do not depend on the method, so that their devices are drawn for no run."""
+
+
+def make_compare_page(runs: Sequence[FinishedRun], group: str = "all") -> str:
+    """The whole page. `group`: of devices, for the tables."""
+    found = compare_runs(runs, group)
+    title = escape(f"{len(runs)} runs: {', '.join(run.name for run in runs)}")
+    lead = "Means over devices and, where a run has several, over seeds (± deviation)."
+    parts = [
+        f"<h1>{title}</h1><p class='lead'>{lead}</p>",
+        metrics_table(found),
+        differences_table(found),
+        *(model_section(runs, kind) for kind in KINDS if kind not in SHARED),
+        *(circumstances(run) for run in runs),
+    ]
+    return wrap(title, parts)
+
+
+def run_colours(runs: Sequence[FinishedRun]) -> dict[str, str]:
+    """One colour for each run on the whole page."""
+    return {run.name: f"var(--c{i % COLOUR_COUNT})" for i, run in enumerate(runs)}
+
+
+# Tables ---------------------------------------------------------------------------------------------------------
+def metrics_table(found: Mapping[str, Any]) -> str:
+    head = ["run", "method", "seeds", "model", "accuracy", "macro-F1", "balanced accuracy", "MB"]
+    head += ["against local, points [95 %]", "worse by > 1 point"]
+    lines = [metrics_row(run, model) for run in found["runs"] for model in run["models"]]
+    return f"<h2>Test samples</h2>{sections.table(head, lines)}"
+
+
+def metrics_row(run: Mapping[str, Any], model: str) -> list[object]:
+    metrics, gain = run["models"][model], run["against_local"].get(model)
+    harmed = "" if gain is None else f"{round(gain['worse_by_a_point'] * gain['devices'])} of {gain['devices']}"
+    head: list[object] = [run["name"], run["method"], len(run["seeds"]), TITLES.get(model, model)]
+    total = sum(run["bytes"].values()) / 1e6
+    return [*head, *(with_spread(metrics.get(key)) for key in METRICS), f"{total:.1f}", interval(gain), harmed]
+
+
+def differences_table(found: Mapping[str, Any]) -> str:
+    """Each run's paired differences to the first, over the devices that both have."""
+    lines = [
+        [run, TITLES.get(model, model), interval(d), f"{round(d['worse_by_a_point'] * d['devices'])} of {d['devices']}"]
+        for run, models in found["differences"].items()
+        for model, d in models.items()
+    ]
+    if not lines:
+        return ""
+    head = ["run", "model", "points [95 %]", "devices worse by > 1 point"]
+    return f"<h2>Against {escape(found['runs'][0]['name'])}, paired over devices</h2>{sections.table(head, lines)}"
+
+
+# Charts ---------------------------------------------------------------------------------------------------------
+def model_section(runs: Sequence[FinishedRun], kind: str) -> str:
+    """Curves and devices of one model in all runs that have it, and what devices gain over the first of these."""
+    having = [run for run in runs if accuracies(run, kind)]
+    if not having:
+        return ""
+    colours, title = run_colours(runs), KINDS[kind]
+    means, bands = curves(having, title)
+    drawn = charts.lines(means, "round", "accuracy", percent=True, colours=colours, bands=bands) if means else ""
+    head = f"<h2>{title[0].upper()}{title[1:]}: accuracy in rounds, and per device on test samples</h2>"
+    return head + drawn + per_device(having, kind, colours) + "".join(gains(having, kind))
+
+
+def accuracies(run: FinishedRun, kind: str) -> dict[str, float]:
+    """Device -> accuracy of its model, mean over seeds."""
+    return device_means([r["devices"] for r in run.results], kind)
+
+
+def curves(runs: Sequence[FinishedRun], title: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Run -> mean over seeds of a model's curve; and their range."""
+    found = {run.name: seeds_page.mean_curves(run.results).get(title, []) for run in runs}
+    means = {name: [(x, i.value) for x, i in points] for name, points in found.items() if points}
+    return means, {name: [(x, i.low, i.high) for x, i in found[name]] for name in means}
+
+
+def per_device(runs: Sequence[FinishedRun], kind: str, colours: Mapping[str, str]) -> str:
+    """A row for each device, with a dot for each run and the range over its seeds."""
+    every = {run.name: seeds_page.by_device(run.results, kind) for run in runs}
+    names = list(dict.fromkeys(device for found in every.values() for device in found))
+    nothing = Whisker(float("nan"), 0.0, 0.0)
+    series = {
+        run: [seeds_page.spread([a[kind] for a in found[d]]) if d in found else nothing for d in names]
+        for run, found in every.items()
+    }
+    return rows.intervals(names, series, "accuracy", percent=True, colours=colours)
+
+
+def gains(runs: Sequence[FinishedRun], kind: str) -> list[str]:
+    """For each run but the first, what each device gains over it, the smallest first."""
+    first, found = accuracies(runs[0], kind), []
+    for run in runs[1:]:
+        ours = accuracies(run, kind)
+        both = [d for d in ours if d in first]
+        values, others = paired(ours, first)
+        points = {d: rows.bare(100 * (a - b)) for d, a, b in zip(both, values, others, strict=True)}
+        if points:
+            head = f"{run.name} against {runs[0].name}, per device"
+            found.append(sections.differences_part(points, "Percentage points on test samples", head, runs[0].name))
+    return found
+
+
+def circumstances(run: FinishedRun) -> str:
+    """What was run, of one run; its seeds differ in nothing else."""
+    return sections.circumstances_section(run.results[0], f"What was run: {run.name}")

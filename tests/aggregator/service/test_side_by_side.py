@@ -1,0 +1,208 @@
+"""Runs side by side where their hospitals differ, and hospitals that come and leave while a run goes on."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.service import audit, runs
+from aggregator.service.fleet_file import FleetFile
+from aggregator.service.lineup import PresentFleet, line_up
+from aggregator.service.runs import Wanted, add_run, change_run, find_run
+from edge_sdk.errors import UsageError
+from edge_sdk.wire.options import Wire
+from tests.aggregator.service.conftest import CLASSES
+from tests.aggregator.service.test_supervisor import is_in, rounds, until
+from tests.aggregator.service.test_supervisor import stand_in as stand_in
+
+PRESENT = {"north": 2, "south": 3, "west": 1}
+
+
+def row(id: str, *hospitals: str, begun: dict[str, int] | None = None, method: str = "fedavg") -> Any:
+    return {"id": id, "wanted": {"method": method, "hospitals": hospitals}, "hospitals": begun or {}}
+
+
+def looked(queue: list[Any], *running: Any, most: int = 4, barred: frozenset[str] = frozenset()) -> Any:
+    present = {name: size for name, size in PRESENT.items() if name not in barred}
+    return line_up(queue, running, PresentFleet(present, barred), most)
+
+
+def begun(found: Any) -> dict[str, dict[str, int]]:
+    return {run["id"]: sizes for run, sizes in found.begin}
+
+
+# Who may begin -------------------------------------------------------------------------------------------------------
+
+
+def test_runs_with_other_hospitals_begin_and_the_others_say_for_whom_they_wait() -> None:
+    a = row("a", "north", begun={"north": 2})
+    found = looked([row("b", "north", "south"), row("c", "south"), row("d", "west")], a)
+    assert begun(found) == {"d": {"west": 1}} and not found.stuck
+    assert found.waits == {
+        "b": "b waits for run a: north is in both",
+        "c": "c waits for run b: south is in both",  # or it would overtake b for ever
+    }
+
+
+def test_a_run_for_all_waits_for_every_run_that_goes_on() -> None:
+    found = looked([row("all")], row("a", begun={"north": 2, "west": 1}), row("b", begun={"south": 3}))
+    assert found.waits == {"all": "all waits for run a: north, west are in both; run b: south is in both"}
+
+
+def test_no_more_runs_go_on_than_may() -> None:
+    found = looked([row("b", "south"), row("c", "west")], row("a", begun={"north": 2}), most=2)
+    assert begun(found) == {"b": {"south": 3}}
+    assert found.waits == {"c": "c waits until one of 2 runs has ended: more do not go on at once"}
+
+
+def test_who_waits_for_a_missing_hospital_holds_up_nobody_else() -> None:
+    found = looked([row("a", "north", "east"), row("b", "south")])
+    assert begun(found) == {"b": {"south": 3}} and found.stuck == ["a"]
+    assert found.waits == {"a": "a waits for east, of which nothing has been heard yet"}
+    found = looked([row("a", "north")], barred=frozenset({"north"}))
+    assert found.waits == {"a": "a waits for north: approve it again, or stop the run"} and found.stuck == ["a"]
+
+
+def test_a_run_that_has_begun_goes_on_without_who_was_suspended_if_its_method_can() -> None:
+    barred, both = frozenset({"north"}), {"north": 2, "south": 3}
+    assert begun(looked([row("a", begun=both)], barred=barred)) == {"a": {"south": 3}}
+    assert looked([row("a", begun=both, method="hsgd")], barred=barred).waits
+
+
+@pytest.mark.parametrize(
+    ("broker", "lanes", "most"), [("mqtt://127.0.0.1", 0, 4), ("mqtts://x", 0, 1), ("mqtts://x", 2, 3)]
+)
+def test_over_tls_there_are_as_many_runs_as_certificates(service: Any, broker: str, lanes: int, most: int) -> None:
+    wires = {f"cloud-run-{i}": Wire(keepalive=5 + i) for i in range(lanes)}
+    file = FleetFile(**{**vars(service.file), "broker": broker, "lanes": wires})
+    assert file.most_runs == most
+    names = [file.find_lane(number)[0] for number in range(most)]
+    assert len({*names}) == most and names[0] == "cloud"
+    with pytest.raises(UsageError, match="at_once = 0"):
+        FleetFile(**{**vars(service.file), "at_once": 0})
+
+
+# Processes -----------------------------------------------------------------------------------------------------------
+
+
+def settings_of(tmp_path: Path, id: str) -> Any:
+    return tomllib.loads((tmp_path / "service" / "runs" / id / "settings.toml").read_text())
+
+
+def start_two(make_service: Any) -> tuple[Any, str, str]:
+    service = make_service(hospitals={"north": 2, "south": 3})
+    a, b = (add_run(service.database, Wanted(hospitals=(name,)), CLASSES, "test") for name in ("north", "south"))
+    for id in (a, b):
+        until(service, id, lambda row, id=id: rounds(service, id) >= 2)
+    return service, a, b
+
+
+def test_each_of_two_runs_is_paused_resumed_and_stopped_by_itself(make_service: Any, tmp_path: Path) -> None:
+    service, a, b = start_two(make_service)
+    clients = {settings_of(tmp_path, id)["client"] for id in (a, b)}
+    assert clients == {"cloud", "cloud:1"}
+    change_run(service.database, a, "pause", "test")
+    until(service, a, is_in(runs.PAUSED))
+    done = rounds(service, b)
+    until(service, b, lambda row: rounds(service, b) > done)
+    change_run(service.database, a, "resume", "test")
+    done = rounds(service, a)
+    until(service, a, lambda row: rounds(service, a) > done)
+    change_run(service.database, b, "stop", "test")
+    until(service, b, is_in(runs.STOPPED))
+    assert find_run(service.database, a)["state"] == runs.RUNNING
+    waits = add_run(service.database, Wanted(), CLASSES, "test")
+    service.supervisor.look()
+    assert service.supervisor.queue.waits[waits] == f"{waits} waits for run {a}: north is in both"
+    assert not service.supervisor.waits  # nobody has to do anything
+
+
+def test_two_runs_go_on_after_a_kill(make_service: Any) -> None:
+    service, a, b = start_two(make_service)
+    done = {id: rounds(service, id) for id in (a, b)}
+    for process in service.supervisor.processes.running.values():
+        process.kill()
+    service = make_service(hospitals={"north": 2, "south": 3})
+    for id in (a, b):
+        until(service, id, lambda row, id=id: rounds(service, id) > done[id])
+    assert {find_run(service.database, id)["state"] for id in (a, b)} == {runs.RUNNING}
+
+
+# Hospitals -----------------------------------------------------------------------------------------------------------
+
+
+def bar(service: Any, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    monkeypatch.setattr(service.enrolment, "list_barred", lambda: frozenset(names))
+
+
+def hear_of(service: Any, monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
+    monkeypatch.setattr(service.monitor, "sizes", lambda: sizes)
+
+
+def test_a_hospital_joins_a_run_leaves_it_and_returns(
+    service: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    id = add_run(service.database, Wanted(method="fedavg"), CLASSES, "test")
+    until(service, id, lambda row: rounds(service, id) >= 1)
+    hear_of(service, monkeypatch, north=2, south=3)
+    until(service, id, lambda row: row["hospitals"] == {"north": 2, "south": 3})
+    assert {*settings_of(tmp_path, id)["hospitals"]} == {"north", "south"}
+    bar(service, monkeypatch, "south")
+    until(service, id, lambda row: row["hospitals"] == {"north": 2})
+    assert {*settings_of(tmp_path, id)["hospitals"]} == {"north"}
+    bar(service, monkeypatch)
+    until(service, id, lambda row: {*row["hospitals"]} == {"north", "south"})
+    bar(service, monkeypatch, "south", "north")
+    until(service, id, is_in(runs.PAUSED))  # nobody is left
+    said = [e["detail"] for e in audit.list_latest(service.database, 20) if e["action"] == "run.hospitals"]
+    assert len(said) == 3 and audit.find_break(service.database)[0] is None
+
+
+def test_a_silent_hospital_stays_and_a_foreign_one_does_not_join(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = add_run(service.database, Wanted(method="fedavg", hospitals=("north",)), CLASSES, "test")
+    until(service, id, lambda row: rounds(service, id) >= 1)
+    hear_of(service, monkeypatch, south=3)
+    other = add_run(service.database, Wanted(method="fedavg"), CLASSES, "test")
+    until(service, other, lambda row: rounds(service, other) >= 1)
+    assert find_run(service.database, id)["hospitals"] == {"north": 2}
+    assert find_run(service.database, other)["hospitals"] == {"south": 3}
+
+
+def test_a_method_that_cannot_keeps_the_hospitals_of_its_start(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    privacy = {"clip": 1.0, "epsilon": 8.0, "cohort": 1}
+    id = add_run(service.database, Wanted(method="fedavg", privacy=privacy), CLASSES, "test")
+    until(service, id, lambda row: rounds(service, id) >= 1)
+    hear_of(service, monkeypatch, north=2, south=3)
+    for _ in range(3):
+        service.supervisor.look()
+    assert find_run(service.database, id)["hospitals"] == {"north": 2}
+
+
+def test_console_and_command_line_show_both(
+    make_service: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, a, b = start_two(make_service)
+    third = add_run(service.database, Wanted(), CLASSES, "test")
+    service.supervisor.look()
+    why = f"{third} waits for run {a}: north is in both; run {b}: south is in both"
+    from starlette.testclient import TestClient
+
+    from aggregator.service import client
+    from aggregator.service.app import make_app
+
+    service.is_open = True
+    web = TestClient(make_app(service), base_url="http://127.0.0.1")
+    overview, page = web.get("/").text, web.get("/runs").text
+    assert all(f'href="/runs/{id}"' in overview for id in (a, b)) and "Beside it, at " in overview
+    assert why in overview and why in page and "The next run cannot start" not in overview
+    monkeypatch.setattr(client.ServiceClient, "ask", lambda self, path: web.get(f"/api/v1{path}").json())
+    monkeypatch.setattr(client, "find_service", lambda options: ("", ""))
+    client.main(["runs", "ls"])
+    said = capsys.readouterr().out
+    assert said.count(" running ") == 2 and f"  {why}\n" in said
+    client.main(["runs", "show", a])
+    assert "hospitals: north\n" in capsys.readouterr().out
+    web.close()

@@ -1,0 +1,151 @@
+"""What scores leave a node: no label counts of one device, and no sums of few devices, unless the holder lets them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_sdk.contract.loopback import ROOT
+from edge_sdk.contract.method import OUT, UP, Role, Send
+from edge_sdk.contract.run import Run
+from edge_sdk.errors import UsageError
+from edge_sdk.methods import METHODS
+from edge_sdk.methods.augfl.messages import Counted
+from edge_sdk.methods.integers.method import rounded
+from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.settling.method import Counts
+from edge_sdk.methods.shared.evaluation import Scores, evaluated
+from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.reports import Progress, Report, mean_loss
+from edge_sdk.methods.shared.scores import check_scores
+from edge_sdk.nodes.allow import CLASSES, Allow, RunFacts, find_objections
+from edge_sdk.nodes.leaving_scores import allowed_message, leaving, limited
+from tests.methods.problems import DEVICES, TREE, envs_of, play, told
+from tests.methods.test_contract import settings_of
+
+OWN = {
+    "loss": 1.0,
+    **{"global_correct": 3.0, "global_accuracy": 0.75, "global_loss": 2.0, "samples": 4.0, "devices": 1.0},
+    **{"global_auc:0:1:9": 1.0, "global_auc:0:0:2": 3.0},
+}
+ALL_OPEN = Allow(scores=CLASSES, scores_of=1)
+
+
+def held(env: Any, sums: dict[str, float]) -> Any:
+    return replace(env, score=lambda theta: sums, judge=lambda theta: sums | {"auc:0:1:9": 1.0, "auc:1:1:3": 2.0})
+
+
+def played(name: str, allow: Allow, uploads: Uploads | None = None) -> Any:
+    """A run of the product's roles, each limited as its node limits it; the hospitals have 3, 2 and 1 devices."""
+    method, settings = METHODS[name], settings_of(METHODS[name])
+    settings = replace(settings, participation=1.0) if hasattr(settings, "participation") else settings
+    envs = envs_of(method, settings, 2)
+    envs |= {d: held(envs[d], {"samples": 3.0, "correct": 2.0, "loss": 1.0}) for d in DEVICES}
+    around = method if uploads is None else rounded(method, settings, uploads)
+    whole = evaluated(around)
+    whole = replace(
+        whole,
+        device=limited(whole.device, lambda: allow),
+        hospital=limited(whole.hospital, lambda: allow, hospital=True),
+    )
+    return play(whole, settings, 2, envs=envs)
+
+
+def scores_in(message: Any) -> dict[str, float]:
+    """All scores of a message, and of those within it."""
+    found = dict(message.sums) if isinstance(message, Scores) else dict(getattr(message, "scores", {}))
+    for value in vars(message).values():
+        if hasattr(value, "__dataclass_fields__"):
+            found |= scores_in(value)
+    return found
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedslr", "fedper", "augfl", "fedbcd", "scaffold"])
+def test_by_default_no_label_counts_leave_a_device_and_no_score_of_few_a_hospital(name: str) -> None:
+    _, transcript = played(name, Allow())
+    from_devices = [scores_in(m) for a, _, m in transcript.crossed if a in DEVICES]
+    assert any("global_correct" in one for one in from_devices), "the hospital adds something up"
+    assert not [key for one in from_devices for key in one if "auc" in key]
+    for hospital, devices in TREE.items():
+        found = [scores_in(m) for a, b, m in transcript.crossed if (a, b) == (hospital, ROOT)]
+        known = {key for one in found for key in one} - {"primal_residual", "dual_residual"}
+        assert ("global_correct" in known) == (len(devices) >= 3)
+        assert not [key for key in known if "auc" in key]
+        assert known == {"untold"} or len(devices) >= 3
+
+
+@pytest.mark.parametrize("uploads", [None, Uploads(bits=16)])
+def test_what_a_holder_lets_out_is_what_a_run_without_limits_tells(uploads: Uploads | None) -> None:
+    _, open_run = played("fedslr", ALL_OPEN, uploads)
+    (report,) = told(open_run, Report)
+    assert report.sums["devices"] == 6 and report.sums["global_auc:0:1:9"] == 6
+    _, limited_run = played("fedslr", Allow(), uploads)
+    (report,) = told(limited_run, Report)
+    assert report.sums["devices"] == 3 and report.sums["untold"] == 3, "h1 and h2 have fewer than three"
+
+
+def test_a_mean_loss_is_of_the_devices_that_have_told_theirs() -> None:
+    for progress in told(played("fedavg", Allow())[1], Progress):
+        assert progress.devices == 6 and progress.sums["untold"] == 3
+        assert mean_loss(progress.to_metrics()) == progress.sums["loss"] / 3
+    assert mean_loss({"kind": "round", "devices": 2, "sums": {"untold": 2.0}}) is None
+
+
+def test_models_are_the_same_whatever_leaves_beside_them() -> None:
+    ends = []
+    for allow in (Allow(), ALL_OPEN):
+        net, _ = played("fedslr", allow)
+        ends.append(net.nodes[ROOT].record.state.inner.model.values)
+    np.testing.assert_array_equal(*ends)
+
+
+def test_scores_of_a_model_that_few_have_do_not_leave_beside_those_of_many() -> None:
+    """Of five devices one has joined late: its model by itself is its own."""
+    sums = {"samples": 20.0, "devices": 5.0, "global_correct": 9.0, "global_accuracy": 2.0}
+    few = {"unseen_correct": 1.0, "unseen_accuracy": 0.5, "unseen_samples": 2.0, "unseen_devices": 1.0}
+    last = {"test_samples": 2.0, "test_devices": 2.0, "test_global_correct": 1.0}
+    found = allowed_message(Scores(4, sums | few | last), False, 3)
+    assert found.sums == sums
+    check_scores(found.sums, 5)
+
+
+def test_a_sum_of_enough_that_few_have_samples_for_says_its_loss_only() -> None:
+    m = Sum(np.zeros(2), 4.0, 4, {"loss": 2.0, "global_correct": 1.0, "samples": 4.0, "devices": 2.0})
+    assert allowed_message(m, True, 3).scores == {"loss": 2.0}
+
+
+def test_counts_of_settling_by_few_devices_do_not_vote() -> None:
+    counts = Counts(np.array([2, 1]), 3, 2)
+    kept = allowed_message(counts, False, 2)
+    left_out = allowed_message(counts, False, 3)
+    assert kept is counts
+    assert (left_out.correct.tolist(), left_out.samples, left_out.devices) == ([0, 0], 0, 0)
+
+
+def test_what_the_node_tells_its_own_application_and_what_a_method_needs_stays() -> None:
+    own = Send(OUT, Scores(1, OWN))
+    assert leaving(own, False, 3) is own
+    needed = Send(UP, Sum(np.zeros(1), 1.0, 1, {"noise_0": 1.0, "value": -2.0}))
+    assert leaving(needed, False, 3) is needed
+    count = Send(UP, Counted(7, 1))
+    assert leaving(count, False, 3) is count
+
+
+def test_a_change_of_the_table_counts_from_the_next_message_on() -> None:
+    role = Role(lambda env: (0, []), lambda *_: (0, [Send(UP, Scores(1, OWN))]), lambda env, s: (s, []), int)
+    tables = [Allow(), Allow(scores=CLASSES)]
+    asked = limited(role, lambda: tables.pop(0))
+    sizes = [len(asked.receive(None, 0, UP, None)[1][0].message.sums) for _ in range(2)]
+    assert sizes == [len(OWN) - 2, len(OWN)]
+
+
+def test_the_keys_of_the_table_are_checked_and_are_no_rules_about_runs() -> None:
+    with pytest.raises(UsageError, match="scores = 'all', expected sums or classes"):
+        Allow(scores="all")
+    with pytest.raises(UsageError, match="scores_of = 0"):
+        Allow(scores_of=0)
+    assert list(find_objections(ALL_OPEN, Run(id="a", method="fedavg"), RunFacts())) == []
+    assert ALL_OPEN.takes_all and not Allow(methods=("fedavg",)).takes_all
