@@ -21,8 +21,8 @@ from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.topics import ROSTERS, downward
 
 LEAP = 1000
-"""By how much a number may be raised at once because a hospital says that it knows a higher one: who lies could have all
-numbers used up otherwise."""
+"""By how much a number may be raised at once because a hospital says that it knows a higher one: who lies could
+otherwise have all numbers used up."""
 
 rosters = sql.Table(
     "rosters",

@@ -177,7 +177,7 @@ def read_line(line: str, where: str) -> tuple[str, bytes]:
 
 
 def is_public_key(key: bytes) -> bool:
-    """Does this public key of KEY bytes share a secret? A point of small order shares zeros, with everybody the same."""
+    """True if this public key of KEY bytes shares a secret. A point of small order shares zeros, with everybody."""
     kinds = library().x25519
     try:
         kinds.X25519PrivateKey.from_private_bytes(bytes(KEY)).exchange(kinds.X25519PublicKey.from_public_bytes(key))

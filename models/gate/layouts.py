@@ -32,7 +32,7 @@ class EvenLayouts(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         made: torch.Tensor = func(put_in_order(args[0]), *args[1:], **(kwargs or {}))
         if made.requires_grad:
-            made.register_hook(put_in_order)
+            made.register_hook(put_in_order)  # type: ignore[no-untyped-call]
         return made
 
 

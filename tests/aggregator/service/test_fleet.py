@@ -102,8 +102,13 @@ def test_what_is_no_report_is_dropped(service: Any, change: dict[str, Any]) -> N
 
 
 def test_no_text_of_a_hospital_takes_the_console_down(browse: Any, service: Any) -> None:
-    """Half a character is JSON, and no UTF-8: the overview could not be shown until the hospital said something else."""
-    change = {"refusal": "\ud800 no\x1b[2J", "waiting": "\udfff", "run": "\0", "children": [{**CHILD, "refusal": "\ud83d"}]}
+    """Half a character is JSON and no UTF-8: the overview could not be shown until the hospital said another thing."""
+    change = {
+        "refusal": "\ud800 no\x1b[2J",
+        "waiting": "\udfff",
+        "run": "\0",
+        "children": [{**CHILD, "refusal": "\ud83d"}],
+    }
     service.monitor.take("auscult/v1/cloud/north/up/f", json.dumps({**REPORT, **change}).encode())
     service.monitor.save()
     client = browse("viewer")
