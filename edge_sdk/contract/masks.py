@@ -33,7 +33,7 @@ class Masks(Protocol):
         """A nonce (TAG bytes) for this node's sum of a question; it is kept by this process alone."""
 
     def spend(self, ticket: int, nonce: bytes, on: bytes) -> bool:
-        """Says if this process has drawn that nonce for that question, and has spent it on nothing else."""
+        """Says if this process has drawn that nonce for that question, and has spent it on nothing but that use."""
 
 
 TAG = 16

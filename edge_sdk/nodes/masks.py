@@ -254,6 +254,7 @@ class RunMasks:
 
     def spend(self, ticket: int, nonce: bytes, on: bytes) -> bool:
         mine, spent = self.drawn.get(ticket, (b"", b""))
+        on = hashlib.sha256(on).digest()
         if not mine or not hmac.compare_digest(mine, nonce) or spent not in (b"", on):
             return False
         self.drawn[ticket] = mine, on

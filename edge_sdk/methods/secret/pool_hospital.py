@@ -13,7 +13,6 @@ was killed in between, has a sum that it can no longer mask. That costs the roun
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -83,15 +82,15 @@ def pooled(env: NodeEnv, plan: SecretPlan, mine: MaskedSum | None, q: PoolQuesti
         return None
     if not all(masks.knows(member) for member in q.members if member != env.me):
         return None
-    if not masks.spend(mine.ticket, q.nonce_of(env.me), digest_of(q, mine)):
+    if not masks.spend(mine.ticket, q.nonce_of(env.me), use_of(q, mine)):
         return None
     return masked(env, plan, mine, q)
 
 
-def digest_of(q: PoolQuestion, mine: MaskedSum) -> bytes:
+def use_of(q: PoolQuestion, mine: MaskedSum) -> bytes:
     """What a nonce is spent on: the members, their nonces, and the sum."""
     parts = (q.members, q.nonces.tobytes(), mine.names, mine.steps.tobytes(), mine.words.tobytes())
-    return hashlib.sha256(repr(parts).encode()).digest()
+    return repr(parts).encode()
 
 
 def masked(env: NodeEnv, plan: SecretPlan, mine: MaskedSum, q: PoolQuestion) -> MaskedSum:

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edge_sdk.algebra import lowrank, rounding
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.messages import Integers
+from edge_sdk.methods.integers.settings import why_opened
 from edge_sdk.methods.secret import pool_aggregator
 from edge_sdk.methods.secret.messages import MaskedSum
 from edge_sdk.methods.secret.pool_messages import NotPooled, PoolQuestion, PoolReady
@@ -19,19 +20,13 @@ from edge_sdk.methods.shared.evaluation import Progress, Report
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.nodes import mask_giving
 from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.masks import AggregatorKeys, RunMasks
+from edge_sdk.nodes.masks import AggregatorKeys
 from tests.methods.problems import HASTY, PATIENT, play, told
-from tests.methods.secret.parties import envs_for, run_of
+from tests.methods.secret.parties import envs_for, masks_of_hospital, run_of
 
 TREE = {"h0": ("d0", "d1", "d2"), "h1": ("d3", "d4"), "h2": ("d5",)}
 SIZES = {h: len(devices) for h, devices in TREE.items()}
-KEYS = {h: X25519PrivateKey.from_private_bytes(h.encode().ljust(32, b"?")) for h in TREE}
-PUBLIC = {h: key.public_key().public_bytes_raw() for h, key in KEYS.items()}
 CALM = NetworkFaults(repeat=0.0)
-
-
-def masks_of_hospital(name):
-    return RunMasks(KEYS[name], lambda: {h: key for h, key in PUBLIC.items() if h != name}, "r")
 
 
 def pool_run(method="fedavg", hospitals=3, **more):
@@ -44,7 +39,9 @@ def envs_of(run):
     envs = envs_for(replace(run, uploads={k: v for k, v in run.uploads.items() if k != "hospitals"}))
     envs["aggregator"] = replace(envs["aggregator"], sizes=SIZES)
     like = envs["h0"]
-    return envs | {h: replace(like, sizes=dict.fromkeys(TREE[h], 1), masks=masks_of_hospital(h)) for h in TREE}
+    return envs | {
+        h: replace(like, sizes=dict.fromkeys(TREE[h], 1), masks=masks_of_hospital(h, tuple(TREE))) for h in TREE
+    }
 
 
 def played(run, method=None, **more):
@@ -84,7 +81,7 @@ class Unmasking:
         return np.zeros(size, np.uint8)
 
 
-OTHERS = ("fedslr", "scaffold", "feddyn", "fedbcd", "fedbcd-i", "augfl", "fedper")
+OTHERS = [n for n in METHODS if n != "fedavg" and not why_opened(METHODS[n], METHODS[n].settings())]
 
 
 @pytest.mark.parametrize("name", ["fedavg", *(pytest.param(n, marks=pytest.mark.long) for n in OTHERS)])
@@ -193,7 +190,7 @@ def answer(question, state=STATE, env=None):
 
 def fresh():
     """Keystreams of the hospital's process, which has drawn its nonce and spent it on nothing."""
-    masks = masks_of_hospital("h0")
+    masks = masks_of_hospital("h0", tuple(TREE))
     masks.drawn = {QUESTION.ticket: (QUESTION.nonce_of("h0"), b"")}
     return masks
 
@@ -216,7 +213,7 @@ def test_a_sum_is_in_one_pool_only():
 
 def test_a_store_that_was_put_back_has_a_sum_that_nobody_can_mask():
     """A backup has the sum and not the nonce, and so has a process that was killed in between."""
-    assert answer(QUESTION, env=replace(ENV, masks=masks_of_hospital("h0")))[0] == Nobody()
+    assert answer(QUESTION, env=replace(ENV, masks=masks_of_hospital("h0", tuple(TREE))))[0] == Nobody()
 
 
 @pytest.mark.parametrize(
