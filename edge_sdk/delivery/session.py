@@ -256,8 +256,8 @@ class Session:
         return due or now >= self.outbox.next_expiry()
 
     def delete_done(self, now: float, all: bool = False) -> None:
-        """Delete what is acknowledged or told. A crash before this costs a duplicate, which its receiver drops. `all`: save
-        the counters too, even if that is not due."""
+        """Delete what is acknowledged or told. A crash before this costs a duplicate, which its receiver drops. `all`:
+        save the counters too, even if that is not due."""
         self.outgoing.delete_done()
         self.events.delete_told()
         self.tidy_at = inf

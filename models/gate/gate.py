@@ -209,8 +209,7 @@ class Truth:
         signs = {k: torch.randint(0, 2, v.shape, generator=generator) * 2 - 1 for k, v in kept.items()}
         self.state = {k: v * (1 + 2**-51 * signs[k].double()) if v.is_floating_point() else v for k, v in kept.items()}
         try:
-            moved: np.ndarray = self.loss_grad(data)[2]
-            return moved - grad
+            return np.asarray(self.loss_grad(data)[2] - grad)
         finally:
             self.state = kept
 
