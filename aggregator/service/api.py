@@ -153,7 +153,7 @@ async def list_schedules(request: Request) -> Response:
 
 
 def describe_schedule(row: Row) -> dict[str, Any]:
-    return {**row, "days": list(schedules.window_of(row).days)}
+    return {**row, "days": list(schedules.days_of(row))}
 
 
 @declare(Keys({"schedules": ListOf(SCHEDULE)}), body=Also(schedules.Asked, {"run": Wanted}), code=201)
@@ -162,8 +162,8 @@ async def add_schedule(request: Request) -> Response:
     """Adds a schedule, or changes it."""
     service = service_of(request)
     asked = from_mapping(schedules.Asked, read_json(await request.body()), "schedule")
-    window, wanted = schedules.DailyWindow(asked.begin, asked.end, asked.days), from_table(asked.run)
-    schedules.add_schedule(service.database, asked.name, wanted, window, service.file.classes, request.state.who.name)
+    when, wanted = schedules.read_occasion(asked, service.monitor.labels()), from_table(asked.run)
+    schedules.add_schedule(service.database, asked.name, wanted, when, service.file.classes, request.state.who.name)
     return JSONResponse({"schedules": [describe_schedule(r) for r in schedules.list_schedules(service.database)]}, 201)
 
 

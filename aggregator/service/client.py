@@ -70,10 +70,11 @@ def make_parser() -> argparse.ArgumentParser:
     add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
     add_enrolment(fleet, add)
     add(schedules, "ls", list_schedules, "runs that begin by themselves")
-    command = add(schedules, "add", add_schedule, "let a run begin in a window of the day, and hold it outside of it")
+    command = add(schedules, "add", add_schedule, "let a run begin in a window of the day or after an event")
     command.add_argument("name")
-    command.add_argument("--from", dest="begin", required=True, metavar="HH:MM", help="in the service's time zone")
-    command.add_argument("--to", dest="end", required=True, metavar="HH:MM")
+    command.add_argument("--from", dest="begin", default="", metavar="HH:MM", help="in the service's time zone")
+    command.add_argument("--to", dest="end", default="", metavar="HH:MM", help="outside of the window it is held")
+    command.add_argument("--when", default="", metavar="EVENT", help='such as "1000 new samples", in place of a window')
     command.add_argument("--days", nargs="+", default=[], metavar="DAY", help="mon to sun (default: all)")
     add_wanted(command)
     add(schedules, "remove", remove_schedule, "remove a schedule; its runs stay").add_argument("name")
@@ -256,11 +257,13 @@ def print_schedules(found: Sequence[Mapping[str, Any]]) -> None:
     for row in found:
         days = " ".join(row["days"]) or "every day"
         latest = f"began last on {row['latest']}" if row["latest"] else "has not begun yet"
-        print(f"{row['name']:<22} {row['begin']} to {row['end']} {days:<14} {row['wanted']['method']:<12} {latest}")
+        when = f"{row['begin']} to {row['end']} {days:<14}"
+        when = f"{row['samples']} new samples".ljust(29) if row["samples"] else when
+        print(f"{row['name']:<22} {when} {row['wanted']['method']:<12} {latest}")
 
 
 def add_schedule(options: argparse.Namespace, client: ServiceClient) -> None:
-    table = {"name": options.name, "begin": options.begin, "end": options.end, "days": options.days}
+    table = {key: getattr(options, key) for key in ("name", "begin", "end", "days", "when")}
     found = client.ask("/schedules", table | {"run": read_wanted(options)})["schedules"]
     if not print_json(options, found):
         print_schedules(found)

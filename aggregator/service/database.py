@@ -51,6 +51,8 @@ schedules = sql.Table(
     sql.Column("days", sql.String(40), nullable=False, default=""),
     sql.Column("latest", sql.String(10), nullable=False, default=""),  # day of the window that began a run last
     sql.Column("held", sql.String(64), nullable=False, default=""),  # run that was paused at the end of a window
+    sql.Column("samples", sql.Integer, nullable=False, default=0),  # new ones that begin a run; 0: a window does
+    sql.Column("counted", sql.JSON, nullable=False, default=dict),  # hospital -> its sum of labels that is not new
     sql.Column("by", sql.String(64), nullable=False, default=""),
     sql.Column("created", sql.Float, nullable=False),
 )

@@ -95,6 +95,7 @@ class SeenHospital:
         counts: state -> devices.
         devices: empty where it reports numbers only.
         strangers: names of devices that call there, and that its settings do not name.
+        labels: sum of the labels that its devices have been given, as it tells it; None: it does not.
     """
 
     name: str
@@ -106,6 +107,7 @@ class SeenHospital:
     counts: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[SeenDevice, ...] = ()
     strangers: tuple[str, ...] = ()
+    labels: int | None = None
 
     @property
     def is_silent(self) -> bool:
@@ -139,7 +141,8 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
         if (plain["part"] > 0) != (found["version"] == CHANGES):
             raise PeerError(f"{sender}: part = {plain['part']} in a report of version {found['version']}")
         roster = None if "roster" not in found else check_count(found["roster"], LARGEST)
-        plain |= {"strangers": strangers, "roster": roster}
+        plain |= {"strangers": strangers, "labels": check_count(found["labels"]) if "labels" in found else None}
+        plain |= {"roster": roster}
         return {"devices": check_count(found["devices"], MOST_DEVICES), "counts": counts, "children": children, **plain}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PeerError(f"{sender}: its report cannot be read ({type(error).__name__}: {error})") from None
@@ -301,6 +304,10 @@ class Monitor:
         named = {name: SeenHospital(name, 0.0, size) for name, size in self.file.hospitals.items()}
         return [hospital for _, hospital in sorted({**named, **self.seen}.items())]
 
+    def labels(self) -> dict[str, int]:
+        """Hospital -> the sum of the labels that its devices have been given, of those that tell it."""
+        return {name: h.labels for name, h in self.seen.items() if h.labels is not None}
+
     def sizes(self) -> dict[str, int]:
         """Hospitals that can take part now, each with its number of devices; those that the settings name can, unless
         they have fallen silent."""
@@ -314,7 +321,7 @@ def load(database: Database) -> list[Row]:
 def to_hospital(name: str, heard: float, report: Mapping[str, Any]) -> SeenHospital:
     """A hospital from a checked report."""
     devices = tuple(SeenDevice(hospital=name, **row) for row in report["children"])
-    about = {key: report[key] for key in ("run", "refusal", "waiting", "counts")}
+    about = {key: report[key] for key in ("run", "refusal", "waiting", "counts")} | {"labels": report.get("labels")}
     strangers = tuple(report.get("strangers", ()))
     return SeenHospital(name, heard, report["devices"], devices=devices, strangers=strangers, **about)
 
@@ -328,6 +335,6 @@ def keep_others(changed: SeenHospital, before: SeenHospital) -> SeenHospital:
 
 def to_report(hospital: SeenHospital) -> dict[str, Any]:
     """What is known of a hospital, as a report of it has it: the way back from `to_hospital`."""
-    about = {key: getattr(hospital, key) for key in ("run", "refusal", "waiting", "strangers")}
+    about = {key: getattr(hospital, key) for key in ("run", "refusal", "waiting", "strangers", "labels")}
     rows = [{key: value for key, value in vars(d).items() if key != "hospital"} for d in hospital.devices]
     return about | {"devices": hospital.size, "counts": dict(hospital.counts), "children": rows}

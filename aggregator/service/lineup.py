@@ -24,10 +24,12 @@ class PresentFleet:
     Attributes:
         present: those that can take part now, with the number of their devices.
         barred: those that may not, since somebody has suspended or removed them.
+        labels: hospital -> the sum of the labels that its devices were given, of those that tell it.
     """
 
     present: Mapping[str, int]
     barred: frozenset[str] = frozenset()
+    labels: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass

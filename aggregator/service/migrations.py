@@ -37,8 +37,15 @@ def scope_tokens(t: Connection) -> None:
     add_column(t, "runs", "awaits INTEGER DEFAULT 0 NOT NULL")
 
 
+def add_events(t: Connection) -> None:
+    """A schedule may begin a run when there are enough new samples. The first versions had no schedules."""
+    if sql.inspect(t).has_table("schedules"):
+        add_column(t, "schedules", "samples INTEGER DEFAULT 0 NOT NULL")
+        add_column(t, "schedules", "counted JSON DEFAULT '{}' NOT NULL")
+
+
 FIRST = 1
-STEPS: Mapping[int, Step] = {2: scope_tokens, 3: add_tables}
+STEPS: Mapping[int, Step] = {2: scope_tokens, 3: add_tables, 4: add_events}
 """Number of a form -> what makes it of a database of the form before it."""
 SCHEMA = max(STEPS, default=FIRST)
 """Number of the form that database.py describes."""

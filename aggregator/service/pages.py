@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -15,6 +16,7 @@ from aggregator.service.curves import TABLE, tabulate
 from aggregator.service.forms import list_methods, read_form, to_fields
 from aggregator.service.guard import COOKIE, needs
 from aggregator.service.models_kept import BUNDLE, GLOBAL
+from aggregator.service.new_samples import count_new
 from aggregator.service.people import APPROVER, OPERATOR, SESSION_SECONDS, VIEWER, SignInError
 from aggregator.service.rollout_files import is_rollout
 from aggregator.service.rollouts import list_rollouts, without_rollouts
@@ -29,7 +31,7 @@ from aggregator.service.runs import (
     list_queue,
     list_runs,
 )
-from aggregator.service.schedules import DailyWindow, add_schedule, list_schedules, remove_schedule
+from aggregator.service.schedules import Asked, add_schedule, list_schedules, read_occasion, remove_schedule
 from aggregator.service.service import FleetService
 from aggregator.service.tables import SortedTable, read_page
 from edge_sdk.errors import UsageError
@@ -119,9 +121,10 @@ async def runs_page(request: Request) -> Response:
     active = [row for row in rows if row["state"] in ACTIVE and row["state"] != "queued"]
     past = [row for row in rows if row["state"] not in ACTIVE]
     waits = service.supervisor.waits
-    nightly = list_schedules(service.database)
+    told = service.monitor.labels()
+    planned = [{**row, "new": count_new(row, told)} for row in list_schedules(service.database)]
     table = SortedTable(past, columns.PAST_RUNS, request.query_params)
-    found: dict[str, Any] = {"active": active, "queue": order, "past": table, "waits": waits, "schedules": nightly}
+    found: dict[str, Any] = {"active": active, "queue": order, "past": table, "waits": waits, "schedules": planned}
     return show(request, "runs.html", title="Runs", **found)
 
 
@@ -149,6 +152,12 @@ def show_form(request: Request, fields: dict[str, Any], source: str, wrong: str 
     )
 
 
+def read_when(form: Mapping[str, Any]) -> str:
+    """The event of a form, as a schedule has it; "": none."""
+    samples = str(form.get("samples", "")).strip()
+    return f"{samples} new samples" if samples else ""
+
+
 @needs(OPERATOR)
 async def queue_run(request: Request) -> Response:
     """POST /runs."""
@@ -158,9 +167,11 @@ async def queue_run(request: Request) -> Response:
     try:
         wanted = read_form(form, ticked)
         id = str(form.get("id", "")).strip()
-        if str(form.get("begin", "")).strip():
-            window = DailyWindow(str(form["begin"]).strip(), str(form.get("end", "")).strip())
-            add_schedule(service.database, id, wanted, window, service.file.classes, request.state.who.name)
+        begin, end = (str(form.get(key, "")).strip() for key in ("begin", "end"))
+        asked = Asked(id, begin, end, when=read_when(form))
+        if asked.begin or asked.when:
+            when = read_occasion(asked, service.monitor.labels())
+            add_schedule(service.database, id, wanted, when, service.file.classes, request.state.who.name)
             return RedirectResponse("/runs", 303)
         who, classes = request.state.who.name, service.file.classes
         made = add_run(service.database, wanted, classes, who, id, source, awaits_of(service))

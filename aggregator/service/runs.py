@@ -54,7 +54,7 @@ class Wanted:
     Attributes:
         preset: where settings come from that are not stated: "recommended", "paper" or "stated".
         bundle: sha256 of one of the service's bundles; "": its first.
-        hospitals: those that take part; empty: all that are known when it starts.
+        hospitals: those that take part; empty: all that are here when it starts, and those that come later.
     """
 
     method: str = "fedslr"

@@ -1,4 +1,5 @@
-"""Schedules: runs that begin by themselves in a window of the day, and are held outside of it.
+"""Schedules: runs that begin by themselves in a window of the day, and are held outside of it, or after an event
+(new_samples.py).
 
     within the window   a run that was held goes on; else a new one is queued, once in a window, if none is under way
     outside             its runs that wait or train are paused, and held
@@ -13,6 +14,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sql
@@ -20,10 +22,11 @@ from sqlalchemy.engine import Connection
 
 from aggregator.service import audit
 from aggregator.service.database import Database, Row, runs, schedules
+from aggregator.service.new_samples import NewSamples, begin_run, count_new, read_event
 from aggregator.service.runs import (
+    ACTIVE,
     PAUSE,
     PAUSED,
-    PROPOSED,
     QUEUED,
     RUNNING,
     SCHEDULE,
@@ -64,6 +67,10 @@ class DailyWindow:
         if self.begin == self.end:
             raise UsageError(f"window {self.begin} to {self.end}: it has no length")
 
+    def as_columns(self) -> dict[str, Any]:
+        """The columns of a schedule that say when."""
+        return {"begin": self.begin, "end": self.end, "days": ",".join(self.days), "samples": 0, "counted": {}}
+
     def find_day(self, at: float) -> str:
         """The day on which the window began that a moment is in, as "2026-11-22"; "": it is in none.
 
@@ -83,17 +90,32 @@ class DailyWindow:
 
 @dataclass(frozen=True)
 class Asked:
-    """What somebody asks for. `run`: as `runs.Wanted`."""
+    """What somebody asks for. `run`: as `runs.Wanted`; `when`: an event in place of a window, see new_samples.py."""
 
     name: str
-    begin: str
-    end: str
+    begin: str = ""
+    end: str = ""
     days: tuple[str, ...] = ()
+    when: str = ""
     run: dict[str, Any] = field(default_factory=dict)
 
 
+def read_occasion(asked: Asked, told: Mapping[str, int]) -> DailyWindow | NewSamples:
+    """When somebody wants runs to begin. `told`: hospital -> its sum of labels now. Raises UsageError for neither."""
+    if not asked.when:
+        return DailyWindow(asked.begin, asked.end, asked.days)
+    if asked.begin or asked.end or asked.days:
+        raise UsageError("when: an event or a window of the day begins a run, not both")
+    return read_event(asked.when, told)
+
+
 def add_schedule(
-    database: Database, name: str, wanted: Wanted, window: DailyWindow, classes: tuple[str, ...], who: str
+    database: Database,
+    name: str,
+    wanted: Wanted,
+    when: DailyWindow | NewSamples,
+    classes: tuple[str, ...],
+    who: str,
 ) -> None:
     """Adds a schedule, or changes it.
 
@@ -104,7 +126,7 @@ def add_schedule(
     if len(name) > LONGEST_NAME:
         raise UsageError(f"name = {name!r}: at most {LONGEST_NAME} characters")
     wanted.check(classes)
-    values = {"wanted": asdict(wanted), "begin": window.begin, "end": window.end, "days": ",".join(window.days)}
+    values = {"wanted": asdict(wanted), **when.as_columns()}
     with database.transaction() as t:
         if not t.execute(schedules.update().where(schedules.c.name == name).values(**values)).rowcount:
             t.execute(schedules.insert().values(name=name, latest="", held="", created=time.time(), by=who, **values))
@@ -123,18 +145,47 @@ def list_schedules(database: Database) -> list[Row]:
     return database.read(sql.select(schedules).order_by(schedules.c.name))
 
 
+def days_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(day for day in row["days"].split(",") if day)
+
+
 def window_of(row: Mapping[str, Any]) -> DailyWindow:
-    return DailyWindow(row["begin"], row["end"], tuple(day for day in row["days"].split(",") if day))
+    return DailyWindow(row["begin"], row["end"], days_of(row))
 
 
-def look_at_schedules(database: Database, now: float, awaits: int = 0) -> None:
-    """Queues, takes up and holds what is due at a moment. `awaits`: approvals that a run of a schedule needs."""
+def look_at_schedules(
+    database: Database, now: float, awaits: int = 0, told: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Queues, takes up and holds what is due at a moment.
+
+    Args:
+        awaits: approvals that a run of a schedule needs.
+        told: hospital -> its sum of labels.
+    """
     for row in list_schedules(database):
+        if row["samples"]:
+            look_at_samples(database, row, awaits, told)
+            continue
         day = window_of(row).find_day(now)
         if is_due(database, row, day):
             with database.transaction() as t:
                 found = t.execute(sql.select(schedules).where(schedules.c.name == row["name"])).mappings().first()
                 act(t, found, day, awaits)
+
+
+def look_at_samples(database: Database, row: Row, awaits: int, told: Mapping[str, int]) -> None:
+    """Queues the run of a schedule whose samples have come, unless one is under way."""
+    name = row["name"]
+    if count_new(row, told) < row["samples"] or database.read(find_active(name, *ACTIVE)):
+        return
+    with database.transaction() as t:
+        found = t.execute(sql.select(schedules).where(schedules.c.name == name)).mappings().first()
+        row = dict(found or {"samples": 0})
+        if not row["samples"] or count_new(row, told) < row["samples"]:
+            return  # somebody was faster
+        if t.execute(find_active(name, *ACTIVE)).first() is None:
+            id = make_run_id(t, f"{name}-{time.strftime('%Y-%m-%d')}")
+            begin_run(t, row, author(name), id, told, awaits)
 
 
 def is_due(database: Database, row: Row, day: str) -> bool:
@@ -177,7 +228,7 @@ def act(t: Connection, row: Any, day: str, awaits: int) -> None:
         changes |= {"held": "", "latest": day}
     elif row["latest"] != day:
         changes["latest"] = day
-        if t.execute(find_active(name, PROPOSED, QUEUED, RUNNING, PAUSED)).first() is None:
+        if t.execute(find_active(name, *ACTIVE)).first() is None:
             queue_in(t, wanted_of(row), author(name), make_run_id(t, f"{name}-{day}"), awaits=awaits)
     t.execute(schedules.update().where(schedules.c.name == name).values(**changes))
 

@@ -71,7 +71,8 @@ class FleetService:
     def find_fleet(self) -> PresentFleet:
         """Hospitals that can take part now, each with its number of devices, and those that were suspended."""
         barred = self.enrolment.list_barred()
-        return PresentFleet({name: size for name, size in self.monitor.sizes().items() if name not in barred}, barred)
+        present = {name: size for name, size in self.monitor.sizes().items() if name not in barred}
+        return PresentFleet(present, barred, {h: n for h, n in self.monitor.labels().items() if h not in barred})
 
     def start(self) -> None:
         self.desk.bring_up()

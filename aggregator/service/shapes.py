@@ -42,6 +42,8 @@ SCHEDULE = Keys(
     {
         **{name: str for name in ("name", "begin", "end", "latest", "held", "by")},
         "days": list[str],
+        "samples": int,
+        "counted": dict[str, int],
         "wanted": dict,
         "created": float,
     }

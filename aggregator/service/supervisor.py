@@ -115,12 +115,12 @@ class Supervisor:
 
     def look(self) -> None:
         """Do what is to be done now."""
-        look_at_schedules(self.database, time.time(), int(self.file.two_people))
+        fleet = self.fleet()
+        look_at_schedules(self.database, time.time(), int(self.file.two_people), fleet.labels)
         running = list_runs(self.database, RUNNING)
         for run in running:
             self.look_after(run)
         running = list_runs(self.database, RUNNING)
-        fleet = self.fleet()
         for run in running:
             self.change_hospitals(run, running, fleet)
         self.queue = line_up(list_queue(self.database), running, fleet, self.file.most_runs)

@@ -200,6 +200,7 @@ ACTIONS = {
     "model.deny": "is not to be used",
     "schedule.add": "was set",
     "schedule.remove": "is no more",
+    "schedule.due": "has enough new samples",
     "service.backup": "was backed up",
     "service.restore": "was put back from a backup",
     "rollout.queue": "is to be rolled out",

@@ -306,9 +306,8 @@ class Session:
             return
         if outcome.node is not None:
             self.node = outcome.node
-        everybody = () if self.habits.addresses_each else self.members.here
         for message in outcome.messages:
-            self.outgoing.send_message(message, self.chunk, everybody)
+            self.outgoing.send_message(message, self.chunk, () if self.habits.addresses_each else self.members.here)
         self.calls.add_own_jobs(outcome.jobs)
         self.events.add_events(outcome.told)
 

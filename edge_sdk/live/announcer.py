@@ -37,6 +37,7 @@ class Standing:
         refusal: why it cannot take part in the run that it was offered, or empty.
         unwilling: why it wants no training now; None: it does.
         devices: children that may take part below it; 0: it does not say.
+        labelled: windows that were given a label here, in steps; 0: it does not say.
     """
 
     epoch: int = 0
@@ -45,6 +46,7 @@ class Standing:
     refusal: str = ""
     unwilling: Reason | None = None
     devices: int = 0
+    labelled: int = 0
 
 
 class Announcer:
@@ -128,7 +130,7 @@ class Announcer:
         self.counts[link] += 1
         run = "" if standing.run is None else standing.run.id
         about = (run, standing.ready, standing.refusal, False, self.counts[link], self.nonce, standing.unwilling)
-        birth = Birth(self.name, standing.epoch, self.sessions[link], *about, standing.devices)
+        birth = Birth(self.name, standing.epoch, self.sessions[link], *about, standing.devices, standing.labelled)
         for topic in self.list_topics(link):
             self.publisher.publish_frame(link, topic, birth, 0, self.parent or ALL)
 

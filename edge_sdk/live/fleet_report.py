@@ -21,6 +21,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.dispatcher import Dispatcher
+from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.presence import Child, Presence
 from edge_sdk.live.publisher import Publisher
 from edge_sdk.live.waiting_log import SHOWN, WaitingLog
@@ -52,6 +53,7 @@ class Reported(Protocol):
     counters: Counters
     waiting_log: WaitingLog
     dispatcher: Dispatcher
+    neighbours: Neighbours
 
     @property
     def children(self) -> tuple[str, ...]: ...
@@ -154,6 +156,8 @@ def describe_node(node: Reported, standings: Mapping[str, Standing], level: str,
         "devices": len(node.children),
         "counts": {state: told[state] for state in STATES if state in told},
     }
+    if (labels := node.neighbours.labels) is not None and labels.told is not None:
+        report["labels"] = labels.told
     if node.dispatcher.roster is not None:
         report["roster"] = node.dispatcher.roster.number
     if level == NAMES:

@@ -55,6 +55,7 @@ class Membership:
         turns: notices two parents of one name.
         announced: parent and children have been told that the role has been started.
         unwilling: why this node wants no training now; None: it does.
+        labelled: windows that were given a label here, as the parent is told.
         reconsider: what stood against the refused run may be gone: it is to be tried again. Set by any thread.
         reopen_at: when to look at the disk again, by time.monotonic(); inf: it has not failed.
     """
@@ -86,6 +87,7 @@ class Membership:
         self.turns = Turns()
         self.announced = False
         self.unwilling: Reason | None = None
+        self.labelled = 0
         self.reopen_at = inf
 
     @property
@@ -105,7 +107,9 @@ class Membership:
     def standing(self) -> Standing:
         ready = self.session is not None and self.session.ready
         devices = len(self.children) if self.flexible else 0
-        return Standing(self.epoch, self.run, ready, self.refusal or self.refusal_below, self.unwilling, devices)
+        return Standing(
+            self.epoch, self.run, ready, self.refusal or self.refusal_below, self.unwilling, devices, self.labelled
+        )
 
     # -- taking a run up
 

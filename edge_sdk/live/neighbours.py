@@ -20,6 +20,7 @@ from edge_sdk.delivery.session import Session
 from edge_sdk.errors import UsageError
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.directory import decode_run
+from edge_sdk.live.labels import LabelSum
 from edge_sdk.live.membership import Membership
 from edge_sdk.live.presence import REASON, Child, Presence, describe_refusals
 from edge_sdk.wire.codec.bodies import clip
@@ -50,6 +51,7 @@ class Neighbours:
         self.membership, self.announcer, self.log = membership, announcer, log
         self.sizes, self.habits, self.flexible = sizes, habits, flexible
         self.told: tuple[Session, Presence] | None = None
+        self.labels: LabelSum | None = None  # given by a hospital that reports
         self.name, self.parent = announcer.publisher.name, announcer.publisher.parent
         self.below, self.above = announcer.publisher.below, announcer.publisher.above
 
@@ -77,6 +79,8 @@ class Neighbours:
         if child.ready and (before is None or not before.ready):
             self.log.info("%s: %s has joined run %s", self.name, birth.src, run)
         self.note_willingness(birth.src, child, before)
+        if self.labels is not None and birth.labelled:
+            self.labels.note(birth.src, birth.labelled)
         if self.flexible and birth.devices and session is not None:
             session.members.sizes.note(birth.src, birth.devices, session.node.record.below.number)
         believed = self.flexible and birth.devices

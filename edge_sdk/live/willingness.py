@@ -1,4 +1,6 @@
-"""Asks a node's application again and again whether it wants to train, and tells the parent when that has changed."""
+"""Asks a node's application again and again whether it wants to train, and tells the parent when that has changed.
+
+Where its owner lets it, a device also tells how many windows were given a label, in steps (see labels.py)."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from math import inf
 
 from edge_sdk.contract.willing import Reason
 from edge_sdk.live.announcer import Announcer
+from edge_sdk.live.labels import DEVICE_STEP, in_steps
 from edge_sdk.live.membership import Membership
 
 
@@ -16,13 +19,19 @@ class Willingness:
     Args:
         ask: why it wants no training now; None: it does.
         every: seconds between two looks, if nobody wakes the node.
+        count: how many windows were given a label so far; 0 where that is nobody's business.
 
     Attributes:
         at: when to ask again, by time.monotonic(). Any thread may set it to 0, and then wake the loop.
     """
 
-    def __init__(self, ask: Callable[[], Reason | None] = lambda: None, every: float = inf):
-        self.ask, self.every, self.at = ask, every, 0.0
+    def __init__(
+        self,
+        ask: Callable[[], Reason | None] = lambda: None,
+        every: float = inf,
+        count: Callable[[], int] = lambda: 0,
+    ):
+        self.ask, self.every, self.count, self.at = ask, every, count, 0.0
 
     def look(self, membership: Membership, announcer: Announcer, now: float) -> None:
         """Ask, if it is time to; a birth says so if the answer is of another kind than the one before."""
@@ -30,5 +39,6 @@ class Willingness:
             return
         self.at, before, reason = now + self.every, membership.unwilling, self.ask()
         membership.unwilling = reason
-        if (before and before.kind) != (reason and reason.kind):
+        told, membership.labelled = membership.labelled, in_steps(self.count(), DEVICE_STEP)
+        if (before and before.kind) != (reason and reason.kind) or told != membership.labelled:
             announcer.announce()

@@ -34,6 +34,7 @@ from edge_sdk.nodes.predictions import Predictions
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.wire.options import DEFAULTS, Wire
 
+LABELS_LOOK = 60.0  # seconds between two looks at how many windows have a label
 RECORDING = Recording()
 """The bundle's rate, and the default bounds."""
 
@@ -99,6 +100,9 @@ class Device(Participant):
             name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
             budget, trusted_key, allow, warm_start, masks,
         )  # fmt: skip
+        if recording.tells_labels:
+            willingness = self.runtime.willingness
+            willingness.count, willingness.every = self.live.count_labels, min(willingness.every, LABELS_LOOK)
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
 
@@ -165,6 +169,8 @@ class Device(Participant):
         changed = self.live.open().label(activity, began, ended)
         if changed and self.refusal:
             self.runtime.reconsider()  # the run may have been refused for want of labels
+        elif changed:
+            self.runtime.wake()  # its hospital may want to know
         return changed
 
     def unlabel(self, began: float, ended: float) -> int:

@@ -19,6 +19,7 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import NOTHING
+from edge_sdk.live.labels import COHORT, LabelSum
 from edge_sdk.live.permission import Permission
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.rollout.messages import VersionTaken
@@ -62,6 +63,7 @@ class Hospital:
         allow: which runs reach its devices; None: all.
         enrolled: devices that a service has enrolled for it count beside `devices`, and come and go during a run.
         masks: its keys for sums over hospitals; None: it takes part in no such run.
+        label_cohort: devices that have had new labels before it tells a console of the sum, see `live/labels.py`.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Hospital:
         allow: Allow | None = None,
         enrolled: bool = False,
         masks: HospitalKeys | None = None,
+        label_cohort: int = COHORT,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -122,6 +125,8 @@ class Hospital:
             **wire.options(broker, None if upstream_wire else upstream),
         )
         self.gate.counters = self.runtime.counters
+        if reports != NOTHING:
+            self.runtime.neighbours.labels = LabelSum(Path(directory), label_cohort)
 
     def train_on(self, patients: Patients) -> None:
         """Set what it holds of its devices' patients. Call it before `run`, for a run that trains a split model.

@@ -157,6 +157,7 @@ def hospital_of(file: HospitalFile) -> Hospital:
         allow=file.allow,
         enrolled=file.enrolled,
         masks=file.masks,
+        label_cohort=file.label_cohort,
     )
     if file.data is not None:
         hospital.train_on(patients_of(file.data.samples))

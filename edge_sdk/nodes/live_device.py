@@ -57,6 +57,10 @@ class LiveDevice:
             self.streams = (*(other for other in self.streams if not other.closed), stream)
         return stream
 
+    def count_labels(self) -> int:
+        """Windows that were given a label so far, whatever was deleted since; 0 where nothing was ever observed."""
+        return 0 if self.samples is None and not self.directory.exists() else self.open().store.labels_given
+
     def all_erased(self) -> bool:
         """Has the owner erased every sample of the run that is under way?"""
         return self.samples is not None and self.samples.all_erased()

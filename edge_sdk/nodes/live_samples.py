@@ -42,6 +42,8 @@ class Recording:
         sensor_hz: rate of what `observe` is given; None: the bundle's.
         limits: of the store.
         least: labelled windows to train on, without which the device takes part in no run.
+        tells_labels: its hospital is told how many windows were given a label, in steps of 20, so that runs can begin
+            when there are enough new ones. See docs/privacy.md.
         key: 32 bytes, or a file of them, under which windows are encrypted on the disk; None: they are not.
     """
 
@@ -49,6 +51,7 @@ class Recording:
     limits: StoreLimits = field(default_factory=StoreLimits)
     key: Key = None
     least: int = 60
+    tells_labels: bool = False
 
     def __post_init__(self) -> None:
         if self.sensor_hz is not None and not 0 < self.sensor_hz <= 1e6:

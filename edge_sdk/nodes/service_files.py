@@ -11,6 +11,7 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import LEVELS, NOTHING
+from edge_sdk.live.labels import COHORT
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
@@ -88,6 +89,7 @@ class HospitalFile:
         allow: which runs reach its devices.
         enrolled: devices that the aggregator's service has enrolled for it count beside `devices`.
         masks: its keys for sums over hospitals; None: it takes part in no such run.
+        label_cohort: devices that have had new labels before a console is told of the sum of all.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -104,6 +106,7 @@ class HospitalFile:
     data: Stored | None = None
     companions: tuple[str, ...] = ()
     last_words: float = 60.0
+    label_cohort: int = COHORT
     reports: str = NOTHING
     limits: Limits = field(default_factory=Limits)
     trusted_key: Path | None = None
@@ -133,6 +136,8 @@ class HospitalFile:
             raise UsageError('enrolled = true: the service has to hear of this hospital; say reports = "names"')
         if not self.enrolled:
             check_count(self.wait_for, len(self.devices), "wait_for", "devices")
+        if self.label_cohort < 1:
+            raise UsageError(f"label_cohort = {self.label_cohort}, at least 1 device")
         if self.reports not in LEVELS:
             raise UsageError(f"reports = {self.reports!r}, expected {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
         if not self.last_words > 0:

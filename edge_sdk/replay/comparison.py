@@ -55,21 +55,21 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def read_runs(paths: Sequence[Path]) -> list[FinishedRun]:
-    """Reads several results. Runs whose directories have the same name are called by their paths.
+    """Reads several results, each called by a name that no other has.
 
     Raises:
-        UsageError: there is none, it is of another version, or one is named twice.
+        UsageError: there is none, or it is of another version.
     """
     found = [read_run(path) for path in paths]
-    places = [path.resolve().parent if path.is_file() else path.resolve() for path in paths]
-    for path, place in zip(paths, places, strict=True):
-        if places.count(place) > 1:
-            raise UsageError(f"{path}: named twice; a run is compared with others")
-    names = [run.name for run in found]
-    return [
-        run if names.count(run.name) == 1 else replace(run, name=str(place))
-        for run, place in zip(found, places, strict=True)
-    ]
+    places = [str(path.resolve().parent if path.is_file() else path.resolve()) for path in paths]
+    names = tell_apart([run.name for run in found], places)
+    return [replace(run, name=name) for run, name in zip(found, names, strict=True)]
+
+
+def tell_apart(names: Sequence[str], places: Sequence[str]) -> list[str]:
+    """Names; for those that occur again, paths of their directories; a path that occurs again has a number."""
+    known = [n if names.count(n) == 1 else place for n, place in zip(names, places, strict=True)]
+    return [n if i == known.index(n) else f"{n} ({known[: i + 1].count(n)})" for i, n in enumerate(known)]
 
 
 def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, Any]:

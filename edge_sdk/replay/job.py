@@ -68,6 +68,8 @@ def replay(
         for note in fleet.notes():
             say(note)
         nodes = stack.enter_context(NodeProcesses(job.out / "logs", stopping or threading.Event(), also=fleet.check))
+        notes = LocalOnlyNotes(job.out / "devices", cohort.devices)
+        notes.forget()
         start_nodes(job, run, cohort, files, url, nodes, fleet)
         say(f"{len(nodes.running)} processes are starting; the first round ends when all devices have answered")
         lines = follow_run(job.out, nodes, progress, say)
@@ -76,5 +78,5 @@ def replay(
             start_newcomers(job, nodes, fleet)
         if job.local_only and not is_split(job):
             say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
-        wait_for_end(nodes, LocalOnlyNotes(job.out / "devices", cohort.devices), say)
+        wait_for_end(nodes, notes, say)
     return collect_result(job, cohort, lines, url, time.monotonic() - began) | fleet.report(job.out)

@@ -108,6 +108,11 @@ class LocalOnlyNotes:
     def __init__(self, directory: Path, devices: Sequence[str]) -> None:
         self.files = [directory / device / ALONE for device in devices]
 
+    def forget(self) -> None:
+        """Removes what an interrupted replay has left: its devices begin this training anew."""
+        for file in self.files:
+            file.unlink(missing_ok=True)
+
     def read_shares(self) -> list[float]:
         """Share of its rounds that each device has done, 0 to 1."""
         notes = [json.loads(f.read_text()) if f.exists() else {"rounds": 0, "of": 1} for f in self.files]

@@ -95,7 +95,7 @@ def write_access(path: Path, site: Site) -> None:
     parents = {parent for parent, _ in site.list_pairs()} | {p for p in (site.hospital, site.aggregator) if p}
     sections = [PARENT.format(name=name) for name in sorted(parents)]
     sections += [CONSOLE.format(name=site.aggregator)] if site.aggregator else []
-    lanes = [name for _, name in site.list_pairs() if site.aggregator and name.startswith(f"{site.aggregator}-run-")]
+    lanes = [name for name in site.hospitals if name.startswith(f"{site.aggregator}-run-")]  # by hand, never enrolled
     sections += [LANE.format(lane=lane, name=site.aggregator) for lane in sorted(lanes)]
     sections += [CHILD.format(parent=parent, name=name) for parent, name in site.list_pairs()]
     write_text(path, "# Who may do what: a user is the name in the certificate.\n" + "".join(sections) + DOCTOR)

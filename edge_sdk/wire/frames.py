@@ -12,7 +12,7 @@ The header begins with a letter, and then has these fields:
     a  run src acks [epoch closed]                      acknowledgements on their own; of a parent's questions up to
                                                         the number `closed`, none of this receiver's wants an answer
     b  src epoch session run ready refusal gone count nonce [unwilling] [devices]
-                                                        birth, at each connect; as a will or a goodbye: gone
+        [labelled]                                      birth, at each connect; as a will or a goodbye: gone
     h  src epoch session run here to count nonce taken devices refusal
                                                         hello, the answer to a birth; body: the encoded run, or empty
 
@@ -197,6 +197,7 @@ class Birth:
         nonce: of the latest hello that the node has had; 0: it has had none.
         unwilling: why the node wants no training now; None: it does.
         devices: how many there are behind it, where that may change while a run goes on; 0: it does not say.
+        labelled: how many windows were given a label there so far, in steps; 0: it does not say.
     """
 
     src: str
@@ -210,6 +211,7 @@ class Birth:
     nonce: int = 0
     unwilling: Reason | None = None
     devices: int = 0
+    labelled: int = 0
     body: Buffer = b""
 
 
@@ -258,7 +260,9 @@ Check = Callable[[Any], Any]
 COUNTS: tuple[Check, ...] = (check_count,) * 3
 MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, check_flag)
 DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
-BIRTH_FIELDS = (*DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_devices)
+BIRTH_FIELDS = (
+    *DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_devices, check_count,
+)  # fmt: skip
 HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_devices, check_text)
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
@@ -272,7 +276,7 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
 }
 """Letter -> class of the frame, and the checks of its header's fields in their order."""
 
-APPENDED = {"a": 2, "b": 2}
+APPENDED = {"a": 2, "b": 3}
 """Letter -> how many of its fields were appended after the first version, so that they may be missing."""
 
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}
@@ -285,6 +289,8 @@ def pack_frame(frame: Frame) -> bytes:
     fields = HEADERS[kind](frame)
     if isinstance(frame, Acks) and not frame.closed:
         fields = fields[: -APPENDED["a"]]  # most of them, and there are many
+    if isinstance(frame, Birth) and not frame.labelled:
+        fields = fields[:-1]
     header = msgpack.packb((LETTERS[kind], *fields), default=list_fields)
     return b"".join((struct.pack("<H", len(header)), header, bytes(-(2 + len(header)) % ALIGN), frame.body))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -160,7 +161,8 @@ def test_births_of_peers_that_know_no_willingness() -> None:
 
 def old_birth(birth: Birth) -> bytes:
     """The birth as the first version wrote it: without the appended fields."""
-    header = msgpack.packb(msgpack.unpackb(header_of(pack_frame(birth)))[: -APPENDED["b"]])
+    whole = pack_frame(replace(birth, labelled=1))
+    header = msgpack.packb(msgpack.unpackb(header_of(whole))[: -APPENDED["b"]])
     return len(header).to_bytes(2, "little") + header + bytes(-(2 + len(header)) % 8)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,19 @@ def test_what_is_observed_and_labelled_is_trained_on(device: Device) -> None:
     assert device.unlabel(BEGAN, BEGAN + 2000) == labelled
     with pytest.raises(UsageError, match="nothing is labelled yet"):
         device.env(make_run(device, "r2"))
+
+
+def test_a_device_tells_of_labels_only_if_its_owner_lets_it(device: Device, tmp_path: Path) -> None:
+    assert device.runtime.willingness.count() == 0
+    teller = make_device(tmp_path / "teller", recording=replace(RECORDING, tells_labels=True))
+    for each in (device, teller):
+        observe_in_pieces(each, 200)
+        each.label("walk", BEGAN, BEGAN + 100)
+    assert device.runtime.willingness.count() == 0 and teller.runtime.willingness.count() == 99
+    teller.close()
+    again = make_device(tmp_path / "teller", recording=replace(RECORDING, tells_labels=True))
+    assert again.runtime.willingness.count() == 99  # before anything is observed
+    again.close()
 
 
 def test_samples_wait_in_bounded_memory_and_the_oldest_are_lost(

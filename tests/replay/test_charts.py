@@ -135,6 +135,16 @@ def test_a_band_lies_behind_its_curve() -> None:
     assert len(ys) == 4 and ys[0] < dots[0] < ys[3] and ys[1] < dots[1] < ys[2]
 
 
+def test_shares_have_the_same_axis_in_every_chart() -> None:
+    """Half lies at the same height, and at the same distance, whatever else a chart has."""
+    curves = [charts.lines({"a": [(0, 0.5), (1, y)]}, "x", "y", percent=True) for y in (0.51, 0.99)]
+    dots = [[float(c.attrib["cy"]) for c in ET.fromstring(svg).iter("circle")] for svg in curves]
+    assert dots[0][0] == dots[1][0]
+    several = [rows.intervals(["p", "q"], {"a": [bare(0.5), bare(y)]}, "x", percent=True) for y in (0.51, 0.99)]
+    dots = [[float(c.attrib["cx"]) for c in ET.fromstring(svg).iter("circle")] for svg in several]
+    assert dots[0][0] == dots[1][0]
+
+
 def test_curves_have_their_spread_over_devices_behind_them() -> None:
     """Two devices, right in a quarter and in three quarters of their samples, and a line of a run of before."""
     sums = {"devices": 2.0, "samples": 8.0, "global_accuracy": 1.0, "global_accuracy_squared": 0.625}

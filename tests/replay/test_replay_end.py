@@ -72,6 +72,15 @@ def test_a_disk_that_takes_no_note_ends_no_training(tmp_path, caplog):
     assert "1 of 4 rounds are done, which could not be noted" in caplog.text
 
 
+def test_a_replay_that_goes_on_shows_no_progress_of_before(tmp_path):
+    (tmp_path / "a").mkdir()
+    ProgressNote(tmp_path / "a" / ALONE)(4, 4)
+    notes = watch.LocalOnlyNotes(tmp_path, ["a", "b"])
+    assert notes.read_shares() == [1.0, 0.0]
+    notes.forget()
+    assert notes.read_shares() == [0.0, 0.0]
+
+
 def test_bytes_so_far_are_seen_from_the_lower_end_of_each_hop(tmp_path):
     ledger = {"up": {"sent": 1000, "received": 200}, "to_all": 7}
     down = {"a": {"sent": 10, "received": 20}, "b": {"sent": 30, "received": 40}}

@@ -142,10 +142,9 @@ def test_compared_runs_have_a_page(tmp_path, capsys):
     assert f"{other}, 0: 75%" in html and "d2" in html and "auscult a" in html and "auscult b" in html
 
 
-def test_a_run_that_is_named_twice_is_refused(tmp_path):
+def test_a_run_may_be_compared_with_itself(tmp_path):
     one = write_run(tmp_path / "out", result(1, [0.5], [0.75]))
-    with pytest.raises(UsageError, match=r"result.json: named twice"):
-        read_runs([one / "result.json", one])
+    assert [run.name for run in read_runs([one / "result.json", one])] == [str(one), f"{one} (2)"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": []}', '{"runs": [{"devices": []}]}'])

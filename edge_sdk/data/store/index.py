@@ -72,6 +72,13 @@ class SampleIndex:
         self.run("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, first))
         return bytes(self.run("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()[0])
 
+    def count_on(self, name: str, more: int) -> int:
+        """Adds to a number that is saved under a name, and begins at 0; returns it."""
+        total = int(self.fact(name, b"0")) + more
+        if more:
+            self.run("UPDATE facts SET value = ? WHERE name = ?", (str(total).encode(), name))
+        return total
+
     def load_spans(self) -> list[tuple[float, float, str]]:
         return self.run("SELECT began, ended, activity FROM spans ORDER BY began").fetchall()
 

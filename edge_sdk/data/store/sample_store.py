@@ -41,6 +41,8 @@ FILLING = 0.8
 FIXED_BYTES = 1 << 20
 BATCH = 256
 """Windows in one transaction."""
+LABELS_GIVEN = "labels_given"
+"""Fact: how many windows were given a label so far, also those that are deleted by now."""
 ABOUT = struct.Struct("<qd")
 DAY = 86_400.0
 
@@ -133,6 +135,7 @@ class SampleStore:
         self.timeline = Timeline(LabelledSpan(*row) for row in self.index.load_spans())
         self.counts, self.next_id = self.index.count_labels(), self.index.next_id()
         self.longest = self.index.longest()
+        self.labels_given = self.index.count_on(LABELS_GIVEN, 0)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -166,6 +169,7 @@ class SampleStore:
             self.longest = max(self.longest, float((windows.ended - windows.began).max()))
             rows = [self.make_row(windows, at) for at in which]
             self.index.add(rows)
+            self.labels_given = self.index.count_on(LABELS_GIVEN, sum(row[6] is not None for row in rows))
             for row in rows:
                 self.counts[row[6]] = self.counts.get(row[6], 0) + 1
             newest = float(windows.ended[list(which)].max())
@@ -232,15 +236,16 @@ class SampleStore:
         return changed
 
     def relabel(self, began: float, ended: float) -> int:
-        changed = 0
+        changed = first_labels = 0
         for id, first, end, old in self.index.overlapping(began, ended, self.longest):
             new = self.timeline.find(first, end)
             if new != old:
                 self.index.set_label(id, new)
                 self.counts[old] -= 1
                 self.counts[new] = self.counts.get(new, 0) + 1
-                changed += 1
+                changed, first_labels = changed + 1, first_labels + (old is None)
         self.counts = {label: count for label, count in self.counts.items() if count}
+        self.labels_given = self.index.count_on(LABELS_GIVEN, first_labels)
         self.make_room(-inf)
         return changed
 

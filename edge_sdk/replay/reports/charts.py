@@ -48,14 +48,13 @@ def round_step(rough: float) -> float:
     return next(m * power for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))
 
 
-def span_of(
-    values: Sequence[float], floor_at: float | None = None, ceiling: float | None = None
-) -> tuple[float, float]:
-    """Limits of an axis with a little air; never empty."""
+def span_of(values: Sequence[float], floor_at: float | None = None, percent: bool = False) -> tuple[float, float]:
+    """Limits of an axis with a little air; never empty. Shares have 0 and 1, so that charts can be compared."""
+    if percent:
+        return 0.0, 1.0
     low, high = min(values), max(values)
     air = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    low, high = low - air, high + air
-    return (low if floor_at is None else max(low, floor_at)), (high if ceiling is None else min(high, ceiling))
+    return (low - air if floor_at is None else max(low - air, floor_at)), high + air
 
 
 def lines(
@@ -78,7 +77,7 @@ def lines(
     xs = [x for ps in series.values() for x, _ in ps]
     ys = [y for ps in series.values() for _, y in ps] + [y for b in bands.values() for _, *ends in b for y in ends]
     across = Axis(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, LEFT, WIDTH - RIGHT)
-    up = Axis(*span_of(ys, 0.0, 1.0 if percent else None), HEIGHT - BOTTOM, TOP)
+    up = Axis(*span_of(ys, 0.0, percent), HEIGHT - BOTTOM, TOP)
     parts = [grid(across, up, x_name, percent, all(float(x).is_integer() for x in xs))]
     parts += [band(b, across, up, colours.get(name, PLAIN)) for name, b in bands.items() if name in series and b]
     parts += [curve(name, ps, across, up, colours.get(name, PLAIN), percent) for name, ps in series.items()]

@@ -51,7 +51,7 @@ def intervals(
         return "<p class='none'>nothing to draw</p>"
     left = 10 + LETTER * max(len(shorten(name)) for name in names)
     ends = [end for i in found for end in (i.low, i.high)] + ([0.0] if zero else [])
-    limits = span_of(ends, 0.0 if percent else None, 1.0 if percent else None)
+    limits = span_of(ends, percent=percent)
     across, height = Axis(*limits, left, WIDTH - 24), TOP + ROW * len(names) + BOTTOM
     parts = [ruler(across, height, percent, zero)]
     for place, name in enumerate(names):

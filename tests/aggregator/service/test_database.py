@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sql
 
 from aggregator.service import audit
-from aggregator.service.database import Database, about, database_in, keys, people, runs
+from aggregator.service.database import Database, about, database_in, keys, people, runs, schedules
 from aggregator.service.migrations import SCHEMA, STEPS
 from aggregator.service.people import TOKEN, People
 from aggregator.service.runs import find_run
@@ -144,3 +144,18 @@ def test_what_cannot_be_opened_is_said_without_its_password(url: str, tmp_path: 
     with pytest.raises(UsageError, match="cannot be opened") as said:
         database_in(tmp_path, url)
     assert "se-cret" not in str(said.value)
+
+
+def test_schedules_of_a_form_without_events_begin_in_their_windows(url: str) -> None:
+    engine = Database(url).engine
+    with engine.begin() as t:
+        row = {"name": "nightly", "wanted": {}, "begin": "22:00", "end": "06:00", "created": 1.5}
+        t.execute(schedules.insert().values(row))
+        for column in ("samples", "counted"):
+            t.execute(sql.text(f"ALTER TABLE schedules DROP COLUMN {column}"))
+        t.execute(about.update().where(about.c.key == "schema").values(value="3"))
+    engine.dispose()
+    database = Database(url)
+    [found] = database.read(sql.select(schedules))
+    assert (found["begin"], found["samples"], found["counted"]) == ("22:00", 0, {})
+    database.close()

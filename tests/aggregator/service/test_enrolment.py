@@ -106,6 +106,7 @@ def test_a_token_works_once_for_whom_it_is_for_until_it_ends(
     [
         ({"name": "../x"}, "letters, digits"),
         ({"name": "cloud-console"}, "a meaning of its own"),
+        ({"name": "Cloud-run-2"}, "a meaning of its own"),
         ({"name": "broker"}, "a meaning of its own"),
         ({"name": ""}, "name is missing"),
         ({"claim": "short"}, "32 characters"),

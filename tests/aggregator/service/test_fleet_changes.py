@@ -32,6 +32,7 @@ class Hospital:
             counters={},
             waiting_log=SimpleNamespace(what="", gauges=lambda now: {"waiting_seconds": 0.0}),
             dispatcher=SimpleNamespace(roster=None, strangers={}, heard_at=dict.fromkeys(self.here, 5.0)),
+            neighbours=SimpleNamespace(labels=SimpleNamespace(told=700)),
             children=tuple(self.here),
             presence=SimpleNamespace(children=self.here),
             session=None,
@@ -124,7 +125,7 @@ def test_what_is_kept_is_what_was_reported(service: Any, make_service: Any) -> N
     service.monitor.take(TOPIC, *hospital.look(1.0))
     service.monitor.save()
     seen = service.monitor.seen["north"]
-    assert to_hospital("north", seen.heard, to_report(seen)) == seen
+    assert seen.labels == 700 and to_hospital("north", seen.heard, to_report(seen)) == seen
     assert make_service().monitor.seen["north"] == seen
 
 

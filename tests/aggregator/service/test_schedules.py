@@ -10,9 +10,17 @@ import pytest
 from aggregator.service import audit, runs
 from aggregator.service.database import runs as table
 from aggregator.service.runs import Wanted, change_run, find_run, list_runs
-from aggregator.service.schedules import DailyWindow, add_schedule, list_schedules, look_at_schedules, remove_schedule
+from aggregator.service.schedules import (
+    Asked,
+    DailyWindow,
+    add_schedule,
+    list_schedules,
+    look_at_schedules,
+    read_occasion,
+    remove_schedule,
+)
 from edge_sdk.errors import UsageError
-from tests.aggregator.service.conftest import CLASSES
+from tests.aggregator.service.conftest import CLASSES, secret_in
 
 NIGHT = DailyWindow("22:00", "06:00")
 
@@ -100,3 +108,73 @@ def test_schedules_are_added_changed_and_removed(service: Any) -> None:
 def test_what_is_no_window_is_refused(words: tuple[Any, ...]) -> None:
     with pytest.raises(UsageError):
         DailyWindow(*words)
+
+
+# Enough new samples --------------------------------------------------------------------------------------------------
+
+
+def look(service: Any, **told: int) -> list[str]:
+    """States of the runs, the newest first, after a look with these sums of labels."""
+    look_at_schedules(service.database, time.time(), told=told)
+    return [row["state"] for row in list_runs(service.database)]
+
+
+def test_a_run_begins_once_when_there_are_enough_new_samples(make_service: Any) -> None:
+    service = make_service()
+    event = read_occasion(Asked("fresh", when="1000 new samples"), {"north": 5000})
+    add_schedule(service.database, "fresh", Wanted(method="fedavg"), event, CLASSES, "ada")
+    assert not look(service, north=5900) and not look(service)  # and nothing of a hospital that is not heard now
+    assert look(service, north=5900, south=100) == [runs.QUEUED]
+    service = make_service()  # as after a kill
+    [run] = list_runs(service.database)
+    assert run["by"] == "schedule fresh" and look(service, north=5900, south=100) == [runs.QUEUED]
+    assert look(service, north=8000, south=300) == [runs.QUEUED]  # one is under way
+    put(service.database, run["id"], runs.FINISHED)
+    assert look(service, north=5000, south=100) == [runs.FINISHED]  # north has lost its disk
+    assert look(service, north=8000, south=300) == [runs.QUEUED, runs.FINISHED]
+    said = [e["action"] for e in audit.list_latest(service.database, 20)]
+    assert said.count("schedule.due") == 2 and audit.find_break(service.database)[0] is None
+
+
+def test_only_samples_of_the_hospitals_of_a_run_begin_it(service: Any) -> None:
+    event = read_occasion(Asked("fresh", when="100 new samples"), {})
+    add_schedule(service.database, "fresh", Wanted(hospitals=("north",)), event, CLASSES, "ada")
+    assert not look(service, south=500) and look(service, south=500, north=100) == [runs.QUEUED]
+
+
+def test_a_kill_between_run_and_note_leaves_neither(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    event = read_occasion(Asked("fresh", when="100 new samples"), {})
+    add_schedule(service.database, "fresh", Wanted(), event, CLASSES, "ada")
+
+    def die(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("aggregator.service.new_samples.audit.note", die)
+        with pytest.raises(KeyboardInterrupt):
+            look(service, north=100)
+    assert not list_runs(service.database)
+    assert look(service, north=100) == [runs.QUEUED]
+
+
+@pytest.mark.parametrize("when", ["", "0 new samples", "1000 samples", "-5 new samples", "1e3 new samples"])
+def test_what_is_no_event_is_refused(when: str) -> None:
+    with pytest.raises(UsageError, match=r"when|window"):
+        read_occasion(Asked("fresh", when=when), {})
+    with pytest.raises(UsageError, match="not both"):
+        read_occasion(Asked("fresh", begin="22:00", end="06:00", when="5 new samples"), {})
+
+
+def test_events_are_set_and_shown_by_console_and_api(service: Any, browse: Any) -> None:
+    page = browse("operator")
+    csrf = secret_in(page.get("/runs/new").text)
+    form = {"csrf": csrf, "id": "fresh", "method": "fedavg", "rounds": "5", "preset": "recommended", "samples": "700"}
+    assert page.post("/runs", data=form, headers={"origin": "http://127.0.0.1"}).status_code == 303
+    assert "after 700 new labelled samples, 0 so far" in page.get("/runs").text
+    token = service.people.make_key("token", "operator", "operator", 1000.0, "test")
+    heads = {"authorization": f"Bearer {token}"}
+    table = {"name": "more", "when": "50 new samples", "run": {"method": "fedavg", "rounds": 3}}
+    answer = page.post("/api/v1/schedules", json=table, headers=heads)
+    assert answer.status_code == 201, answer.text
+    assert {s["name"]: s["samples"] for s in answer.json()["schedules"]} == {"fresh": 700, "more": 50}
+    assert page.post("/api/v1/schedules", json={**table, "begin": "22:00"}, headers=heads).status_code == 422
