@@ -79,12 +79,19 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/wire.py --sizes 10x10k
 
-# Bytes beside accuracy, what rotation and rounding cost, and what can be rebuilt from messages.
+# Bytes beside accuracy, what rotation, masks and noise cost, and what can be rebuilt from messages. With AUSCULT_DATA, a
+# folder with mnist.npz and bonn_eeg.npz, also what needs these.
 bench-trust: $(READY)
 	$(BIN)/python benchmarks/bytes.py cost
 	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/python benchmarks/masks.py
 	$(BIN)/python benchmarks/bytes.py watch
+	$(BIN)/python benchmarks/epsilon.py watch --seeds 3 --clips 0.5 --epsilons inf 1000 8
+ifneq ($(AUSCULT_DATA),)
+	$(BIN)/python benchmarks/epsilon.py mnist $(AUSCULT_DATA)/mnist.npz --seeds 3 --clips 0.3 --epsilons inf 8 4 2
+	$(BIN)/python benchmarks/epsilon.py mnist $(AUSCULT_DATA)/mnist.npz --seeds 3 --clips 0.3 --epsilons inf 8 2 --method fedslr
+	$(BIN)/python benchmarks/bytes.py esr $(AUSCULT_DATA)/bonn_eeg.npz --rounds 80
+endif
 
 bench-compile: $(READY) $(FOREIGN)/.ready
 	$(BIN)/python benchmarks/compile.py

@@ -59,6 +59,25 @@ for _ in range(40):
 print(json.dumps(found))
 """
 
+FOOTPRINT = """
+import onnxruntime as ort
+from edge_sdk.model.bundle import read_bundle
+before, x = memory(), np.zeros((1, 3, 64), np.float32)
+if sys.argv[4] == "bare":
+    read = read_bundle(bundle)
+    graph, theta = bytes(read.parts["predict.onnx"]), read.theta0
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    predict = lambda: session.run(None, {"theta": theta, "x": x})
+else:
+    device = make()
+    predict = lambda: device.predict(x)
+for _ in range(count):
+    predict()
+print(json.dumps(memory() - before))
+"""
+
 OBSERVE = """
 device = make(recording=Recording(limits=StoreLimits(megabytes=64, days=1e5)))
 size, at, rate = int(sys.argv[4]), 0, 32.0
@@ -141,6 +160,7 @@ def measure_all(samples: int) -> dict[str, Any]:
     bare, ours = (median(turns[name]) for name in ("bare", "predict"))
     return {
         "predict": {"bare_us": bare, "device_us": ours, "ratio": ours / bare},
+        "footprint": {name: measure(FOOTPRINT, 5000, name) for name in ("bare", "device")},
         "observe_blocks": measure(OBSERVE, samples, 32),
         "observe_single": measure(OBSERVE, samples // 10, 1),
         "store": measure(STORE, 50_000, ""),
@@ -151,10 +171,12 @@ def measure_all(samples: int) -> dict[str, Any]:
 
 def describe(found: dict[str, Any]) -> list[str]:
     """The figures for people."""
-    p, o = found["predict"], found["overhead"]
+    p, o, f = found["predict"], found["overhead"], found["footprint"]
     lines = [
         f"predict, one window: {p['device_us']:.0f} us, onnxruntime alone {p['bare_us']:.0f} us: "
-        f"{p['ratio']:.2f} x (target {PREDICT_TARGET})"
+        f"{p['ratio']:.2f} x (target {PREDICT_TARGET})",
+        f"memory of a process grows by {f['device']:.1f} MB for a device that predicts, by {f['bare']:.1f} for "
+        f"onnxruntime's session alone: {f['device'] / f['bare']:.2f} x (target {PREDICT_TARGET})",
     ]
     for name, what in (("observe_blocks", "blocks of 32"), ("observe_single", "one by one")):
         one = found[name]

@@ -48,7 +48,8 @@ from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.hsgd.messages import Embed, Embedding
+from edge_sdk.methods.hsgd import row_integers
+from edge_sdk.methods.hsgd.messages import Embed, EmbedByIntegers, Embedding
 from edge_sdk.methods.integers.messages import Changes, Integers
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.privacy import NOISY, Privacy
@@ -270,23 +271,28 @@ def rebuild_features(protection: str, devices: int, seed: int) -> float:
 
     data = {"h0": {f"d{i}": split.drawn([seed, i], 6) for i in range(3)}}
     method = METHODS["hsgd"]
-    settings = method.settings(P=2, Q=1, eta=0.3)
-    method = protected(method, settings, protection, devices)
+    settings = method.settings(P=2, Q=1, eta=0.3, bits=4 if protection == INTEGERS else 0)  # it has integers of its own
+    method = method if protection == INTEGERS else protected(method, settings, protection, devices)
     envs = split.envs_of(data, split.Net(), split.THETA0, settings, 4)
     transcript = Loopback(method, {h: tuple(some) for h, some in data.items()}, envs, seed=seed, faults=CALM).run()
-    asked: dict[str, Embed] = {}
+    asked: dict[str, Embed | EmbedByIntegers] = {}
     errors: dict[str, list[float]] = {}
     for sender, to, m in transcript.crossed:
-        if isinstance(m, Embed):
+        if isinstance(m, Embed | EmbedByIntegers):
             asked[to] = m
         elif isinstance(m, Embedding) and asked[sender].device is not None:
             z = split_open(m)
-            b = asked[sender].device
+            b = shown_tower(asked[sender])
             x = np.linalg.solve(b[:9].reshape(3, 3), (np.arctanh(np.clip(z, -1 + 1e-12, 1 - 1e-12)) - b[9]).T).T
             truth = data["h0"][sender].x2
             nearest = [np.linalg.norm(truth - row, axis=1).min() / np.linalg.norm(row) for row in x]
             errors.setdefault(sender, []).append(float(np.mean(nearest)))
     return float(np.mean([min(some) for some in errors.values()]))
+
+
+def shown_tower(m: Embed | EmbedByIntegers) -> Any:
+    """theta_2 as a device was shown it."""
+    return row_integers.read_vector(m.device, 10, "theta_2") if isinstance(m, EmbedByIntegers) else m.device
 
 
 def split_open(m: Embedding) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,6 +13,7 @@ from aggregator.service.database import Row
 from aggregator.service.enrolment import APPROVED, DENIED, LOST, REMOVED, SUSPENDED, WAITING
 from aggregator.service.fleet import ORDER, WORDS, SeenDevice, SeenHospital
 from aggregator.service.promotion import list_proposals
+from aggregator.service.rollout_files import is_rollout
 from aggregator.service.runs import (
     FAILED,
     FINISHED,
@@ -27,6 +29,8 @@ from aggregator.service.service import FleetService
 from edge_sdk.live.fleet_report import AWAY, REFUSES
 
 RECENT = 6
+REASONS = 3
+"""Reasons that are told where many devices cannot take part."""
 UNNAMED = "and is not in that hospital's settings: name it there, or find out whose it is"
 DAY = 86400.0
 
@@ -112,7 +116,11 @@ def list_needs(service: FleetService) -> list[Need]:
             found.append(Need(f"Hospital {hospital.name}", why_hospital(hospital), "/fleet"))
             continue
         refusing = [d for d in hospital.devices if d.state == REFUSES]
-        found += [Need(f"Device {d.name} cannot take part", d.why, f"/fleet?q={d.name}") for d in refusing[:RECENT]]
+        if len(refusing) > RECENT:
+            said = f"{len(refusing)} devices of {hospital.name} cannot take part"
+            found.append(Need(said, count_reasons(refusing), f"/fleet?state={REFUSES}&q={hospital.name}"))
+        else:
+            found += [Need(f"Device {d.name} cannot take part", d.why, f"/fleet?q={d.name}") for d in refusing]
         found += [Need(f"{name} calls at {hospital.name}", UNNAMED, "/fleet") for name in hospital.strangers[:RECENT]]
         if away := hospital.counts.get(AWAY, 0):
             names = ", ".join([d.name for d in hospital.devices if d.state == AWAY][:RECENT])
@@ -130,13 +138,21 @@ def list_needs(service: FleetService) -> list[Need]:
     if service.supervisor.waits:
         found.append(Need("The next run cannot start", service.supervisor.waits, "/runs"))
     for row in list_runs(service.database, PROPOSED):
-        found.append(Need(f"Run {row['id']} awaits approval", f"asked for by {row['by']}", f"/runs/{row['id']}"))
+        kind = "Rollout" if is_rollout(row) else "Run"
+        found.append(Need(f"{kind} {row['id']} awaits approval", f"asked for by {row['by']}", f"/runs/{row['id']}"))
     for sha256, by in list_proposals(service.database).items():
         name = service.registry.find(sha256)["name"]
         found.append(Need(f"Model {name} awaits approval", f"proposed by {by}", "/models"))
     recent = [row for row in list_runs(service.database, FAILED) if (row["ended"] or 0) > time.time() - DAY]
     found += [Need(f"Run {row['id']} has failed", row["why"].splitlines()[0], f"/runs/{row['id']}") for row in recent]
     return found
+
+
+def count_reasons(devices: list[SeenDevice]) -> str:
+    """Why devices cannot take part, the most frequent reasons first."""
+    counts = Counter(device.why for device in devices).most_common()
+    more = [f"{len(counts) - REASONS} other reasons"] if len(counts) > REASONS else []
+    return "; ".join([*(f"{count} of them: {why}" for why, count in counts[:REASONS]), *more])
 
 
 def list_devices(service: FleetService, text: str = "", state: str = "", sort: str = "") -> list[SeenDevice]:

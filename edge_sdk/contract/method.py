@@ -268,8 +268,9 @@ class Method:
         warms_up: its devices begin with `env.earlier` where there is any.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
-        shortened: (device state, share) -> the state where only that share of its last upload's movement has left, as
-            noise needs it of methods whose devices keep vectors that move with their uploads; None: nothing does.
+        shortened: (env, device state before a question, state after it, question, share) -> the state where only that
+            share of the upload's movement has left, 0 also where there was no upload: noise needs it of methods whose
+            devices keep vectors that move with their uploads; None: nothing does.
         own_noise: noise of its own, where its devices send what is not added up; None: it has none.
         spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
         tells_scores: devices send the scores of their models upward.
@@ -301,7 +302,7 @@ class Method:
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
-    shortened: Callable[[Any, float], Any] | None = None
+    shortened: Callable[[Any, Any, Any, Any, float], Any] | None = None
     own_noise: OwnNoise | None = None
     spent: Callable[[Any, Any], Any] | None = None
     tells_scores: bool = True

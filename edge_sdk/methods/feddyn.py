@@ -142,9 +142,14 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     return DeviceState(g, tried, replace(account, round=m.round)), [Send(UP, upload)]
 
 
-def shortened(s: DeviceState, share: float) -> DeviceState:
+def shortened(env: Env, before: DeviceState, after: DeviceState, m: CountedModel, share: float) -> DeviceState:
     """The state where only a share of theta_k - theta has left: g_k moves as the aggregator's mean does."""
-    return replace(s, tried=s.gradient + share * (s.tried - s.gradient) if share else s.gradient)
+    account = mirror.recalled(before.account, env.me, m)
+    if account is None:
+        return after
+    gradient = own_gradient(before, account)
+    tried = gradient + share * (after.tried - gradient) if share else gradient
+    return DeviceState(gradient, tried, replace(account, round=m.round))
 
 
 def own_gradient(s: DeviceState, account: Account) -> Vector:

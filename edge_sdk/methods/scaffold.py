@@ -191,9 +191,14 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     return DeviceState(c_i, tried, replace(account, round=m.round)), [Send(UP, upload)]
 
 
-def shortened(s: DeviceState, share: float) -> DeviceState:
+def shortened(env: Env, before: DeviceState, after: DeviceState, m: ModelAndControl, share: float) -> DeviceState:
     """The state where only a share of the upload has left: c_i moves as the aggregator's mean does."""
-    return replace(s, tried=s.control + share * (s.tried - s.control) if share else s.control)
+    account = mirror.recalled(before.account, env.me, m)
+    if account is None:
+        return after
+    control = own_control(before, account)
+    tried = control + share * (after.tried - control) if share else control
+    return DeviceState(control, tried, replace(account, round=m.round))
 
 
 def own_control(s: DeviceState, account: Account) -> Vector:

@@ -17,10 +17,9 @@ from math import inf
 
 from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.boards.telemetry import METERED
 
 HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
-METERED = ("wwan*", "ppp*", "rmnet*")
-"""Names of interfaces of mobile networks, as patterns of fnmatch."""
 
 
 @dataclass(frozen=True, kw_only=True)

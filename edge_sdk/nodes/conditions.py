@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from fnmatch import fnmatch
 from logging import Logger
 from pathlib import Path
 from typing import Protocol
@@ -62,13 +61,13 @@ def find_conditions(
     telemetry: Telemetry, busy: float | None, metered_links: Sequence[str], joules: float | None, at: float
 ) -> Conditions:
     """The conditions of this moment. `joules`: of today. `at`: seconds since 1970."""
-    route, local = telemetry.route, datetime.fromtimestamp(at)
+    local = datetime.fromtimestamp(at)
     return Conditions(
         battery=telemetry.battery,
         charging=telemetry.charging,
         celsius=telemetry.hottest,
         busy=busy,
-        metered=None if route is None else any(fnmatch(route, pattern) for pattern in metered_links),
+        metered=telemetry.is_metered(metered_links),
         joules=joules,
         minute=60 * local.hour + local.minute,
     )

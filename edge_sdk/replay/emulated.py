@@ -85,10 +85,10 @@ class EmulatedFleet:
 
     def check(self) -> None:
         """Raises ProcessError if a device had more memory than its board has."""
-        for device in self.confinement.ended if self.boards else ():
+        for device in self.confinement.list_ended() if self.boards else ():
             board = self.board_of(device)
             assert board is not None
-            had = self.confinement.peaks[device]
+            had = self.confinement.peaks.get(device, 0.0)
             raise ProcessError(f"{device} had {had:.0f} MB, a {board.profile.name} has {board.memory_mb:.0f}")
 
     def notes(self) -> Iterator[str]:

@@ -9,6 +9,7 @@ import signal
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 from edge_sdk.hardware.boards.memory import read_resident_mb
@@ -29,7 +30,7 @@ class Confinement:
         group: of this trial; None: none may be made here.
         watched: process id -> its name and the most MiB that it may have.
         peaks: name -> the most MiB that were seen.
-        ended: names of processes that had more, and were ended.
+        ended: names of processes that had more, and were ended here; see `list_ended` for those that the kernel ended.
     """
 
     root: Path = Path("/sys/fs/cgroup")
@@ -58,16 +59,31 @@ class Confinement:
         return self.group is not None
 
     def confine(self, pid: int, name: str, memory_mb: float, share: float) -> None:
-        """Confine a process that has just been started. `share`: of one core."""
+        """Confine a process that has just been started.
+
+        Args:
+            memory_mb: the most that it may have, MiB; inf: no limit is known.
+            share: of one core.
+        """
         if self.group is not None:
             group = self.group / name
             group.mkdir()
-            (group / "memory.max").write_text(str(int(memory_mb * MIB)))
+            (group / "memory.max").write_text("max" if memory_mb == inf else str(int(memory_mb * MIB)))
             with suppress(OSError):  # there is no swap to be limited
                 (group / "memory.swap.max").write_text("0")
             (group / "cpu.max").write_text(f"{max(1000, int(share * PERIOD))} {PERIOD}")
             (group / "cgroup.procs").write_text(str(pid))
         self.watched[pid] = (name, memory_mb)
+
+    def list_ended(self) -> list[str]:
+        """Names of processes that had more memory than they may, and were ended for that, here or by the kernel."""
+        return sorted({*self.ended, *(name for name, _ in self.watched.values() if self.is_killed_by_kernel(name))})
+
+    def is_killed_by_kernel(self, name: str) -> bool:
+        """The kernel has ended a process of this name, as its group had no memory left."""
+        path = None if self.group is None else self.group / name / "memory.events"
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        return any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines)
 
     def watch(self) -> None:
         while not self.over.wait(LOOK):

@@ -15,8 +15,9 @@ What a file does not tell is None or empty, never a guess. Everything is read be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from edge_sdk.hardware.boards.linux_files import list_folders, read_fields, read_number, read_text
@@ -27,6 +28,10 @@ SINCE_START = 16
 TICKS = 100.0  # a second, in which proc/stat counts on all machines that Linux runs on
 ABSOLUTE_ZERO, TOO_HOT = -273.15, 500.0
 """Degrees Celsius between which a reading can be true; broken sensors tell others."""
+
+
+METERED = ("wwan*", "ppp*", "rmnet*")
+"""Names of interfaces of mobile networks, as patterns of fnmatch."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,10 @@ class Telemetry:
     def hottest(self) -> float | None:
         """Highest temperature of all sensors, degrees Celsius."""
         return max(self.temperatures.values(), default=None)
+
+    def is_metered(self, patterns: Sequence[str] = METERED) -> bool | None:
+        """The default route's interface is one whose bytes cost money; None: there is no route."""
+        return None if self.route is None else any(fnmatch(self.route, pattern) for pattern in patterns)
 
 
 def read_telemetry(root: Path = Path("/")) -> Telemetry:

@@ -104,7 +104,9 @@ start_service() {
     fi
     systemctl daemon-reload
     systemctl enable --quiet "auscult-$kind@$name"
-    systemctl restart "auscult-$kind@$name"
+    # All that run here: the programs of each were just replaced, and parts of them are loaded when they are needed.
+    systemctl try-restart 'auscult-device@*' 'auscult-hospital@*'
+    systemctl start "auscult-$kind@$name"
     echo "auscult-$kind@$name is started; its log: journalctl -u auscult-$kind@$name"
 }
 

@@ -1,7 +1,8 @@
 """What sensors give, written down as traces: CSV files that `auscult replay` reads, so that what happened is replayed.
 
     DIR/NAME.csv          time,CHANNEL ...,activity        a line for each sample; NAME-2.csv after the clock went back
-    DIR/telemetry.jsonl   battery, heat, load ...          a line every minute
+    DIR/NAME.availability.csv   battery, charger, link ... a line every minute, for a replay of days
+    DIR/telemetry.jsonl   heat, clocks, load ...           the same minute with all that Linux tells
     DIR/sensors.json      unit, rate and text of each sensor
 
 A block of whole lines is one write, so a process that is killed leaves whole lines. A sample that a trace cannot hold
@@ -22,7 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from edge_sdk.errors import UsageError
-from edge_sdk.hardware.boards.telemetry import read_telemetry
+from edge_sdk.hardware.boards.telemetry import Telemetry, read_telemetry
+from edge_sdk.hardware.sensors.availability import AvailabilityFiles
 from edge_sdk.hardware.sensors.sensor import Reading, Sensor, SensorEnded, SensorError, opened
 
 WAIT = 0.2
@@ -102,11 +104,15 @@ class TraceFile:
         if data:
             self.open().write(data)
 
+    @property
+    def file_name(self) -> str:
+        """Name of the file that is written now, without its suffix."""
+        return self.name if self.parts <= 1 else f"{self.name}-{self.parts}"
+
     def open(self) -> io.FileIO:
         if self.file is None:
             self.parts += 1
-            name = self.name if self.parts == 1 else f"{self.name}-{self.parts}"
-            self.file = io.FileIO(self.folder / f"{name}.csv", "x")
+            self.file = io.FileIO(self.folder / f"{self.file_name}.csv", "x")
             header = io.StringIO()
             csv.writer(header, lineterminator="\n").writerow(["time", *self.channels, "activity"])
             self.file.write(header.getvalue().encode())
@@ -146,6 +152,7 @@ class Recorder:
             text: TraceFile(folder, name, sensor.channels, labels)
             for (text, sensor), name in zip(sensors.items(), names, strict=True)
         }
+        self.availability = AvailabilityFiles(folder)
         self.stopping = threading.Event()
         self.faults: list[Exception] = []
 
@@ -187,12 +194,15 @@ class Recorder:
                 if time.monotonic() - note >= MINUTE:
                     self.note_telemetry()
                     note = time.monotonic()
+                elif any(file.parts and file.file_name not in self.availability.last for file in self.files.values()):
+                    self.note_availability(read_telemetry(self.root))
                 if self.stopping.wait(min(WAIT, max(0.0, until - time.monotonic()))):
                     break
         finally:
             self.stopping.set()
             for thread in threads:
                 thread.join()
+            self.note_availability(read_telemetry(self.root))
 
     def follow(self, text: str) -> None:
         """Writes what one sensor gives, to its end."""
@@ -216,8 +226,16 @@ class Recorder:
         (self.folder / "sensors.json").write_text(json.dumps(table, indent=2) + "\n")
 
     def note_telemetry(self) -> None:
+        told = read_telemetry(self.root)
         with open(self.folder / "telemetry.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": self.clock(), **asdict(read_telemetry(self.root))}) + "\n")
+            file.write(json.dumps({"time": self.clock(), **asdict(told)}) + "\n")
+        self.note_availability(told)
+
+    def note_availability(self, told: Telemetry) -> None:
+        """Adds a line beside each trace that has begun."""
+        for trace in self.files.values():
+            if trace.parts:
+                self.availability.note(trace.file_name, self.now(), told)
 
 
 def wrap(text: str, error: Exception) -> SensorError:

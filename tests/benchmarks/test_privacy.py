@@ -20,7 +20,7 @@ def test_bare_messages_tell_everything(found):
 
 def test_integers_hide_nothing(found):
     assert float(found["inversion"][INTEGERS]) > 0.8 and float(found["membership"][INTEGERS]) > 0.9
-    assert float(found["gamma_i"][INTEGERS]) > 0.9
+    assert float(found["gamma_i"][INTEGERS]) > 0.9 and float(found["features"][INTEGERS]) < 0.1
 
 
 def test_sums_and_noise_hide_what_the_page_says(found):

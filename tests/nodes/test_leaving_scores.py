@@ -85,6 +85,8 @@ def test_what_a_holder_lets_out_is_what_a_run_without_limits_tells(uploads: Uplo
     _, limited_run = played("fedslr", Allow(), uploads)
     (report,) = told(limited_run, Report)
     assert report.sums["devices"] == 3 and report.sums["untold"] == 3, "h1 and h2 have fewer than three"
+    assert report.to_sentence().startswith("evaluation 2: 3 devices, ")
+    assert report.to_sentence().endswith(", no scores of 3"), "nobody has to guess where they are"
 
 
 def test_a_mean_loss_is_of_the_devices_that_have_told_theirs() -> None:

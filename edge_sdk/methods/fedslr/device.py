@@ -89,9 +89,14 @@ def healed(round: int, p: Vector) -> tuple[Vector, list[Send]]:
     return np.zeros_like(p), [Send(OUT, Diverged(round, "the personal component diverged; it begins at zero again"))]
 
 
-def shortened(s: DeviceState, share: float) -> DeviceState:
+def shortened(env: Env, before: DeviceState, after: DeviceState, m: FedslrModel, share: float) -> DeviceState:
     """The state where only a share of w_i - w_t has left: gamma_i moves as the aggregator's mean does (eq. 5)."""
-    return replace(s, tried=s.gamma + share * (s.tried - s.gamma) if share else s.gamma)
+    past = recall(before.past, env.me, m)
+    if past is None:
+        return after
+    gamma = choose_gamma(before, past)
+    tried = gamma + share * (after.tried - gamma) if share else gamma
+    return replace(after, gamma=gamma, tried=tried, past=replace(past, round=m.round))
 
 
 def choose_gamma(s: DeviceState, past: Past) -> Vector:

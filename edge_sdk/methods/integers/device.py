@@ -42,11 +42,14 @@ def around(inner: Role, plan: IntegersPlan) -> Role:
             return s, [Send(UP, Behind())]
         question = read_question(env, plan.traffic, reference.model, m)
         s = resumed(env, plan, s, question)
+        before = s.inner
         step = inner.receive(env, s.inner, sender, question)
         if plan.privacy is not None:  # a state that has diverged must not be told by an answer without noise
             step = heal(inner, env, s.inner, step, m.round)
         state, sends = step
         s = replace(s, inner=state, reference=replace(reference, recent=()))
+        if plan.privacy is not None:
+            return noisy_answer(env, plan, s, Scale(m.bits, m.half), sends, before, question)
         return answered(env, plan, s, Scale(m.bits, m.half), sends)
 
     def close(env: NodeEnv, s: IntegersState) -> Step:
@@ -73,17 +76,28 @@ def answered(env: NodeEnv, plan: IntegersPlan, s: IntegersState, scale: Scale, s
     """The state and the sends, with uploads as integers."""
     found, r = list[Send](), s.reference
     for send in sends:
-        m = send.message
-        if send.to == UP and plan.privacy is not None and (isinstance(m, Nobody) or not is_plain(env, plan.traffic, m)):
-            message, share = write_noisy(env, plan, r.model, r.version, scale, m)
-            s, send = shortened(plan, s, share), replace(send, message=message)
-        elif send.to == UP and not is_plain(env, plan.traffic, m):
-            message, left = write_upload(env, plan, r.model, r.version, scale, m, s.left)
+        if send.to == UP and not is_plain(env, plan.traffic, send.message):
+            message, left = write_upload(env, plan, r.model, r.version, scale, send.message, s.left)
             s, send = replace(s, left=left), replace(send, message=message)
         found.append(send)
     return s, found
 
 
-def shortened(plan: IntegersPlan, s: IntegersState, share: float) -> IntegersState:
-    """The state after an upload of which only a share has left: what moves with uploads has moved as little."""
-    return s if plan.shortened is None or share == 1.0 else replace(s, inner=plan.shortened(s.inner, share))
+def noisy_answer(
+    env: NodeEnv, plan: IntegersPlan, s: IntegersState, scale: Scale, sends: Sequence[Send], before: Any, question: Any
+) -> Step:
+    """The state and the sends, with noise in the upload, or in an upload of no movement where there is `Nobody`.
+
+    Args:
+        before: the method's own state before the question, which is the method's own, too.
+    """
+    found, r = list[Send](), s.reference
+    for send in sends:
+        m = send.message
+        if send.to == UP and (isinstance(m, Nobody) or not is_plain(env, plan.traffic, m)):
+            message, share = write_noisy(env, plan, r.model, r.version, scale, m)
+            send = replace(send, message=message)
+            if plan.shortened is not None and share < 1.0:  # what moves with uploads has moved as little
+                s = replace(s, inner=plan.shortened(env, before, s.inner, question, share))
+        found.append(send)
+    return s, found

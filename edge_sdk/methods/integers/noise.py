@@ -49,13 +49,13 @@ def write_noisy(
     """
     ((kind, paths),) = plan.traffic.up.items()
     if isinstance(message, Nobody):
-        moved, label, there = np.zeros(reference.size), label_type(kind, paths)(weight=1.0, count=1, scores={}), paths
-    else:
-        message = message.weighing(1.0)
-        vectors = take_vectors(env.layout, message, paths)
-        label, there = take_label(message, paths), tuple(sorted(vectors))
-        near = anchor_of(env, plan.traffic, env.me, label, there, reference)
-        moved = joined(vectors).astype(np.float64) - near
+        label = label_type(kind, paths)(weight=1.0, count=1, scores={})
+        return noisy_integers(env, plan, version, scale, label, paths, np.zeros(reference.size))[0], 0.0
+    message = message.weighing(1.0)
+    vectors = take_vectors(env.layout, message, paths)
+    label, there = take_label(message, paths), tuple(sorted(vectors))
+    near = anchor_of(env, plan.traffic, env.me, label, there, reference)
+    moved = joined(vectors).astype(np.float64) - near
     return noisy_integers(env, plan, version, scale, label, there, moved)
 
 

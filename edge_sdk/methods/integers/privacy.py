@@ -159,10 +159,10 @@ def check_privacy(
     why = ""
     if method.plain_sums(method_settings, "aggregator", "noise") and method.shortened is None:
         why = "devices keep vectors that move with their uploads, and it does not say how if these are shortened"
-    if not traffic.adds:
-        why = "its hospitals keep each device's latest upload, so one upload is in the sums of many rounds"
     if len(traffic.up) != 1 or any(len(paths) != 1 for paths in traffic.up.values()):
         why = "an upload is of several vectors, whose lengths no one clip bounds"
+    if not traffic.adds:
+        why = "its hospitals keep each device's latest upload, so one upload is in the sums of many rounds"
     if why:
         raise UsageError(f"run.privacy with method {method.name}: {why}")
     if opens and not why:

@@ -38,7 +38,7 @@ class IntegersPlan:
     traffic: VectorTraffic
     opens: bool
     privacy: Privacy | None = None
-    shortened: Callable[[Any, float], Any] | None = None
+    shortened: Callable[[Any, Any, Any, Any, float], Any] | None = None
 
 
 @dataclass(frozen=True)

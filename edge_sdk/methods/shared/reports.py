@@ -222,4 +222,5 @@ def mean_loss(line: Mapping[str, Any]) -> float | None:
 
 
 def to_words(sums: Mapping[str, float]) -> list[str]:
-    return [f"{name} {100 * share:.1f}%" for name, share in mean_accuracies(sums).items()]
+    untold = [f"no scores of {sums[UNTOLD]:.0f}"] if sums.get(UNTOLD) else []
+    return [f"{name} {100 * share:.1f}%" for name, share in mean_accuracies(sums).items()] + untold

@@ -33,7 +33,7 @@ PAGES = (
 )
 SIZES = {"screen": (1400, 900), "phone": (400, 850)}
 FAULTS = """() => {
-  const found = [], shown = (e) => e.offsetParent !== null;
+  const found = [], shown = (e) => e.checkVisibility();
   for (const e of document.querySelectorAll("input, select, textarea"))
     if (e.type !== "hidden" && shown(e) && !e.labels.length && !e.ariaLabel) found.push(`no label: ${e.outerHTML}`);
   for (const e of document.querySelectorAll("a, button"))

@@ -50,6 +50,14 @@ def test_the_overview_says_what_needs_somebody(browse: Any, service: Any) -> Non
     assert "1 device is away from north" in text
 
 
+def test_many_devices_that_cannot_take_part_are_one_thing_that_needs_somebody(browse: Any, service: Any) -> None:
+    """It once named six of them, and left the others out."""
+    fill(service, devices=450)
+    text = browse("viewer").get("/").text
+    assert "112 devices of north cannot take part" in text and "112 of them: label &#39;wlak&#39;" in text
+    assert "Device w-00002 cannot take part" not in text
+
+
 def test_a_run_has_its_curves_and_the_same_as_a_table(browse: Any, service: Any) -> None:
     id, browser = fill(service), browse("viewer")
     text = browser.get(f"/runs/{id}").text

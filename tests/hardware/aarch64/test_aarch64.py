@@ -30,7 +30,7 @@ CLOSE = 1e-5
 
 def test_only_the_four_packages_of_a_device_are_installed(aarch64: Aarch64) -> None:
     names = {found.metadata["Name"].lower() for found in distributions(path=[str(aarch64.site)])}
-    assert names == {"auscult"} | BUDGET | OF_ONNXRUNTIME
+    assert names == {"auscult-edge"} | BUDGET | OF_ONNXRUNTIME
     [library] = (aarch64.site / "onnxruntime" / "capi").glob("onnxruntime_pybind11_state*.so")
     assert library.read_bytes()[18:20] == b"\xb7\x00"  # e_machine of the ELF header: aarch64
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.errors import UsageError
-from edge_sdk.hardware.boards.confine import Confinement
+from edge_sdk.hardware.boards.confine import PERIOD, Confinement
 from edge_sdk.hardware.boards.emulation import measure_gflops, parse_boards
 from tests.delivery.fleet import eventually
 
@@ -77,6 +77,45 @@ def test_limits_of_control_groups_are_written_as_the_kernel_wants_them(tmp_path:
             "cgroup.procs": "4000000",
         }
         assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu +memory"
+        confinement.confine(4_000_001, "watch-2", float("inf"), 1.0)  # a board whose memory nobody has found
+        assert (confinement.group / "watch-2" / "memory.max").read_text() == "max"
+        (group / "memory.events").write_text("oom 1\noom_kill 1\n")
+        (confinement.group / "watch-2" / "memory.events").write_text("oom 0\noom_kill 0\n")
+        assert confinement.list_ended() == ["watch-1"]
+
+
+SPIN = "while True: pass"
+GREEDY_WHEN_TOLD = "import sys, time; sys.stdin.readline(); kept = bytearray(150 * 2**20); time.sleep(60)"
+
+
+def read_counts(path: Path) -> dict[str, int]:
+    return {name: int(value) for name, value in (line.split() for line in path.read_text().splitlines())}
+
+
+def test_the_kernel_keeps_processes_to_the_limits_of_their_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_sdk.hardware.boards.confine.LOOK", 3600.0)  # nobody else ends a process
+    with Confinement() as confinement:
+        group = confinement.group
+        if group is None:
+            pytest.skip("nobody may make control groups (version 2) with cpu and memory here")
+        spinning = subprocess.Popen([sys.executable, "-c", SPIN])
+        greedy = subprocess.Popen([sys.executable, "-c", GREEDY_WHEN_TOLD], stdin=subprocess.PIPE)
+        try:
+            confinement.confine(spinning.pid, "spinning", 200, 0.1)
+            confinement.confine(greedy.pid, "greedy", 60, 0.5)
+            eventually(lambda: read_counts(group / "spinning" / "cpu.stat")["nr_throttled"] >= 10)
+            used = read_counts(group / "spinning" / "cpu.stat")
+            assert used["usage_usec"] < 2 * 0.1 * PERIOD * used["nr_periods"]
+            assert spinning.poll() is None and greedy.poll() is None
+            greedy.communicate(b"now\n", timeout=60)
+            assert greedy.returncode == -9
+            assert confinement.list_ended() == ["greedy"]
+            assert read_counts(group / "greedy" / "memory.events")["oom_kill"] == 1
+        finally:
+            for process in (spinning, greedy):
+                process.kill()
+                process.wait()
+    assert not group.exists()
 
 
 @pytest.mark.parametrize("controllers", ["", "cpu pids"])

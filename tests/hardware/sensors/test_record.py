@@ -16,12 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.data.availability import find_availability, read_availability
 from edge_sdk.data.traces import load_folder
 from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.boards.telemetry import read_telemetry
 from edge_sdk.hardware.sensors.record import Labels, Recorder, TraceFile
 from edge_sdk.hardware.sensors.sensor import Reading, SensorEnded, SensorError
-from tests.hardware.boards.fake_root import lay_raspberry
+from tests.hardware.boards.fake_root import lay, lay_raspberry
 from tests.hardware.sensors.test_recordings import HEADER, make_edf, pack_212
 
 
@@ -66,6 +68,20 @@ def test_readings_and_late_labels_become_a_trace(tmp_path: Path) -> None:
     [line] = [json.loads(text) for text in (tmp_path / "out" / "telemetry.jsonl").read_text().splitlines()]
     assert line["temperatures"] == {"cpu-thermal": 81.234}
     assert sensor.events == ["open", "close"]
+
+
+def test_battery_heat_and_link_are_beside_the_trace_as_a_replay_of_days_reads_them(tmp_path: Path) -> None:
+    root, out = lay_raspberry(tmp_path / "root"), tmp_path / "out"
+    lay(root, {
+        "sys/class/power_supply/BAT0/type": "Battery", "sys/class/power_supply/BAT0/capacity": "18",
+        "sys/class/power_supply/BAT0/status": "Discharging", "sys/class/net/wwan0/operstate": "up",
+        "proc/net/route": "Iface Destination Gateway Flags RefCnt Use Metric Mask\nwwan0 00000000 0 3 0 0 700 00000000",
+    })  # fmt: skip
+    Recorder({"fake:1": FakeSensor([rows(15)])}, out, Labels("rest"), root).run()
+    [moment, *_] = read_availability(out / "wrist-left.availability.csv").moments
+    assert (moment.offline, moment.charging, moment.battery, moment.metered) == (False, False, 0.18, True)
+    assert moment.celsius == read_telemetry(root).hottest
+    assert [trace.name for trace in load_folder(out)] == ["wrist-left"] and find_availability(out, "wrist-left").times
 
 
 def test_a_label_is_said_by_the_clock_of_what_is_recorded(tmp_path: Path) -> None:
@@ -167,14 +183,17 @@ def test_a_live_line_is_recorded_with_labels_and_survives_every_end(tmp_path: Pa
         nonlocal sent
         os.write(board, b"".join(b"%d %d\n" % (sent + n, -n) for n in range(5)))
         sent += 5
-        files = list(out.glob("*.csv"))
-        return len(files[0].read_text().splitlines()) if files else 0
+        return len(written().splitlines())
+
+    def written() -> str:
+        files = [path for path in out.glob("*.csv") if "availability" not in path.name]
+        return files[0].read_text() if files else ""
 
     try:
         wait(lambda: lines() > 40)
         process.stdin.write("walk\n")
         process.stdin.flush()
-        wait(lambda: "walk" in next(out.glob("*.csv")).read_text() or lines() < 0)
+        wait(lambda: "walk" in written() or lines() < 0)
         before = lines()
         wait(lambda: lines() > before + 40)
     finally:
