@@ -33,6 +33,7 @@ HEAD = ("message", "way", "carries", "methods", "tells who reads it", "hidden by
 EVERY = "every method"
 SWITCHES = {"Integers": "integers", "Changes": "integers", "Behind": "integers", "NumberedQuestion": "secret sums"}
 SWITCHES |= dict.fromkeys(("Masked", "MaskedSum", "TooFew"), "secret sums")
+SWITCHES |= dict.fromkeys(("PoolReady", "PoolQuestion"), "secret sums over hospitals")
 NAMES = {"d": "device", "h": "hospital", "a": "aggregator"}
 
 
@@ -58,6 +59,7 @@ def all_types(method: Method) -> tuple[type, ...]:
         lambda: settled(method, Settling()),
         lambda: rounded(method, method.settings(), Uploads()),
         lambda: secret(evaluated(adding), adding, method.settings(), Uploads(secret=True)),
+        lambda: secret(evaluated(adding), adding, method.settings(), Uploads(secret=True, hospitals=2)),
         lambda: evaluated(adding),
     ):
         try:

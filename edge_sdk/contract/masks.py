@@ -29,6 +29,12 @@ class Masks(Protocol):
     def stream(self, peer: str, context: bytes, tag: bytes, size: int) -> npt.NDArray[np.uint8]:
         """Bytes (size,) that are random for everybody but the two nodes."""
 
+    def draw(self, ticket: int) -> bytes:
+        """A nonce (TAG bytes) for this node's sum of a question; it is kept by this process alone."""
+
+    def spend(self, ticket: int, nonce: bytes, on: bytes) -> bool:
+        """Says if this process has drawn that nonce for that question, and has spent it on nothing but that use."""
+
 
 TAG = 16
 """Bytes of a tag."""

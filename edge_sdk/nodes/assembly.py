@@ -23,6 +23,7 @@ from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
 from edge_sdk.methods.secret.aggregator import NotSummed
 from edge_sdk.methods.secret.method import secret
+from edge_sdk.methods.secret.pool_messages import NotPooled
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation import Scores, evaluated
@@ -41,7 +42,7 @@ from edge_sdk.wire.codec.codec import Codec
 TOLD = (
     Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed, PrivateProgress, PrivateReport,
     *TOLD_OF_ROLLOUTS,
-    *(NotSummed, Scores),
+    *(NotSummed, NotPooled, Scores),
 )  # fmt: skip
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
 
@@ -74,7 +75,15 @@ def method_of(run: Run) -> Method:
     method = evaluated(method, every=run.evaluate_every)
     if not is_secret(run):
         return method
+    check_pooling(run)
     return secret(method, base_of(run), own_settings(run), uploads_of(run))
+
+
+def check_pooling(run: Run) -> None:
+    """Raises UsageError for a run with sums over hospitals that looks at single hospitals all the same."""
+    if uploads_of(run).hospitals and (run.robust or run.privacy):
+        table, why = ("robust", "rules look at") if run.robust else ("privacy", "noise is reckoned for")
+        raise UsageError(f"run.uploads.hospitals with run.{table}: its {why} answers of single hospitals")
 
 
 def base_of(run: Run) -> Method:

@@ -34,6 +34,7 @@ from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
 from edge_sdk.nodes.kernels.rollout import open_version
+from edge_sdk.nodes.masks import HospitalKeys
 from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.nodes.trust import Trust
 from edge_sdk.nodes.working_model import bundle_path
@@ -61,6 +62,7 @@ class Hospital:
             it takes what the aggregator offers.
         allow: which runs reach its devices; None: all.
         enrolled: devices that a service has enrolled for it count beside `devices`, and come and go during a run.
+        masks: its keys for sums over hospitals; None: it takes part in no such run.
         label_cohort: devices that have had new labels before it tells a console of the sum, see `live/labels.py`.
     """
 
@@ -83,13 +85,14 @@ class Hospital:
         trusted_key: str | Path | None = None,
         allow: Allow | None = None,
         enrolled: bool = False,
+        masks: HospitalKeys | None = None,
         label_cohort: int = COHORT,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
         self.name, self.on_event = checked_name(name, "hospital name"), on_event
         self.devices = tuple(checked_name(d, "device name") for d in devices)
-        self.companions = tuple(companions)
+        self.companions, self.masks = tuple(companions), masks
         self.limits = limits or Limits()
         self.limits.check_children(self.devices)
         self.trust = Trust(trusted_key, Path(directory))
@@ -201,6 +204,7 @@ class Hospital:
             )
         )
         given |= mask_giving.for_hospital(run, int(self.bundle.manifest["classes"]))
+        given |= mask_giving.for_pooling(run, self.masks, self.name)
         env = make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given)
         assembly = make_assembly(run, "hospital", env)
         role = self.gate.ledger.guard(run, assembly.role)

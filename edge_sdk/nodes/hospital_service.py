@@ -156,6 +156,7 @@ def hospital_of(file: HospitalFile) -> Hospital:
         trusted_key=file.trusted_key,
         allow=file.allow,
         enrolled=file.enrolled,
+        masks=file.masks,
         label_cohort=file.label_cohort,
     )
     if file.data is not None:

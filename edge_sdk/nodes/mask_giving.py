@@ -1,4 +1,7 @@
-"""Who is given keystreams: devices and the aggregator of a run with secret sums, and a hospital never."""
+"""Who is given keystreams: devices and the aggregator of a run with secret sums, and hospitals for sums over them.
+
+A hospital's are those that it shares with other hospitals; of what its devices share with the aggregator it has none.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,14 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.settings import LEAST_COHORT
 from edge_sdk.nodes.assembly import is_secret, uploads_of
-from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, aggregator_masks, device_masks
+from edge_sdk.nodes.masks import (
+    AggregatorKeys,
+    DeviceKeys,
+    HospitalKeys,
+    aggregator_masks,
+    device_masks,
+    hospital_masks,
+)
 
 
 def for_device(run: Run, files: DeviceKeys | None, name: str, classes: int) -> dict[str, Any]:
@@ -37,6 +47,19 @@ def for_hospital(run: Run, classes: int) -> dict[str, Any]:
     return {"outputs": classes} if is_secret(run) else {}
 
 
+def for_pooling(run: Run, files: HospitalKeys | None, name: str) -> dict[str, Any]:
+    """Field of a hospital's env with which it hides its sums from the aggregator, in a run with sums over hospitals.
+
+    Raises:
+        UsageError: it was given no keys, or they cannot be used.
+    """
+    if not (is_secret(run) and uploads_of(run).hospitals):
+        return {}
+    if files is None:
+        raise UsageError(f"hospital {name}: run {run.id} has sums over hospitals, and this one no keys (masks)")
+    return {"masks": hospital_masks(files, run.id, name)}
+
+
 def for_aggregator(run: Run, files: AggregatorKeys | None, hospitals: Mapping[str, int]) -> dict[str, Any]:
     """Field of the aggregator's env that opens sums, in a run whose sums are secret.
 
@@ -58,7 +81,12 @@ def check_hospitals(run: Run, hospitals: Mapping[str, int]) -> None:
     """Raises UsageError for a run with secret sums in which a hospital has too few devices for one."""
     if not is_secret(run):
         return
-    cohort = uploads_of(run).cohort
+    uploads = uploads_of(run)
+    if len(hospitals) < uploads.hospitals:
+        raise UsageError(f"run.uploads.hospitals = {uploads.hospitals}: there are {len(hospitals)} (hospitals)")
+    cohort = uploads.cohort
+    if uploads.hospitals and sum(hospitals.values()) >= cohort:
+        return
     if small := next((name for name, devices in hospitals.items() if devices < cohort), None):
         raise UsageError(
             f"hospitals.{small} = {hospitals[small]}: a secret sum is made of {cohort} devices at least, so nothing of "

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -95,6 +96,19 @@ class AggregatorKeys:
         """What is different when a file has been written since."""
         files = [path.stat() for path in (self.devices, self.enrolled) if path is not None]
         return tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HospitalKeys:
+    """The [masks] table of a hospital's file, for sums over hospitals.
+
+    Attributes:
+        key: its private key.
+        hospitals: file with the public keys of all hospitals, its own among them or not.
+    """
+
+    key: Path
+    hospitals: Path
 
 
 def make_key(path: Path) -> str:
@@ -182,12 +196,15 @@ class RunMasks:
         peers: reads the public keys of peers.
         run: id of the run.
         keys: peer -> key of its streams and of its tags, as far as they were asked for.
+        drawn: question -> the nonce that this process has drawn for it, and on what it was spent. In memory only: a
+            store that is put back has no nonce that was spent before.
     """
 
     private: Any
     peers: Peers
     run: str
     keys: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    drawn: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.public = self.private.public_key().public_bytes_raw()
@@ -230,6 +247,19 @@ class RunMasks:
         made = lib.Cipher(lib.algorithms.ChaCha20(key, bytes(16)), None).encryptor().update(zeros(size))
         return np.frombuffer(made, np.uint8)
 
+    def draw(self, ticket: int) -> bytes:
+        nonce = os.urandom(TAG)
+        self.drawn = {ticket: (nonce, b"")}  # a hospital answers one question at a time
+        return nonce
+
+    def spend(self, ticket: int, nonce: bytes, on: bytes) -> bool:
+        mine, spent = self.drawn.get(ticket, (b"", b""))
+        on = hashlib.sha256(on).digest()
+        if not mine or not hmac.compare_digest(mine, nonce) or spent not in (b"", on):
+            return False
+        self.drawn[ticket] = mine, on
+        return True
+
 
 @cache
 def some_zeros() -> bytes:
@@ -260,6 +290,22 @@ def device_masks(files: DeviceKeys, run: str) -> RunMasks:
 def aggregator_masks(files: AggregatorKeys, run: str) -> RunMasks:
     """Keystreams of the aggregator, which shares one with each device. Raises UsageError for a file without keys."""
     return RunMasks(read_private(files.key), reading_again(files), run)
+
+
+def hospital_masks(files: HospitalKeys, run: str, me: str) -> RunMasks:
+    """Keystreams of a hospital, which shares one with each other.
+
+    Raises:
+        UsageError: a key cannot be used, its own is not the listed one, or there is none of another hospital.
+    """
+    private = read_private(files.key)
+    found = read_public(files.hospitals)
+    if found.get(me, private.public_key().public_bytes_raw()) != private.public_key().public_bytes_raw():
+        raise UsageError(f"{files.hospitals}: the key of {me} there is not the public half of {files.key}")
+    others = {name: key for name, key in found.items() if name != me}
+    if not others:
+        raise UsageError(f"{files.hospitals}: no key of another hospital")
+    return RunMasks(private, lambda: others, run)
 
 
 def reading_again(files: AggregatorKeys) -> Peers:

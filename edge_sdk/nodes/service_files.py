@@ -15,7 +15,7 @@ from edge_sdk.live.labels import COHORT
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
-from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys
+from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, HospitalKeys
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import Wire
@@ -88,6 +88,7 @@ class HospitalFile:
         trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
         allow: which runs reach its devices.
         enrolled: devices that the aggregator's service has enrolled for it count beside `devices`.
+        masks: its keys for sums over hospitals; None: it takes part in no such run.
         label_cohort: devices that have had new labels before a console is told of the sum of all.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
@@ -110,6 +111,7 @@ class HospitalFile:
     limits: Limits = field(default_factory=Limits)
     trusted_key: Path | None = None
     allow: Allow = field(default_factory=Allow)
+    masks: HospitalKeys | None = None
     wire: Wire = field(default_factory=Wire)
     upstream_wire: Wire | None = None
 
@@ -123,6 +125,9 @@ class HospitalFile:
             existing(self.data.samples, "data.samples")
         if self.trusted_key is not None:
             existing(self.trusted_key, "trusted_key")
+        if self.masks is not None:
+            existing(self.masks.key, "masks.key")
+            existing(self.masks.hospitals, "masks.hospitals")
         if not (self.devices or self.enrolled):
             raise UsageError("devices is missing: a list of texts, unless enrolled = true")
         if self.devices:

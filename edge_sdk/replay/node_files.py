@@ -75,26 +75,28 @@ def prepare_files(job: Replay, run: Run, cohort: Cohort, bundles: tuple[Path, ..
     tables, public = cohort.tables(job.out / "data", lambda node: found[own[node]]), None
     if cohort.public is not None:
         public = store_public(job.out / "data" / "public.npz", cohort.public).resolve()
-    masks = make_mask_keys(job.out / "masks", cohort.devices) if is_secret(run) else {}
+    masks = make_mask_keys(job.out / "masks", cohort.devices, tuple(cohort.tree)) if is_secret(run) else {}
     return NodeFiles(own, others if family_of(run).companions else {}, tables, public, masks)
 
 
-def make_mask_keys(folder: Path, devices: Sequence[str]) -> dict[str, dict[str, Path]]:
-    """Makes a pair of keys for the aggregator and each device, where they are not there yet; returns the [masks] tables
-    of all of them.
+def make_mask_keys(folder: Path, devices: Sequence[str], hospitals: Sequence[str] = ()) -> dict[str, dict[str, Path]]:
+    """Makes a pair of keys for the aggregator, each hospital and each device, where they are not there yet; returns the
+    [masks] tables of all of them.
 
     Raises:
         UsageError: the library for it is not installed.
     """
     folder, public = folder.resolve(), {}
     folder.mkdir(exist_ok=True, mode=0o700)
-    for name in (CLOUD, *devices):
+    for name in (CLOUD, *hospitals, *devices):
         key, written = folder / f"{name}.key", folder / f"{name}.pub"
         if not written.exists():
             write_text(written, f"{name} {make_key(key)}\n")
         public[name] = written.read_text()
     write_text(folder / "devices.pub", "".join(public[name] for name in devices))
+    write_text(folder / "hospitals.pub", "".join(public[name] for name in hospitals))
     tables = {name: {"key": folder / f"{name}.key", "aggregator": folder / f"{CLOUD}.pub"} for name in devices}
+    tables |= {name: {"key": folder / f"{name}.key", "hospitals": folder / "hospitals.pub"} for name in hospitals}
     return tables | {CLOUD: {"key": folder / f"{CLOUD}.key", "devices": folder / "devices.pub"}}
 
 
@@ -164,6 +166,7 @@ def hospital_table(job: Replay, name: str, cohort: Cohort, files: NodeFiles) -> 
         "devices": cohort.tree[name],
         "data": files.tables.get(name),
         "companions": files.companions.get(name),
+        "masks": files.masks.get(name),
     }
     if job.newcomers:
         table |= {"wait_for": len(members_of(job, cohort)[name]), "last_words": FOR_NEWCOMERS}

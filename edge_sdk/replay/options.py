@@ -34,7 +34,7 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--bits", type=int, help=words)
     words = "hospitals cannot read uploads: they are masked, and only the aggregator takes masks off a sum; with --bits"
     command.add_argument("--secret", action="store_true", help=words)
-    words = "a setting of these integers: bits, down_bits, rotate, feedback, unopened, secret or cohort"
+    words = "a setting of these integers: bits, down_bits, rotate, feedback, unopened, secret, cohort or hospitals"
     command.add_argument("--uploads", action="append", default=[], metavar="KEY=VALUE", help=words)
     words = "differential privacy of the whole run: each device's upload is clipped and carries noise; needs --clip"
     command.add_argument("--epsilon", type=float, help=words)

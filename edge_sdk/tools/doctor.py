@@ -59,7 +59,8 @@ def examine_file(path: Path) -> list[Finding]:
         checks.append(("torch", check_torch))
     checks.append(("signatures", lambda: check_signatures(file)))
     if file.masks is not None or file.secret:
-        checks.append(("masks", partial(check_masks, file.masks, path.parent, file.devices)))
+        part = file.lines[0].part.name
+        checks.append(("masks", partial(check_masks, file.masks, path.parent, part, file.devices)))
     papers = [paper for line in file.lines for paper in (line.wire.ca, line.wire.certificate) if paper]
     checks.append(("clock", lambda: check_clock([path, *papers])))
     found = [Finding("settings", True, f"{path}: {file.summary}"), *run_checks(checks), *examine_run(file.directory)]

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, aggregator_masks, device_masks
+from edge_sdk.nodes.masks import (
+    AggregatorKeys,
+    DeviceKeys,
+    HospitalKeys,
+    aggregator_masks,
+    device_masks,
+    hospital_masks,
+)
 from edge_sdk.tools.enrol import NOTE, Desk
 from edge_sdk.tools.findings import Finding
 
@@ -16,10 +23,13 @@ WHAT = "masks"
 ANEW = "let `auscult fleet replace` make a token, and enrol with that: a device that is replaced has a new key"
 
 
-def check_masks(masks: DeviceKeys | AggregatorKeys | None, folder: Path, devices: int = 0) -> Finding:
+def check_masks(
+    masks: DeviceKeys | HospitalKeys | AggregatorKeys | None, folder: Path, name: str = "", devices: int = 0
+) -> Finding:
     """The finding about a node's keys; None: it has none, and its run's sums are secret.
 
     Args:
+        name: of the node.
         folder: of its settings file, where `auscult enrol` notes what it has asked for.
         devices: of an aggregator: behind all its hospitals.
 
@@ -31,6 +41,11 @@ def check_masks(masks: DeviceKeys | AggregatorKeys | None, folder: Path, devices
         return Finding(WHAT, False, "the sums of its run are secret, and it has no keys to open them with", make)
     if isinstance(masks, AggregatorKeys):
         return check_list(masks, devices)
+    if isinstance(masks, HospitalKeys):
+        shared = hospital_masks(masks, "doctor", name)
+        for other in shared.known:
+            shared.derive(other)
+        return Finding(WHAT, True, f"a key of its own, and those of {', '.join(sorted(shared.known))}")
     own = device_masks(masks, "doctor")
     own.derive(next(iter(own.known)))
     return compare(base64.b64encode(own.public).decode(), read_note(folder))

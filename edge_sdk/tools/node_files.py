@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edge_sdk.atomic import LOCK
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys
+from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, HospitalKeys
 from edge_sdk.nodes.service_files import AggregatorFile, DeviceFile, HospitalFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.tools.access import Part
@@ -47,7 +47,7 @@ class NodeFile:
     directory: Path
     lines: tuple[Line, ...]
     key: Path | None = None
-    masks: DeviceKeys | AggregatorKeys | None = None
+    masks: DeviceKeys | HospitalKeys | AggregatorKeys | None = None
     secret: bool = False
     devices: int = 0
 
@@ -85,7 +85,7 @@ def of_hospital(path: Path, file: HospitalFile) -> NodeFile:
             Line(file.broker, file.wire, Part(file.name, None, True)),
             Line(file.upstream, file.upstream_wire or file.wire, above, " upstream"),
         )
-    return NodeFile(path, "hospital", said, file.bundle, file.directory, lines, file.trusted_key)
+    return NodeFile(path, "hospital", said, file.bundle, file.directory, lines, file.trusted_key, file.masks)
 
 
 def of_aggregator(path: Path, file: AggregatorFile) -> NodeFile:

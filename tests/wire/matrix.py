@@ -26,7 +26,7 @@ from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from tests.delivery.fleet import Fleet, eventually
 from tests.faults.machine import missing
 from tests.wire import axes
-from tests.wire.secret_node import SecretFleet
+from tests.wire.secret_node import PoolFleet, SecretFleet
 
 TREE = {"agg": ["h"], "h": ["a", "b"]}
 VICTIMS = {"aggregator": "agg", "hospital": "h", "device": "a"}
@@ -102,7 +102,7 @@ def main() -> None:
     if args.only in (None, "machine"):
         print_faults(play_faults(dice, args.rounds))
     if args.only in (None, "masks"):
-        print_kills(play_masks(dice, args.rounds))
+        print_kills(play_masks(dice, args.rounds) | play_pools(dice, args.rounds))
 
 
 def play_kills(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
@@ -138,6 +138,19 @@ def play_masks(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
             f"secret {durability}: {columns[f'secret {durability}'].total()} kills, {said}", file=sys.stderr, flush=True
         )
     return columns
+
+
+def play_pools(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
+    """Kill in a run with sums over hospitals: a kill may cost the round that is on."""
+    wanted = SMALL * rounds
+    dice.shuffle(wanted)
+    with lasting(Mosquitto()) as broker, tempfile.TemporaryDirectory() as base:
+        fleet = PoolFleet(Path(base), broker.url)
+        column = visit(fleet, broker, wanted, dice)
+        lost = sum(row[2] == 0 for row in fleet.told())
+        said = f"{len(fleet.uses())} masks were used, and each hid one value; {lost} rounds were lost"
+    print(f"over hospitals: {column.total()} kills, {said}", file=sys.stderr, flush=True)
+    return {"over hospitals": column}
 
 
 def play_faults(dice: random.Random, rounds: int) -> dict[str, Counter[axes.Cell]]:

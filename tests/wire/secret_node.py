@@ -28,7 +28,7 @@ from edge_sdk.nodes.masks import RunMasks
 from edge_sdk.wire.link import Backoff
 from tests.delivery.fleet import Fleet
 from tests.methods.problems import PROBLEMS, envs_of
-from tests.methods.secret.parties import masks_of
+from tests.methods.secret.parties import masks_of, masks_of_hospital
 
 RUN = Run(
     id="secret",
@@ -62,6 +62,22 @@ class NotedMasks:
     def stream(self, *given: Any) -> Any:
         return self.inner.stream(*given)
 
+    def draw(self, ticket: int) -> bytes:
+        return self.inner.draw(ticket)
+
+    def spend(self, ticket: int, nonce: bytes, on: bytes) -> bool:
+        if not self.inner.spend(ticket, nonce, on):
+            return False
+        with self.path.open("a") as file:
+            file.write(json.dumps([f"hospitals {ticket}", nonce.hex(), sha256(on).hexdigest()]) + "\n")
+            os.fsync(file.fileno())
+        return True
+
+
+def run_of(place: dict[str, Any]) -> Run:
+    """The run; `pools`: with sums over two hospitals, of one device each."""
+    return replace(RUN, uploads={**RUN.uploads, "hospitals": 2}) if place.get("pools") else RUN
+
 
 def assembly_of(run: Run, place: dict[str, Any]) -> Assembly:
     """The node's part in the run."""
@@ -69,9 +85,12 @@ def assembly_of(run: Run, place: dict[str, Any]) -> Assembly:
     envs = envs_of(method_of(run), settings_of(run), run.rounds, np.float32)
     if tier == "aggregator":
         keys = RunMasks(masks_of("aggregator").private, lambda: public_keys(), run.id)
-        return make_assembly(run, tier, replace(envs["aggregator"], sizes={"h": 2}, masks=keys))
+        sizes = {"h": 1, "g": 1} if place.get("pools") else {"h": 2}
+        return make_assembly(run, tier, replace(envs["aggregator"], sizes=sizes, masks=keys))
     if tier == "hospital":
-        return make_assembly(run, tier, replace(envs["h0"], sizes=dict.fromkeys(place["children"], 1)))
+        shared = NotedMasks(masks_of_hospital(name, ("g", "h")), Path(place["directory"]) / "masks", False)
+        given = {"masks": shared} if place.get("pools") else {}
+        return make_assembly(run, tier, replace(envs["h0"], sizes=dict.fromkeys(place["children"], 1), **given))
     problem, dice = PROBLEMS[PROBLEM_OF[name]], np.random.default_rng()
 
     def gradient(theta: Any, indices: Any = None) -> Any:
@@ -93,10 +112,14 @@ class SecretFleet(Fleet):
     def command(self, place: dict[str, Any]) -> list[str]:
         return [sys.executable, "-m", "tests.wire.secret_node", json.dumps(place | self.settings)]
 
+    def noting(self) -> tuple[str, ...]:
+        """Nodes that note their masks."""
+        return tuple(PROBLEM_OF)
+
     def uses(self) -> dict[tuple[str, str, str], set[str]]:
         """(device, context, tag) of each mask that was used -> digests of what it has hidden."""
         found = defaultdict(set)
-        for name in PROBLEM_OF:
+        for name in self.noting():
             for line in (self.base / name / "masks").read_text().splitlines():
                 context, tag, value = json.loads(line)
                 found[name, context, tag].add(value)
@@ -121,6 +144,23 @@ class SecretFleet(Fleet):
         assert not self.reused()
 
 
+class PoolFleet(SecretFleet):
+    """Processes of a run with sums over hospitals, one device at each."""
+
+    def __init__(self, base: Path, broker: str, **settings: Any):
+        super().__init__(base, broker, {"agg": ["h", "g"], "h": ["a"], "g": ["b"]}, pools=True, **settings)
+
+    def noting(self) -> tuple[str, ...]:
+        return ("a", "b", "g", "h")
+
+    def check(self, worked_once: bool = True) -> None:
+        """Every round counted both devices or none, and no mask, of a device or between hospitals, has hidden two."""
+        told = self.told()
+        assert [row[1] for row in told] == [i + 1 for i in range(len(told))]  # of a lost round more is told
+        assert {row[2] for row in told} <= {0, 2} and told[-1][2] == 2, told
+        assert not self.reused()
+
+
 def main(text: str) -> None:
     place = json.loads(text)
     directory, name = Path(place["directory"]), place["name"]
@@ -136,7 +176,7 @@ def main(text: str) -> None:
         children=tuple(place["children"]),
         directory=directory,
         broker=place["broker"],
-        run=RUN if name == "agg" else None,
+        run=run_of(place) if name == "agg" else None,
         told=tell,
         assemble=lambda run: assembly_of(run, place),
         backoff=Backoff(0.02, 0.3),

@@ -9,7 +9,7 @@ import pytest
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.wire.matrix import TREE
-from tests.wire.secret_node import SecretFleet
+from tests.wire.secret_node import PoolFleet, SecretFleet
 
 pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
 AFTER_THE_FIRST_ANSWER = "worked:2"  # the first call of a role is its start
@@ -39,3 +39,25 @@ def test_no_mask_hides_two_answers_after_a_kill(tmp_path: Path, quick: LocalBrok
 @pytest.mark.long
 def test_the_watcher_finds_a_mask_that_follows_from_the_question_alone(tmp_path: Path, quick: LocalBroker) -> None:
     assert len(play(tmp_path, quick, forgetful=True).reused()) == 1
+
+
+WORKED = range(2, 8)
+"""Calls of a hospital's role: questions, answers and closes of a round with its two steps."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("call", WORKED)
+def test_a_killed_hospital_has_its_sum_in_one_pool_at_most(tmp_path: Path, quick: LocalBroker, call: int) -> None:
+    """Killed with its call worked out and nothing saved; the run goes on, at the cost of a round at most."""
+    fleet = PoolFleet(tmp_path, quick.url)
+    try:
+        for name in fleet.names:
+            fleet.start(name, fail=f"worked:{call}" if name == "h" else "")
+        assert fleet.dies("h"), fleet.log("h")
+        fleet.start("h")
+        eventually(lambda: fleet.rounds() >= 3 and fleet.told()[-1][2] == 2)
+        fleet.stop_all()
+    finally:
+        fleet.end()
+    fleet.check()
+    assert sum(row[2] == 0 for row in fleet.told()) <= 1

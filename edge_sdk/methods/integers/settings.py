@@ -27,6 +27,7 @@ class Uploads:
         secret: hospitals could not open an upload if they wanted to: uploads, weights and scores are masked, and only
             the aggregator takes the masks off a sum (methods/secret). It implies `unopened`.
         cohort: devices of which a secret sum is made at least.
+        hospitals: of which a secret sum is made at least, so that the aggregator reads no single one's; 0: it does.
     """
 
     bits: int = 4
@@ -36,6 +37,7 @@ class Uploads:
     unopened: bool = False
     secret: bool = False
     cohort: int = 3
+    hospitals: int = 0
 
     def __post_init__(self) -> None:
         for name, least in (("bits", FEWEST), ("down_bits", 0)):
@@ -45,6 +47,12 @@ class Uploads:
                 raise UsageError(f"{name} = {bits}: a number travels with {FEWEST} to {MOST} bits{also}")
         if not LEAST_COHORT <= self.cohort <= MOST_COHORT:
             raise UsageError(f"cohort = {self.cohort}: a sum of {LEAST_COHORT} to {MOST_COHORT} devices hides each")
+        if self.hospitals < 0 or self.hospitals == 1:
+            raise UsageError(f"hospitals = {self.hospitals}: a sum of 2 or more hides each; 0: each one's is read")
+        if self.hospitals and not self.secret:
+            raise UsageError(
+                f"hospitals = {self.hospitals} without secret = true: hospitals' sums are read as they are"
+            )
 
     @property
     def sums_only(self) -> bool:

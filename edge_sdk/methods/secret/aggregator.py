@@ -54,6 +54,9 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         state, sends = inner.start(env)
         return asked(env, kind_of_state(state), sends)
 
+    def asked(env: NodeEnv, s: SecretState, sends: Sequence[Send]) -> tuple[SecretState, list[Send]]:
+        return numbered(env, s, sends, plan.hospitals > 0)
+
     def receive(env: NodeEnv, s: SecretState, sender: str, m: Any) -> Step:
         told = list[Send]()
         try:
@@ -81,11 +84,17 @@ def around(inner: Role, plan: SecretPlan) -> Role:
     return Role(start, receive, close, kind_of_state, refuse)
 
 
-def asked(env: NodeEnv, s: SecretState, sends: Sequence[Send]) -> tuple[SecretState, list[Send]]:
-    """The state and the sends, with the number that the node gives to the question that is among them."""
+def numbered(
+    env: NodeEnv, s: SecretState, sends: Sequence[Send], pools: bool = False
+) -> tuple[SecretState, list[Send]]:
+    """The state and the sends, with the number that the node gives to the question that is among them.
+
+    Args:
+        pools: sums are of devices of all hospitals.
+    """
     if not any(asks_children(send, UP, OUT, ME) for send in sends):
         return s, list(sends)
-    s = replace(s, ticket=env.asked + 1, terms=most_terms(env), opened={})
+    s = replace(s, ticket=env.asked + 1, terms=most_terms(env, pools), opened={})
     wrapped = [
         replace(send, message=NumberedQuestion(s.ticket, s.terms, send.message))
         if asks_children(send, UP, OUT, ME)
@@ -95,11 +104,12 @@ def asked(env: NodeEnv, s: SecretState, sends: Sequence[Send]) -> tuple[SecretSt
     return s, wrapped
 
 
-def most_terms(env: NodeEnv) -> int:
-    """Devices of the largest hospital. Raises UsageError if they are more than one sum can have."""
-    most = max(env.sizes.values(), default=1)
+def most_terms(env: NodeEnv, pools: bool) -> int:
+    """Devices of the largest hospital, or of all. Raises UsageError if they are more than one sum can have."""
+    most = env.devices if pools else max(env.sizes.values(), default=1)
     if most >= MOST_TERMS:
-        raise UsageError(f"a hospital with {most} devices: a secret sum is of less than {MOST_TERMS}")
+        whose = "hospitals" if pools else "a hospital"
+        raise UsageError(f"{whose} with {most} devices: a secret sum is of less than {MOST_TERMS}")
     return max(1, most)
 
 

@@ -123,7 +123,7 @@ def summed(env: NodeEnv, plan: SecretPlan, s: SecretState, message: Any) -> Any:
             raise ValueError(f"{type(message).__name__} would leave this hospital unmasked")
         return message
     p = s.pending
-    if p is None or kind is not plan.kind_of(p.form) or len(p.tags) < plan.cohort:
+    if p is None or kind is not plan.kind_of(p.form) or len(p.tags) < plan.least:
         form = kind.form(env, message) if p is None else p.form
         return TooFew(form, 0 if p is None else len(p.tags))
     names = tuple(sorted(p.tags))

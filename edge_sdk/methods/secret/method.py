@@ -9,6 +9,8 @@ sum. Masked are uploads with their weights, sizes and scores, the scores of eval
 what remains to be read is that a device has answered, and with what kind of answer. Codecs of such a run know neither
 uploads nor scores in the clear, so none can leave by accident.
 
+With `hospitals` the aggregator reads sums over so many hospitals only (pool_hospital.py, pool_aggregator.py).
+
 What it rests on: **hospital and aggregator do not show each other what they have.** The hospital has each masked
 answer, the aggregator all masks; together they could read everything.
 
@@ -24,10 +26,11 @@ from typing import Any
 from edge_sdk.contract.method import Method
 from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.settings import Uploads, check_unopened, traffic_of
-from edge_sdk.methods.secret import aggregator, device, hospital
+from edge_sdk.methods.secret import aggregator, device, hospital, pool_aggregator, pool_hospital
 from edge_sdk.methods.secret.forms import CountsKind, NumbersKind, ScoresKind, SumKind
 from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, SumForm, TooFew
 from edge_sdk.methods.secret.plan import SecretPlan
+from edge_sdk.methods.secret.pool_messages import PoolQuestion, PoolReady
 from edge_sdk.methods.secret.upload_form import UploadKind
 
 
@@ -47,10 +50,10 @@ def secret(method: Method, inside: Method, method_settings: Any, settings: Uploa
     others: tuple[SumKind, ...] = (scores, counts, *(NumbersKind(cls) for cls in traffic.counts))
     kinds: dict[type, SumKind] = {kind.message: kind for kind in (uploads, *others)}
     names = {cls.__name__: uploads for cls in traffic.up} | {k.message.__name__: k for k in others}
-    plan = SecretPlan(settings.cohort, kinds, names)
+    plan = SecretPlan(settings.cohort, kinds, names, settings.hospitals)
     in_the_clear = {*kinds, *traffic.up, *traffic.down, *(label_type(c, p) for c, p in traffic.up.items())}
     show = method.show
-    return replace(
+    found = replace(
         method,
         device=device.around(method.device, plan),
         hospital=hospital.around(method.hospital, plan),
@@ -64,5 +67,22 @@ def secret(method: Method, inside: Method, method_settings: Any, settings: Uploa
             TooFew,
             SumForm,
         ),
+        show=lambda env, s: show(env, s.inner),
+    )
+    return pooled(found, method, plan) if plan.hospitals else found
+
+
+def pooled(found: Method, method: Method, plan: SecretPlan) -> Method:
+    """The method with secret sums, of which the aggregator reads those over hospitals only.
+
+    Args:
+        method: without secret sums.
+    """
+    show = found.show
+    return replace(
+        found,
+        hospital=pool_hospital.around(found.hospital, plan),
+        aggregator=pool_aggregator.around(method.aggregator, plan),
+        messages=(*found.messages, PoolReady, PoolQuestion),
         show=lambda env, s: show(env, s.inner),
     )

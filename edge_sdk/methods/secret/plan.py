@@ -19,11 +19,18 @@ class SecretPlan:
         cohort: devices of which a sum is made at least.
         kinds: type of an answer -> how it is masked.
         names: name of a kind of answer, as a form has it -> the same.
+        hospitals: of which a sum is made at least; 0: the aggregator reads the sum of each hospital.
     """
 
     cohort: int
     kinds: Mapping[type, SumKind]
     names: Mapping[str, SumKind]
+    hospitals: int = 0
+
+    @property
+    def least(self) -> int:
+        """Devices of which a hospital makes a sum at least: over hospitals the aggregator counts them."""
+        return 1 if self.hospitals else self.cohort
 
     def kind_of(self, form: SumForm) -> SumKind | None:
         return self.names.get(form.kind)

@@ -37,6 +37,16 @@ def masks_of(name, run="r"):
     return RunMasks(KEYS[name], lambda: {UP: PUBLIC["aggregator"]}, run)
 
 
+def hospital_key(name):
+    return X25519PrivateKey.from_private_bytes(name.encode().ljust(32, b"?"))
+
+
+def masks_of_hospital(name, hospitals):
+    """What a hospital is given for sums over these."""
+    others = {h: hospital_key(h).public_key().public_bytes_raw() for h in hospitals if h != name}
+    return RunMasks(hospital_key(name), lambda: others, "r")
+
+
 def envs_for(run, dtype=np.float32):
     """The envs of a run's nodes, each with its keys, on a tree of two hospitals with three devices each."""
     method, settings = method_of(run), settings_of(run)

@@ -1,6 +1,7 @@
 """The same run over a real broker with secret sums and in the clear: the same to the bit, on every node's disk too."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.nodes.assembly import make_assembly
 from edge_sdk.wire.link import Backoff
 from tests.methods.contract import fingerprint
-from tests.methods.secret.parties import TREE, envs_for, run_of
+from tests.methods.secret.parties import TREE, envs_for, masks_of_hospital, run_of
 
 PARENTS = {d: h for h, devices in TREE.items() for d in devices} | dict.fromkeys(TREE, "aggregator")
 TIERS = {"aggregator": "aggregator", **dict.fromkeys(TREE, "hospital")}
@@ -18,6 +19,8 @@ TIERS = {"aggregator": "aggregator", **dict.fromkeys(TREE, "hospital")}
 def play(run, base, broker):
     """What the aggregator was told of, and what it ends with."""
     told, over, envs = [], threading.Event(), envs_for(run)
+    if run.uploads.get("hospitals"):
+        envs |= {h: replace(envs[h], masks=masks_of_hospital(h, tuple(TREE))) for h in TREE}
 
     def node(name):
         def tell(number, message):
@@ -52,6 +55,8 @@ def play(run, base, broker):
             one.stop()
         for thread in threads:
             thread.join(30)
+    if run.uploads.get("hospitals"):
+        return told, state
     return told, fingerprint(state.inner if run.uploads.get("secret") else state)
 
 
@@ -60,3 +65,11 @@ def test_it_is_the_same_as_in_the_clear(tmp_path, quick, method):
     runs = {secret: run_of(method, rounds=3, secret=secret) for secret in (True, False)}
     found = [play(run, tmp_path / str(secret), quick.url) for secret, run in runs.items()]
     assert found[0] == found[1]
+
+
+def test_sums_over_hospitals(tmp_path, quick):
+    """Each round is opened, and nothing of a single hospital: all that the aggregator was sent is masked or a word."""
+    told, state = play(run_of(rounds=3, uploads={"hospitals": 2}), tmp_path, quick.url)
+    assert not [line for line in told if "NotPooled" in str(line) or "NotSummed" in str(line)]
+    assert state.number == 0 and state.inner.inner.round == 3
+    assert state.inner.opened == {"h0": ("d0", "d1", "d2", "d3", "d4", "d5")}
