@@ -156,7 +156,7 @@ def describe_schedule(row: Row) -> dict[str, Any]:
     return {**row, "days": list(schedules.days_of(row))}
 
 
-@declare(Keys({"schedules": ListOf(SCHEDULE)}), body=Also(schedules.Asked, {"run": Wanted}), code=201)
+@declare(Keys({"schedules": ListOf(SCHEDULE)}), body=Also(schedules.Asked, {"run": Wanted}), code=201, problems=(409,))
 @needs(OPERATOR)
 async def add_schedule(request: Request) -> Response:
     """Adds a schedule, or changes it."""

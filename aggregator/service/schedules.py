@@ -27,10 +27,12 @@ from aggregator.service.runs import (
     ACTIVE,
     PAUSE,
     PAUSED,
+    PROPOSED,
     QUEUED,
     RUNNING,
     SCHEDULE,
     NoSuchRunError,
+    NotPossibleError,
     Wanted,
     change_in,
     queue_in,
@@ -117,10 +119,12 @@ def add_schedule(
     classes: tuple[str, ...],
     who: str,
 ) -> None:
-    """Adds a schedule, or changes it.
+    """Adds a schedule, or changes it: it is then of who has changed it, and made at that moment, so that nobody approves
+    what they have asked for by way of a schedule (runs.find_asker).
 
     Raises:
         UsageError: no run can be made of what is wanted, or it cannot be called so.
+        NotPossibleError: a run of it awaits approval, or is held and would never go on.
     """
     checked_name(name, "name")
     if len(name) > LONGEST_NAME:
@@ -128,9 +132,29 @@ def add_schedule(
     wanted.check(classes)
     values = {"wanted": asdict(wanted), **when.as_columns()}
     with database.transaction() as t:
-        if not t.execute(schedules.update().where(schedules.c.name == name).values(**values)).rowcount:
-            t.execute(schedules.insert().values(name=name, latest="", held="", created=time.time(), by=who, **values))
+        before = t.execute(sql.select(schedules).where(schedules.c.name == name)).mappings().first()
+        made = {**values, "created": time.time(), "by": who}
+        if before is None:
+            t.execute(schedules.insert().values(name=name, latest="", held="", **made))
+        else:
+            check_change(t, before, when)
+            held = "" if isinstance(when, NewSamples) else before["held"]
+            t.execute(schedules.update().where(schedules.c.name == name).values(held=held, **made))
         audit.note(t, who, "schedule.add", name, **{key: value for key, value in values.items() if value})
+
+
+def check_change(t: Connection, row: Mapping[str, Any], when: DailyWindow | NewSamples) -> None:
+    """Raises NotPossibleError if a schedule cannot be changed as its runs stand."""
+    name = row["name"]
+    if (proposed := t.execute(find_active(name, PROPOSED)).mappings().first()) is not None:
+        raise NotPossibleError(f"schedule {name!r}: its run {proposed['id']} awaits approval; approve it or stop it first")
+    held = t.execute(find_active(name, PAUSED, RUNNING).where(runs.c.id == row["held"])).mappings().first()
+    is_held = held is not None and (held["state"] == PAUSED or held["wish"] == PAUSE)
+    if is_held and isinstance(when, NewSamples):
+        raise NotPossibleError(
+            f"schedule {name!r}: its run {row['held']} is held until the next window, and an event begins no run "
+            "meanwhile; resume that run or stop it first"
+        )
 
 
 def remove_schedule(database: Database, name: str, who: str) -> None:
