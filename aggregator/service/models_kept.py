@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class Registry:
     def __init__(self, file: FleetFile, database: Database):
         self.file, self.database = file, database
         self.directory = file.directory / "models"
+        self.lock = threading.Lock()  # of `add`: nobody may find a file that is removed again if it cannot be noted
 
     def register_bundles(self) -> None:
         """Copy the bundles that the settings name, and note them. Raises UsageError if one has too few outputs."""
@@ -77,9 +79,22 @@ class Registry:
     ) -> None:
         """Copy a file into the registry, under its hash. One that is there already stays as it is."""
         target = self.directory / f"{sha256}{path.suffix}"
-        if not target.exists():
-            with replace_file(target) as copy, path.open("rb") as source:
-                shutil.copyfileobj(source, copy)
+        with self.lock:
+            is_new = not target.exists()
+            if is_new:
+                with replace_file(target) as copy, path.open("rb") as source:
+                    shutil.copyfileobj(source, copy)
+            try:
+                self.note(kind, sha256, name, target, facts, who, lineage)
+            except BaseException:
+                if is_new:
+                    target.unlink(missing_ok=True)
+                raise
+
+    def note(
+        self, kind: str, sha256: str, name: str, target: Path, facts: dict[str, Any], who: str, lineage: dict[str, str]
+    ) -> None:
+        """Note a file of the registry, unless that was done already."""
         with self.database.transaction() as t:
             if t.execute(sql.select(models.c.sha256).where(models.c.sha256 == sha256)).first() is not None:
                 return
