@@ -11,6 +11,7 @@ import hashlib
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from aggregator.service import audit
 from aggregator.service.curves import RunLines
 from aggregator.service.database import Database, Row, models
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.runs import wanted_of
+from aggregator.service.runs import Wanted, wanted_of
 from aggregator.service.signing import load_signer, next_number
 from aggregator.service.supervisor import SERVICE, run_directory
 from edge_sdk.atomic import make_private_directory, replace_file
@@ -34,18 +35,23 @@ BUNDLE, GLOBAL = "bundle", "global"
 
 
 class Registry:
-    """The models of one service."""
+    """The models of one service.
+
+    Attributes:
+        first: hash of the first bundle of the settings, as its file was when the service was started; "": there is none.
+    """
 
     def __init__(self, file: FleetFile, database: Database):
         self.file, self.database = file, database
         self.directory = file.directory / "models"
+        self.first = ""
         self.lock = threading.Lock()  # of `add`: nobody may find a file that is removed again if it cannot be noted
 
     def register_bundles(self) -> None:
         """Copy the bundles that the settings name, and note them. Raises UsageError if one has too few outputs."""
         make_private_directory(self.directory)
-        for path in self.file.bundles:
-            self.add_bundle(path)
+        hashes = [self.add_bundle(path) for path in self.file.bundles]
+        self.first = next(iter(hashes), "")
 
     def add_bundle(self, path: Path, who: str = SERVICE) -> str:
         """Copy a compiled model into the registry, and return its hash.
@@ -120,13 +126,17 @@ class Registry:
         """
         rows = self.list_all()
         if not sha256:
-            first = read_bundle(self.file.bundles[0]).sha256 if self.file.bundles else ""
-            rows = [row for row in rows if row["sha256"] == first]
+            rows = [row for row in rows if row["sha256"] == self.first]
         else:
             rows = [row for row in rows if row["sha256"].startswith(sha256)]
         if len(rows) != 1:
             raise UsageError(f"model {sha256!r}: {'there is none' if not rows else 'several hashes begin so'}")
         return rows[0]
+
+    def pin(self, wanted: Wanted) -> Wanted:
+        """The same run with the whole hash of its bundle: it trains that one also after the settings name another one
+        first, or another file begins with the same digits. Raises UsageError as `find`."""
+        return replace(wanted, bundle=self.find(wanted.bundle)["sha256"])
 
     def path_of(self, sha256: str = "") -> Path:
         """The file of a model, by the beginning of its hash. Raises UsageError as `find`."""

@@ -178,33 +178,45 @@ def window_of(row: Mapping[str, Any]) -> DailyWindow:
 
 
 def look_at_schedules(
-    database: Database, now: float, awaits: int = 0, told: Mapping[str, int] = MappingProxyType({})
+    database: Database,
+    now: float,
+    awaits: int = 0,
+    told: Mapping[str, int] = MappingProxyType({}),
+    bundle: str = "",
 ) -> None:
     """Queues, takes up and holds what is due at a moment.
 
     Args:
         awaits: approvals that a run of a schedule needs.
         told: hospital -> its sum of labels.
+        bundle: hash of the one that runs train whose schedule names none.
     """
     for row in list_schedules(database):
         if row["samples"]:
-            look_at_samples(database, row, awaits, told)
+            look_at_samples(database, row, awaits, told, bundle)
             continue
         day = window_of(row).find_day(now)
         if is_due(database, row, day):
             with database.transaction() as t:
-                found = t.execute(sql.select(schedules).where(schedules.c.name == row["name"])).mappings().first()
-                act(t, found, day, awaits)
+                act(t, find_schedule(t, row["name"], bundle), day, awaits)
 
 
-def look_at_samples(database: Database, row: Row, awaits: int, told: Mapping[str, int]) -> None:
+def find_schedule(t: Connection, name: str, bundle: str) -> Row | None:
+    """The row of a schedule as it is now; `bundle`: hash of the one that is wanted where the schedule names none."""
+    found = t.execute(sql.select(schedules).where(schedules.c.name == name)).mappings().first()
+    if found is None:
+        return None
+    return {**found, "wanted": {**found["wanted"], "bundle": found["wanted"].get("bundle") or bundle}}
+
+
+def look_at_samples(database: Database, row: Row, awaits: int, told: Mapping[str, int], bundle: str) -> None:
     """Queues the run of a schedule whose samples have come, unless one is under way."""
     name = row["name"]
     if count_new(row, told) < row["samples"] or database.read(find_active(name, *ACTIVE)):
         return
     with database.transaction() as t:
-        found = t.execute(sql.select(schedules).where(schedules.c.name == name)).mappings().first()
-        row = dict(found or {"samples": 0})
+        found = find_schedule(t, name, bundle)
+        row = found or {"samples": 0}
         if not row["samples"] or count_new(row, told) < row["samples"]:
             return  # somebody was faster
         if t.execute(find_active(name, *ACTIVE)).first() is None:

@@ -60,8 +60,9 @@ class Supervisor:
 
     Args:
         fleet: says which hospitals can take part now.
-        on_finish: called with the row of a run that has finished, before that is noted: it may come twice.
         find_bundle: sha256, or "" for the first one -> file of a bundle.
+        on_finish: called with the row of a run that has finished, before that is noted: it may come twice.
+        first_bundle: sha256 of the bundle that runs of schedules train which name none.
 
     Attributes:
         lines: run -> its metrics so far.
@@ -80,9 +81,10 @@ class Supervisor:
         fleet: Callable[[], PresentFleet],
         find_bundle: Callable[[str], Path],
         on_finish: Callable[[Row, RunLines], None],
+        first_bundle: str,
     ):
         self.file, self.database, self.fleet = file, database, fleet
-        self.find_bundle, self.on_finish = find_bundle, on_finish
+        self.find_bundle, self.on_finish, self.first_bundle = find_bundle, on_finish, first_bundle
         self.processes = NodeProcesses(file.directory / "logs")
         self.lines: dict[str, RunLines] = {}
         self.shown: dict[str, int] = {}
@@ -121,7 +123,8 @@ class Supervisor:
     def look(self) -> None:
         """Do what is to be done now."""
         fleet = self.fleet()
-        look_at_schedules(self.database, time.time(), int(self.file.two_people), fleet.labels)
+        awaits = int(self.file.two_people)
+        look_at_schedules(self.database, time.time(), awaits, fleet.labels, self.first_bundle)
         self.without_lane = {}
         for run in list_runs(self.database, RUNNING):
             self.take_turn(run, self.look_after)
