@@ -147,7 +147,9 @@ def check_change(t: Connection, row: Mapping[str, Any], when: DailyWindow | NewS
     """Raises NotPossibleError if a schedule cannot be changed as its runs stand."""
     name = row["name"]
     if (proposed := t.execute(find_active(name, PROPOSED)).mappings().first()) is not None:
-        raise NotPossibleError(f"schedule {name!r}: its run {proposed['id']} awaits approval; approve it or stop it first")
+        raise NotPossibleError(
+            f"schedule {name!r}: its run {proposed['id']} awaits approval; approve it or stop it first"
+        )
     held = t.execute(find_active(name, PAUSED, RUNNING).where(runs.c.id == row["held"])).mappings().first()
     is_held = held is not None and (held["state"] == PAUSED or held["wish"] == PAUSE)
     if is_held and isinstance(when, NewSamples):
