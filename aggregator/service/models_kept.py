@@ -38,7 +38,7 @@ class Registry:
     """The models of one service.
 
     Attributes:
-        first: hash of the first bundle of the settings, as its file was when the service was started; "": there is none.
+        first: hash of the first bundle of the settings, as its file was when the service started; "": there is none.
     """
 
     def __init__(self, file: FleetFile, database: Database):
@@ -134,7 +134,7 @@ class Registry:
         return rows[0]
 
     def pin(self, wanted: Wanted) -> Wanted:
-        """The same run with the whole hash of its bundle: it trains that one also after the settings name another one
+        """Settles which bundle a run trains, by its whole hash: that holds also after the settings name another one
         first, or another file begins with the same digits. Raises UsageError as `find`."""
         return replace(wanted, bundle=self.find(wanted.bundle)["sha256"])
 

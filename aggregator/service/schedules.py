@@ -119,8 +119,8 @@ def add_schedule(
     classes: tuple[str, ...],
     who: str,
 ) -> None:
-    """Adds a schedule, or changes it: it is then of who has changed it, and made at that moment, so that nobody approves
-    what they have asked for by way of a schedule (runs.find_asker).
+    """Adds a schedule, or changes it: it is then of who has changed it, and made at that moment, so that nobody
+    approves what they have asked for by way of a schedule (runs.find_asker).
 
     Raises:
         UsageError: no run can be made of what is wanted, or it cannot be called so.
@@ -137,7 +137,7 @@ def add_schedule(
         if before is None:
             t.execute(schedules.insert().values(name=name, latest="", held="", **made))
         else:
-            check_change(t, before, when)
+            check_change(t, dict(before), when)
             held = "" if isinstance(when, NewSamples) else before["held"]
             t.execute(schedules.update().where(schedules.c.name == name).values(held=held, **made))
         audit.note(t, who, "schedule.add", name, **{key: value for key, value in values.items() if value})
@@ -147,9 +147,7 @@ def check_change(t: Connection, row: Mapping[str, Any], when: DailyWindow | NewS
     """Raises NotPossibleError if a schedule cannot be changed as its runs stand."""
     name = row["name"]
     if (proposed := t.execute(find_active(name, PROPOSED)).mappings().first()) is not None:
-        raise NotPossibleError(
-            f"schedule {name!r}: its run {proposed['id']} awaits approval; approve it or stop it first"
-        )
+        raise NotPossibleError(f"schedule {name!r}: its run {proposed['id']} awaits approval; approve or stop it first")
     held = t.execute(find_active(name, PAUSED, RUNNING).where(runs.c.id == row["held"])).mappings().first()
     is_held = held is not None and (held["state"] == PAUSED or held["wish"] == PAUSE)
     if is_held and isinstance(when, NewSamples):

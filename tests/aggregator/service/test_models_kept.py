@@ -39,7 +39,7 @@ def test_what_was_refused_leaves_no_file_and_what_was_there_stays(
 def test_a_run_trains_the_bundle_that_was_the_first_one_when_it_was_asked_for(
     make_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file that the settings name is written anew while the service works, and it is started again with that one."""
+    """The file that the settings name is written anew while the service works, which is then started again."""
     path, other = tmp_path / "ours.bundle", find_shipped_bundle("split-breast-cancer.bundle")
     shutil.copy(str(find_shipped_bundle("wrist.bundle")), path)
     service = make_service(bundles=(path,), classes=("a", "b"))
