@@ -182,8 +182,8 @@ class Monitor:
             self.save()
 
     def take(self, topic: str, payload: bytes) -> None:
-        """Take a report; what is none costs a line in the log. Changes after one that was lost wait for the next whole
-        report."""
+        """Take a report; what is none costs a line in the log. Changes after one that was lost, or that named a device
+        that the whole report has not, wait for the next whole one."""
         try:
             parsed = parse_topic(topic)
             report = read_report(payload, parsed.sender)
@@ -192,10 +192,13 @@ class Monitor:
         sender, serial, part = parsed.sender, report["serial"], report["part"]
         if part and self.places.get(sender) != (serial, part - 1):
             return
+        now, before = time.time(), self.seen.get(sender)
+        if part and (strange := find_strange(report, before)):
+            del self.places[sender]
+            return self.note_refused(f"changes of {sender} are dropped: its whole report has no {strange}")
         if report["wrong"]:
             self.note_refused(f"of a report of {sender} is left out: {report['wrong']}")
         self.places[sender] = serial, part
-        now, before = time.time(), self.seen.get(sender)
         if not part or self.known.get(sender) != report["roster"]:
             self.to_tell.add(sender)
         self.known[sender] = report["roster"]
@@ -253,6 +256,12 @@ def to_hospital(name: str, heard: float, report: Mapping[str, Any]) -> SeenHospi
     about = {key: report[key] for key in ("run", "refusal", "waiting", "counts")} | {"labels": report.get("labels")}
     strangers = tuple(report.get("strangers", ()))
     return SeenHospital(name, heard, report["devices"], devices=devices, strangers=strangers, **about)
+
+
+def find_strange(report: Mapping[str, Any], before: SeenHospital | None) -> str:
+    """A device in a report of changes that was in none before, so that no list grows by them; "": there is none."""
+    known = {device.name for device in before.devices} if before else set()
+    return next((row["name"] for row in report["children"] if row["name"] not in known), "")
 
 
 def keep_others(changed: SeenHospital, before: SeenHospital) -> SeenHospital:
