@@ -22,6 +22,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import PeerError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.messages import Changes
+from edge_sdk.methods.integers.states import IntegersState
+from edge_sdk.methods.secret.messages import NumberedQuestion
 from edge_sdk.nodes.approvals import digest_of, read_table
 from edge_sdk.nodes.assembly import own_settings, privacy_of
 
@@ -97,14 +99,22 @@ class EpsilonLedger:
         own, settings = METHODS[run.method].own_noise, own_settings(run)
 
         def receive(env: Any, state: Any, sender: str, message: Any) -> Step:
-            if sender == UP and isinstance(message, Changes):
-                self.charge(run, message.version, state.inner.reference.version >= message.version)
-            elif sender == UP and own is not None and (number := own.number(settings, message)) is not None:
+            question = message.question if isinstance(message, NumberedQuestion) else message
+            if sender == UP and isinstance(question, Changes):
+                self.charge(run, question.version, version_held(state) >= question.version)
+            elif sender == UP and own is not None and (number := own.number(settings, question)) is not None:
                 self.charge(run, number, own.answered(settings, state.inner) >= number)
             step: Step = role.receive(env, state, sender, message)
             return step
 
         return replace(role, receive=receive)
+
+
+def version_held(state: Any) -> int:
+    """Version of the reference that a node holds, whatever other states are around its state of integers."""
+    while not isinstance(state, IntegersState):
+        state = state.inner
+    return state.reference.version
 
 
 def shortened(table: dict[str, Any]) -> dict[str, Any]:
