@@ -130,7 +130,7 @@ def device(inner: Role, p: Privacy) -> Role:
 
     def receive(env: Env, s: DeviceState, sender: str, m: Any) -> Step:
         state, sends = heal(inner, env, s, inner.receive(env, s, sender, m), s.round)
-        return state, [
+        return noted(env, state, m), [
             send if send.to != UP else replace(send, message=protected(env, m, send.message)) for send in sends
         ]
 
@@ -144,6 +144,19 @@ def device(inner: Role, p: Privacy) -> Role:
         return Outputs(add_noise(env, p, logits, question.round, number))
 
     return replace(inner, receive=receive)
+
+
+def noted(env: Env, s: DeviceState, question: Any) -> DeviceState:
+    """The state, by which the question is answered also where training has diverged or its stage was not seen.
+
+    The same question is known by it when it comes again (`LocalNoise.answered`), so that its noise is charged again.
+    Feedback on such an answer finds no outputs to refer to, as in a state that was left as it had been.
+    """
+    number = LOCAL_NOISE.number(env.settings, question)
+    if number is None or LOCAL_NOISE.answered(env.settings, s) >= number:
+        return s
+    exchange = number - question.round * env.settings.tau
+    return replace(s, round=question.round, exchange=exchange, sent=s.sent[:0])
 
 
 def spent(p: Privacy) -> Any:
