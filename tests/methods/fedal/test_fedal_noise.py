@@ -145,6 +145,15 @@ def test_a_run_names_its_noise_as_any_other() -> None:
         method_of(replace(RUN, uploads={"bits": 8}))
 
 
+def test_more_noise_than_can_be_drawn_is_refused_before_the_run() -> None:
+    """With so many vectors at epsilon 1 devices would find in their first round that they cannot draw their noise."""
+    privacy = {"clip": 5.0, "epsilon": 1.0, "cohort": 1}
+    run = replace(RUN, rounds=100, settings={"tau": 5, "public_batch": 1000}, classes=tuple("abcdefghij"))
+    with pytest.raises(UsageError, match=r"run.privacy with method fedal: 500000 vectors of 10 numbers take noise"):
+        method_of(replace(run, privacy=privacy))
+    assert method_of(replace(run, privacy=privacy, rounds=1)).spent is not None
+
+
 def test_the_holder_s_cap_counts_all_vectors_of_a_run() -> None:
     price = epsilon_of(vectors(SMALL, ROUNDS) * 0.5 / 1.5**2, 1e-5)
     assert epsilon_of(rho_of_run(RUN), 1e-5) == pytest.approx(price) and answers_of_run(RUN) == ROUNDS * SMALL.tau
