@@ -88,6 +88,7 @@ def test_a_running_hospital_takes_in_who_is_approved_and_lets_go_who_is_removed(
     hospital = HospitalService(path)
     thread = threading.Thread(target=hospital.run, daemon=True)
     service.monitor.start()
+    eventually(lambda: service.monitor.is_connected)  # else the first report is missed, and the next is long in coming
     thread.start()
     try:
         ask(service, tmp_path, "watch-7", service.desk.make_token("ada", "north"))
