@@ -21,9 +21,10 @@ class Masks(Protocol):
         """Says if there is a key of that peer."""
 
     def tag(self, peer: str, context: bytes, value: bytes) -> bytes:
-        """A short name (TAG bytes) of a value in a context, which tells nothing of the value without the key.
+        """A short name (TAG bytes) of a value in a context, by a key that the peer does not have either.
 
-        Two different values have two different names, so a stream that depends on the name hides one value only.
+        So it tells nobody anything of the value. The same value has the same name, also after a restart. Two different
+        values have two different names, so a stream that depends on the name hides one value only.
         """
 
     def stream(self, peer: str, context: bytes, tag: bytes, size: int) -> npt.NDArray[np.uint8]:

@@ -11,6 +11,9 @@ class OwnNoise(Protocol):
     def around(self, method: Any, settings: Any, privacy: Any) -> Any:
         """The method, whose devices add noise. Raises UsageError where it cannot give what it promises."""
 
+    def check(self, settings: Any, privacy: Any, rounds: int, classes: int) -> None:
+        """Raises UsageError where a run of so many rounds would take more noise than can be drawn."""
+
     def answers(self, settings: Any, rounds: int) -> int:
         """Answers with noise of one device in a run of so many rounds, at most."""
 

@@ -96,11 +96,12 @@ def base_of(run: Run) -> Method:
 
 
 def with_own_noise(run: Run, method: Method) -> Method:
-    """A method with its own kind of noise. Raises UsageError for integers beside it."""
+    """A method with its own kind of noise. Raises UsageError for integers beside it, and for more than can be drawn."""
     if run.uploads:
         raise UsageError(f"run.uploads with method {run.method}: {method.traffic(own_settings(run))}")
     noise, privacy = method.own_noise, privacy_of(run)
     assert noise is not None  # the caller has looked
+    noise.check(own_settings(run), privacy, run.rounds, len(run.classes))
     made: Method = noise.around(method, own_settings(run), privacy)
     return made
 

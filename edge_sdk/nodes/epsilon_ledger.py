@@ -3,10 +3,14 @@
 The node counts by itself: it adds the noise, so it knows what an answer costs, if its hospital adds up as many as the
 run says. What is kept is rho (algebra/privacy.py), which adds up over rounds and runs, in `runs-epsilon.json`:
 
-    digest of a run -> {"id", "rho": all of it so far, "last": version of the question that was charged last}
+    digest of a run -> {"id", "rho": all of it so far, "last": version of the question that was charged last,
+                        "again": that was answered a second time without charge}
 
-A call that is made again after a kill finds its question charged already. An answer to a question of before, as an
-aggregator may ask for, costs as much as one to a new question.
+A call is charged when it has made its answer, and before that is saved: one that is given up in training costs nothing.
+One that is made again after a kill in between finds its question charged already: its first answer never left. A store
+that was put back looks the same, but its answer has left. The node cannot tell these two apart, so that is free once
+for each question, and a third answer costs. Files of before have no "again", which means no. An answer to a question of
+before, as an aggregator may ask for, costs as much as one to a new question.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import PeerError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.messages import Changes
+from edge_sdk.methods.integers.states import IntegersState
+from edge_sdk.methods.secret.messages import NumberedQuestion
 from edge_sdk.nodes.approvals import digest_of, read_table
 from edge_sdk.nodes.assembly import own_settings, privacy_of
 
@@ -67,7 +73,7 @@ class EpsilonLedger:
         return sum(float(entry["rho"]) for digest, entry in read_table(self.path).items() if digest != own)
 
     def charge(self, run: Run, version: int, answered: bool) -> None:
-        """Write down that a question is about to be answered, so that a power cut cannot take it back.
+        """Write down that an answer is about to leave, so that a power cut cannot take it back.
 
         Args:
             version: of the question.
@@ -76,35 +82,58 @@ class EpsilonLedger:
         Raises:
             PeerError: it would be one more than the run has rounds.
         """
+        table = self.charged(run, version, answered)
+        write_text(self.path, json.dumps(shortened(table), indent=1) + "\n")
+
+    def charged(self, run: Run, version: int, answered: bool) -> dict[str, Any]:
+        """The table with that charge. Args and errors as of `charge`."""
         table, digest, price = read_table(self.path), digest_of(run), rho_of_answer(run)
         entry = table.pop(digest, {"id": run.id, "rho": 0.0, "last": 0})
-        if entry["last"] == version and not answered:
-            return
+        repeated = entry["last"] == version
+        if repeated and not answered and not entry.get("again", False):
+            return {**table, digest: {**entry, "again": True}}
         if entry["rho"] + price > rho_of_run(run) * (1 + 1e-9):
             most = answers_of_run(run)
             raise PeerError(
                 f"run {run.id} has {run.rounds} rounds with {most} answers; this node has answered as many questions "
                 "already"
             )
-        table[digest] = {"id": run.id, "rho": entry["rho"] + price, "last": version}
-        write_text(self.path, json.dumps(shortened(table), indent=1) + "\n")
+        again = repeated and entry.get("again", False)
+        return {**table, digest: {"id": run.id, "rho": entry["rho"] + price, "last": version, "again": again}}
 
     def guard(self, run: Run, role: Role) -> Role:
-        """The role, each of whose answers is charged first; the same role in a run without noise."""
+        """The role, each of whose answers is charged before it leaves; the same role in a run without noise."""
         if not run.privacy:
             return role
 
         own, settings = METHODS[run.method].own_noise, own_settings(run)
 
         def receive(env: Any, state: Any, sender: str, message: Any) -> Step:
-            if sender == UP and isinstance(message, Changes):
-                self.charge(run, message.version, state.inner.reference.version >= message.version)
-            elif sender == UP and own is not None and (number := own.number(settings, message)) is not None:
-                self.charge(run, number, own.answered(settings, state.inner) >= number)
+            due = asked(state, message) if sender == UP else None
+            if due is not None:
+                self.charged(run, *due)  # what may not be answered is refused before anything is trained
             step: Step = role.receive(env, state, sender, message)
+            if due is not None:
+                self.charge(run, *due)
             return step
 
+        def asked(state: Any, message: Any) -> tuple[int, bool] | None:
+            """Version of a question that wants noise, and if it was answered before; None: it wants none."""
+            question = message.question if isinstance(message, NumberedQuestion) else message
+            if isinstance(question, Changes):
+                return question.version, version_held(state) >= question.version
+            if own is None or (number := own.number(settings, question)) is None:
+                return None
+            return number, own.answered(settings, state.inner) >= number
+
         return replace(role, receive=receive)
+
+
+def version_held(state: Any) -> int:
+    """Version of the reference that a node holds, whatever other states are around its state of integers."""
+    while not isinstance(state, IntegersState):
+        state = state.inner
+    return state.reference.version
 
 
 def shortened(table: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,13 @@
 """Keys of secret sums: files that hold them, and the keystreams that device and aggregator derive from them.
 
     shared        = X25519(own private key, the other's public key)            RFC 7748
-    key, tag key  = HKDF-SHA256(shared; both public keys, the run)             RFC 5869
+    key           = HKDF-SHA256(shared; both public keys, the run)             RFC 5869
+    tag key       = HKDF-SHA256(own private key; both public keys, the run)
     tag           = HMAC-SHA256(tag key; context, value), its first bytes      RFC 2104
     stream        = ChaCha20(HKDF-SHA256(key; context, tag))                   RFC 8439
+
+Tags travel, so their key is one that nobody shares: with it the aggregator could try out what a device has sent, guess
+by guess. It needs no tag key, since it makes masks of the tags that came.
 
 All of it is the package `cryptography`'s (extra `secure`). A private key is a PEM file (PKCS #8) for its owner alone;
 public keys are lines of a text file, a name and 32 bytes in base64.
@@ -29,7 +33,7 @@ from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import UsageError
 
-KEY, MINE = 32, b"auscult secret sums 1"
+KEY, MINE, TAGS = 32, b"auscult secret sums 1", b"auscult tags 1"
 ZEROS = 1 << 20  # bytes; longer streams are made in one piece of their own
 Peers = Callable[[], Mapping[str, bytes]]
 
@@ -195,7 +199,7 @@ class RunMasks:
         private: this node's key.
         peers: reads the public keys of peers.
         run: id of the run.
-        keys: peer -> key of its streams and of its tags, as far as they were asked for.
+        keys: peer -> key of the streams, which it has too, and of tags, which it has not; as far as they are known.
         drawn: question -> the nonce that this process has drawn for it, and on what it was spent. In memory only: a
             store that is put back has no nonce that was spent before.
     """
@@ -225,16 +229,19 @@ class RunMasks:
         return peer in self.known
 
     def derive(self, peer: str) -> tuple[bytes, bytes]:
-        """The keys that are shared with a peer. A key is as good as the public one that is on file."""
+        """The key that is shared with a peer, as good as the public one on file, and this node's own for tags."""
         if peer not in self.keys:
             lib, other = library(), self.known[peer]
             try:
                 shared = self.private.exchange(lib.x25519.X25519PublicKey.from_public_bytes(other))
             except ValueError as error:
                 raise UsageError(f"the public key of {peer} is none: {error}") from None
-            about = MINE + b"".join(sorted((self.public, other))) + self.run.encode()
-            both = lib.HKDF(lib.hashes.SHA256(), 2 * KEY, None, about).derive(shared)
-            self.keys[peer] = both[:KEY], both[KEY:]
+            about = b"".join(sorted((self.public, other))) + self.run.encode()
+            key, tag_key = (
+                lib.HKDF(lib.hashes.SHA256(), KEY, None, start + about).derive(secret)
+                for start, secret in ((MINE, shared), (TAGS, self.private.private_bytes_raw()))
+            )
+            self.keys[peer] = key, tag_key
         return self.keys[peer]
 
     def tag(self, peer: str, context: bytes, value: bytes) -> bytes:

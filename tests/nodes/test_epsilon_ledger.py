@@ -1,16 +1,20 @@
 """What a holder lets runs tell about it: per run, for good, across kills and new runs, refused with the reason."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from edge_sdk.algebra.privacy import epsilon_of
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.run import Run
-from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.errors import Cancelled, PeerError, UsageError
 from edge_sdk.methods.integers.messages import Changes, Integers
 from edge_sdk.nodes.allow import Allow, RunFacts, find_objections
+from edge_sdk.nodes.approvals import digest_of
 from edge_sdk.nodes.assembly import method_of, settings_of
 from edge_sdk.nodes.epsilon_ledger import EARLIER, FILE, EpsilonLedger, rho_of_answer, rho_of_run, shortened
 from tests.methods.integers.test_noise import Seeded
@@ -70,6 +74,47 @@ def test_a_charge_is_on_disk_and_a_call_that_is_made_again_is_not_charged_again(
     killed.charge(run, 1, answered=True)  # an aggregator that asks for other noise on the same question
     assert EpsilonLedger(tmp_path).spent_by(run) == 2 * price
     assert killed.spent_by_others(run_of("second")) == 2 * price and killed.spent_by_others(run) == 0
+
+
+def test_a_question_is_answered_again_without_charge_once_only(tmp_path: Path) -> None:
+    """Killed before it had saved its answer, a node makes the call again; put back from a backup, it does too."""
+    run, price = run_of(rounds=5), rho_of_answer(run_of(rounds=5))
+    charged = []
+    for version in (1, 1, 1, 1, 2, 2, 2):
+        EpsilonLedger(tmp_path).charge(run, version, answered=False)
+        charged.append(EpsilonLedger(tmp_path).spent_by(run) / price)
+    assert charged == pytest.approx([1, 1, 2, 3, 4, 4, 5])
+    with pytest.raises(PeerError, match="run first has 5 rounds"):
+        EpsilonLedger(tmp_path).charge(run, 2, answered=False)
+
+
+def test_training_that_was_given_up_costs_nothing_however_often(tmp_path: Path) -> None:
+    """A phone may end its application at any time, and training then goes on in the next process."""
+    run, left = run_of(), [Cancelled("the node stops")] * 3
+    method, envs = method_of(run), envs_of(method_of(run), settings_of(run), run.rounds)
+
+    def receive(*_: Any) -> Any:
+        if left:
+            raise left.pop()
+        return None, []
+
+    state, _ = method.device.start(envs["d0"])
+    role = EpsilonLedger(tmp_path).guard(run, replace(method.device, receive=receive))
+    for _ in range(3):
+        with pytest.raises(Cancelled):
+            role.receive(envs["d0"], state, "up", Changes(None, 0, 1, np.zeros(0, np.float32), (), 0, 8, 0.0))
+        assert EpsilonLedger(tmp_path).spent_by(run) == 0.0
+    role.receive(envs["d0"], state, "up", Changes(None, 0, 1, np.zeros(0, np.float32), (), 0, 8, 0.0))
+    assert EpsilonLedger(tmp_path).spent_by(run) == rho_of_answer(run)
+
+
+def test_a_ledger_of_before_is_read(tmp_path: Path) -> None:
+    run, price = run_of(), rho_of_answer(run_of())
+    table = {digest_of(run): {"id": run.id, "rho": price, "last": 1}}
+    (tmp_path / FILE).write_text(json.dumps(table))
+    for count in (1, 2):
+        EpsilonLedger(tmp_path).charge(run, 1, answered=False)
+        assert EpsilonLedger(tmp_path).spent_by(run) == count * price
 
 
 def test_no_more_questions_are_answered_than_a_run_has_rounds(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.discrete import draw_gaussian
+from edge_sdk.algebra.discrete import LARGEST_VARIANCE, draw_gaussian
 from edge_sdk.contract.method import UP, Method, Role, Step
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal.aggregator import AggregatorState
@@ -60,11 +60,22 @@ class OutputNoise:
 
 
 def noise_of(s: Settings, p: Privacy, rounds: int, width: int) -> OutputNoise:
-    """The noise of a run's output vectors of so many numbers."""
+    """The noise of a run's output vectors of so many numbers.
+
+    Raises:
+        UsageError: it is more than can be drawn.
+    """
     times = p.multiplier(vectors(s, rounds))
     step = p.clip * max(1 / FINEST, times / WIDEST)
     bound = rounded_length(p.clip, step, width) / step
-    return OutputNoise(step, bound, ceil((times * bound) ** 2))
+    variance = ceil((times * bound) ** 2)
+    if variance > LARGEST_VARIANCE:
+        raise UsageError(
+            f"run.privacy with method fedal: {vectors(s, rounds)} vectors of {width} numbers take noise of {times:.0f} "
+            f"clips, a variance of {variance} steps, and at most {LARGEST_VARIANCE} can be drawn: less noise (a larger "
+            "epsilon), fewer rounds, or a smaller public_batch"
+        )
+    return OutputNoise(step, bound, variance)
 
 
 def vectors(s: Settings, rounds: int) -> int:
@@ -130,7 +141,7 @@ def device(inner: Role, p: Privacy) -> Role:
 
     def receive(env: Env, s: DeviceState, sender: str, m: Any) -> Step:
         state, sends = heal(inner, env, s, inner.receive(env, s, sender, m), s.round)
-        return state, [
+        return noted(env, state, m), [
             send if send.to != UP else replace(send, message=protected(env, m, send.message)) for send in sends
         ]
 
@@ -144,6 +155,19 @@ def device(inner: Role, p: Privacy) -> Role:
         return Outputs(add_noise(env, p, logits, question.round, number))
 
     return replace(inner, receive=receive)
+
+
+def noted(env: Env, s: DeviceState, question: Any) -> DeviceState:
+    """The state, by which the question is answered also where training has diverged or its stage was not seen.
+
+    The same question is known by it when it comes again (`LocalNoise.answered`), so that its noise is charged again.
+    Feedback on such an answer finds no outputs to refer to, as in a state that was left as it had been.
+    """
+    number = LOCAL_NOISE.number(env.settings, question)
+    if number is None or LOCAL_NOISE.answered(env.settings, s) >= number:
+        return s
+    exchange = number - question.round * env.settings.tau
+    return replace(s, round=question.round, exchange=exchange, sent=s.sent[:0])
 
 
 def spent(p: Privacy) -> Any:
@@ -164,6 +188,9 @@ class LocalNoise:
 
     def around(self, method: Method, settings: Settings, privacy: Privacy) -> Method:
         return noisy(method, settings, privacy)
+
+    def check(self, settings: Settings, privacy: Privacy, rounds: int, classes: int) -> None:
+        noise_of(settings, privacy, rounds, settings.width(classes))
 
     def answers(self, settings: Settings, rounds: int) -> int:
         return rounds * settings.tau

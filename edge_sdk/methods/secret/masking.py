@@ -1,13 +1,15 @@
 """Masks: how a device puts one on an answer, and how the aggregator takes those of a sum off again.
 
     context = what the answer is to: the question's number, the device, the form of the answer, the ring
-    tag     = PRF(key, context, answer)                      travels beside the masked answer
+    tag     = PRF(tag key, context, answer)                  travels beside the masked answer
     mask    = ChaCha20(HKDF(key, context, tag))              added in the ring
 
-The key is the device's and the aggregator's. The tag depends on the answer, as the nonce of an SIV mode does (RFC
-5297), so the same mask never hides two answers, whatever the device has forgotten: killed before its answer was saved,
-put back from a backup, asked twice by a lying hospital or trained by code that never gives the same twice, it has
-another tag and another mask for another answer. The same answer gives the same bytes.
+The key is the device's and the aggregator's. The tag key is the device's alone, or the aggregator could try out on a
+tag what the device might have sent; it takes a mask off by the tag that came. The tag depends on the answer, as the
+nonce of an SIV mode does (RFC 5297), so the same mask never hides two answers, whatever the device has forgotten:
+killed before its answer was saved, put back from a backup, asked twice by a lying hospital or trained by code that
+never gives the same twice, it has another tag and another mask for another answer. The same answer gives the same
+bytes.
 """
 
 from __future__ import annotations

@@ -94,15 +94,20 @@ def test_nothing_else_of_a_device_leaves() -> None:
     assert not [m for m in sent if isinstance(m, Scores) and m.sums]
 
 
-def test_a_device_that_diverges_answers_with_noise() -> None:
+def diverging() -> tuple[Any, Any, list[Any]]:
+    """The env of a device whose training diverges at once, the same where it does not, and the questions of a round."""
     net, transcript = played(rounds=1)
-    asked = [m for _, to, m in transcript.crossed if to == "d0" and hasattr(m, "then")]
     env = replace(net.nodes["d0"].env, me="d0")
     assert env.private is not None and env.grad_fn is not None
     pull = lambda theta, rows, c: np.full_like(theta, np.nan)  # noqa: E731
     bad = replace(
         env, private=replace(env.private, pull=pull), grad_fn=lambda theta, i: (1.0, np.full_like(theta, np.nan))
     )
+    return bad, env, [m for _, to, m in transcript.crossed if to == "d0" and hasattr(m, "then")]
+
+
+def test_a_device_that_diverges_answers_with_noise() -> None:
+    bad, _, asked = diverging()
     role, kinds = LOCAL_NOISE.around(FEDAL, SMALL, P).device, []
     state = role.start(bad)[0]
     for m in asked:
@@ -140,6 +145,15 @@ def test_a_run_names_its_noise_as_any_other() -> None:
         method_of(replace(RUN, uploads={"bits": 8}))
 
 
+def test_more_noise_than_can_be_drawn_is_refused_before_the_run() -> None:
+    """With so many vectors at epsilon 1 devices would find in their first round that they cannot draw their noise."""
+    privacy = {"clip": 5.0, "epsilon": 1.0, "cohort": 1}
+    run = replace(RUN, rounds=100, settings={"tau": 5, "public_batch": 1000}, classes=tuple("abcdefghij"))
+    with pytest.raises(UsageError, match=r"run.privacy with method fedal: 500000 vectors of 10 numbers take noise"):
+        method_of(replace(run, privacy=privacy))
+    assert method_of(replace(run, privacy=privacy, rounds=1)).spent is not None
+
+
 def test_the_holder_s_cap_counts_all_vectors_of_a_run() -> None:
     price = epsilon_of(vectors(SMALL, ROUNDS) * 0.5 / 1.5**2, 1e-5)
     assert epsilon_of(rho_of_run(RUN), 1e-5) == pytest.approx(price) and answers_of_run(RUN) == ROUNDS * SMALL.tau
@@ -163,6 +177,22 @@ def test_every_answer_is_charged_before_it_leaves_and_once_across_a_kill(tmp_pat
     assert count == answers_of_run(RUN)
     with pytest.raises(PeerError, match="this node has answered as many questions"):
         role.receive(env, state, UP, asked[0])
+
+
+@pytest.mark.parametrize("exchange", [0, 1])
+def test_a_device_that_diverges_is_charged_for_each_repetition(exchange: int, tmp_path: Path) -> None:
+    """Its training is undone, but that it has answered is not: else noise could be taken off by asking again."""
+    bad, sound, asked = diverging()
+    ledger, method = EpsilonLedger(tmp_path), evaluated(LOCAL_NOISE.around(FEDAL, SMALL, P))
+    role = ledger.guard(RUN, method.device)
+    state = role.start(bad)[0]
+    for m in asked[:exchange]:
+        state, _ = role.receive(sound, state, UP, m)
+    for count in range(exchange + 1, answers_of_run(RUN) + 1):
+        state, _ = role.receive(bad, state, UP, asked[exchange])
+        assert ledger.spent_by(RUN) == pytest.approx(count * rho_of_answer(RUN))
+    with pytest.raises(PeerError, match="this node has answered as many questions"):
+        role.receive(bad, state, UP, asked[exchange])
 
 
 def test_the_hospital_is_charged_as_its_devices(tmp_path: Path) -> None:

@@ -3,12 +3,16 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
-from edge_sdk.methods.secret.messages import Masked
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.integers.messages import Changes
+from edge_sdk.methods.secret.messages import Masked, NumberedQuestion
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.nodes.assembly import method_of, settings_of
+from edge_sdk.nodes.epsilon_ledger import EpsilonLedger, rho_of_answer, rho_of_run
 from tests.methods.contract import fingerprint
 from tests.methods.problems import PATIENT, play
 from tests.methods.secret.parties import KEYS, TREE, WatchedMasks, envs_for, masks_of, run_of
@@ -49,3 +53,20 @@ def test_noise_that_is_drawn_again_has_another_mask():
         _, sends = device.receive(env, device.start(env)[0], UP, question)
         assert any(isinstance(e.message, Masked) for e in sends)
     assert len(watch.used) == 2 and not watch.reused()
+
+
+@pytest.mark.parametrize(("name", "tier"), [("d1", "device"), ("h0", "hospital")])
+def test_every_secret_answer_is_charged_before_it_leaves(name, tier, tmp_path):
+    run = run_of("fedavg", rounds=3, privacy=NOISE, uploads={"bits": 16, "feedback": False})
+    net, transcript = played(True)
+    asked = [m for _, b, m in transcript.crossed if b == name and isinstance(m, NumberedQuestion)]
+    asked = [m for m in asked if isinstance(m.question, Changes)]
+    assert len(asked) == run.rounds
+    role, env = getattr(method_of(run), tier), replace(net.nodes[name].env, me=name)
+    state, _ = role.start(env)
+    for k, question in enumerate(asked, 1):
+        state, _ = EpsilonLedger(tmp_path).guard(run, role).receive(env, state, UP, question)
+        assert EpsilonLedger(tmp_path).spent_by(run) == pytest.approx(k * rho_of_answer(run))
+    with pytest.raises(PeerError, match="this node has answered as many questions"):
+        EpsilonLedger(tmp_path).guard(run, role).receive(env, state, UP, asked[-1])
+    assert EpsilonLedger(tmp_path).spent_by(run) == pytest.approx(rho_of_run(run))

@@ -9,19 +9,22 @@ from edge_sdk.algebra import rounding
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.methods.augfl.messages import Counted
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.rungs import RUNGS
 from edge_sdk.methods.secret.aggregator import NotSummed
-from edge_sdk.methods.secret.forms import PLAIN_NAMES, ScoresKind
+from edge_sdk.methods.secret.forms import PLAIN_NAMES, NumbersKind, ScoresKind
+from edge_sdk.methods.secret.masking import context_of, put_on, ring_type
 from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, TooFew
 from edge_sdk.methods.secret.upload_form import UploadKind
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.evaluation import Progress, Report, Scores
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.nodes.assembly import method_of, settings_of
+from edge_sdk.nodes.masks import RunMasks
 from edge_sdk.wire.codec.codec import Codec, EncodeError
 from tests.methods.problems import HASTY, LAYOUT, PATIENT, play, told
-from tests.methods.secret.parties import TREE, WatchedMasks, envs_for, masks_of, run_of
+from tests.methods.secret.parties import KEYS, PUBLIC, TREE, WatchedMasks, envs_for, masks_of, run_of
 
 RUN = run_of(rounds=3)
 METHOD, SETTINGS, ENVS = method_of(RUN), settings_of(RUN), envs_for(RUN)
@@ -229,6 +232,24 @@ def test_two_answers_to_one_question_never_have_one_mask():
     for epochs in (1, 2):
         answer(QUESTIONS[0], epochs, forgetful)
     assert forgetful.reused()
+
+
+def test_the_aggregator_cannot_try_out_what_a_device_has_sent():
+    """Tags travel to the aggregator. It knows all that they are made of but the device's own key."""
+    kind, env = NumbersKind(Counted), replace(ENVS["d1"], me="d1")
+    sent = put_on(env, kind, 3, 3, Counted(17, 1)).tag.tobytes()
+    context = context_of(3, "d1", form := kind.form(env, Counted(0, 1)), kind.width(form, 3))
+    for flat in [kind.flatten(form, Counted(samples, 1)) for samples in range(20)]:
+        value = flat.steps.astype(ring_type(kind.width(form, 3))).tobytes() + flat.words.astype("<u8").tobytes()
+        assert masks_of("aggregator").tag("d1", context, value) != sent
+
+
+def test_the_same_answer_has_the_same_tag_whatever_a_device_has_forgotten_and_another_elsewhere():
+    def tag(device="d1", run="r", above="aggregator"):
+        return RunMasks(KEYS[device], lambda: {UP: PUBLIC[above]}, run).tag(UP, b"context", b"value")
+
+    assert tag() == tag()
+    assert len({tag(), tag(device="d2"), tag(run="other"), tag(above="d3")}) == 4
 
 
 def test_another_number_is_another_mask():
