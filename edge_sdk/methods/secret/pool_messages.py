@@ -89,6 +89,25 @@ class NotPooled:
 
 
 @dataclass(frozen=True)
+class NotOpened:
+    """Event of the aggregator: the sum of all these hospitals says what no honest sum says, and nothing of it counts.
+
+    Attributes:
+        members: whose sums are in it. Which of them spoils it, or which of their devices, cannot be seen.
+        why: what is wrong with it.
+    """
+
+    members: tuple[str, ...]
+    why: str
+
+    def to_metrics(self) -> dict[str, Any]:
+        return {"kind": "not opened", **asdict(self)}
+
+    def to_sentence(self) -> str:
+        return f"the sum of {', '.join(self.members)} does not count, and nobody can see who has spoilt it: {self.why}"
+
+
+@dataclass(frozen=True)
 class PoolState:
     """State of a hospital or the aggregator around that of secret sums.
 

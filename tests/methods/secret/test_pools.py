@@ -235,11 +235,11 @@ def test_sums_that_were_not_asked_for_are_refused():
     env = replace(ENV, me="aggregator", sizes=SIZES, asked=STATE.inner.ticket)
     m, _ = answer(QUESTION)
     with pytest.raises(PeerError, match="was not asked for"):
-        pool_aggregator.summed(env, state, "h0", m)
+        pool_aggregator.summed(env, None, state, "h0", m)
     ready = PoolReady(QUESTION.ticket, QUESTION.nonces[:16], m.form, 2)
     asked = replace(state, ready={"h0": ready}, number=env.asked + 1)
     with pytest.raises(PeerError, match="another than the one it said"):
-        pool_aggregator.summed(replace(env, asked=env.asked + 1), asked, "h0", m)
+        pool_aggregator.summed(replace(env, asked=env.asked + 1), None, asked, "h0", m)
     with pytest.raises(PeerError, match="a sum of 4 devices, it has 3"):
         pool_aggregator.noted(env, None, state, "h0", replace(ready, devices=4))
     with pytest.raises(PeerError, match="has a sum of question 9"):
