@@ -28,6 +28,7 @@ from edge_sdk.contract.method import ME, OUT, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.secret import aggregator
+from edge_sdk.methods.secret.aggregator import NotSummed
 from edge_sdk.methods.secret.masking import cut
 from edge_sdk.methods.secret.messages import MaskedSum, SumForm
 from edge_sdk.methods.secret.plan import SecretPlan, says_nothing
@@ -70,9 +71,10 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         return inside(s, secret.receive(env, s.inner, sender, m))
 
     def close(env: NodeEnv, s: PoolState) -> Step:
-        if s.ready and not s.number and len(members := together(s)) >= plan.hospitals:
+        if s.ready and not s.number and not too_few(plan, s):
+            members = together(s)
             nonces = np.concatenate([s.ready[h].nonce for h in members])
-            question = PoolQuestion(s.inner.ticket, members, nonces)
+            question = PoolQuestion(s.inner.ticket, members, nonces, tuple(s.ready[h].devices for h in members))
             return replace(s, number=env.asked + 1), [Send(members, question, all=True)]
         s, told = delivered(env, s) if s.ready else (s, [])
         s, sends = inside(s, secret.close(env, s.inner))
@@ -88,8 +90,9 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         except PeerError as error:
             told, parts = [not_opened(s, str(error))], nothing
         if not parts:
-            missing = tuple(h for h in together(s) if h not in s.sums) if s.number else ()
-            told, parts = [Send(OUT, NotPooled(tuple(sorted(s.ready)), missing, plan.hospitals))], nothing
+            missing = tuple(h for h in together(s) if h not in s.sums)
+            event = too_few(plan, s) or NotPooled(tuple(sorted(s.ready)), missing, plan.hospitals)
+            told, parts = [Send(OUT, event)], nothing
         try:
             return given(env, cleared, parts, told)
         except PeerError as error:
@@ -135,6 +138,15 @@ def inside(s: PoolState, step: Step) -> tuple[PoolState, Sequence[Send]]:
     if state.ticket != s.inner.ticket:
         s = replace(s, ready={}, sums={}, number=0)
     return replace(s, inner=state), sends
+
+
+def too_few(plan: SecretPlan, s: PoolState) -> NotPooled | NotSummed | None:
+    """Why no sum is asked for: too few hospitals have one, or too few devices are in all of them; None: enough are."""
+    members = together(s)
+    devices = sum(s.ready[h].devices for h in members)
+    if len(members) < plan.hospitals:
+        return NotPooled(tuple(sorted(s.ready)), (), plan.hospitals)
+    return NotSummed(", ".join(members), devices, plan.cohort) if devices < plan.cohort else None
 
 
 def not_opened(s: PoolState, why: str) -> Send:
