@@ -46,9 +46,8 @@ async def list_all(request: Request) -> Response:
 async def queue(request: Request) -> Response:
     service, table = service_of(request), read_json(await request.body())
     id = str(table.pop("id", ""))
-    made = add_run(
-        service.database, from_table(table), service.file.classes, request.state.who.name, id, "", awaits_of(service)
-    )
+    wanted, who = service.registry.pin(from_table(table)), request.state.who.name
+    made = add_run(service.database, wanted, service.file.classes, who, id, "", awaits_of(service))
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
 
 
@@ -76,9 +75,8 @@ async def clone(request: Request) -> Response:
     source, id = request.path_params["id"], str(table.pop("id", ""))
     before = vars(wanted_of(find_run(service.database, source)))
     wanted = from_table(before | {key: merge(before.get(key), value) for key, value in table.items()})
-    made = add_run(
-        service.database, wanted, service.file.classes, request.state.who.name, id, source, awaits_of(service)
-    )
+    wanted, who = service.registry.pin(wanted), request.state.who.name
+    made = add_run(service.database, wanted, service.file.classes, who, id, source, awaits_of(service))
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
 
 
@@ -156,7 +154,7 @@ def describe_schedule(row: Row) -> dict[str, Any]:
     return {**row, "days": list(schedules.days_of(row))}
 
 
-@declare(Keys({"schedules": ListOf(SCHEDULE)}), body=Also(schedules.Asked, {"run": Wanted}), code=201)
+@declare(Keys({"schedules": ListOf(SCHEDULE)}), body=Also(schedules.Asked, {"run": Wanted}), code=201, problems=(409,))
 @needs(OPERATOR)
 async def add_schedule(request: Request) -> Response:
     """Adds a schedule, or changes it."""

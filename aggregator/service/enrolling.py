@@ -8,6 +8,7 @@ of keys for secret sums is written, and the hospital hears its new list of devic
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class EnrolmentDesk:
     def __init__(self, file: FleetFile, enrolment: Enrolment, office: Office, monitor: Monitor, registry: Registry):
         self.file, self.enrolment, self.office = file, enrolment, office
         self.monitor, self.registry, self.masks = monitor, registry, MaskDesk(file)
+        self.telling = threading.Lock()
 
     def bring_up(self) -> None:
         """Carry through what a kill may have interrupted."""
@@ -38,10 +40,12 @@ class EnrolmentDesk:
         self.tell_all()
 
     def tell_all(self) -> None:
-        """Tells runs and the broker who is a member now."""
-        approved = self.enrolment.list_all(APPROVED)
-        self.masks.write_list(row for row in approved if row["kind"] == DEVICE)
-        self.office.tell_broker((row["parent"] or self.file.name, row["name"]) for row in approved)
+        """Tells runs and the broker who is a member now. Who reads the list writes it before another one reads it: else
+        an older list could be written last, and let somebody in who was removed."""
+        with self.telling:
+            approved = self.enrolment.list_all(APPROVED)
+            self.masks.write_list(row for row in approved if row["kind"] == DEVICE)
+            self.office.tell_broker((row["parent"] or self.file.name, row["name"]) for row in approved)
 
     # -- people
 

@@ -42,6 +42,9 @@ STEPS: Mapping[tuple[str, str], str] = {
 """(state, what a person does) -> the state then; nothing else is possible."""
 ENDED = (DENIED, REMOVED, LOST)
 """States from which a name may ask anew, with another token."""
+BARRED = (SUSPENDED, REMOVED, LOST)
+"""States of hospitals that may take part in no run. Who only asks, or was denied, bars nobody: the settings may name a
+hospital that came in without enrolling, and whoever holds a token can ask under its name."""
 HOSPITAL, DEVICE = "hospital", "device"
 HOURS = 24.0  # until a token ends
 MOST_KEPT_TOKENS = 10_000
@@ -226,7 +229,8 @@ class Enrolment:
 
     def list_barred(self) -> frozenset[str]:
         """Names of hospitals that may take part in no run."""
-        return frozenset(row["name"] for row in self.list_all() if row["kind"] == HOSPITAL and row["state"] != APPROVED)
+        query = sql.select(nodes.c.name).where(nodes.c.kind == HOSPITAL, nodes.c.state.in_(BARRED))
+        return frozenset(str(row["name"]) for row in self.database.read(query))
 
 
 def find_row(t: Connection, name: str) -> Row | None:

@@ -6,7 +6,6 @@ of each hospital is in the database, so that a service that was restarted knows 
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -18,25 +17,10 @@ import sqlalchemy as sql
 
 from aggregator.service.database import Database, Row, hospitals
 from aggregator.service.fleet_file import CONSOLE, FleetFile
-from edge_sdk.contract.limits import MOST_DEVICES
-from edge_sdk.contract.run import ID
+from aggregator.service.fleet_reading import read_report
 from edge_sdk.errors import PeerError
-from edge_sdk.live.fleet_report import (
-    AGAIN,
-    AWAY,
-    CHANGES,
-    CONNECTED,
-    HERE,
-    JOINING,
-    MOST,
-    REFUSES,
-    STATES,
-    TRAINING,
-    VERSION,
-)
-from edge_sdk.live.roster import LARGEST
+from edge_sdk.live.fleet_report import AGAIN, AWAY, CONNECTED, HERE, JOINING, REFUSES, TRAINING
 from edge_sdk.wire.addresses import broker_at
-from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.topics import REPORTS, parse_topic, upward
@@ -46,8 +30,6 @@ log = logging.getLogger("auscult.service")
 SILENT = 3 * AGAIN
 """Seconds without a report after which a hospital counts as silent."""
 SAVE_EVERY, SAVE_ROW = 2.0, 1e-3  # seconds between two writes to the database, and more for each row that was written
-MOST_STRANGERS = 100
-TEXT = 500  # characters of a text in a report
 ORDER = {REFUSES: 0, AWAY: 1, CONNECTED: 2, JOINING: 3, TRAINING: 4, HERE: 5}
 """States of devices, those that need somebody first."""
 
@@ -119,63 +101,6 @@ class SeenHospital:
         return self.counts.get(HERE, 0) + self.counts.get(TRAINING, 0)
 
 
-def read_report(payload: bytes, sender: str) -> dict[str, Any]:
-    """Reads and checks a hospital's report; `part` above 0: it has changes only.
-
-    Raises:
-        PeerError: it is none.
-    """
-    try:
-        check_name(sender)
-        found = json.loads(payload)
-        if not isinstance(found, dict) or found.get("version") not in (VERSION, CHANGES) or found.get("node") != sender:
-            raise PeerError(f"{sender}: a report of version {VERSION} or {CHANGES} of this node was expected")
-        plain: dict[str, Any] = {key: check_text(found[key]) for key in ("run", "refusal", "waiting")}
-        counts = {state: check_count(found["counts"][state]) for state in STATES if state in found["counts"]}
-        rows = found.get("children", [])
-        if not isinstance(rows, list) or len(rows) > MOST:
-            raise PeerError(f"{sender}: a list of at most {MOST} devices was expected")
-        children = [check_child(row) for row in rows]
-        strangers = [check_name(name) for name in found.get("strangers", [])[:MOST_STRANGERS]]
-        plain |= {key: check_count(found.get(key, 0)) for key in ("serial", "part")}
-        if (plain["part"] > 0) != (found["version"] == CHANGES):
-            raise PeerError(f"{sender}: part = {plain['part']} in a report of version {found['version']}")
-        roster = None if "roster" not in found else check_count(found["roster"], LARGEST)
-        plain |= {"strangers": strangers, "labels": check_count(found["labels"]) if "labels" in found else None}
-        plain |= {"roster": roster}
-        return {"devices": check_count(found["devices"], MOST_DEVICES), "counts": counts, "children": children, **plain}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise PeerError(f"{sender}: its report cannot be read ({type(error).__name__}: {error})") from None
-
-
-def check_name(name: Any) -> str:
-    if not isinstance(name, str) or not ID.fullmatch(name):
-        raise ValueError(f"{name!r:.80} is no name")
-    return name
-
-
-def check_child(row: Mapping[str, Any]) -> dict[str, Any]:
-    name, state, heard = check_name(row["name"]), row["state"], row["heard"]
-    if state not in STATES:
-        raise ValueError(f"{state!r:.80} is no state")
-    counts = {key: check_count(row[key]) for key in ("bytes_in", "bytes_out", "late")}
-    return {"name": name, "state": state, "refusal": check_text(row["refusal"]), **counts} | {
-        "heard": None if heard is None else check_count(heard)
-    }
-
-
-def check_count(value: Any, most: int = 2**53) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r:.80} is no count")
-    return value
-
-
-def check_text(value: Any) -> str:
-    if type(value) is not str:
-        raise ValueError(f"{value!r:.80} is no text")
-    return clip(value, TEXT)  # half a character, which JSON can name, could neither be saved nor shown
-
-
 class Monitor:
     """Listens to what hospitals report. Its thread is the only one that writes the table of hospitals.
 
@@ -187,7 +112,7 @@ class Monitor:
         seen: hospital -> what is known of it.
         places: hospital -> serial and part of the report that was taken last.
         unsaved: hospitals of which something else is known than the database has.
-        refused: payloads that were no reports.
+        refused: payloads that were no reports, or none that could be taken whole.
     """
 
     def __init__(self, file: FleetFile, database: Database):
@@ -257,21 +182,23 @@ class Monitor:
             self.save()
 
     def take(self, topic: str, payload: bytes) -> None:
-        """Take a report; what is none costs a line in the log. Changes after one that was lost wait for the next whole
-        report."""
+        """Take a report; what is none costs a line in the log. Changes after one that was lost, or that named a device
+        that the whole report has not, wait for the next whole one."""
         try:
             parsed = parse_topic(topic)
             report = read_report(payload, parsed.sender)
         except PeerError as error:
-            self.refused += 1
-            if self.refused <= 10 or self.refused % 1000 == 0:
-                log.warning("a report is dropped (%d so far): %s", self.refused, error)
-            return
+            return self.note_refused(f"a report is dropped: {error}")
         sender, serial, part = parsed.sender, report["serial"], report["part"]
         if part and self.places.get(sender) != (serial, part - 1):
             return
-        self.places[sender] = serial, part
         now, before = time.time(), self.seen.get(sender)
+        if part and (strange := find_strange(report, before)):
+            del self.places[sender]
+            return self.note_refused(f"changes of {sender} are dropped: its whole report has no {strange}")
+        if report["wrong"]:
+            self.note_refused(f"of a report of {sender} is left out: {report['wrong']}")
+        self.places[sender] = serial, part
         if not part or self.known.get(sender) != report["roster"]:
             self.to_tell.add(sender)
         self.known[sender] = report["roster"]
@@ -280,6 +207,11 @@ class Monitor:
         self.unsaved.add(sender)
         if before is None or replace(before, heard=now) != self.seen[sender]:
             self.database.changed.set()
+
+    def note_refused(self, what: str) -> None:
+        self.refused += 1
+        if self.refused <= 10 or self.refused % 1000 == 0:
+            log.warning("%s (%d so far)", what, self.refused)
 
     def tell_roster(self, hospital: str) -> None:
         """A hospital's devices may be others now. May be called from any thread."""
@@ -324,6 +256,12 @@ def to_hospital(name: str, heard: float, report: Mapping[str, Any]) -> SeenHospi
     about = {key: report[key] for key in ("run", "refusal", "waiting", "counts")} | {"labels": report.get("labels")}
     strangers = tuple(report.get("strangers", ()))
     return SeenHospital(name, heard, report["devices"], devices=devices, strangers=strangers, **about)
+
+
+def find_strange(report: Mapping[str, Any], before: SeenHospital | None) -> str:
+    """A device in a report of changes that was in none before, so that no list grows by them; "": there is none."""
+    known = {device.name for device in before.devices} if before else set()
+    return next((row["name"] for row in report["children"] if row["name"] not in known), "")
 
 
 def keep_others(changed: SeenHospital, before: SeenHospital) -> SeenHospital:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from aggregator.service import audit
 from aggregator.service.curves import RunLines
 from aggregator.service.database import Database, Row, models
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.runs import wanted_of
+from aggregator.service.runs import Wanted, wanted_of
 from aggregator.service.signing import load_signer, next_number
 from aggregator.service.supervisor import SERVICE, run_directory
 from edge_sdk.atomic import make_private_directory, replace_file
@@ -33,17 +35,23 @@ BUNDLE, GLOBAL = "bundle", "global"
 
 
 class Registry:
-    """The models of one service."""
+    """The models of one service.
+
+    Attributes:
+        first: hash of the first bundle of the settings, as its file was when the service started; "": there is none.
+    """
 
     def __init__(self, file: FleetFile, database: Database):
         self.file, self.database = file, database
         self.directory = file.directory / "models"
+        self.first = ""
+        self.lock = threading.Lock()  # of `add`: nobody may find a file that is removed again if it cannot be noted
 
     def register_bundles(self) -> None:
         """Copy the bundles that the settings name, and note them. Raises UsageError if one has too few outputs."""
         make_private_directory(self.directory)
-        for path in self.file.bundles:
-            self.add_bundle(path)
+        hashes = [self.add_bundle(path) for path in self.file.bundles]
+        self.first = next(iter(hashes), "")
 
     def add_bundle(self, path: Path, who: str = SERVICE) -> str:
         """Copy a compiled model into the registry, and return its hash.
@@ -77,9 +85,22 @@ class Registry:
     ) -> None:
         """Copy a file into the registry, under its hash. One that is there already stays as it is."""
         target = self.directory / f"{sha256}{path.suffix}"
-        if not target.exists():
-            with replace_file(target) as copy, path.open("rb") as source:
-                shutil.copyfileobj(source, copy)
+        with self.lock:
+            is_new = not target.exists()
+            if is_new:
+                with replace_file(target) as copy, path.open("rb") as source:
+                    shutil.copyfileobj(source, copy)
+            try:
+                self.note(kind, sha256, name, target, facts, who, lineage)
+            except BaseException:
+                if is_new:
+                    target.unlink(missing_ok=True)
+                raise
+
+    def note(
+        self, kind: str, sha256: str, name: str, target: Path, facts: dict[str, Any], who: str, lineage: dict[str, str]
+    ) -> None:
+        """Note a file of the registry, unless that was done already."""
         with self.database.transaction() as t:
             if t.execute(sql.select(models.c.sha256).where(models.c.sha256 == sha256)).first() is not None:
                 return
@@ -105,13 +126,17 @@ class Registry:
         """
         rows = self.list_all()
         if not sha256:
-            first = read_bundle(self.file.bundles[0]).sha256 if self.file.bundles else ""
-            rows = [row for row in rows if row["sha256"] == first]
+            rows = [row for row in rows if row["sha256"] == self.first]
         else:
             rows = [row for row in rows if row["sha256"].startswith(sha256)]
         if len(rows) != 1:
             raise UsageError(f"model {sha256!r}: {'there is none' if not rows else 'several hashes begin so'}")
         return rows[0]
+
+    def pin(self, wanted: Wanted) -> Wanted:
+        """Settles which bundle a run trains, by its whole hash: that holds also after the settings name another one
+        first, or another file begins with the same digits. Raises UsageError as `find`."""
+        return replace(wanted, bundle=self.find(wanted.bundle)["sha256"])
 
     def path_of(self, sha256: str = "") -> Path:
         """The file of a model, by the beginning of its hash. Raises UsageError as `find`."""

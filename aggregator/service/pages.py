@@ -174,6 +174,7 @@ async def queue_run(request: Request) -> Response:
             add_schedule(service.database, id, wanted, when, service.file.classes, request.state.who.name)
             return RedirectResponse("/runs", 303)
         who, classes = request.state.who.name, service.file.classes
+        wanted = service.registry.pin(wanted)
         made = add_run(service.database, wanted, classes, who, id, source, awaits_of(service))
     except UsageError as error:
         told = {key: str(value) for key, value in form.items()}

@@ -180,13 +180,16 @@ SCHEDULE = "schedule "
 
 
 def find_asker(t: Connection, run: Mapping[str, Any]) -> str:
-    """The person who asked for a run, or for the schedule that did. Raises NotPossibleError if that is gone."""
+    """The person who asked for a run, or for the schedule that did. Raises NotPossibleError if that is gone, or was
+    changed since: who is behind it now may be another one than who wanted this run."""
     if not run["by"].startswith(SCHEDULE):
         return str(run["by"])
-    found = t.execute(sql.select(schedules.c.by).where(schedules.c.name == run["by"].removeprefix(SCHEDULE))).scalar()
-    if found is None:
-        raise NotPossibleError(f"run {run['id']}: its schedule was removed; stop it, and ask for another one")
-    return str(found)
+    query = sql.select(schedules.c.by, schedules.c.created).where(schedules.c.name == run["by"].removeprefix(SCHEDULE))
+    found = t.execute(query).mappings().first()
+    if found is None or found["created"] > run["created"]:
+        how = "removed" if found is None else "changed"
+        raise NotPossibleError(f"run {run['id']}: its schedule was {how}; stop it, and ask for another one")
+    return str(found["by"])
 
 
 DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped", "first": "put first", APPROVE: "approved"}

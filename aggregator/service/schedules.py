@@ -27,10 +27,12 @@ from aggregator.service.runs import (
     ACTIVE,
     PAUSE,
     PAUSED,
+    PROPOSED,
     QUEUED,
     RUNNING,
     SCHEDULE,
     NoSuchRunError,
+    NotPossibleError,
     Wanted,
     change_in,
     queue_in,
@@ -117,10 +119,12 @@ def add_schedule(
     classes: tuple[str, ...],
     who: str,
 ) -> None:
-    """Adds a schedule, or changes it.
+    """Adds a schedule, or changes it: it is then of who has changed it, and made at that moment, so that nobody
+    approves what they have asked for by way of a schedule (runs.find_asker).
 
     Raises:
         UsageError: no run can be made of what is wanted, or it cannot be called so.
+        NotPossibleError: a run of it awaits approval, or is held and would never go on.
     """
     checked_name(name, "name")
     if len(name) > LONGEST_NAME:
@@ -128,9 +132,29 @@ def add_schedule(
     wanted.check(classes)
     values = {"wanted": asdict(wanted), **when.as_columns()}
     with database.transaction() as t:
-        if not t.execute(schedules.update().where(schedules.c.name == name).values(**values)).rowcount:
-            t.execute(schedules.insert().values(name=name, latest="", held="", created=time.time(), by=who, **values))
+        before = t.execute(sql.select(schedules).where(schedules.c.name == name)).mappings().first()
+        made = {**values, "created": time.time(), "by": who}
+        if before is None:
+            t.execute(schedules.insert().values(name=name, latest="", held="", **made))
+        else:
+            check_change(t, dict(before), when)
+            held = "" if isinstance(when, NewSamples) else before["held"]
+            t.execute(schedules.update().where(schedules.c.name == name).values(held=held, **made))
         audit.note(t, who, "schedule.add", name, **{key: value for key, value in values.items() if value})
+
+
+def check_change(t: Connection, row: Mapping[str, Any], when: DailyWindow | NewSamples) -> None:
+    """Raises NotPossibleError if a schedule cannot be changed as its runs stand."""
+    name = row["name"]
+    if (proposed := t.execute(find_active(name, PROPOSED)).mappings().first()) is not None:
+        raise NotPossibleError(f"schedule {name!r}: its run {proposed['id']} awaits approval; approve or stop it first")
+    held = t.execute(find_active(name, PAUSED, RUNNING).where(runs.c.id == row["held"])).mappings().first()
+    is_held = held is not None and (held["state"] == PAUSED or held["wish"] == PAUSE)
+    if is_held and isinstance(when, NewSamples):
+        raise NotPossibleError(
+            f"schedule {name!r}: its run {row['held']} is held until the next window, and an event begins no run "
+            "meanwhile; resume that run or stop it first"
+        )
 
 
 def remove_schedule(database: Database, name: str, who: str) -> None:
@@ -154,33 +178,45 @@ def window_of(row: Mapping[str, Any]) -> DailyWindow:
 
 
 def look_at_schedules(
-    database: Database, now: float, awaits: int = 0, told: Mapping[str, int] = MappingProxyType({})
+    database: Database,
+    now: float,
+    awaits: int = 0,
+    told: Mapping[str, int] = MappingProxyType({}),
+    bundle: str = "",
 ) -> None:
     """Queues, takes up and holds what is due at a moment.
 
     Args:
         awaits: approvals that a run of a schedule needs.
         told: hospital -> its sum of labels.
+        bundle: hash of the one that runs train whose schedule names none.
     """
     for row in list_schedules(database):
         if row["samples"]:
-            look_at_samples(database, row, awaits, told)
+            look_at_samples(database, row, awaits, told, bundle)
             continue
         day = window_of(row).find_day(now)
         if is_due(database, row, day):
             with database.transaction() as t:
-                found = t.execute(sql.select(schedules).where(schedules.c.name == row["name"])).mappings().first()
-                act(t, found, day, awaits)
+                act(t, find_schedule(t, row["name"], bundle), day, awaits)
 
 
-def look_at_samples(database: Database, row: Row, awaits: int, told: Mapping[str, int]) -> None:
+def find_schedule(t: Connection, name: str, bundle: str) -> Row | None:
+    """The row of a schedule as it is now; `bundle`: hash of the one that is wanted where the schedule names none."""
+    found = t.execute(sql.select(schedules).where(schedules.c.name == name)).mappings().first()
+    if found is None:
+        return None
+    return {**found, "wanted": {**found["wanted"], "bundle": found["wanted"].get("bundle") or bundle}}
+
+
+def look_at_samples(database: Database, row: Row, awaits: int, told: Mapping[str, int], bundle: str) -> None:
     """Queues the run of a schedule whose samples have come, unless one is under way."""
     name = row["name"]
     if count_new(row, told) < row["samples"] or database.read(find_active(name, *ACTIVE)):
         return
     with database.transaction() as t:
-        found = t.execute(sql.select(schedules).where(schedules.c.name == name)).mappings().first()
-        row = dict(found or {"samples": 0})
+        found = find_schedule(t, name, bundle)
+        row = found or {"samples": 0}
         if not row["samples"] or count_new(row, told) < row["samples"]:
             return  # somebody was faster
         if t.execute(find_active(name, *ACTIVE)).first() is None:

@@ -57,7 +57,7 @@ class FleetService:
         self.monitor.answer = Rosters(self.database, self.enrolment).answer
         self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
         self.supervisor = Supervisor(
-            file, self.database, self.find_fleet, self.registry.path_of, self.registry.add_trained
+            file, self.database, self.find_fleet, self.registry.path_of, self.registry.add_trained, self.registry.first
         )
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 

@@ -49,6 +49,7 @@ from edge_sdk.replay.toml_files import write_toml
 
 log = logging.getLogger("auscult.service")
 EVERY = 0.25  # seconds between two looks
+REST = 5.0  # seconds after an error
 SERVICE = "service"
 """Who did it, in the audit log, where no person did."""
 LAST_LINES = 12
@@ -59,14 +60,17 @@ class Supervisor:
 
     Args:
         fleet: says which hospitals can take part now.
-        on_finish: called with the row of a run that has finished, before that is noted: it may come twice.
         find_bundle: sha256, or "" for the first one -> file of a bundle.
+        on_finish: called with the row of a run that has finished, before that is noted: it may come twice.
+        first_bundle: sha256 of the bundle that runs of schedules train which name none.
 
     Attributes:
         lines: run -> its metrics so far.
         shown: run -> number of its lines when browsers were told last.
         lanes: run that has a process -> its lane, by which the broker tells the connections apart.
         written: run that has a process -> the hospitals that its settings file names.
+        without_lane: runs that are running as the table says, and whose process waits for a lane -> why, as a sentence.
+        rests: run whose turn failed -> time.monotonic() at which it has its next one.
         queue: what followed from the latest look at the queue.
     """
 
@@ -77,9 +81,10 @@ class Supervisor:
         fleet: Callable[[], PresentFleet],
         find_bundle: Callable[[str], Path],
         on_finish: Callable[[Row, RunLines], None],
+        first_bundle: str,
     ):
         self.file, self.database, self.fleet = file, database, fleet
-        self.find_bundle, self.on_finish = find_bundle, on_finish
+        self.find_bundle, self.on_finish, self.first_bundle = find_bundle, on_finish, first_bundle
         self.processes = NodeProcesses(file.directory / "logs")
         self.lines: dict[str, RunLines] = {}
         self.shown: dict[str, int] = {}
@@ -88,6 +93,8 @@ class Supervisor:
         self.turned: float | None = None  # time.monotonic() at which its loop went round last
         self.lanes: dict[str, int] = {}
         self.written: dict[str, dict[str, int]] = {}
+        self.without_lane: dict[str, str] = {}
+        self.rests: dict[str, float] = {}
         self.queue = LineUp()
 
     @property
@@ -111,21 +118,35 @@ class Supervisor:
                 self.look()
             except Exception:
                 log.exception("the runs could not be looked after; it is tried again")
-                self.stopping.wait(5.0)
+                self.stopping.wait(REST)
 
     def look(self) -> None:
         """Do what is to be done now."""
         fleet = self.fleet()
-        look_at_schedules(self.database, time.time(), int(self.file.two_people), fleet.labels)
+        awaits = int(self.file.two_people)
+        look_at_schedules(self.database, time.time(), awaits, fleet.labels, self.first_bundle)
+        self.without_lane = {}
+        for run in list_runs(self.database, RUNNING):
+            self.take_turn(run, self.look_after)
         running = list_runs(self.database, RUNNING)
         for run in running:
-            self.look_after(run)
-        running = list_runs(self.database, RUNNING)
-        for run in running:
-            self.change_hospitals(run, running, fleet)
-        self.queue = line_up(list_queue(self.database), running, fleet, self.file.most_runs)
-        for run, sizes in self.queue.begin:
-            self.begin(run, sizes)
+            self.take_turn(run, self.change_hospitals, running, fleet)
+        queue = line_up(list_queue(self.database), running, fleet, self.file.most_runs)
+        queue.waits |= self.without_lane
+        queue.stuck += self.without_lane
+        self.queue = queue
+        for run, sizes in queue.begin:
+            self.take_turn(run, self.begin, sizes)
+
+    def take_turn(self, run: Row, do: Callable[..., None], *others: Any) -> None:
+        """Do something for one run. An error is logged and keeps no other run from its turn; this one rests a while."""
+        if time.monotonic() < self.rests.get(run["id"], 0.0):
+            return
+        try:
+            do(run, *others)
+        except Exception:
+            log.exception("run %s could not be looked after; it is tried again in %.0f s", run["id"], REST)
+            self.rests[run["id"]] = time.monotonic() + REST
 
     def look_after(self, run: Row) -> None:
         """Start, end or bury the process of a run that is said to be running."""
@@ -187,10 +208,18 @@ class Supervisor:
         return path
 
     def spawn(self, run: Row) -> None:
-        """Start the process of a run; a run of which no settings can be written has failed."""
+        """Start the process of a run; a run of which no settings can be written has failed. One for which there is no
+        lane waits: more were running than the settings have certificates for since the service was started again."""
+        used = {self.lanes[id] for id in self.processes.running if id in self.lanes}
+        lane = next(lane for lane in count() if lane not in used)
+        if not self.file.has_lane(lane):
+            self.without_lane[run["id"]] = (
+                f"{run['id']} waits for a certificate: lanes has enough for {lane} at once, and as many runs go on; it "
+                "goes on when one of them has ended"
+            )
+            return
         try:
-            used = {self.lanes[id] for id in self.processes.running if id in self.lanes}
-            self.lanes[run["id"]] = next(lane for lane in count() if lane not in used)
+            self.lanes[run["id"]] = lane
             self.processes.start(run["id"], ["aggregator", "--once", self.write_settings(run)])
         except (AuscultError, OSError) as error:
             self.set_state(run, FAILED, str(error))

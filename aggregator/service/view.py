@@ -45,7 +45,7 @@ def describe_run(service: FleetService, row: Row, whole: bool = False) -> dict[s
         "state": row["state"],
         "wish": row["wish"],
         "why": row["why"],
-        "waits": service.supervisor.queue.waits.get(row["id"], "") if row["state"] == QUEUED else "",
+        "waits": service.supervisor.queue.waits.get(row["id"], "") if row["state"] in (QUEUED, RUNNING) else "",
         "actions": list_actions(row),
         "method": wanted["method"],
         "round": lines.round,

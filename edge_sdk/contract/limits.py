@@ -9,6 +9,9 @@ from edge_sdk.errors import UsageError
 
 MOST_DEVICES = 100_000
 """Behind one hospital: what is added up or drawn over hospitals stays far below what sums and draws can take."""
+MOST_LABELLED = 10**9
+"""Windows that one device may say it has given labels to: far more than it will have in its life, and few enough that
+those of MOST_DEVICES stay exact numbers in a report's JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)

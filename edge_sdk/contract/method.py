@@ -227,6 +227,10 @@ def changeable(settings: Any) -> str:
     return ""
 
 
+def never(settings: Any) -> bool:
+    return False
+
+
 def no_sums(settings: Any) -> VectorTraffic | str:
     return "what its devices send is not added up"
 
@@ -280,6 +284,8 @@ class Method:
         fixed: settings -> why devices that come or leave have to wait for the next run, as a sentence; "": they may
             do so while a run goes on, and `NodeEnv.sizes` says how many there are.
         fixed_hospitals: the same of hospitals; where devices are fixed, so are hospitals.
+        late_counts: settings -> a hospital that a round was closed without goes on with it, as what its devices do for
+            that counts in a later round; so they must not be told to stop.
     """
 
     name: str
@@ -309,6 +315,7 @@ class Method:
     adding: Method | None = None
     fixed: Callable[[Any], str] = changeable
     fixed_hospitals: Callable[[Any], str] = changeable
+    late_counts: Callable[[Any], bool] = never
     adds_up: bool = False
     warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)

@@ -50,6 +50,7 @@ class Calls:
         pause: no start and no close is tried before, by time.monotonic().
         stopping: calls in progress are to be given up.
         unusable: why this node cannot go on in this run; "" if it can.
+        late_counts: children's work for a round that the parent has closed counts in a later one.
         releases: children that a round is over without.
         done_files: files of messages that were worked on; the caller removes them after the commit.
     """
@@ -66,7 +67,7 @@ class Calls:
         log: Logger,
     ):
         self.name, self.parent, self.store, self.counters, self.log = name, parent, store, counters, log
-        self.members = members
+        self.members, self.late_counts = members, assembly.late_counts
         self.jobs = deque(store.load_jobs())
         self.count, self.bytes = Counter[str](), Counter[str]()
         for job in self.jobs:
@@ -151,9 +152,10 @@ class Calls:
         self.releases.note_arrival(child, record.below, self.is_open_for_nothing(record))
 
     def is_open_for_nothing(self, record: Record) -> bool:
-        """The open round is for an answer that the parent does not want. Where late answers count in the next round
-        (first-B), no work of children is for nothing."""
-        return record.below.open and not record.below.policy.keep_late and 0 < record.above <= self.closed
+        """The open round is for an answer that the parent does not want. Where late work counts in a later round,
+        above or here, no work of children is for nothing."""
+        counts = self.late_counts or record.below.policy.keep_late
+        return record.below.open and not counts and 0 < record.above <= self.closed
 
     @property
     def has_closed(self) -> bool:

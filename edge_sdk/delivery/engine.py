@@ -55,6 +55,7 @@ class Assembly:
         policy: when a round of this node is over.
         messages: codec of what may cross a wire.
         records: codec of `node.Record`, of this role's state, and of what it tells the application.
+        late_counts: what is done for a round that the parent has closed without this node counts in a later one.
     """
 
     role: Role
@@ -62,6 +63,7 @@ class Assembly:
     policy: Policy
     messages: MessageCodec
     records: MessageCodec
+    late_counts: bool = False
 
 
 Verb = Literal["start", "arrive", "excuse", "tick"]

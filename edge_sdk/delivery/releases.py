@@ -5,7 +5,8 @@ anew. A child that is asked the next question needs none, since a newer question
 
 A node between two others passes it on: when its parent wants no answer any more, all that its children work on for that
 is for nothing, although its own round is still open. It stays open, since it costs nothing, and an answer that was on
-its way counts in it as it always did; the parent's next question ends it.
+its way counts in it as it always did; the parent's next question ends it. It does not pass the word on where the method
+says that such work counts in a later round (`Method.late_counts`: a hospital goes on, and mixes when it is ready).
 """
 
 from __future__ import annotations

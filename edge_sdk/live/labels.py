@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.atomic import write_text
+from edge_sdk.contract.limits import MOST_LABELLED
 from edge_sdk.contract.run import ID
 from edge_sdk.errors import UsageError
 
@@ -23,6 +24,7 @@ DEVICE_STEP, SUM_STEP = 20, 100
 COHORT = 5
 """Devices that have added to a sum before it is told, where the settings say nothing."""
 MOST = 2**53
+"""Largest sum: the service above takes none beyond. A device that loses its count again and again could pass it."""
 
 
 def in_steps(count: int, step: int) -> int:
@@ -62,19 +64,19 @@ class LabelSum:
             if found["version"] != VERSION:
                 raise ValueError(f"version {found['version']!r}")
             self.heard = {check_name(name): check_count(count) for name, count in found["heard"].items()}
-            self.total, self.adding = check_count(found["total"]), {check_name(name) for name in found["adding"]}
-            self.told = None if found["told"] is None else check_count(found["told"])
+            self.total, self.adding = min(check_count(found["total"]), MOST), {*map(check_name, found["adding"])}
+            self.told = None if found["told"] is None else in_steps(min(check_count(found["told"]), MOST), SUM_STEP)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(f"{self.path}: cannot be read: {error}; move it away, and counting begins anew") from None
 
     def note(self, device: str, count: int) -> None:
         """Note what a device has told. It is saved before it is told on; a repetition changes nothing."""
-        count, before = min(count, MOST), self.heard.get(device, 0)
+        count, before = min(count, MOST_LABELLED), self.heard.get(device, 0)
         if count == before:
             return
         self.heard[device] = count
         if count > before:
-            self.total += count - before
+            self.total = min(self.total + count - before, MOST)
             self.adding.add(device)
         if len(self.adding) >= self.cohort:
             self.told, self.adding = in_steps(self.total, SUM_STEP), set()

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+from edge_sdk.contract.limits import MOST_LABELLED
 from edge_sdk.contract.willing import Reason
 from edge_sdk.live.announcer import Announcer
 from edge_sdk.live.labels import DEVICE_STEP, in_steps
@@ -39,6 +40,6 @@ class Willingness:
             return
         self.at, before, reason = now + self.every, membership.unwilling, self.ask()
         membership.unwilling = reason
-        told, membership.labelled = membership.labelled, in_steps(self.count(), DEVICE_STEP)
+        told, membership.labelled = membership.labelled, in_steps(min(self.count(), MOST_LABELLED), DEVICE_STEP)
         if (before and before.kind) != (reason and reason.kind) or told != membership.labelled:
             announcer.announce()

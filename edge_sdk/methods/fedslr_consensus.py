@@ -42,7 +42,7 @@ from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared import consensus, gather
-from edge_sdk.methods.shared.changing import fixed_unless_in_step
+from edge_sdk.methods.shared.changing import fixed_unless_in_step, unless_in_step
 from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
 from edge_sdk.methods.shared.local import one_of, zero_or_more
 from edge_sdk.methods.shared.plain import clipped_at_most
@@ -215,4 +215,5 @@ FEDSLR_B = Method(
     search=SEARCH,
     warms_up=True,
     fixed_hospitals=fixed_unless_in_step,
+    late_counts=unless_in_step,
 )

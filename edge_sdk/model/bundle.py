@@ -35,6 +35,7 @@ HEADER = struct.Struct("<8sII32s")
 MAX_FILE = 512 << 20
 MAX_MANIFEST = 4 << 20
 MAX_GRAPH = 64 << 20
+MAX_NAME = 200  # characters; logs, pages and databases have it
 MAX_PARTS = 256
 MAX_RANK = 8
 MAX_TOLERANCE = 0.01  # of golden vectors; a bundle cannot switch its own check off
@@ -228,8 +229,9 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
         raise BundleError(f"dropout has masks of more than {MAX_FILE:,} entries per sample")
     if manifest.get("loss") not in LOSSES:
         raise BundleError(f"loss = {str(manifest.get('loss'))[:50]!r}, expected one of {', '.join(LOSSES)}")
-    if not isinstance(manifest.get("name"), str):
-        raise BundleError(f"name = {str(manifest.get('name'))[:50]!r}, expected a string")
+    name = manifest.get("name")
+    if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name) <= MAX_NAME:
+        raise BundleError(f"name = {str(name)[:50]!r}, expected 1 to {MAX_NAME} printable characters")
     for name, entry in check_object(manifest.get("graphs"), "graphs").items():
         if f"{name}.onnx" not in parts:
             raise BundleError(f"graph {name!r} has no part {name}.onnx")

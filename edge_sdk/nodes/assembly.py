@@ -243,7 +243,8 @@ def make_assembly(
     policy = replace(policy, quorum=max(policy.quorum, least))
     policy = policy if own is None else own.apply(policy)
     messages = Codec(method.messages, layout=env.layout)
-    return Assembly(role, env, policy, messages, record_codec(role, method.messages, env.layout))
+    records, late_counts = record_codec(role, method.messages, env.layout), method.late_counts(env.settings)
+    return Assembly(role, env, policy, messages, records, late_counts)
 
 
 def record_codec(role: Role, messages: Iterable[type], layout: Layout) -> Codec:

@@ -18,6 +18,7 @@ from edge_sdk.data.availability import find_availability
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.methods.shared.reports import Progress, Report, mean_accuracies
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import family_of, make_assembly, make_env
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import parse_deadline
@@ -30,7 +31,7 @@ from edge_sdk.nodes.settings import read_toml
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.replay.node_files import NodeFiles, copy_bundles, device_table, prepare_files
+from edge_sdk.replay.node_files import OPEN_SCORES, NodeFiles, copy_bundles, device_table, prepare_files
 from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
 from edge_sdk.replay.toml_files import write_toml
 from edge_sdk.replay.virtual import DAY, VirtualDevice, VirtualFleet, VirtualLink
@@ -157,6 +158,7 @@ def make_device(job: Replay, name: str, hospital: str, files: NodeFiles) -> Devi
 
 def make_hospital(job: Replay, name: str, devices: Sequence[str], files: NodeFiles) -> Hospital:
     given: dict[str, Any] = {"aggregator": "cloud", "broker": NOBODY, "directory": job.out / name}
+    given["allow"] = Allow(**OPEN_SCORES)
     return Hospital(name, bundle=files.bundles[name], devices=devices, **given)
 
 

@@ -30,7 +30,7 @@ FOR_NEWCOMERS = 3600.0
 """Seconds for which hospitals wait for newcomers: until these have started, however busy the machine is."""
 CLOUD = "cloud"
 """Name of the aggregator. Its draws depend on it, as those of every node on its name."""
-OPEN_SCORES = {"scores": CLASSES, "scores_of": 1}
+OPEN_SCORES: dict[str, Any] = {"scores": CLASSES, "scores_of": 1}
 """[allow] of all nodes: who replays has all the data before him, and no score tells him anything of them."""
 DEVICES_APART = 24
 """Up to so many devices have a process each; more of them share so many processes."""

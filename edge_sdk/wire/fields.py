@@ -6,7 +6,7 @@ import re
 from math import isfinite
 from typing import Any
 
-from edge_sdk.contract.limits import MOST_DEVICES
+from edge_sdk.contract.limits import MOST_DEVICES, MOST_LABELLED
 from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
 
@@ -32,6 +32,12 @@ def check_count(value: Any) -> int:
 def check_devices(value: Any) -> int:
     if check_count(value) > MOST_DEVICES:
         raise PeerError(f"{value} devices behind one node, there are at most {MOST_DEVICES}")
+    return int(value)
+
+
+def check_labelled(value: Any) -> int:
+    if check_count(value) > MOST_LABELLED:
+        raise PeerError(f"{value} labelled windows of one device, there are at most {MOST_LABELLED}")
     return int(value)
 
 

@@ -53,6 +53,7 @@ from edge_sdk.wire.fields import (
     check_devices,
     check_digest,
     check_flag,
+    check_labelled,
     check_reason,
     check_size,
     check_text,
@@ -261,7 +262,7 @@ COUNTS: tuple[Check, ...] = (check_count,) * 3
 MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, check_flag)
 DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
 BIRTH_FIELDS = (
-    *DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_devices, check_count,
+    *DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_devices, check_labelled,
 )  # fmt: skip
 HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_devices, check_text)
 

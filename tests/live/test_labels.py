@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edge_sdk.contract.limits import MOST_LABELLED
 from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.store.sample_store import SampleStore
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.labels import DEVICE_STEP, LabelSum
 from edge_sdk.live.willingness import Willingness
 from edge_sdk.replay.broker import LocalBroker
@@ -41,6 +43,21 @@ def test_a_sum_never_falls_and_counts_nothing_twice(tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text('{"version": 1}')
     with pytest.raises(UsageError, match="counting begins anew"):
         LabelSum(tmp_path)
+
+
+def test_no_device_makes_a_sum_that_the_service_above_refuses(tmp_path: Path) -> None:
+    """One device that told of 2**53 labels once had all reports of its hospital refused, also after a restart."""
+    with pytest.raises(PeerError, match="1000000001 labelled"):
+        unpack_frame(pack_frame(Birth("a", 1, 2, labelled=MOST_LABELLED + 1)))
+    kept = LabelSum(tmp_path, cohort=1)
+    kept.note("a", 2**63 - 1)
+    assert kept.told == kept.total == MOST_LABELLED
+    saved = {"version": 1, "heard": {"a": 2**53}, "total": 2**53 + 80, "adding": ["b"], "told": 2**53 + 8}
+    (tmp_path / "labels.json").write_text(json.dumps(saved))  # of a version that knew no bounds
+    again = LabelSum(tmp_path, cohort=1)
+    assert again.told is not None and 2**53 - 100 < again.told <= again.total == 2**53
+    again.note("b", MOST_LABELLED)
+    assert again.told <= again.total == 2**53
 
 
 def test_a_store_counts_labels_that_it_gave_whatever_is_deleted(tmp_path: Path) -> None:

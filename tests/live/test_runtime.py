@@ -140,7 +140,7 @@ def test_a_message_that_cannot_be_read_is_dropped(tmp_path: Path, quick: LocalBr
         assert session is not None
         epoch = session.inbox.peers["agg"].epoch
         other = stranger(quick.url, "stranger")
-        frame = Message("count", "agg", epoch, 10**9, 1, (), 10**9, True, b"no message")
+        frame = Message("count", "agg", epoch, 10**9, 1, (), 10**9, False, b"no message")
         other.publish(topics.downward("agg", "a", "m"), pack_frame(frame), 1)
         eventually(lambda: device.counters["refused.broken.agg"] == 1)
         reached = net.rounds

@@ -106,7 +106,7 @@ def test_a_trusted_key_without_the_library_is_an_error(tmp_path: Path, monkeypat
     trust_in(tmp_path)
     for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UsageError, match=r"trusted_key: signatures need a library: pip install 'auscult\[secure\]'"):
+    with pytest.raises(UsageError, match=r"trusted_key: signatures need a library: pip install cryptography"):
         Trust(tmp_path / "trusted.pem", tmp_path)
     Trust(None, tmp_path).check_run(PLAIN)
 

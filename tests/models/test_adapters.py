@@ -126,7 +126,7 @@ def test_a_norm_without_running_statistics_is_given_them_for_predictions():
     net = make_untracked()
     made = compile_module(net, Spec("m", (2, 8), norm="batch"))
     model = Model(parse(made.data))
-    assert made.errors["float64"] <= 1e-8 and net[1].running_mean is None
+    assert made.errors["float64"] <= 1e-6 and net[1].running_mean is None
     x = torch.randn(5, 2, 8)
     loss, _, fresh = model.loss_grad_buffers(model.theta0, x.numpy(), torch.arange(5).numpy() % 3)
     want = nn.functional.cross_entropy(net(x), torch.arange(5) % 3)  # without statistics it always takes the batch's

@@ -47,7 +47,8 @@ def write(nodes: Nodes, url: str) -> None:
         hospital = name.partition("-")[0]
         nodes.table({"name": name, "hospital": hospital, "broker": url, "data": {"samples": path}})
     for hospital, devices in nodes.tree.items():
-        nodes.table({"name": hospital, "aggregator": "cloud", "broker": url, "devices": devices})
+        table = {"name": hospital, "aggregator": "cloud", "broker": url, "devices": devices}
+        nodes.table(table | {"allow": {"scores_of": 1}})
 
 
 def play(nodes: Nodes, url: str, deaths: Mapping[str, list[str]]) -> tuple[Choice, dict[str, kept_models.KeptModels]]:

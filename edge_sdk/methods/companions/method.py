@@ -79,6 +79,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         recommended={"shared": base.recommended},
         search=search_both(base),
         warms_up=True,
+        late_counts=lambda s: base.late_counts(s.shared),
         fixed=always_fixed("FedAL's discriminator has an output for each companion with which the run began"),
     )
 

@@ -75,7 +75,7 @@ from edge_sdk.methods.fedbcd.settings import (
 )
 from edge_sdk.methods.fedbcd.sums import feasible
 from edge_sdk.methods.fedbcd.theory import warnings
-from edge_sdk.methods.shared.changing import fixed_unless_in_step
+from edge_sdk.methods.shared.changing import fixed_unless_in_step, unless_in_step
 from edge_sdk.methods.shared.consensus import Coordinator, Isolated, Mixed, Ready
 from edge_sdk.methods.shared.gather import Nobody, Sum
 
@@ -150,6 +150,7 @@ FEDBCD = Method(
     traffic=traffic,
     search=SEARCH,
     fixed_hospitals=fixed_unless_in_step,
+    late_counts=unless_in_step,
 )
 FEDBCD = replace(FEDBCD, adding=adding(FEDBCD))
 

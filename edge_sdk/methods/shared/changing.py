@@ -32,6 +32,11 @@ def fixed_unless_in_step(settings: Any) -> str:
     return f"cloud = {some!r}: who is ready mixes, and only who was asked at the start is ever ready" if some else ""
 
 
+def unless_in_step(settings: Any) -> bool:
+    """A `Method.late_counts` of such a method: who is not among the first goes on, and mixes when it is ready."""
+    return bool(settings.cloud != "sync")
+
+
 def departed(env: NodeEnv, names: Iterable[str]) -> frozenset[str]:
     """Names among these of children that belong to this node no more; none, where it does not know its children."""
     return frozenset(names) - {*env.sizes} if env.sizes else frozenset()

@@ -64,6 +64,15 @@ def test_a_hospitals_settings_can_be_started_as_they_are(served: tuple[Any, Desk
     assert service.enrolment.list_barred() == {"west"}
 
 
+@pytest.mark.parametrize("decision", ["", DENY])
+def test_who_only_asks_for_a_hospitals_name_does_not_bar_it(service: Any, tmp_path: Path, decision: str) -> None:
+    """A hospital of the settings works in runs, and somebody with any token asks under its name."""
+    ask(service, tmp_path, "north", service.desk.make_token("ada"))
+    if decision:
+        service.desk.decide("north", decision, "ada")
+    assert not service.enrolment.list_barred() and "north" in service.find_fleet().present
+
+
 def test_an_interrupted_enrolment_goes_on(served: tuple[Any, Desk], tmp_path: Path) -> None:
     """Each step once more, as after a kill or an answer that was lost."""
     service, desk = served

@@ -88,6 +88,7 @@ def test_a_running_hospital_takes_in_who_is_approved_and_lets_go_who_is_removed(
     hospital = HospitalService(path)
     thread = threading.Thread(target=hospital.run, daemon=True)
     service.monitor.start()
+    eventually(lambda: service.monitor.is_connected)  # else the first report is missed, and the next is long in coming
     thread.start()
     try:
         ask(service, tmp_path, "watch-7", service.desk.make_token("ada", "north"))
@@ -103,3 +104,26 @@ def test_a_running_hospital_takes_in_who_is_approved_and_lets_go_who_is_removed(
         hospital.stop()
         thread.join(20)
         service.monitor.stop()
+
+
+def test_of_two_who_tell_the_broker_the_later_one_has_the_last_word(
+    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reads the list of members and is slow to write it; meanwhile another one is approved."""
+    told: list[list[tuple[str, str]]] = []
+    has_read, is_over = threading.Event(), threading.Event()
+    monkeypatch.setattr(service.office, "tell_broker", lambda pairs: told.append([*pairs]))
+
+    def write_slowly(devices: Any) -> None:
+        if not has_read.is_set():
+            has_read.set()
+            is_over.wait(0.3)
+
+    monkeypatch.setattr(service.desk.masks, "write_list", write_slowly)
+    slow = threading.Thread(target=service.desk.tell_all)
+    slow.start()
+    assert has_read.wait(60)
+    ask(service, tmp_path, "d1", service.desk.make_token("ada", "north", approved=True))
+    is_over.set()
+    slow.join()
+    assert told[-1] == [("north", "d1")]

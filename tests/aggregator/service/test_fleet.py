@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.fleet import SILENT, read_report
+from aggregator.service.fleet import SILENT
+from aggregator.service.fleet_reading import read_report
 from edge_sdk.contract.limits import MOST_DEVICES
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.replay.broker import LocalBroker
@@ -99,6 +100,14 @@ def test_what_is_no_report_is_dropped(service: Any, change: dict[str, Any]) -> N
         read_report(json.dumps({**REPORT, **change}).encode(), "north")
     service.monitor.take("auscult/v1/cloud/north/up/f", json.dumps({**REPORT, **change}).encode())
     assert service.monitor.refused == 1 and not service.monitor.seen
+
+
+@pytest.mark.parametrize("labels", [2**53 + 84, -1, "700", None])
+def test_a_wrong_sum_of_labels_costs_the_labels_and_not_the_report(service: Any, labels: Any) -> None:
+    for told in (700, labels):
+        service.monitor.take("auscult/v1/cloud/north/up/f", json.dumps({**REPORT, "labels": told}).encode())
+    seen = service.monitor.seen["north"]
+    assert len(seen.devices) == len(REPORT["children"]) and seen.labels is None and service.monitor.refused == 1
 
 
 def test_no_text_of_a_hospital_takes_the_console_down(browse: Any, service: Any) -> None:

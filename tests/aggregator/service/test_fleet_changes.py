@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.fleet import read_report, to_hospital, to_report
+from aggregator.service.fleet import to_hospital, to_report
+from aggregator.service.fleet_reading import read_report
 from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import AGAIN, COUNTS, NAMES, FleetReporter
 from edge_sdk.live.presence import Child
@@ -108,6 +109,23 @@ def test_a_device_that_is_new_or_gone_for_good_brings_a_whole_report(service: An
     assert json.loads(payload)["part"] == 0
     service.monitor.take(TOPIC, payload)
     assert seen_by(service) == hospital.truth()
+
+
+def test_changes_add_no_device_to_those_of_the_whole_report(service: Any) -> None:
+    """They once did, without bound: 20,000 with each report."""
+    hospital = Hospital(3)
+    service.monitor.take(TOPIC, *hospital.look(0.0))
+    before = hospital.truth()
+    gone = hospital.here.pop("d-1")
+    [changes] = hospital.look(1.0)
+    service.monitor.take(TOPIC, changes.replace(b'"d-1"', b'"x-1"'))
+    assert seen_by(service) == before and service.monitor.refused == 1
+    service.monitor.take(TOPIC, changes)  # the next whole report is waited for
+    assert seen_by(service) == before
+    hospital.here["d-1"] = gone
+    hospital.here.pop("d-2")
+    service.monitor.take(TOPIC, *hospital.look(2 * AGAIN))
+    assert seen_by(service) == hospital.truth() != before
 
 
 def test_without_names_there_are_numbers_only() -> None:

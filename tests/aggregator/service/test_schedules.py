@@ -9,7 +9,8 @@ import pytest
 
 from aggregator.service import audit, runs
 from aggregator.service.database import runs as table
-from aggregator.service.runs import Wanted, change_run, find_run, list_runs
+from aggregator.service.new_samples import NewSamples
+from aggregator.service.runs import NotPossibleError, Wanted, change_run, find_run, list_runs
 from aggregator.service.schedules import (
     Asked,
     DailyWindow,
@@ -102,6 +103,23 @@ def test_schedules_are_added_changed_and_removed(service: Any) -> None:
     assert not list_schedules(service.database)
     with pytest.raises(UsageError, match="there is none of that name"):
         remove_schedule(service.database, "nightly", "ada")
+
+
+def test_a_schedule_that_holds_a_run_is_given_no_event(service: Any) -> None:
+    """Only a window takes up again what a window has held, and an event waits for a run that is paused."""
+    database, event = service.database, NewSamples(100, {"north": 0})
+    add_schedule(database, "nightly", Wanted(), NIGHT, CLASSES, "ada")
+    for day, clock in ((22, "22:00"), (23, "12:00")):
+        look_at_schedules(database, at(day, clock))
+    [run] = list_runs(database)
+    assert run["state"] == runs.PAUSED
+    add_schedule(database, "nightly", Wanted(rounds=4), NIGHT, CLASSES, "ada")  # another window does take it up
+    with pytest.raises(NotPossibleError, match=f"{run['id']} is held"):
+        add_schedule(database, "nightly", Wanted(), event, CLASSES, "ada")
+    change_run(database, run["id"], "stop", "ada")
+    add_schedule(database, "nightly", Wanted(), event, CLASSES, "ada")
+    look_at_schedules(database, at(23, "12:00"), 0, {"north": 100})
+    assert len(list_runs(database)) == 2 and not list_schedules(database)[0]["held"]
 
 
 @pytest.mark.parametrize("words", [("25:00", "06:00"), ("22:00", "6"), ("22:00", "22:00"), ("22:00", "06:00", ("x",))])

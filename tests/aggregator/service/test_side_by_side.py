@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aggregator.service import audit, runs
+from aggregator.service.database import runs as table
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.lineup import PresentFleet, line_up
 from aggregator.service.runs import Wanted, add_run, change_run, find_run
@@ -129,6 +130,49 @@ def test_two_runs_go_on_after_a_kill(make_service: Any) -> None:
     for id in (a, b):
         until(service, id, lambda row, id=id: rounds(service, id) > done[id])
     assert {find_run(service.database, id)["state"] for id in (a, b)} == {runs.RUNNING}
+
+
+def put_side_by_side(service: Any) -> tuple[str, str]:
+    """Two runs that go on, as a service finds them that was started again."""
+    a, b = (add_run(service.database, Wanted(hospitals=(name,)), CLASSES, "test") for name in ("north", "south"))
+    with service.database.transaction() as t:
+        for id, hospital in ((a, "north"), (b, "south")):
+            t.execute(table.update().where(table.c.id == id).values(state=runs.RUNNING, hospitals={hospital: 2}))
+    return a, b
+
+
+def test_after_a_restart_with_fewer_certificates_a_run_waits_for_one(make_service: Any) -> None:
+    """Two runs went on over TLS, and the settings have no further certificate any more."""
+    service = make_service(broker="mqtts://127.0.0.1:1", hospitals={"north": 2, "south": 2})
+    a, b = put_side_by_side(service)
+    service.supervisor.look()
+    [began] = service.supervisor.processes.running
+    [other] = {a, b} - {began}
+    assert find_run(service.database, other)["state"] == runs.RUNNING
+    assert service.supervisor.waits.startswith(f"{other} waits for a certificate")
+    change_run(service.database, began, "stop", "test")
+    until(service, other, lambda row: other in service.supervisor.processes.running)
+    assert not service.supervisor.waits
+
+
+def test_a_run_that_cannot_be_looked_after_stops_no_other(
+    service: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = put_side_by_side(service)
+    spawn = service.supervisor.spawn
+
+    def fail(run: Any) -> None:
+        if run["id"] == b:
+            raise IndexError("a mistake of ours")
+        spawn(run)
+
+    monkeypatch.setattr(service.supervisor, "spawn", fail)
+    for _ in range(2):
+        service.supervisor.look()
+    assert [*service.supervisor.processes.running] == [a]
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
+        f"run {b} could not be looked after; it is tried again in 5 s"
+    ]
 
 
 # Hospitals -----------------------------------------------------------------------------------------------------------

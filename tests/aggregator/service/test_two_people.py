@@ -10,7 +10,7 @@ import pytest
 
 from aggregator.service import audit, runs
 from aggregator.service.rollouts import add_rollout
-from aggregator.service.runs import Wanted, find_run, list_queue
+from aggregator.service.runs import NotPossibleError, Wanted, change_run, find_run, list_queue
 from aggregator.service.schedules import DailyWindow, add_schedule, look_at_schedules, remove_schedule
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES, secret_in
@@ -91,6 +91,39 @@ def test_nobody_approves_a_run_of_their_own_schedule(browse: Any, service: Any) 
         action()
         assert act(admin, "approve", "of-admin-2026-11-22") == 409
     assert act(admin, "approve", "of-eve-2026-11-22") == 303
+
+
+NOON = time.mktime(time.strptime("2026-11-22 12:00", "%Y-%m-%d %H:%M"))
+DAY = DailyWindow("00:00", "23:59")
+
+
+def test_a_proposed_run_is_not_approved_by_way_of_its_schedule(service: Any) -> None:
+    """Not by who has changed the schedule before it began, nor with the schedule of another person in its place."""
+    database, id = service.database, "nightly-2026-11-22"
+    for who, rounds in (("alice", 5), ("mallory", 999)):
+        add_schedule(database, "nightly", Wanted(rounds=rounds), DAY, CLASSES, who)
+    look_at_schedules(database, NOON, 1)
+    with pytest.raises(NotPossibleError, match="asked for by mallory"):
+        change_run(database, id, "approve", "mallory")
+    with pytest.raises(NotPossibleError, match=f"{id} awaits approval"):
+        add_schedule(database, "nightly", Wanted(rounds=7), DAY, CLASSES, "bob")
+    remove_schedule(database, "nightly", "mallory")
+    add_schedule(database, "nightly", Wanted(rounds=7), DAY, CLASSES, "bob")
+    with pytest.raises(NotPossibleError, match="its schedule was changed"):
+        change_run(database, id, "approve", "mallory")
+    assert find_run(database, id)["state"] == runs.PROPOSED
+
+
+def test_who_changes_a_schedule_leaves_what_was_asked_before_to_nobody(service: Any) -> None:
+    """A stopped proposal is proposed again after another person has changed the schedule."""
+    database, id = service.database, "nightly-2026-11-22"
+    add_schedule(database, "nightly", Wanted(), DAY, CLASSES, "alice")
+    look_at_schedules(database, NOON, 1)
+    change_run(database, id, "stop", "alice")
+    add_schedule(database, "nightly", Wanted(rounds=7), DAY, CLASSES, "bob")
+    change_run(database, id, "resume", "alice")
+    with pytest.raises(NotPossibleError, match="its schedule was changed"):
+        change_run(database, id, "approve", "alice")
 
 
 def add_model(service: Any) -> str:

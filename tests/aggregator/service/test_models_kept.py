@@ -1,0 +1,64 @@
+"""The registry of models: what it keeps of a file that was refused, and which bundle a run trains."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from aggregator.service.app import make_app
+from aggregator.service.new_samples import NewSamples
+from aggregator.service.runs import Wanted, list_runs
+from aggregator.service.schedules import DailyWindow, add_schedule
+from edge_sdk.errors import UsageError
+from edge_sdk.replay.bundles import find_shipped_bundle
+
+
+def test_what_was_refused_leaves_no_file_and_what_was_there_stays(
+    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*words: str) -> None:
+        raise UsageError("the operator's key cannot be read")
+
+    registry, path = service.registry, tmp_path / "model.npz"
+    path.write_bytes(b"a model")
+    monkeypatch.setattr(registry, "sign", refuse)
+    for known in (False, True):
+        before = {*registry.directory.iterdir()}
+        with pytest.raises(UsageError, match="cannot be read"):
+            registry.add("global", "0" * 64, "a", path, {})
+        assert {*registry.directory.iterdir()} == before
+        if not known:
+            (registry.directory / f"{'0' * 64}.npz").write_bytes(b"a model")
+
+
+def test_a_run_trains_the_bundle_that_was_the_first_one_when_it_was_asked_for(
+    make_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that the settings name is written anew while the service works, which is then started again."""
+    path, other = tmp_path / "ours.bundle", find_shipped_bundle("split-breast-cancer.bundle")
+    shutil.copy(str(find_shipped_bundle("wrist.bundle")), path)
+    service = make_service(bundles=(path,), classes=("a", "b"))
+    first = service.registry.find()["sha256"]
+    shutil.copy(str(other), path)
+    assert service.registry.find()["sha256"] == first
+    monkeypatch.setattr(service.monitor, "labels", lambda: {"north": 5})
+    for name, when in (("daily", DailyWindow("10:00", "14:00")), ("event", NewSamples(1))):
+        add_schedule(service.database, name, Wanted(), when, ("a", "b"), "ada")
+    monkeypatch.setattr(time, "time", lambda: time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1)))
+    service.supervisor.look()
+    monkeypatch.undo()
+    assert [run["wanted"]["bundle"] for run in list_runs(service.database)] == [first] * 2
+    token = service.people.make_key("token", "ada", "operator", 3600.0, "test")
+    client = TestClient(make_app(service), base_url="http://127.0.0.1", headers={"Authorization": f"Bearer {token}"})
+    for table in ({"id": "asked"}, {"id": "begun", "bundle": first[:8]}):
+        assert client.post("/api/v1/runs", json=table).status_code == 201
+    assert client.post("/api/v1/runs/asked/clone", json={"id": "cloned", "bundle": ""}).status_code == 201
+    assert client.post("/api/v1/runs", json={"bundle": "nothing"}).status_code == 422
+    service = make_service(bundles=(path,), classes=("a", "b"))
+    assert service.registry.find()["sha256"] != first
+    assert {run["wanted"]["bundle"] for run in list_runs(service.database)} == {first}
