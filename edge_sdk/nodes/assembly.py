@@ -23,7 +23,7 @@ from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
 from edge_sdk.methods.secret.aggregator import NotSummed
 from edge_sdk.methods.secret.method import secret
-from edge_sdk.methods.secret.pool_messages import NotPooled
+from edge_sdk.methods.secret.pool_messages import NotOpened, NotPooled
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation import Scores, evaluated
@@ -42,7 +42,7 @@ from edge_sdk.wire.codec.codec import Codec
 TOLD = (
     Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed, PrivateProgress, PrivateReport,
     *TOLD_OF_ROLLOUTS,
-    *(NotSummed, NotPooled, Scores),
+    *(NotSummed, NotPooled, NotOpened, Scores),
 )  # fmt: skip
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
 

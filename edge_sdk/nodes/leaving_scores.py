@@ -96,11 +96,14 @@ def allowed_scores(scores: Told, count: float, by_class: bool, least: int) -> di
 
 
 def devices_behind(name: str, scores: Told, count: float) -> float:
-    """Devices whose models or samples a score is of: all that answered, or those that have held-out samples, or that
-    have such a model. Sums that the method computes with count as of all there are."""
+    """Devices whose models or samples a score is of: those that have held-out samples or such a model, or all that
+    answered. For accuracies on own samples it is not said how many have such samples, so they count as of one. Sums
+    that the method computes with count as of all there are."""
     part = TEST if name.startswith(TEST) else ""
     stem = name.removeprefix(TEST)
     model = stem.partition("_")[0]
     if stem in ("samples", "devices") or model in MODELS:
         return scores.get(f"{part}{model}_devices", scores.get(f"{part}devices", 0.0))
-    return count if stem == "loss" or model in STAGES else float("inf")
+    if model in STAGES:  # of FedAL
+        return min(count, 1.0) if stem.endswith("_own_accuracy") else scores.get("devices", 0.0)
+    return count if stem == "loss" else float("inf")

@@ -14,6 +14,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.augfl.messages import Counted
+from edge_sdk.methods.fedal.messages import Settled
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.settling.method import Counts
@@ -151,3 +152,14 @@ def test_the_keys_of_the_table_are_checked_and_are_no_rules_about_runs() -> None
         Allow(scores_of=0)
     assert list(find_objections(ALL_OPEN, Run(id="a", method="fedavg"), RunFacts())) == []
     assert ALL_OPEN.takes_all and not Allow(methods=("fedavg",)).takes_all
+
+
+def test_what_is_measured_around_stages_is_of_those_that_can_measure_it() -> None:
+    """Of three devices that answer one has held-out samples; of how many the own samples are is not said."""
+    measured = {"settled_accuracy": 0.5, "settled_own_accuracy": 0.9}
+    one = {"loss": 2.0, "personal_correct": 3.0, "samples": 6.0, "devices": 1.0}
+    assert allowed_message(Settled(3, one | measured), False, 3).scores == {"loss": 2.0}
+    three = one | {"devices": 3.0}
+    assert allowed_message(Settled(3, three | measured), False, 3).scores == three | {"settled_accuracy": 0.5}
+    alone = Settled(1, one | measured)
+    assert allowed_message(alone, False, 1) is alone

@@ -134,7 +134,7 @@ def opened(env: NodeEnv, plan: SecretPlan, s: SecretState, sender: str, m: Maske
         raise PeerError(f"{sender} sent a sum in a ring of {m.width} bits and {m.words.size} words, not asked for")
     flat = take_off(env, kind, m)
     s = replace(s, opened={**s.opened, sender: m.names})
-    message = kind.restore(m.form, len(m.names), flat)
+    message = kind.restore(m.form, len(m.names), flat, plan.cohort)
     try:
         message.check(env.layout)
     except ValueError as error:

@@ -65,8 +65,12 @@ class SumKind(Protocol):
     def flatten(self, form: SumForm, message: Any) -> Flat:
         """A device's answer in rings."""
 
-    def restore(self, form: SumForm, terms: int, flat: Flat) -> Any:
-        """The sum of so many answers. Raises PeerError for vectors that no such sum has."""
+    def restore(self, form: SumForm, terms: int, flat: Flat, cohort: int) -> Any:
+        """The sum of so many answers, without what fewer of them than `cohort` have.
+
+        Raises:
+            PeerError: no such sum has these vectors.
+        """
 
     def blank(self, form: SumForm) -> Any:
         """An answer of nothing, which a hospital's own role is given in place of a masked one."""
@@ -105,12 +109,14 @@ def written_scores(names: Sequence[str], scores: Mapping[str, float]) -> tuple[l
     return there, words
 
 
-def read_scores(names: Sequence[str], there: Sequence[int], words: Sequence[int], terms: int) -> dict[str, float]:
-    """Sums of the scores that at least one device has."""
+def read_scores(
+    names: Sequence[str], there: Sequence[int], words: Sequence[int], terms: int, cohort: int
+) -> dict[str, float]:
+    """Sums of the scores that at least `cohort` devices have: all of these answered, but not each has each score."""
     if max(there, default=0) > terms:
         raise PeerError(f"a score of {max(there)} devices in a sum of {terms}")
     sums = (join_words(words[2 * i], words[2 * i + 1], terms) for i in range(len(names)))
-    return {name: bounded(value) for name, value, count in zip(names, sums, there, strict=True) if count}
+    return {name: bounded(value) for name, value, count in zip(names, sums, there, strict=True) if count >= cohort}
 
 
 def check_count(words: npt.NDArray[np.uint64], terms: int) -> None:
@@ -149,10 +155,11 @@ class ScoresKind:
             bins[place_of(name, form.size)] = int(value)
         return Flat(np.concatenate([np.array(there, np.uint32), bins]), to_words([1, *words]))
 
-    def restore(self, form: SumForm, terms: int, flat: Flat) -> Scores:
+    def restore(self, form: SumForm, terms: int, flat: Flat, cohort: int) -> Scores:
         there, bins = np.split(flat.steps, [len(EVALUATION_NAMES)])
-        sums = read_scores(EVALUATION_NAMES, there.tolist(), flat.words[1:].tolist(), terms)
+        sums = read_scores(EVALUATION_NAMES, there.tolist(), flat.words[1:].tolist(), terms, cohort)
         counts = {name_of(place, form.size): float(bins[place]) for place in np.flatnonzero(bins).tolist()}
+        counts = {name: value for name, value in counts.items() if correct_of(name) in sums}
         return Scores(form.round, sums | counts)
 
     def blank(self, form: SumForm) -> Scores:
@@ -181,6 +188,11 @@ def name_of(place: int, classes: int) -> str:
     return f"{TEST if part else ''}{MODELS[model]}_auc:{c}:{mine}:{place}"
 
 
+def correct_of(name: str) -> str:
+    """Name of the score that each device has which has a bin of this name; a bin does not tell of how many it is."""
+    return f"{name.partition('_auc:')[0]}_correct"
+
+
 # Counts of settling ---------------------------------------------------------------------------------------------
 class CountsKind:
     """Counts of right answers of each candidate, all of them as words."""
@@ -201,8 +213,10 @@ class CountsKind:
         words = np.concatenate([to_words(numbers), message.correct.astype(np.uint64)])
         return Flat(np.zeros(0, np.uint32), words)
 
-    def restore(self, form: SumForm, terms: int, flat: Flat) -> Counts:
+    def restore(self, form: SumForm, terms: int, flat: Flat, cohort: int) -> Counts:
         samples, devices = int(flat.words[1]), int(flat.words[2])
+        if devices < cohort:
+            return self.nothing(form)
         return Counts(flat.words[3:].view(np.int64), samples, devices)
 
     def blank(self, form: SumForm) -> Counts:
@@ -232,7 +246,7 @@ class NumbersKind:
         numbers = [getattr(message, f.name) for f in fields(message)]
         return Flat(np.zeros(0, np.uint32), to_words([1, *numbers]))
 
-    def restore(self, form: SumForm, terms: int, flat: Flat) -> Any:
+    def restore(self, form: SumForm, terms: int, flat: Flat, cohort: int) -> Any:
         return self.message(*flat.words[1:].view(np.int64).tolist())
 
     def blank(self, form: SumForm) -> Any:

@@ -29,7 +29,7 @@ class SecretPlan:
 
     @property
     def least(self) -> int:
-        """Devices of which a hospital makes a sum at least: over hospitals the aggregator counts them."""
+        """Devices of which a hospital makes a sum at least: over hospitals all of theirs are counted."""
         return 1 if self.hospitals else self.cohort
 
     def kind_of(self, form: SumForm) -> SumKind | None:

@@ -1,10 +1,15 @@
 """A hospital whose sum is read by nobody: it is added to those of other hospitals under masks that it shares with them.
 
     the hospital has a sum           PoolReady: a nonce that is drawn for it
-    the aggregator knows who has     PoolQuestion: the members, with their nonces
+    the aggregator knows who has     PoolQuestion: the members, with their nonces and numbers of devices
     the hospital                     its sum + masks shared with members behind it - those shared with members before it
 
-    mask of two hospitals = ChaCha20(HKDF(X25519(their keys); the run, the question, both names and nonces, the form))
+    mask of two hospitals = ChaCha20(HKDF(X25519(their keys); the run, the question, the form, and of both
+                                     hospitals names, nonces and numbers of devices))
+
+A hospital adds these numbers up, and sends nothing where they are less than the run's cohort. They are in the masks of
+both hospitals, and each answers to its own true number only. So who was told a false one of another hospital makes
+other masks than that hospital, and they do not cancel.
 
 Over all members the masks cancel. A sum goes into one pool only: it is gone from the state when it has left, and its
 nonce is kept by the process that drew it and nowhere else, so a store that is put back from a backup, or a process that
@@ -80,6 +85,8 @@ def pooled(env: NodeEnv, plan: SecretPlan, mine: MaskedSum | None, q: PoolQuesti
     assert masks is not None
     if mine is None or q.ticket != mine.ticket or env.me not in q.members or len(q.members) < plan.hospitals:
         return None
+    if q.devices_of(env.me) != len(mine.names) or sum(q.devices) < plan.cohort:
+        return None
     if not all(masks.knows(member) for member in q.members if member != env.me):
         return None
     if not masks.spend(mine.ticket, q.nonce_of(env.me), use_of(q, mine)):
@@ -88,8 +95,8 @@ def pooled(env: NodeEnv, plan: SecretPlan, mine: MaskedSum | None, q: PoolQuesti
 
 
 def use_of(q: PoolQuestion, mine: MaskedSum) -> bytes:
-    """What a nonce is spent on: the members, their nonces, and the sum."""
-    parts = (q.members, q.nonces.tobytes(), mine.names, mine.steps.tobytes(), mine.words.tobytes())
+    """What a nonce is spent on: the members, their nonces and numbers of devices, and the sum."""
+    parts = (q.members, q.nonces.tobytes(), q.devices, mine.names, mine.steps.tobytes(), mine.words.tobytes())
     return repr(parts).encode()
 
 
@@ -112,7 +119,7 @@ def masked(env: NodeEnv, plan: SecretPlan, mine: MaskedSum, q: PoolQuestion) -> 
 
 def stream(env: NodeEnv, other: str, q: PoolQuestion, mine: MaskedSum, size: int) -> Any:
     """Bytes that this hospital and another one share for one pool."""
-    pair = tuple((name, q.nonce_of(name).hex()) for name in sorted((env.me, other)))
+    pair = tuple((name, q.nonce_of(name).hex(), q.devices_of(name)) for name in sorted((env.me, other)))
     form = mine.form
     parts = ("hospitals", q.ticket, pair, form.kind, form.there, form.size, form.bits, form.half.hex(), form.round)
     assert env.masks is not None

@@ -45,11 +45,13 @@ class PoolQuestion:
         ticket: number of the question that the sums answer.
         members: all who have a sum, sorted.
         nonces: uint8 (TAG x members,), in that order.
+        devices: of each member's sum, in that order; over all of them there must be a cohort.
     """
 
     ticket: int
     members: tuple[str, ...]
     nonces: Octets
+    devices: tuple[int, ...]
 
     def check(self, layout: Layout) -> None:
         if self.ticket < 1 or not 1 <= len(self.members) < MOST_HOSPITALS:
@@ -58,6 +60,11 @@ class PoolQuestion:
             raise ValueError("names that are not sorted, or one twice")
         if self.nonces.size != TAG * len(self.members) or any(len(name) > LONGEST for name in self.members):
             raise ValueError(f"{self.nonces.size} bytes of nonces for {len(self.members)} hospitals, {TAG} each")
+        if len(self.devices) != len(self.members) or not all(1 <= count < MOST_TERMS for count in self.devices):
+            raise ValueError(f"numbers of devices of {len(self.devices)} hospitals, 1 or more for each member")
+
+    def devices_of(self, member: str) -> int:
+        return self.devices[self.members.index(member)]
 
     def nonce_of(self, member: str) -> bytes:
         at = self.members.index(member)
@@ -86,6 +93,25 @@ class NotPooled:
         if self.missing:
             return f"nothing of this round is opened: {', '.join(self.missing)} did not send the sum that it has"
         return f"{len(self.members)} hospitals have a sum, and it is opened of {self.hospitals} at least"
+
+
+@dataclass(frozen=True)
+class NotOpened:
+    """Event of the aggregator: the sum of all these hospitals says what no honest sum says, and nothing of it counts.
+
+    Attributes:
+        members: whose sums are in it. Which of them spoils it, or which of their devices, cannot be seen.
+        why: what is wrong with it.
+    """
+
+    members: tuple[str, ...]
+    why: str
+
+    def to_metrics(self) -> dict[str, Any]:
+        return {"kind": "not opened", **asdict(self)}
+
+    def to_sentence(self) -> str:
+        return f"the sum of {', '.join(self.members)} does not count, and nobody can see who has spoilt it: {self.why}"
 
 
 @dataclass(frozen=True)

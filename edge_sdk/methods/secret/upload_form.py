@@ -74,12 +74,12 @@ class UploadKind:
         steps = np.concatenate([message.steps, rungs, np.array(there, np.uint32)])
         return Flat(steps, to_words([1, *split_words(message.label.weight), *words]))
 
-    def restore(self, form: SumForm, terms: int, flat: Flat) -> Integers:
+    def restore(self, form: SumForm, terms: int, flat: Flat, cohort: int) -> Integers:
         numbers, rungs, there = np.split(flat.steps, [form.size, form.size + RUNGS])
         if int(rungs.sum()) != terms:
             raise PeerError(f"the sizes of {int(rungs.sum())} uploads in a sum of {terms}")
         words = flat.words.tolist()
-        scores = read_scores(PLAIN_NAMES, there.tolist(), words[3:], terms)
+        scores = read_scores(PLAIN_NAMES, there.tolist(), words[3:], terms, cohort)
         weight = join_words(words[1], words[2], terms)
         label = label_type(*self.upload(form))(weight=weight, count=terms, scores=scores)
         if (numbers > 2 * rounding.largest(form.bits) * terms).any():

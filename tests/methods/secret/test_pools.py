@@ -179,12 +179,13 @@ def hospital_at_work():
 METHOD, ENV, STATE, QUESTION = hospital_at_work()
 
 
-def answer(question, state=STATE, env=None):
-    """What the hospital answers; and its state after that."""
+def answer(question, state=STATE, env=None, cohort=2):
+    """What the hospital answers, in a run with this cohort; and its state after that."""
     env = env or replace(ENV, masks=fresh())
-    state, sends = METHOD.hospital.receive(env, state, UP, question)
+    hospital = METHOD.hospital if cohort == 2 else method_of(pool_run(uploads={"cohort": cohort})).hospital
+    state, sends = hospital.receive(env, state, UP, question)
     assert [send.to for send in sends] == [()]
-    state, (send,) = METHOD.hospital.close(env, state)
+    state, (send,) = hospital.close(env, state)
     return send.message, state
 
 
@@ -197,7 +198,8 @@ def fresh():
 
 def with_members(*members):
     nonces = [np.frombuffer(QUESTION.nonce_of(m), np.uint8) for m in members]
-    return PoolQuestion(QUESTION.ticket, members, np.concatenate(nonces))
+    devices = tuple(QUESTION.devices_of(m) for m in members)
+    return PoolQuestion(QUESTION.ticket, members, np.concatenate(nonces), devices)
 
 
 def test_a_sum_is_in_one_pool_only():
@@ -222,7 +224,7 @@ def test_a_store_that_was_put_back_has_a_sum_that_nobody_can_mask():
         with_members("h0", "h1"),
         with_members("h1", "h2"),
         replace(QUESTION, ticket=QUESTION.ticket + 1),
-        PoolQuestion(QUESTION.ticket, ("h0", "h1", "x"), QUESTION.nonces),
+        PoolQuestion(QUESTION.ticket, ("h0", "h1", "x"), QUESTION.nonces, QUESTION.devices),
     ],
     ids=["too few hospitals", "without this one", "another question", "a hospital of which it has no key"],
 )
@@ -235,11 +237,11 @@ def test_sums_that_were_not_asked_for_are_refused():
     env = replace(ENV, me="aggregator", sizes=SIZES, asked=STATE.inner.ticket)
     m, _ = answer(QUESTION)
     with pytest.raises(PeerError, match="was not asked for"):
-        pool_aggregator.summed(env, state, "h0", m)
+        pool_aggregator.summed(env, None, state, "h0", m)
     ready = PoolReady(QUESTION.ticket, QUESTION.nonces[:16], m.form, 2)
     asked = replace(state, ready={"h0": ready}, number=env.asked + 1)
     with pytest.raises(PeerError, match="another than the one it said"):
-        pool_aggregator.summed(replace(env, asked=env.asked + 1), asked, "h0", m)
+        pool_aggregator.summed(replace(env, asked=env.asked + 1), None, asked, "h0", m)
     with pytest.raises(PeerError, match="a sum of 4 devices, it has 3"):
         pool_aggregator.noted(env, None, state, "h0", replace(ready, devices=4))
     with pytest.raises(PeerError, match="has a sum of question 9"):
