@@ -87,6 +87,7 @@ def images():
     return fedbcd.Data(own, {d: (a[:5], b[:5]) for d, (a, b) in own.items()}, x, y, labels)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["FedBCD", "FedBCD-I", "FedAvg"])
 def test_a_run_ends_when_its_epochs_are_spent(images, name):
     """FedBCD-I trains without being asked; these epochs count as well."""

@@ -89,8 +89,8 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         one.leave()
 
 
-LONG = ("docs/methods.md", "docs/replay.md", "docs/tuning.md")
-"""Pages whose commands take half a minute or more; `make test` only has their programs read them."""
+LONG = tuple(f"docs/{name}.md" for name in ("boards", "bring-your-model", "methods", "replay", "simulate", "tuning"))
+"""Pages whose commands take eight seconds or more; `make test` only has their programs read them."""
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.long) if p in LONG else p for p in PAGES])

@@ -66,7 +66,7 @@ def check(f):
 
 
 ALL = CHOICES | GEOMETRY | IMAGES
-SHORT = ("median", "grid")
+SHORT = ("median",)
 
 
 @pytest.mark.parametrize("name", [n if n in SHORT else pytest.param(n, marks=pytest.mark.long) for n in ALL])

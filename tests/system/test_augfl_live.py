@@ -154,6 +154,7 @@ def pieces(array: np.ndarray) -> list[bytes]:
     return [run.tobytes() for run in runs if np.count_nonzero(run) > 4]
 
 
+@pytest.mark.long
 def test_without_weight_the_files_are_not_opened(files: tuple[Path, Path], tmp_path: Path) -> None:
     nothing = tmp_path / "nothing.toml"
     nothing.write_text('weight = 0.0\nmodel = "nowhere.pt"\ndata = "nowhere.npz"\nreserved = 150\n')

@@ -146,6 +146,7 @@ def test_metrics_are_json_lines(result: tuple[dict[str, Any], Path]) -> None:
     assert [line["number"] for line in lines] == sorted({line["number"] for line in lines})
 
 
+@pytest.mark.long
 def test_same_seed_same_result_over_another_broker(
     result: tuple[dict[str, Any], Path], traces: Path, tmp_path: Path
 ) -> None:

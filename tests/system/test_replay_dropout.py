@@ -50,6 +50,7 @@ def test_a_repeated_run_ends_with_the_same_model_to_the_bit(bundles: dict[str, P
     assert first.shape == without.shape and not np.array_equal(first, without)
 
 
+@pytest.mark.long
 def test_a_method_that_trains_on_outputs_refuses_it(bundles: dict[str, Path], tmp_path: Path) -> None:
     given = ("--method", "fedal", "--bundle", bundles["keep"], "--out", tmp_path / "o")
     done = auscult("replay", *RUN[:-2], *given, code=1)

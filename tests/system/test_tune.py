@@ -32,7 +32,7 @@ SETTLE = ("--settle", "steps=[0, 10]", "--settle", "local_steps=[10]")
     [
         pytest.param("fedslr", (), "personalised", marks=pytest.mark.long),
         pytest.param("ditto", SETTLE, "personalised", marks=pytest.mark.long),
-        ("scaffold", ROBUST, "global"),
+        pytest.param("scaffold", ROBUST, "global", marks=pytest.mark.long),
         pytest.param("hsgd", (), "global", marks=pytest.mark.long),
         pytest.param("fedavg", DRAWN, "personalised", marks=pytest.mark.long),
     ],
