@@ -14,7 +14,7 @@ from aggregator.service.declared import Either, Keys, ListOf, declare
 from aggregator.service.enrolling import choices_for, describe_node
 from aggregator.service.enrolment import HOURS, TokenRefusedError
 from aggregator.service.forms import read_json
-from aggregator.service.guard import needs
+from aggregator.service.guard import needs, note_refusal
 from aggregator.service.pages import service_of, show
 from aggregator.service.people import OPERATOR
 from aggregator.service.tables import SortedTable
@@ -34,7 +34,9 @@ async def answer(request: Request, what: str) -> Response:
         do = getattr(service_of(request).desk, what)
         return JSONResponse(await run_in_threadpool(do, read_json(body)))
     except UsageError as error:
-        return JSONResponse({"error": str(error)}, 403 if isinstance(error, TokenRefusedError) else 422)
+        code = 403 if isinstance(error, TokenRefusedError) else 422
+        note_refusal(request, code, str(error))
+        return JSONResponse({"error": str(error)}, code)
 
 
 async def take_request(request: Request) -> Response:
@@ -57,6 +59,7 @@ async def send_bundle(request: Request) -> Response:
     try:
         return FileResponse(service_of(request).desk.find_bundle(read_json(await request.body())))
     except UsageError as error:
+        note_refusal(request, 403, str(error))
         return JSONResponse({"error": str(error)}, 403)
 
 

@@ -77,19 +77,28 @@ def find_hospitals(run: Row, fleet: PresentFleet) -> dict[str, int]:
     return {name: fleet.present.get(name, 0) for name in names}
 
 
-def find_members(run: Row, fleet: PresentFleet, taken: Mapping[str, str]) -> dict[str, int]:
+def find_members(
+    run: Row, fleet: PresentFleet, taken: Mapping[str, str], reserved: frozenset[str] = frozenset()
+) -> dict[str, int]:
     """The hospitals of a run that goes on, as they should be now: without the barred ones, and with those that have
     come since, if it was asked for with these or with all. Empty: nobody is left.
 
     Args:
         taken: hospital -> another run in which it works.
+        reserved: hospitals that queued runs have named: none of them joins a run that is for all.
     """
     if why_fixed(run):
         return dict(run["hospitals"])
     stay = {name: size for name, size in run["hospitals"].items() if name not in fleet.barred}
-    wanted = wanted_of(run).hospitals or tuple(fleet.present)
-    come = [name for name in wanted if name in fleet.present and name not in run["hospitals"] and name not in taken]
+    named = wanted_of(run).hospitals
+    free = [name for name in named or fleet.present if name in fleet.present and name not in run["hospitals"]]
+    come = [name for name in free if name not in taken and (named or name not in reserved)]
     return stay | {name: fleet.present[name] for name in come}
+
+
+def list_reserved(queue: Iterable[Row]) -> frozenset[str]:
+    """Hospitals that queued runs wait for by name, or had when they were paused."""
+    return frozenset(name for run in queue for name in (*wanted_of(run).hospitals, *run["hospitals"]))
 
 
 def why_fixed(run: Row) -> str:

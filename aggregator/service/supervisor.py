@@ -21,7 +21,7 @@ from aggregator.service import audit
 from aggregator.service.curves import METRICS, RunLines
 from aggregator.service.database import Database, Row, runs
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.lineup import LineUp, PresentFleet, find_members, line_up
+from aggregator.service.lineup import LineUp, PresentFleet, find_members, line_up, list_reserved
 from aggregator.service.mask_desk import mask_keys
 from aggregator.service.rollout_files import add_settings, find_model, is_rollout
 from aggregator.service.runs import (
@@ -128,10 +128,11 @@ class Supervisor:
         self.without_lane = {}
         for run in list_runs(self.database, RUNNING):
             self.take_turn(run, self.look_after)
-        running = list_runs(self.database, RUNNING)
+        running, waiting = list_runs(self.database, RUNNING), list_queue(self.database)
+        reserved = list_reserved(waiting)
         for run in running:
-            self.take_turn(run, self.change_hospitals, running, fleet)
-        queue = line_up(list_queue(self.database), running, fleet, self.file.most_runs)
+            self.take_turn(run, self.change_hospitals, running, fleet, reserved)
+        queue = line_up(waiting, running, fleet, self.file.most_runs)
         queue.waits |= self.without_lane
         queue.stuck += self.without_lane
         self.queue = queue
@@ -179,12 +180,14 @@ class Supervisor:
             t.execute(runs.update().where(runs.c.id == run["id"]).values(**changes))
             audit.note(t, SERVICE, "run.start", run["id"], hospitals=dict(sizes))
 
-    def change_hospitals(self, run: Row, running: Sequence[Row], fleet: PresentFleet) -> None:
+    def change_hospitals(
+        self, run: Row, running: Sequence[Row], fleet: PresentFleet, reserved: frozenset[str]
+    ) -> None:
         """Let hospitals join and leave a run that goes on: first in the table, then in the settings of its process."""
         id, now = run["id"], run["hospitals"]
         others = [other for other in running if other["id"] != id]
         taken = {hospital: other["id"] for other in others for hospital in other["hospitals"]}
-        members = find_members(run, fleet, taken)
+        members = find_members(run, fleet, taken, reserved)
         if {*members} != {*now} and not run["wish"]:
             come, gone = sorted({*members} - {*now}), sorted({*now} - {*members})
             with self.database.transaction() as t:

@@ -215,6 +215,22 @@ def test_a_silent_hospital_stays_and_a_foreign_one_does_not_join(service: Any, m
     assert find_run(service.database, other)["hospitals"] == {"south": 3}
 
 
+def test_a_hospital_that_a_queued_run_has_named_joins_no_run_for_all(
+    service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once did, and the run that had named it waited until the one for all had ended."""
+    everybody = add_run(service.database, Wanted(method="fedavg"), CLASSES, "test")
+    until(service, everybody, lambda row: rounds(service, everybody) >= 1)
+    named = add_run(service.database, Wanted(method="fedavg", hospitals=("south",)), CLASSES, "test")
+    service.supervisor.look()
+    hear_of(service, monkeypatch, north=2, south=3, west=1)
+    until(service, named, is_in(runs.RUNNING))
+    assert find_run(service.database, named)["hospitals"] == {"south": 3}
+    until(service, everybody, lambda row: row["hospitals"] == {"north": 2, "west": 1})
+    change_run(service.database, named, "stop", "test")
+    until(service, everybody, lambda row: {*row["hospitals"]} == {"north", "south", "west"})
+
+
 def test_a_method_that_cannot_keeps_the_hospitals_of_its_start(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     privacy = {"clip": 1.0, "epsilon": 8.0, "cohort": 1}
     id = add_run(service.database, Wanted(method="fedavg", privacy=privacy), CLASSES, "test")
