@@ -113,7 +113,9 @@ async def make_token(request: Request) -> Response:
 async def decide(request: Request) -> Response:
     """POST /enrolment/NAME/ACTION."""
     found = await carry_out(request)
-    return show_page(request, token=found["token"]) if "token" in found else RedirectResponse("/enrolment", 303)
+    if not (found["waits"] or "token" in found):
+        return RedirectResponse("/enrolment", 303)
+    return show_page(request, token=found.get("token", ""), note=" ".join(found["waits"]))
 
 
 async def issue(request: Request, table: dict[str, Any]) -> str:
@@ -150,6 +152,7 @@ PAGE_ROUTES = [
 NODE = Keys(
     {"name": str, "kind": str, "hospital": str, "state": str, "key": str, "mask_key": str, "by": str, "asked": float}
     | {"ends": Either((float, None)), "decided": Either((float, None)), "token?": str}
+    | {"waits?": ListOf(str)}
 )
 INVITATION = Keys({"hospital?": str, "name?": str, "hours?": float, "approved?": bool})
 
@@ -174,7 +177,8 @@ async def api_token(request: Request) -> Response:
 @declare(NODE, problems=(409,))
 @needs(OPERATOR)
 async def api_decide(request: Request) -> Response:
-    """Approves, denies, suspends, removes or replaces a node; `token` is for the new one that takes its place."""
+    """Approves, denies, suspends, removes or replaces a node; `token` is for the new one that takes its place. `waits`
+    says which runs under way go on as if nothing had changed, and why."""
     return JSONResponse(await carry_out(request))
 
 

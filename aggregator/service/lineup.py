@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from aggregator.service.database import Row
 from aggregator.service.runs import wanted_of
-from edge_sdk.nodes.assembly import fixes_hospitals
+from edge_sdk.nodes.assembly import fixes_hospitals, fixes_members
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,19 @@ def list_reserved(queue: Iterable[Row]) -> frozenset[str]:
 
 def why_fixed(run: Row) -> str:
     """Why the hospitals of a run cannot change while it goes on; "": they can."""
-    return find_reason(json.dumps(run["wanted"], sort_keys=True))
+    return find_reasons(json.dumps(run["wanted"], sort_keys=True))[0]
+
+
+def why_fixed_for_devices(run: Row) -> str:
+    """Why the devices of a run cannot change while it goes on; "": they can."""
+    return find_reasons(json.dumps(run["wanted"], sort_keys=True))[1]
 
 
 @lru_cache(maxsize=256)
-def find_reason(wanted: str) -> str:
-    """Looks up the reason for what was asked for, as JSON; kept, since runs are looked at four times in a second."""
-    return fixes_hospitals(wanted_of({"wanted": json.loads(wanted)}).as_run("looked-at", ("a", "b")))
+def find_reasons(wanted: str) -> tuple[str, str]:
+    """Looks up both reasons for what was asked for, as JSON; kept, since runs are looked at four times in a second."""
+    run = wanted_of({"wanted": json.loads(wanted)}).as_run("looked-at", ("a", "b"))
+    return fixes_hospitals(run), fixes_members(run)
 
 
 def find_hindrance(

@@ -180,9 +180,7 @@ class Supervisor:
             t.execute(runs.update().where(runs.c.id == run["id"]).values(**changes))
             audit.note(t, SERVICE, "run.start", run["id"], hospitals=dict(sizes))
 
-    def change_hospitals(
-        self, run: Row, running: Sequence[Row], fleet: PresentFleet, reserved: frozenset[str]
-    ) -> None:
+    def change_hospitals(self, run: Row, running: Sequence[Row], fleet: PresentFleet, reserved: frozenset[str]) -> None:
         """Let hospitals join and leave a run that goes on: first in the table, then in the settings of its process."""
         id, now = run["id"], run["hospitals"]
         others = [other for other in running if other["id"] != id]

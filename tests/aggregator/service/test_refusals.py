@@ -28,7 +28,12 @@ def test_who_was_refused_what_is_in_the_audit_log(browse: Any, service: Any) -> 
     asked = {"name": "d1", "claim": CLAIM}
     assert browse().post("/enrol/v1/state", json=asked).status_code == 403
     stop = f"POST /runs/{id}/stop"
-    said = [("viewer", stop), ("operator", stop), ("operator", f"POST /runs/{id}/resume"), ("robot", "GET /api/v1/runs")]
+    said = [
+        ("viewer", stop),
+        ("operator", stop),
+        ("operator", f"POST /runs/{id}/resume"),
+        ("robot", "GET /api/v1/runs"),
+    ]
     assert list_refused(service) == [*said, ("nobody", "POST /enrol/v1/state")]
     assert audit.find_break(service.database)[0] is None
     assert "was refused" in operator.get("/").text
