@@ -17,7 +17,7 @@ from aggregator.service.database import Row
 from aggregator.service.rollout_files import is_rollout
 from aggregator.service.runs import wanted_of
 from edge_sdk.nodes.assembly import fixes_hospitals, fixes_members
-from edge_sdk.nodes.device_lanes import ROLLOUTS
+from edge_sdk.nodes.lane_parts import ROLLOUTS
 from edge_sdk.wire.topics import MOST_LANES
 
 

@@ -21,7 +21,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.dispatcher import Dispatcher
-from edge_sdk.live.lane import Lane
+from edge_sdk.live.lane import RunLane
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.presence import Child, Presence
 from edge_sdk.live.publisher import Publisher
@@ -55,7 +55,7 @@ class Reported(Protocol):
     waiting_log: WaitingLog
     dispatcher: Dispatcher
     neighbours: Neighbours
-    lanes: tuple[Lane, ...]
+    lanes: tuple[RunLane, ...]
 
     @property
     def children(self) -> tuple[str, ...]: ...

@@ -84,7 +84,7 @@ class Surroundings:
     log: Logger
 
 
-class Lane:
+class RunLane:
     """One lane of a node.
 
     Args:

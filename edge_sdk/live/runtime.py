@@ -29,7 +29,7 @@ from edge_sdk.delivery.session import Session
 from edge_sdk.live.dispatcher import Dispatcher
 from edge_sdk.live.fleet_report import NOTHING, FleetReporter
 from edge_sdk.live.gauges import CounterLog, name_peers, read_gauges
-from edge_sdk.live.lane import Lane, LaneWork, Surroundings, nothing_told
+from edge_sdk.live.lane import LaneWork, RunLane, Surroundings, nothing_told
 from edge_sdk.live.log_guard import guard_log
 from edge_sdk.live.node_names import check_names
 from edge_sdk.live.permission import Permission
@@ -136,8 +136,8 @@ class Runtime:
             name, parent, tuple(children), self.below, self.above, sizes or {}, flexible, self.habits, durability,
             largest_chunk, self.counters, self.waiter.wake, self.log,
         )  # fmt: skip
-        self.main = main = Lane(lane, work, around)
-        further = [Lane(number, work, around, beside=True) for number, work in sorted((beside or {}).items())]
+        self.main = main = RunLane(lane, work, around)
+        further = [RunLane(number, work, around, beside=True) for number, work in sorted((beside or {}).items())]
         self.lanes = (main, *further)
         main.dispatcher.beside += [other.dispatcher for other in further]
         self.publisher, self.announcer, self.membership = main.publisher, main.announcer, main.membership

@@ -7,118 +7,59 @@ changed in one place, and no older rollout that somebody has recorded can be pla
 
 from __future__ import annotations
 
-import json
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT
-from edge_sdk.atomic import make_private_directory, write_text
-from edge_sdk.contract.run import ID, Run
+from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.delivery.engine import Assembly
-from edge_sdk.errors import UsageError
 from edge_sdk.live.lane import LaneWork
 from edge_sdk.live.permission import Permission
 from edge_sdk.live.willingness import Willingness
 from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.model.model import Model
 from edge_sdk.nodes.allow import Allow
-from edge_sdk.nodes.assembly import is_rollout, make_assembly, make_env, only_judges
+from edge_sdk.nodes.assembly import make_assembly, make_env, only_judges
 from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels.rollout import open_version
-from edge_sdk.nodes.trust import TRUST_FILE, Trust
+from edge_sdk.nodes.lane_parts import ROLLOUTS, check_lane, folder_of, note_over, read_current, set_over
+from edge_sdk.nodes.live_device import LiveDevice
+from edge_sdk.nodes.trust import Trust
 from edge_sdk.nodes.versions import Versions, check_whole, choose_judges
-from edge_sdk.wire.topics import MOST_LANES
-
-if TYPE_CHECKING:
-    from edge_sdk.nodes.participant import Participant
-
-ROLLOUTS = 1
-"""Number of the lane that takes rollouts."""
+from edge_sdk.nodes.working_model import WorkingModel
 
 
-def folder_of(directory: Path, number: int) -> Path:
-    """Folder of a lane in a node's directory."""
-    return directory / f"lane-{number}"
+class Judging(Protocol):
+    """What a lane needs of its device."""
+
+    name: str
+    directory: Path
+    log: logging.Logger
+    on_event: Callable[[Any], None] | None
+    model: Model
+    train: Samples | None
+    held_out: Samples | None
+    validation: Samples | None
+    live: LiveDevice
+    working: WorkingModel
+    versions: Versions
+    rollouts: Trust
+
+    def select_listed(self, samples: Samples, run: Run, part: str) -> Samples: ...
 
 
-def list_folders(directory: Path) -> list[Path]:
-    """A node's directory, and the folders of its lanes."""
-    return [directory, *(path for n in range(1, MOST_LANES + 1) if (path := folder_of(directory, n)).is_dir())]
+def hears_of_rollout(lanes: Sequence[DeviceLane], working: str) -> bool:
+    """Will a device hear what becomes of the rollout that has brought what predicts now? `working`: run of that."""
+    return bool(lanes) and read_current(lanes[0].folder) == working
 
 
-def check_evaluations(count: int, key: str = "evaluations") -> int:
-    """A number of lanes, checked. Raises UsageError if it cannot be used."""
-    if not 0 <= count <= MOST_LANES:
-        raise UsageError(f"{key} = {count}: expected 0 to {MOST_LANES}, beside the run that trains")
-    return count
-
-
-def list_lanes(count: int) -> range:
-    """Numbers of the lanes beside the main one. Raises UsageError if there cannot be so many."""
-    return range(1, check_evaluations(count) + 1)
-
-
-def check_lane(run: Run, number: int) -> None:
-    """Raises UsageError for a run that does not belong into a lane."""
-    if not is_rollout(run):
-        raise UsageError("beside a run there are rollouts and evaluations only: nothing is trained in two runs at once")
-    if number != ROLLOUTS and not only_judges(run):
-        raise UsageError(f"rollouts are for lane {ROLLOUTS}, and this is lane {number}")
-
-
-def rollouts_trust(key: str | Path | None, directory: Path, lanes: int) -> Trust:
-    """Whom a node trusts about rollouts, in whichever lane they come: with lanes beside its trainings it counts both
-    apart, since a training that goes on was signed before a rollout beside it, and is not old for that."""
-    folder = folder_of(directory, ROLLOUTS)
-    if not lanes and not folder.is_dir():
-        return Trust(key, directory)
-    if key is not None and not (folder / TRUST_FILE).exists() and (directory / TRUST_FILE).exists():
-        make_private_directory(folder)
-        write_text(folder / TRUST_FILE, json.dumps(Trust(key, directory).read_numbers()) + "\n")
-    return Trust(key, folder)
-
-
-def read_current(directory: Path) -> str:
-    """Id of the run that a lane worked in last; "": none."""
-    try:
-        found = (directory / "current").read_text(errors="replace").strip()
-    except OSError:
-        return ""
-    return found if ID.fullmatch(found) else ""
-
-
-OVER = "over"
-"""File in a lane's folder: id of the run that has ended there last."""
-
-
-def set_over(over: threading.Event, folder: Path, run: Run) -> None:
-    """Set an event that says if a lane's run has ended, also before the node was started again."""
-    try:
-        ended = (folder / OVER).read_text(errors="replace").strip()
-    except OSError:
-        ended = ""
-    if ended == run.id:
-        over.set()
-    else:
-        over.clear()
-
-
-def note_over(over: threading.Event, folder: Path, run: Run) -> None:
-    """A lane's run has ended."""
-    write_text(folder / OVER, run.id + "\n")
-    over.set()
-
-
-def hears_of_rollout(device: Participant) -> bool:
-    """Is the version that predicts one of a rollout in a lane, where the device will hear what becomes of it?"""
-    return bool(device.lanes) and read_current(device.lanes[0].folder) == device.working.run
-
-
-def choose_present_judges(device: Participant, run: Run) -> Samples | None:
+def choose_present_judges(device: Judging, run: Run) -> Samples | None:
     """Held-out samples of this moment, for a comparison beside a run that goes on; None: there are none."""
     held_out = device.held_out
     if device.train is None and device.model.bundle.signal is not None:
@@ -145,7 +86,7 @@ class DeviceLane:
         finished: that is over.
     """
 
-    def __init__(self, number: int, device: Participant, key: str | Path | None, allow: Allow, willing: Willingness):
+    def __init__(self, number: int, device: Judging, key: str | Path | None, allow: Allow, willing: Willingness):
         self.number, self.device, self.folder = number, device, folder_of(device.directory, number)
         self.trust = device.rollouts if number == ROLLOUTS else Trust(key, self.folder)
         self.finished = threading.Event()

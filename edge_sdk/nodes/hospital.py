@@ -19,7 +19,7 @@ from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import NOTHING
 from edge_sdk.live.labels import COHORT, LabelSum
-from edge_sdk.live.lane import Lane
+from edge_sdk.live.lane import RunLane
 from edge_sdk.live.permission import Permission
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.rollout.messages import VersionTaken
@@ -30,11 +30,11 @@ from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import leaving_scores, mask_giving
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, is_rollout, make_assembly, make_env
-from edge_sdk.nodes.device_lanes import list_lanes, rollouts_trust
 from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.hospital_lanes import HospitalLane, assemble_rollout
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
+from edge_sdk.nodes.lane_parts import list_lanes, rollouts_trust
 from edge_sdk.nodes.masks import HospitalKeys
 from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.nodes.trust import Trust
@@ -179,7 +179,7 @@ class Hospital:
         fixed = [m for m in under_way if m.run is not None and (m.counted_above or fixes_members(m.run))]
         return not under_way or (self.runtime.flexible and not fixed)
 
-    def list_lanes(self) -> list[tuple[Lane, bool]]:
+    def list_lanes(self) -> list[tuple[RunLane, bool]]:
         """The lanes, each with: its run is over."""
         overs = (self.finished, *(lane.over for lane in self.lanes))
         return [(lane, over.is_set()) for lane, over in zip(self.runtime.lanes, overs, strict=True)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,13 +19,21 @@ from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import make_assembly, make_env
-from edge_sdk.nodes.device_lanes import ROLLOUTS, check_lane, folder_of, note_over, set_over
 from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels.rollout import open_version
+from edge_sdk.nodes.lane_parts import ROLLOUTS, check_lane, folder_of, note_over, set_over
 from edge_sdk.nodes.trust import Trust
 
-if TYPE_CHECKING:
-    from edge_sdk.nodes.hospital import Hospital
+
+class Leading(Protocol):
+    """What a lane needs of its hospital."""
+
+    devices: tuple[str, ...]
+    limits: Limits
+    rollouts: Trust
+    on_event: Callable[[Any], None] | None
+
+    def keep_bundle(self, message: VersionTaken) -> None: ...
 
 
 def assemble_rollout(run: Run, sizes: Mapping[str, int], limits: Limits) -> Assembly:
@@ -42,7 +50,7 @@ class HospitalLane:
         run: the one that it works in. over: that has ended.
     """
 
-    def __init__(self, number: int, hospital: Hospital, directory: Path, key: str | Path | None, allow: Allow):
+    def __init__(self, number: int, hospital: Leading, directory: Path, key: str | Path | None, allow: Allow):
         self.number, self.hospital, self.folder = number, hospital, folder_of(directory, number)
         self.trust = hospital.rollouts if number == ROLLOUTS else Trust(key, self.folder)
         self.over = threading.Event()

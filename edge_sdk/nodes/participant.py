@@ -36,12 +36,13 @@ from edge_sdk.nodes.assembly import (
     settings_of,
 )
 from edge_sdk.nodes.budget import TrainingBudget
-from edge_sdk.nodes.device_lanes import DeviceLane, assemble_version, hears_of_rollout, list_lanes, rollouts_trust
+from edge_sdk.nodes.device_lanes import DeviceLane, assemble_version, hears_of_rollout
 from edge_sdk.nodes.device_words import describe_scores, describe_want
 from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.labels import class_codes, select_listed
+from edge_sdk.nodes.lane_parts import list_lanes, rollouts_trust
 from edge_sdk.nodes.live_device import LiveDevice
 from edge_sdk.nodes.live_samples import Recording
 from edge_sdk.nodes.masks import DeviceKeys
@@ -171,7 +172,7 @@ class Participant:
     def assemble(self, run: Run) -> Assembly:
         """This device's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
         self.runtime.permission.check(run)
-        if not hears_of_rollout(self):
+        if not hears_of_rollout(self.lanes, self.working.run):
             self.versions.leave_unconfirmed(run.id)
         self.rollout = run if is_rollout(run) else None
         if self.rollout is not None:

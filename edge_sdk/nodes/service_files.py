@@ -15,7 +15,7 @@ from edge_sdk.live.labels import COHORT
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
-from edge_sdk.nodes.device_lanes import check_evaluations
+from edge_sdk.nodes.lane_parts import check_evaluations
 from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, HospitalKeys
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
