@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.round import Policy
 from edge_sdk.methods.secret.among_messages import (
@@ -11,13 +12,18 @@ from edge_sdk.methods.secret.among_messages import (
     FEW,
     SPLIT,
     UNSHARED,
+    Agreement,
     Confirmed,
     Covered,
     Dealt,
     NoneOpened,
     Offer,
+    Passed,
     Revealed,
+    Roster,
+    Survivors,
     Withdrawn,
+    pieces,
 )
 from edge_sdk.methods.secret.messages import NumberedQuestion
 from edge_sdk.nodes.assembly import method_of, settings_of
@@ -114,6 +120,45 @@ def test_where_too_many_are_missing_there_is_no_sum_and_the_reason_is_told(devic
     expected = NoneOpened("h0", had, why)
     assert told(transcript, NoneOpened) == told(transcript, NoneOpened, "h0") == [expected]
     assert outcome(net, transcript) == clear_without(DEVICES)
+
+
+QUESTIONS = (NumberedQuestion, Roster, Passed, Survivors, Agreement)
+
+
+def killed(step, told):
+    """The method, in which d1 dies in the second round with its answer to a step worked out and nothing saved; what is
+    on its disk is worked on by another process. `told`: (device that tells, keys, whose) -> which shares these are."""
+    keepers = {}
+
+    def receive(env, s, sender, m):
+        env = replace(env, secrets=keepers.setdefault(env.me, env.secrets))
+        if env.me == "d1" and isinstance(m, step) and second_round(m):
+            METHOD.device.receive(env, s, sender, m)
+            keepers["d1"] = keeper_of("d1")
+            env = replace(env, secrets=keepers["d1"])
+        done = METHOD.device.receive(env, s, sender, m)
+        note(told, env, done[1])
+        return done
+
+    return replace(METHOD, device=replace(METHOD.device, receive=receive))
+
+
+def note(told, env, sends):
+    now = env.secrets.now
+    for m in (send.message for send in sends if isinstance(send.message, Revealed)):
+        shares = pieces(m.shares, SHARE, sorted({env.me, *now.shares}))
+        for d, pair in now.shares.items():
+            told.setdefault((env.me, now.public(), d), set()).add(pair.index(shares[d]))
+
+
+@pytest.mark.parametrize("step", QUESTIONS)
+def test_a_kill_costs_at_most_one_answer_and_makes_nobody_tell_more(step):
+    told_shares = {}
+    net, transcript = played(RUN, killed(step, told_shares), faults=CALM)
+    gone = ("d1",) if step in (Roster, Passed) else ()
+    assert outcome(net, transcript) == clear_without(gone)
+    assert {len(which) for which in told_shares.values()} == {1} and len(told_shares) > 60
+    assert {1 in which for which in told_shares.values()} == ({True, False} if step is Passed else {False})
 
 
 def test_two_shares_that_are_lies_spoil_the_sum_and_nothing_counts():
