@@ -124,6 +124,7 @@ class Secrets:
         seed: of the device's own mask.
         about: digest of the roster, once it was shown.
         me, roster, threshold: as of `deal`.
+        pairs: peer -> what it shares with this device, as far as it was needed.
         sealed: peer -> this device's shares for it.
         own: this device's share of its own seed.
         shares: peer -> its shares: of its seed, and of its mask key.
@@ -141,6 +142,7 @@ class Secrets:
     me: str = ""
     roster: Mapping[str, bytes] = field(default_factory=dict)
     threshold: int = 0
+    pairs: dict[str, bytes] = field(default_factory=dict)
     sealed: Mapping[str, bytes] | None = None
     own: bytes = b""
     shares: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
@@ -205,7 +207,10 @@ class DeviceSecrets:
 
     def pair(self, now: Secrets, peer: str) -> bytes:
         """What this device and a peer share: by their own keys, and by those of the exchange."""
-        return agreed(self.private, self.peers()[peer]) + agreed(now.channel, now.roster[peer][:KEY])
+        if peer not in now.pairs:
+            channel = now.roster[peer][:KEY]
+            now.pairs[peer] = agreed(self.private, self.peers()[peer]) + agreed(now.channel, channel)
+        return now.pairs[peer]
 
     def seal(self, now: Secrets, peer: str, value: bytes) -> bytes:
         key = derive(self.pair(now, peer), SEAL, self.run.encode(), now.about, now.me.encode(), peer.encode())

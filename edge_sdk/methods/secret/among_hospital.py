@@ -222,7 +222,7 @@ def led_on(env: NodeEnv, plan: SecretPlan, s: AmongState) -> Step:
         return replace(s, stage=CONFIRMING), [Send(s.members, question, all=True)]
     if not s.confirmed:
         raise NotOpenedError(UNSHARED)
-    return replace(s, stage=REVEALING), [
+    return replace(s, stage=REVEALING, confirmed={}), [
         Send(name, Agreement(s.ticket, to_bits(s.names, s.confirmed), said_to(s, graph, name)), all=True)
         for name in sorted(s.confirmed)
     ]
@@ -245,6 +245,7 @@ def ask_to_cover(plan: SecretPlan, s: AmongState, graph: Any) -> Step:
     for name in sorted(s.dealt):
         mine = to_octets([sealed[peer][name] for peer in graph[name] if peer in sealed])
         sends.append(Send(name, Passed(s.ticket, width, dealers, mine), all=True))
+    s = replace(s, dealt=dict.fromkeys(s.dealt, to_octets([])))  # who has dealt is all that is needed from here on
     zeros = np.zeros(steps, np.uint32), np.zeros(words, np.uint64)
     return replace(s, stage=COVERING, width=width, steps=zeros[0], words=zeros[1]), sends
 

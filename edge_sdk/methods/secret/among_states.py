@@ -29,7 +29,7 @@ class AmongState:
         ticket: number of the question, at this hospital.
         form: of the answers; None: there is none yet.
         width: bits of their ring.
-        offers, dealt, confirmed, revealed: device -> what it has sent of that.
+        offers, dealt, confirmed, revealed: device -> what it has sent of that, as long as it is needed.
         members: whose masked answers came.
         steps, words: their sum.
     """

@@ -11,7 +11,8 @@ Source: J. H. Bell, K. A. Bonawitz, A. Gascon, T. Lepoint, M. Raykova: "Secure S
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from hashlib import sha256
 from math import ceil, log2
 
@@ -34,7 +35,8 @@ def threshold(devices: int) -> int:
     return ceil(2 * (degree(devices) + 1) / 3)
 
 
-def neighbours(names: Sequence[str], draw: bytes) -> dict[str, tuple[str, ...]]:
+@lru_cache(maxsize=8)
+def neighbours(names: tuple[str, ...], draw: bytes) -> Mapping[str, tuple[str, ...]]:
     """Device -> its neighbours, both in the order of the names. `draw`: public, and equal for all. `names`: sorted."""
     circle = sorted(names, key=lambda name: sha256(draw + name.encode()).digest())
     n, k = len(circle), degree(len(circle))
