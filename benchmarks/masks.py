@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from benchmarks.protocol import markdown
 from edge_sdk.algebra import rounding
+from edge_sdk.algebra.neighbours import degree
 from edge_sdk.algebra.vectors import Vector, layout_of
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.masks import TAG
@@ -43,15 +44,14 @@ from edge_sdk.methods.secret.among_messages import (
     Confirmed,
     Covered,
     Dealt,
-    Passed,
+    Participants,
+    PassedShares,
     Revealed,
-    Roster,
     Survivors,
     Withdrawn,
 )
 from edge_sdk.methods.secret.masking import put_on, take_off
 from edge_sdk.methods.secret.messages import MaskedSum
-from edge_sdk.methods.secret.neighbours import degree
 from edge_sdk.methods.secret.upload_form import UploadKind
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.nodes.assembly import method_of, settings_of
@@ -60,7 +60,7 @@ from edge_sdk.nodes.sharing import DeviceSecrets, mask_reader
 from edge_sdk.wire.codec.codec import Codec
 
 BITS, SAMPLES, ROUNDS = 8, 160, 5
-DOWN, UPWARD = (Roster, Passed, Survivors, Agreement), (Dealt, Covered, Confirmed, Revealed)
+DOWN, UPWARD = (Participants, PassedShares, Survivors, Agreement), (Dealt, Covered, Confirmed, Revealed)
 KIND = UploadKind({Sum: ("total",)})
 
 
@@ -180,7 +180,7 @@ def time_exchange(devices: int, size: int, missing: int = 0) -> ExchangeCost:
 
     def timed(role: Role, tier: str) -> Role:
         def receive(env: Any, s: Any, sender: str, m: Any) -> Any:
-            if tier == "device" and isinstance(m, Passed) and env.me in gone:
+            if tier == "device" and isinstance(m, PassedShares) and env.me in gone:
                 return s, [Send(UP, Withdrawn())]
             began = time.process_time()
             done, cost = role.receive(env, s, sender, m), costs[len(rosters)]
@@ -197,7 +197,7 @@ def time_exchange(devices: int, size: int, missing: int = 0) -> ExchangeCost:
         return replace(role, receive=receive, close=close)
 
     def through(m: Any) -> Any:
-        if isinstance(m, Roster):
+        if isinstance(m, Participants):
             rosters.add(m.ticket)
         cost = costs[len(rosters)]
         cost.up += len(codec.encode(m)) if isinstance(m, UPWARD) else 0

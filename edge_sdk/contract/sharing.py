@@ -30,7 +30,7 @@ class SecretKeeper(Protocol):
     """
 
     def strangers(self, names: Iterable[str]) -> list[str]:
-        """Those of these devices of whom there is no key on file."""
+        """Names those of these devices of whom there is no key on file."""
 
     def begin(self, ticket: int, steps: Steps, words: Words) -> bytes:
         """Draws secrets for an answer, in place of those before, and gives their PUBLIC bytes."""

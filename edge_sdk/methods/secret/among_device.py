@@ -1,10 +1,10 @@
 """A device that hides its answer from hospital and aggregator together, and helps to open the sum of many.
 
-    hospital asks                    Offer: there is an answer, and fresh keys for it
-    Roster: who has one              Dealt: shares of two secrets, sealed for each neighbour
-    Passed: the shares of others     Covered: the answer, its own mask, and one shared with each neighbour who dealt
-    Survivors: whose came            Confirmed: a word to each neighbour among these that it was shown the same
-    Agreement: such words            Revealed: of each neighbour a share: a survivor's own mask, or a missing one's key
+    hospital asks                KeysOffer: there is an answer, and fresh keys for it
+    Participants: who has one    Dealt: shares of two secrets, sealed for each neighbour
+    PassedShares: of others      Covered: the answer, its own mask, and one shared with each neighbour who dealt
+    Survivors: whose came        Confirmed: a word to each neighbour among these that it was shown the same
+    Agreement: such words        Revealed: of each neighbour a share: a survivor's own mask, or a missing one's key
 
 Masks shared by two survivors cancel in the sum; what is left follows from what is revealed. A device tells of nobody
 both shares, of a set that is not large enough, not in one piece or not the one that its neighbours were shown nothing,
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra import rounding
+from edge_sdk.algebra.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.contract.method import OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.contract.sharing import PUBLIC, SEALED, TAG, SecretKeeper
 from edge_sdk.errors import UsageError
@@ -31,10 +32,10 @@ from edge_sdk.methods.secret.among_messages import (
     Confirmed,
     Covered,
     Dealt,
-    Offer,
-    Passed,
+    KeysOffer,
+    Participants,
+    PassedShares,
     Revealed,
-    Roster,
     Survivors,
     Withdrawn,
     Withheld,
@@ -44,7 +45,6 @@ from edge_sdk.methods.secret.among_messages import (
 )
 from edge_sdk.methods.secret.device import unmasked
 from edge_sdk.methods.secret.messages import NumberedQuestion
-from edge_sdk.methods.secret.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.methods.secret.plan import SecretPlan, says_nothing
 
 LOST = "the device was started again meanwhile, and has kept no secret"
@@ -63,7 +63,7 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         return state, unmasked(sends)
 
     def receive(env: NodeEnv, s: Any, sender: str, m: Any) -> Step:
-        if isinstance(m, Roster | Passed | Survivors | Agreement):
+        if isinstance(m, Participants | PassedShares | Survivors | Agreement):
             return s, answered(env, plan, m)
         question = m.question if isinstance(m, NumberedQuestion) else m
         state, sends = inner.receive(env, s, sender, question)
@@ -93,16 +93,16 @@ def offered(env: NodeEnv, plan: SecretPlan, m: NumberedQuestion, send: Send) -> 
     form = kind.form(env, send.message)
     flat = kind.flatten(form, send.message)
     public = keeper_of(env).begin(m.ticket, flat.steps, flat.words)
-    return Send(UP, Offer(form, np.frombuffer(public, np.uint8)))
+    return Send(UP, KeysOffer(form, np.frombuffer(public, np.uint8)))
 
 
 def answered(env: NodeEnv, plan: SecretPlan, m: Any) -> list[Send]:
     """The answer to a question of the exchange; where there must be none, that the device has withdrawn, and why."""
     try:
-        if isinstance(m, Roster):
+        if isinstance(m, Participants):
             return [Send(UP, dealt(env, plan, m))]
         graph = graph_of(keeper_of(env), m.ticket)
-        if isinstance(m, Passed):
+        if isinstance(m, PassedShares):
             return [Send(UP, covered(env, plan, graph, m))]
         return [Send(UP, confirmed(env, plan, graph, m) if isinstance(m, Survivors) else revealed(env, graph, m))]
     except ValueError as why:
@@ -118,7 +118,7 @@ def graph_of(keeper: SecretKeeper, ticket: int) -> Graph:
     return neighbours(tuple(roster), about)
 
 
-def dealt(env: NodeEnv, plan: SecretPlan, m: Roster) -> Dealt:
+def dealt(env: NodeEnv, plan: SecretPlan, m: Participants) -> Dealt:
     keeper, roster = keeper_of(env), pieces(m.publics, PUBLIC, m.names)
     if len(roster) < plan.cohort:
         raise ValueError(TOO_FEW)
@@ -131,7 +131,7 @@ def dealt(env: NodeEnv, plan: SecretPlan, m: Roster) -> Dealt:
     return Dealt(to_octets([sealed[peer] for peer in peers]))
 
 
-def covered(env: NodeEnv, plan: SecretPlan, graph: Graph, m: Passed) -> Covered:
+def covered(env: NodeEnv, plan: SecretPlan, graph: Graph, m: PassedShares) -> Covered:
     dealers = from_bits(tuple(graph), m.dealers)
     check_enough(env, plan, graph, dealers)
     mine = [peer for peer in graph[env.me] if peer in dealers]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra import rounding
+from edge_sdk.algebra.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.contract.sharing import SEALED, TAG
@@ -31,10 +32,10 @@ from edge_sdk.methods.secret.among_messages import (
     Confirmed,
     Covered,
     Dealt,
+    KeysOffer,
     NoneOpened,
     NoSum,
-    Offer,
-    Passed,
+    PassedShares,
     Revealed,
     Survivors,
     Withdrawn,
@@ -56,7 +57,6 @@ from edge_sdk.methods.secret.among_states import (
 from edge_sdk.methods.secret.forms import SumKind
 from edge_sdk.methods.secret.masking import cut
 from edge_sdk.methods.secret.messages import NumberedQuestion
-from edge_sdk.methods.secret.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.methods.secret.plan import SecretPlan, asks_children, says_nothing
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.suspension import is_suspended
@@ -80,7 +80,7 @@ def around(inner: Role, plan: SecretPlan) -> Role:
             return sent(env, replace(s, inner=state), sends)
         if s.stage > OFFERING:
             return s if isinstance(m, Withdrawn) else told(s, sender, m), []
-        if isinstance(m, Offer):
+        if isinstance(m, KeysOffer):
             return offered(env, plan, s, sender, m), []
         if not says_nothing(m) or isinstance(m, Withdrawn):
             raise PeerError(f"{sender} sent {type(m).__name__}, and answers of this run are offered first")
@@ -159,7 +159,7 @@ def kind_in(plan: SecretPlan, s: AmongState) -> SumKind:
 
 
 # What devices send ----------------------------------------------------------------------------------------------
-def offered(env: NodeEnv, plan: SecretPlan, s: AmongState, sender: str, m: Offer) -> AmongState:
+def offered(env: NodeEnv, plan: SecretPlan, s: AmongState, sender: str, m: KeysOffer) -> AmongState:
     """The state after a device has said that it has an answer.
 
     Raises:
@@ -244,7 +244,7 @@ def ask_to_cover(plan: SecretPlan, s: AmongState, graph: Any) -> Step:
     dealers, sends = to_bits(s.names, s.dealt), list[Send]()
     for name in sorted(s.dealt):
         mine = to_octets([sealed[peer][name] for peer in graph[name] if peer in sealed])
-        sends.append(Send(name, Passed(s.ticket, width, dealers, mine), all=True))
+        sends.append(Send(name, PassedShares(s.ticket, width, dealers, mine), all=True))
     s = replace(s, dealt=dict.fromkeys(s.dealt, to_octets([])))  # who has dealt is all that is needed from here on
     zeros = np.zeros(steps, np.uint32), np.zeros(words, np.uint64)
     return replace(s, stage=COVERING, width=width, steps=zeros[0], words=zeros[1]), sends

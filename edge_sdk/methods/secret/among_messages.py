@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
+from edge_sdk.algebra.neighbours import digest
 from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.run import ID
@@ -74,7 +74,7 @@ def to_octets(parts: Collection[bytes]) -> Octets:
 
 
 @dataclass(frozen=True)
-class Offer:
+class KeysOffer:
     """Up, in place of an answer: the device has one, and fresh keys under which it will hide it.
 
     Attributes:
@@ -92,7 +92,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Roster:
+class Participants:
     """Down: who has an answer, from which follows who is whose neighbour. Deal your shares out.
 
     Attributes:
@@ -120,7 +120,7 @@ class Roster:
         """What the exchange is known by, and the public draw of who is whose neighbour."""
         form = self.form
         parts = (form.kind, form.there, form.size, form.bits, form.half.hex(), form.round)
-        return sha256(repr((self.ticket, parts, self.names)).encode() + self.publics.tobytes()).digest()
+        return digest(repr((self.ticket, parts, self.names)).encode() + self.publics.tobytes())
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,11 @@ class Dealt:
 
 
 @dataclass(frozen=True)
-class Passed:
+class PassedShares:
     """Down: what others have sealed for you. Send your answer under its masks.
 
     Attributes:
-        ticket: as of `Roster`.
+        ticket: as of `Participants`.
         width: bits of the ring for the answer's steps.
         dealers: bits of all who have dealt.
         sealed: uint8 (SEALED x neighbours who have dealt,), by name.
@@ -169,7 +169,7 @@ class Survivors:
     """Down: whose answers are added up. Confirm that to your neighbours.
 
     Attributes:
-        ticket: as of `Roster`.
+        ticket: as of `Participants`.
         members: bits of all of them.
     """
 
@@ -196,7 +196,7 @@ class Agreement:
     """Down: which neighbours were shown the same survivors. Tell your shares.
 
     Attributes:
-        ticket: as of `Roster`.
+        ticket: as of `Participants`.
         senders: bits of all who have confirmed.
         words: uint8 (TAG x neighbours among these,), what they say to you, by name.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edge_sdk.algebra import shamir
+from edge_sdk.algebra.neighbours import neighbours, threshold
 from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.sharing import PUBLIC
@@ -13,7 +14,6 @@ from edge_sdk.methods.secret.among_messages import FALSE, UNSHARED, pieces
 from edge_sdk.methods.secret.among_states import AmongState
 from edge_sdk.methods.secret.forms import Flat, SumKind, check_count
 from edge_sdk.methods.secret.masking import cut, ring_type
-from edge_sdk.methods.secret.neighbours import neighbours, threshold
 
 SECRET = 32  # bytes
 

@@ -12,7 +12,7 @@ import numpy as np
 from edge_sdk.contract.sharing import PUBLIC
 from edge_sdk.methods.integers.messages import Octets
 from edge_sdk.methods.integers.states import Ring
-from edge_sdk.methods.secret.among_messages import Roster, to_octets
+from edge_sdk.methods.secret.among_messages import Participants, to_octets
 from edge_sdk.methods.secret.messages import SumForm, Words
 
 IDLE, OFFERING, DEALING, COVERING, CONFIRMING, REVEALING = range(6)
@@ -58,12 +58,12 @@ class AmongState:
         return tuple(sorted(self.offers))
 
     @property
-    def roster(self) -> Roster:
+    def roster(self) -> Participants:
         """Who has an answer."""
         assert self.form is not None  # of the first offer
         publics = to_octets([self.offers[name].tobytes() for name in self.names])
         assert publics.size == PUBLIC * len(self.names)
-        return Roster(self.ticket, self.form, self.names, publics)
+        return Participants(self.ticket, self.form, self.names, publics)
 
 
 @cache

@@ -44,11 +44,11 @@ from edge_sdk.methods.secret.among_messages import (
     Confirmed,
     Covered,
     Dealt,
+    KeysOffer,
     NoSum,
-    Offer,
-    Passed,
+    Participants,
+    PassedShares,
     Revealed,
-    Roster,
     Survivors,
     Withdrawn,
 )
@@ -117,7 +117,8 @@ def pooled(found: Method, method: Method, plan: SecretPlan) -> Method:
 
 def among_devices(method: Method, plan: SecretPlan) -> Method:
     """The method with sums that a hospital's devices open among themselves; they travel on as in the clear."""
-    exchange = (Offer, Roster, Dealt, Passed, Covered, Survivors, Confirmed, Agreement, Revealed, Withdrawn)
+    downward = (Participants, PassedShares, Survivors, Agreement)
+    exchange = (KeysOffer, Dealt, Covered, Confirmed, Revealed, Withdrawn, *downward)
     return replace(
         method,
         device=among_device.around(method.device, plan),

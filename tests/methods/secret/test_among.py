@@ -1,6 +1,7 @@
 """Sums that devices open among themselves: the same as in the clear to the bit, whoever stays away, or none at all."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -16,11 +17,11 @@ from edge_sdk.methods.secret.among_messages import (
     Confirmed,
     Covered,
     Dealt,
+    KeysOffer,
     NoneOpened,
-    Offer,
-    Passed,
+    Participants,
+    PassedShares,
     Revealed,
-    Roster,
     Survivors,
     Withdrawn,
     pieces,
@@ -33,7 +34,7 @@ from tests.methods.contract import fingerprint
 from tests.methods.problems import DEVICES, told
 from tests.methods.secret.among import CALM, among_run, answering, keeper_of, played
 
-STEPS = (Offer, Dealt, Covered, Confirmed, Revealed)
+STEPS = (KeysOffer, Dealt, Covered, Confirmed, Revealed)
 WAITING = {"aggregator": Policy(quorum=1), "hospital": Policy(deadline=20.0)}
 
 
@@ -75,6 +76,7 @@ def without(devices, step, instead=None):
     return answering(change)
 
 
+@cache
 def clear_without(devices):
     run = among_run(clear=True, rounds=3)
 
@@ -93,18 +95,18 @@ def missing(devices, step, instead=None, faults=CALM):
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("instead", [None, Withdrawn()])
+@pytest.mark.parametrize("instead", [None, pytest.param(Withdrawn(), marks=pytest.mark.long)])
 def test_who_is_missing_at_a_step_costs_at_most_its_own_answer(step, instead):
-    if step is Offer and instead:
+    if step is KeysOffer and instead:
         instead = None  # before it has offered anything, a device has nothing to withdraw
     net, transcript = missing(("d1", "d4"), step, instead)
-    gone = ("d1", "d4") if step in (Offer, Dealt, Covered) else ()
+    gone = ("d1", "d4") if step in (KeysOffer, Dealt, Covered) else ()
     assert outcome(net, transcript) == clear_without(gone)
     assert not told(transcript, NoneOpened)
 
 
 VOID = [
-    (("d0", "d1", "d2", "d4"), Offer, FEW, 2),
+    (("d0", "d1", "d2", "d4"), KeysOffer, FEW, 2),
     (("d0", "d1", "d2"), Dealt, SPLIT, 6),
     (("d0", "d1", "d2", "d3"), Dealt, FEW, 6),
     (("d0", "d1", "d2"), Covered, SPLIT, 6),
@@ -122,7 +124,7 @@ def test_where_too_many_are_missing_there_is_no_sum_and_the_reason_is_told(devic
     assert outcome(net, transcript) == clear_without(DEVICES)
 
 
-QUESTIONS = (NumberedQuestion, Roster, Passed, Survivors, Agreement)
+QUESTIONS = (NumberedQuestion, Participants, PassedShares, Survivors, Agreement)
 
 
 def killed(step, told):
@@ -155,10 +157,10 @@ def note(told, env, sends):
 def test_a_kill_costs_at_most_one_answer_and_makes_nobody_tell_more(step):
     told_shares = {}
     net, transcript = played(RUN, killed(step, told_shares), faults=CALM)
-    gone = ("d1",) if step in (Roster, Passed) else ()
+    gone = ("d1",) if step in (Participants, PassedShares) else ()
     assert outcome(net, transcript) == clear_without(gone)
     assert {len(which) for which in told_shares.values()} == {1} and len(told_shares) > 60
-    assert {1 in which for which in told_shares.values()} == ({True, False} if step is Passed else {False})
+    assert {1 in which for which in told_shares.values()} == ({True, False} if step is PassedShares else {False})
 
 
 def test_two_shares_that_are_lies_spoil_the_sum_and_nothing_counts():

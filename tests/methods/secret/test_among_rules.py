@@ -1,6 +1,5 @@
 """What a hospital could ask of devices to have more opened than one sum of many, and why they do not answer."""
 
-import copy
 import random
 from dataclasses import replace
 
@@ -8,120 +7,23 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.shamir import SHARE
-from edge_sdk.contract.method import OUT, UP
 from edge_sdk.contract.sharing import PUBLIC, SEALED, TAG
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.among_messages import (
     Agreement,
     Confirmed,
     Covered,
-    Dealt,
-    NoSum,
-    Offer,
-    Passed,
     Revealed,
-    Roster,
-    Survivors,
     Withdrawn,
-    Withheld,
-    from_bits,
     pieces,
     to_bits,
     to_octets,
 )
-from edge_sdk.methods.secret.messages import NumberedQuestion
-from edge_sdk.methods.secret.neighbours import threshold
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.nodes.assembly import method_of
 from edge_sdk.nodes.sharing import DeviceSecrets
-from tests.methods.problems import DEVICES, LAYOUT
-from tests.methods.secret.among import CALM, PEERS, among_envs, among_run, keeper_of, played
+from tests.methods.problems import DEVICES
+from tests.methods.secret.among import PEERS, keeper_of
+from tests.methods.secret.among_fleet import METHOD, QUESTIONS, TICKET, WIDTH, Fleet, fleet_offer, others, roster_of
 from tests.methods.secret.parties import KEYS
-
-RUN = among_run(rounds=2)
-METHOD = method_of(RUN)
-_, TRANSCRIPT = played(RUN, faults=CALM)
-QUESTIONS = {b: m for _, b, m in reversed(TRANSCRIPT.crossed) if isinstance(m, NumberedQuestion)}  # the first of each
-WIDTH = next(m.width for _, _, m in TRANSCRIPT.crossed if isinstance(m, Passed))
-TICKET = QUESTIONS["d0"].ticket
-ENOUGH = threshold(len(DEVICES))
-
-
-class Fleet:
-    """Six devices whose hospital is the test: it asks each of them whatever it likes."""
-
-    def __init__(self):
-        envs = among_envs(RUN)
-        self.envs = {d: replace(envs[d], me=d) for d in DEVICES}
-        self.states = {d: METHOD.device.start(env)[0] for d, env in self.envs.items()}
-        self.why = []
-
-    def ask(self, name, m):
-        """The device's answer."""
-        self.states[name], sends = METHOD.device.receive(self.envs[name], self.states[name], UP, m)
-        self.why += [send.message.why for send in sends if send.to == OUT and isinstance(send.message, Withheld)]
-        return next(send.message for send in sends if send.to == UP)
-
-    def ask_all(self, make, names=DEVICES):
-        return {name: self.ask(name, make(name)) for name in names}
-
-    def restart(self, name):
-        """A new process on the same disk, or on one that was put back: the state is what it was, and no secret is."""
-        self.states[name] = copy.deepcopy(self.states[name])
-        self.envs[name] = replace(self.envs[name], secrets=keeper_of(name))
-
-    # An honest hospital's questions, which tests change
-    def offers(self):
-        self.roster = roster_of(self.ask_all(QUESTIONS.get))
-        return self.roster
-
-    def deals(self):
-        self.dealt = {d: pieces(m.sealed, SEALED, others(d)) for d, m in self.ask_all(lambda d: self.roster).items()}
-        return self.dealt
-
-    def passed(self, name, dealers=DEVICES):
-        sealed = to_octets([self.dealt[peer][name] for peer in others(name) if peer in dealers])
-        return Passed(self.roster.ticket, WIDTH, to_bits(DEVICES, dealers), sealed)
-
-    def survivors(self, members=DEVICES):
-        return Survivors(self.roster.ticket, to_bits(DEVICES, members))
-
-    def agreement(self, name, confirmed, members=DEVICES):
-        """The words that some have said to one, of which each knows the members it was shown."""
-        said = []
-        for peer in others(name):
-            if isinstance(m := confirmed.get(peer), Confirmed):
-                said.append(pieces(m.words, TAG, [d for d in others(peer) if d in members]).get(name, bytes(TAG)))
-        senders = [d for d in confirmed if isinstance(confirmed[d], Confirmed)]
-        return Agreement(self.roster.ticket, to_bits(DEVICES, senders), to_octets(said))
-
-    def upto(self, step):
-        """Ask all of them honestly, up to and with a step."""
-        for ask in ("offers", "deals", "covers", "confirms")[:step]:
-            getattr(self, ask)()
-        return self
-
-    def covers(self):
-        self.covered = self.ask_all(self.passed)
-        return self.covered
-
-    def confirms(self):
-        self.confirmed = self.ask_all(lambda d: self.survivors())
-        return self.confirmed
-
-
-def fleet_offer(roster, name):
-    """A device's offer, as the roster has it."""
-    return Offer(roster.form, np.frombuffer(pieces(roster.publics, PUBLIC, roster.names)[name], np.uint8))
-
-
-def roster_of(offers, like=DEVICES[-1]):
-    publics = to_octets([m.public.tobytes() for m in offers.values()])
-    return Roster(TICKET, offers[like].form, tuple(offers), publics)
-
-
-def others(name):
-    return [d for d in DEVICES if d != name]
 
 
 # One answer, one sum ---------------------------------------------------------------------------------------------
@@ -329,56 +231,3 @@ def test_a_device_without_keys_does_not_start():
     env = replace(Fleet().envs["d0"], secrets=None)
     with pytest.raises(UsageError, match="has no keys for that"):
         METHOD.device.start(env)
-
-
-# Messages -------------------------------------------------------------------------------------------------------
-GOOD = Fleet().upto(2)
-BYTES = np.zeros(1, np.uint8)
-BAD = [
-    replace(GOOD.roster, ticket=0),
-    replace(GOOD.roster, names=GOOD.roster.names[::-1]),
-    replace(GOOD.roster, names=("d0", "d1", "d2", "d3", "d4", "\x1b[2J")),
-    replace(GOOD.roster, publics=GOOD.roster.publics[1:]),
-    replace(GOOD.passed("d0"), ticket=0),
-    replace(GOOD.passed("d0"), width=33),
-    replace(GOOD.passed("d0"), sealed=BYTES),
-    replace(GOOD.passed("d0"), dealers=BYTES[:0]),
-    Offer(GOOD.roster.form, BYTES),
-    Dealt(BYTES),
-    Survivors(0, BYTES),
-    Survivors(1, BYTES[:0]),
-    Confirmed(BYTES),
-    Agreement(1, BYTES, BYTES),
-    Agreement(0, BYTES, BYTES[:0]),
-    Revealed(BYTES),
-    NoSum(Nobody(), 3, "because"),
-    NoSum(Nobody(), -1, "few"),
-]
-
-
-@pytest.mark.parametrize("m", BAD)
-def test_what_is_no_message_of_an_exchange_is_refused(m):
-    with pytest.raises(ValueError, match=r"."):
-        m.check(LAYOUT)
-
-
-def test_bits_of_other_devices_are_refused():
-    assert from_bits(DEVICES, to_bits(DEVICES, ("d1", "d5"))) == ("d1", "d5")
-    for bits in (np.array([1], np.uint8), np.zeros(2, np.uint8), BYTES[:0]):
-        with pytest.raises(ValueError, match="devices"):
-            from_bits(DEVICES, bits)
-
-
-WRONG = [
-    lambda f: replace(f.passed("d0"), sealed=f.passed("d0").sealed[SEALED:]),
-    lambda f: replace(f.passed("d0"), dealers=np.zeros(2, np.uint8)),
-    lambda f: replace(f.passed("d0"), ticket=TICKET + 1),
-    lambda f: replace(f.survivors(), members=np.full(1, 255, np.uint8)),
-    lambda f: replace(f.agreement("d0", {}), words=np.zeros(TAG, np.uint8)),
-]
-
-
-@pytest.mark.parametrize("make", WRONG)
-def test_a_question_that_does_not_fit_the_exchange_is_not_answered(make):
-    fleet = Fleet().upto(2)
-    assert fleet.ask("d0", make(fleet)) == Withdrawn()

@@ -20,6 +20,11 @@ FACTOR = 8
 """Neighbours for each doubling of the number of devices. Up to 47 devices, all are neighbours of each other."""
 
 
+def digest(data: bytes) -> bytes:
+    """32 bytes by which all know the same data."""
+    return sha256(data).digest()
+
+
 def degree(devices: int) -> int:
     """Neighbours of each device: FACTOR log2 n, an even number, or all others where these are not more."""
     wanted = 2 * ceil(FACTOR * log2(max(2, devices)) / 2)
