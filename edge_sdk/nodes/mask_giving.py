@@ -11,18 +11,11 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.settings import LEAST_COHORT
+from edge_sdk.nodes import masks
 from edge_sdk.nodes.assembly import is_secret, uploads_of
-from edge_sdk.nodes.masks import (
-    AggregatorKeys,
-    DeviceKeys,
-    HospitalKeys,
-    aggregator_masks,
-    device_masks,
-    hospital_masks,
-)
 
 
-def for_device(run: Run, files: DeviceKeys | None, name: str, classes: int) -> dict[str, Any]:
+def for_device(run: Run, files: masks.DeviceKeys | None, name: str, classes: int) -> dict[str, Any]:
     """Fields of a device's env with which it hides its answers, in a run whose sums are secret.
 
     Args:
@@ -35,7 +28,7 @@ def for_device(run: Run, files: DeviceKeys | None, name: str, classes: int) -> d
         return {}
     if files is None:
         raise UsageError(f"device {name}: run {run.id} has secret sums, and this device no keys for them (masks)")
-    return {"masks": device_masks(files, run.id), "outputs": classes}
+    return {"masks": masks.device_masks(files, run.id), "outputs": classes}
 
 
 def for_hospital(run: Run, classes: int) -> dict[str, Any]:
@@ -47,7 +40,7 @@ def for_hospital(run: Run, classes: int) -> dict[str, Any]:
     return {"outputs": classes} if is_secret(run) else {}
 
 
-def for_pooling(run: Run, files: HospitalKeys | None, name: str) -> dict[str, Any]:
+def for_pooling(run: Run, files: masks.HospitalKeys | None, name: str) -> dict[str, Any]:
     """Field of a hospital's env with which it hides its sums from the aggregator, in a run with sums over hospitals.
 
     Raises:
@@ -57,10 +50,10 @@ def for_pooling(run: Run, files: HospitalKeys | None, name: str) -> dict[str, An
         return {}
     if files is None:
         raise UsageError(f"hospital {name}: run {run.id} has sums over hospitals, and this one no keys (masks)")
-    return {"masks": hospital_masks(files, run.id, name)}
+    return {"masks": masks.hospital_masks(files, run.id, name)}
 
 
-def for_aggregator(run: Run, files: AggregatorKeys | None, hospitals: Mapping[str, int]) -> dict[str, Any]:
+def for_aggregator(run: Run, files: masks.AggregatorKeys | None, hospitals: Mapping[str, int]) -> dict[str, Any]:
     """Field of the aggregator's env that opens sums, in a run whose sums are secret.
 
     Args:
@@ -74,7 +67,7 @@ def for_aggregator(run: Run, files: AggregatorKeys | None, hospitals: Mapping[st
     if files is None:
         raise UsageError(f"run {run.id} has secret sums, and the aggregator no keys for them (masks)")
     check_hospitals(run, hospitals)
-    return {"masks": aggregator_masks(files, run.id)}
+    return {"masks": masks.aggregator_masks(files, run.id)}
 
 
 def check_hospitals(run: Run, hospitals: Mapping[str, int]) -> None:
