@@ -5,21 +5,26 @@ A hospital's are those that it shares with other hospitals; of what its devices 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.settings import LEAST_COHORT
 from edge_sdk.nodes import masks
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import is_secret, uploads_of
+from edge_sdk.nodes.leaving_scores import for_masking
 
 
-def for_device(run: Run, files: masks.DeviceKeys | None, name: str, classes: int) -> dict[str, Any]:
+def for_device(
+    run: Run, files: masks.DeviceKeys | None, name: str, classes: int, allow: Callable[[], Allow]
+) -> dict[str, Any]:
     """Fields of a device's env with which it hides its answers, in a run whose sums are secret.
 
     Args:
         classes: that its model tells apart.
+        allow: its holder's table, at that moment.
 
     Raises:
         UsageError: it was given no keys, or they cannot be used.
@@ -28,7 +33,7 @@ def for_device(run: Run, files: masks.DeviceKeys | None, name: str, classes: int
         return {}
     if files is None:
         raise UsageError(f"device {name}: run {run.id} has secret sums, and this device no keys for them (masks)")
-    return {"masks": masks.device_masks(files, run.id), "outputs": classes}
+    return {"masks": masks.device_masks(files, run.id), "outputs": classes, "allowed": for_masking(allow)}
 
 
 def for_hospital(run: Run, classes: int) -> dict[str, Any]:
