@@ -78,6 +78,7 @@ class SeenHospital:
         devices: empty where it reports numbers only.
         strangers: names of devices that call there, and that its settings do not name.
         labels: sum of the labels that its devices have been given, as it tells it; None: it does not.
+        evaluations: rollouts and evaluations that may go on there beside a training.
     """
 
     name: str
@@ -90,6 +91,7 @@ class SeenHospital:
     devices: tuple[SeenDevice, ...] = ()
     strangers: tuple[str, ...] = ()
     labels: int | None = None
+    evaluations: int = 0
 
     @property
     def is_silent(self) -> bool:
@@ -240,6 +242,10 @@ class Monitor:
         """Hospital -> the sum of the labels that its devices have been given, of those that tell it."""
         return {name: h.labels for name, h in self.seen.items() if h.labels is not None}
 
+    def evaluations(self) -> dict[str, int]:
+        """Hospital -> how many rollouts and evaluations may go on there beside a training."""
+        return {name: hospital.evaluations for name, hospital in self.seen.items()}
+
     def sizes(self) -> dict[str, int]:
         """Hospitals that can take part now, each with its number of devices; those that the settings name can, unless
         they have fallen silent."""
@@ -254,6 +260,7 @@ def to_hospital(name: str, heard: float, report: Mapping[str, Any]) -> SeenHospi
     """A hospital from a checked report."""
     devices = tuple(SeenDevice(hospital=name, **row) for row in report["children"])
     about = {key: report[key] for key in ("run", "refusal", "waiting", "counts")} | {"labels": report.get("labels")}
+    about["evaluations"] = report.get("evaluations", 0)
     strangers = tuple(report.get("strangers", ()))
     return SeenHospital(name, heard, report["devices"], devices=devices, strangers=strangers, **about)
 
@@ -273,6 +280,6 @@ def keep_others(changed: SeenHospital, before: SeenHospital) -> SeenHospital:
 
 def to_report(hospital: SeenHospital) -> dict[str, Any]:
     """What is known of a hospital, as a report of it has it: the way back from `to_hospital`."""
-    about = {key: getattr(hospital, key) for key in ("run", "refusal", "waiting", "strangers", "labels")}
+    about = {key: getattr(hospital, key) for key in ("run", "refusal", "waiting", "strangers", "labels", "evaluations")}
     rows = [{key: value for key, value in vars(d).items() if key != "hospital"} for d in hospital.devices]
     return about | {"devices": hospital.size, "counts": dict(hospital.counts), "children": rows}

@@ -12,6 +12,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import CHANGES, MOST, STATES, VERSION
 from edge_sdk.live.roster import LARGEST
 from edge_sdk.wire.codec.bodies import clip
+from edge_sdk.wire.topics import MOST_LANES
 
 MOST_STRANGERS = 100
 TEXT = 500  # characters of a text in a report
@@ -40,6 +41,7 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
             raise PeerError(f"{sender}: part = {plain['part']} in a report of version {found['version']}")
         roster = None if "roster" not in found else check_count(found["roster"], LARGEST)
         plain |= {"strangers": strangers, "roster": roster}
+        plain["evaluations"] = check_count(found.get("evaluations", 0), MOST_LANES)
         plain["labels"], plain["wrong"] = read_labels(found)
         return {"devices": check_count(found["devices"], MOST_DEVICES), "counts": counts, "children": children, **plain}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

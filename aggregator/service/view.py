@@ -233,6 +233,7 @@ ACTIONS = {
     "people.remove": "may use the console no longer",
     "session.make": "signed in",
     "token.make": "has a new token",
+    "refused": "was refused",
 }
 """Actions of the audit log in words, behind what they are of."""
 
