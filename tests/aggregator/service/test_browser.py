@@ -29,6 +29,7 @@ PAGES = (
     "/runs/ditto-1",
     "/models",
     "/audit",
+    "/settings",
     "/compare?run=ditto-1",
 )
 SIZES = {"screen": (1400, 900), "phone": (400, 850)}

@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from aggregator.service import audit
 from aggregator.service.fleet import to_hospital
 from aggregator.service.runs import Wanted, add_run
 from tests.aggregator.service.conftest import CLASSES, secret_in
 
+CSV_HEADS = {"runs": "id,", "enrolment": "name,", "models": "run,", "bundles": "name,"}
+CSV_HEADS |= {"rollouts": "id,", "audit": "seq,"}
+"""Table of the console -> how its file begins."""
+CSV_PAGES = {"bundles": "models"}
 STATES = ("training", "here", "refuses", "away")
 
 
@@ -38,7 +43,7 @@ def fill(service: Any, devices: int = 4, rounds: int = 5) -> str:
     return id
 
 
-@pytest.mark.parametrize("page", ["/", "/fleet", "/runs", "/runs/new", "/models", "/audit", "/compare"])
+@pytest.mark.parametrize("page", ["/", "/fleet", "/runs", "/runs/new", "/models", "/audit", "/settings", "/compare"])
 def test_every_page_is_there_when_nothing_else_is(browse: Any, page: str) -> None:
     assert browse("admin").get(page).status_code == 200
 
@@ -84,6 +89,24 @@ def test_tables_and_figures_are_there_as_csv_in_which_no_text_is_a_formula(brows
     assert f'href="/compare.csv?run={id}"' in page and browser.get(f"/runs/{id}").text.count(">CSV</a>") == 5
 
 
+def test_every_table_is_there_as_csv_with_the_search_of_its_page(browse: Any, service: Any) -> None:
+    id, browser = fill(service), browse("viewer")
+    with service.database.transaction() as t:
+        for name in ("a-run", "=1+1"):
+            audit.note(t, name, "test.note", id, why="so")
+    page = browser.get("/audit?q=test.note&sort=who").text
+    assert 'href="/audit.csv?q=test.note&amp;sort=who"' in page
+    lines = browser.get("/audit.csv?q=test.note&sort=who").text.splitlines()
+    assert lines[0] == "seq,at,who,action,subject,detail,hash" and len(lines) == 3
+    assert [line.split(",")[2] for line in lines[1:]] == ["'=1+1", "a-run"]
+    for name, first in CSV_HEADS.items():
+        answer = browser.get(f"/{name}.csv")
+        assert answer.text.splitlines()[0].startswith(first), name
+        assert f'filename="{name}.csv"' in answer.headers["content-disposition"]
+        assert f'href="/{name}.csv"' in browser.get(f"/{CSV_PAGES.get(name, name)}").text, name
+    assert len(browser.get("/bundles.csv").text.splitlines()) == 2
+
+
 def test_devices_are_found_sorted_and_paged(browse: Any, service: Any) -> None:
     fill(service, devices=10_000, rounds=1)
     browser = browse("viewer")
@@ -96,6 +119,20 @@ def test_devices_are_found_sorted_and_paged(browse: Any, service: Any) -> None:
     assert "1 device<" in found.replace("\n", "") or "1 device" in found
     assert browser.get("/fleet?state=away&page=13").text.count('<td data-name="Device">') == 100
     assert browser.get("/fleet?page=x&sort=nothing").status_code == 200
+
+
+def test_lists_of_the_api_are_paged(browse: Any, service: Any) -> None:
+    browser = browse()
+    browser.headers["authorization"] = f"Bearer {service.people.make_key('token', 'robot', 'viewer', 60.0, 'test')}"
+    ids = [add_run(service.database, Wanted(), CLASSES, "test") for _ in range(5)]
+    found = [browser.get(f"/api/v1/runs?limit=2&offset={at}").json() for at in (0, 2, 4, 6)]
+    assert [run["id"] for page in found for run in page["runs"]] == ids[::-1]
+    assert {page["total"] for page in found} == {5}
+    for path, key in (("runs", "runs"), ("models", "models"), ("rollouts", "rollouts"), ("enrolment", "nodes")):
+        answer = browser.get(f"/api/v1/{path}?limit=1").json()
+        assert len(answer[key]) == min(1, answer["total"]) and (answer["limit"], answer["offset"]) == (1, 0)
+        for wrong in ("limit=5001", "limit=-1", "offset=x", "limit="):
+            assert browser.get(f"/api/v1/{path}?{wrong}").status_code == 422, (path, wrong)
 
 
 def test_a_run_is_queued_by_a_form_and_cloned(browse: Any, service: Any) -> None:
