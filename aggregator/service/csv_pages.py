@@ -12,17 +12,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aggregator.service import audit, columns, view
-from aggregator.service.curves import TABLE, tabulate
 from aggregator.service.enrol_web import list_members
 from aggregator.service.guard import needs
 from aggregator.service.models_kept import BUNDLE, GLOBAL
 from aggregator.service.pages import list_past, service_of
 from aggregator.service.rollout_view import describe_rollout
 from aggregator.service.rollouts import find_rollout, list_rollouts
+from aggregator.service.round_table import TABLE, tabulate
 from aggregator.service.runs import find_run
 from aggregator.service.tables import ALL, Column, SortedTable
 
-DEVICES = ("name", "hospital", "state", "heard", "bytes_in", "bytes_out", "late", "why")
+DEVICES = ("name", "hospital", "state", "heard", "bytes_in", "bytes_out", "late", "version", "board", "battery", "why")
 CURVES = ("run", "round", "global", "personal", "loss")
 STAGES = ("stage", "upto", "asked", "having", "samples", "before", "after", "time", "fault")
 ENTRIES = ("seq", "at", "who", "action", "subject", "detail", "hash")
@@ -80,6 +80,15 @@ async def run_csv(request: Request) -> Response:
 
 
 @needs()
+async def hops_csv(request: Request) -> Response:
+    """GET /runs/ID/hops.csv: bytes of each hop so far."""
+    service = service_of(request)
+    row = find_run(service.database, request.path_params["id"])
+    hops = view.describe_hops(service, service.supervisor.lines_of(row["id"]), row["id"])
+    return answer_csv(f"{row['id']}-hops", ("hop", "bytes"), ({"hop": k, "bytes": v} for k, v in hops.items()))
+
+
+@needs()
 async def runs_csv(request: Request) -> Response:
     """GET /runs.csv: past runs."""
     return answer_table(request, "runs", list_past(service_of(request)), columns.PAST_RUNS)
@@ -132,6 +141,7 @@ ROUTES = [
     Route("/compare.csv", compare_csv),
     Route("/runs.csv", runs_csv),
     Route("/runs/{id}/rounds.csv", run_csv),
+    Route("/runs/{id}/hops.csv", hops_csv),
     Route("/enrolment.csv", enrolment_csv),
     Route("/models.csv", models_csv),
     Route("/bundles.csv", bundles_csv),

@@ -61,10 +61,13 @@ def describe_member(found: Mapping[str, Any]) -> dict[str, str]:
     if is_hospital:
         told |= {"run": found["run"], "devices": f"{found['here']} of {found['size']} here"}
         told["states"] = ", ".join(f"{count} {WORDS[state]}" for state, count in found["counts"].items())
+        told |= {"version": found["software"]}
         told |= {"strangers": ", ".join(found["strangers"]), "labels": found["labels"]}
     else:
         told |= {"of": found["hospital"], "state": WORDS[found["state"]]}
         told |= {"up": size(found["bytes_in"]), "down": size(found["bytes_out"]), "late in": found["late"] or ""}
+        told |= {"version": found["version"], "board": found["board"]}
+        told["battery"] = "" if found["battery"] is None else f"{found['battery']} %"
     told |= {"last heard": f"{ago(found['heard'])} ago" if found["heard"] else "never", "why": found["why"]}
     return {key: str(value) for key, value in told.items() if value not in ("", None)}
 

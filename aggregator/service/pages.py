@@ -99,6 +99,7 @@ async def fleet(request: Request) -> Response:
         title="Fleet",
         hospitals=[view.describe_hospital(h, devices=False) for h in service.monitor.list_hospitals()],
         devices=devices[(page - 1) * PAGE : page * PAGE],
+        told=view.find_told(devices),
         count=len(devices),
         pages=range(1, -(-len(devices) // PAGE) + 1),
         page=page,
@@ -194,17 +195,14 @@ async def run_page(request: Request) -> Response:
         return RedirectResponse(f"/rollouts/{row['id']}", 303)
     run = view.describe_run(service, row, whole=True)
     lines = service.supervisor.lines_of(run["id"]).lines
-    traffic = {"bytes_down": "down", "bytes_up": "up"}
     return show(
         request,
         "run.html",
         title=run["id"],
         run=run,
         fields=to_fields(run["wanted"]),
-        accuracy=figures.draw_accuracy(lines),
-        loss=figures.draw_loss(lines),
-        traffic=figures.draw_column(run["curve"], traffic, 1e6, "MB"),
-        times=figures.draw_column(run["curve"], {"seconds": "seconds"}, 1.0, "seconds"),
+        charts=figures.list_charts(lines, run["curve"], run["hops"]),
+        hop_names=figures.HOPS,
         rounds=SortedTable(run["curve"][::-1], columns.ROUNDS, request.query_params),
         models=[m for m in service.registry.list_all(GLOBAL) if m["run"] == run["id"]],
     )

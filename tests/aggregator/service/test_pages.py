@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import time
 from pathlib import Path
@@ -66,10 +67,12 @@ def test_many_devices_that_cannot_take_part_are_one_thing_that_needs_somebody(br
 def test_a_run_has_its_curves_and_the_same_as_a_table(browse: Any, service: Any) -> None:
     id, browser = fill(service), browse("viewer")
     text = browser.get(f"/runs/{id}").text
-    assert text.count("<figure") == 4 and "75.0 %" in text and "50.0 %" in text
+    assert text.count("<figure") == 5 and "75.0 %" in text and "50.0 %" in text
     lines = browser.get(f"/runs/{id}/rounds.csv").text.splitlines()
-    assert lines[0].startswith("round,devices,loss,global,personal")
-    assert lines[2] == "2,2,0.5,0.5,0.75,5.0,0,1000"
+    rows = list(csv.DictReader(lines))
+    found = {key: rows[1][key] for key in ("round", "devices", "loss", "global", "personal", "seconds", "bytes_up")}
+    assert [*found.values()] == ["2", "2", "0.5", "0.5", "0.75", "5.0", "1000"]
+    assert browser.get(f"/runs/{id}/hops.csv").text.splitlines()[1:3] == ["device_up,", "device_down,"]
     assert browser.get("/runs/nothing").status_code == 404
     assert browser.get(f"/compare?run={id}").text.count("<figure") == 2
 
@@ -86,7 +89,7 @@ def test_tables_and_figures_are_there_as_csv_in_which_no_text_is_a_formula(brows
     lines = browser.get(f"/compare.csv?run={id}").text.splitlines()
     assert lines[2] == f"{id},2,0.5,0.75,0.5"
     page = browser.get(f"/compare?run={id}").text
-    assert f'href="/compare.csv?run={id}"' in page and browser.get(f"/runs/{id}").text.count(">CSV</a>") == 5
+    assert f'href="/compare.csv?run={id}"' in page and browser.get(f"/runs/{id}").text.count(">CSV</a>") == 6
 
 
 def test_every_table_is_there_as_csv_with_the_search_of_its_page(browse: Any, service: Any) -> None:
