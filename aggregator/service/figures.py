@@ -24,7 +24,7 @@ PHASES = {"seconds": "whole round", "training": "training", "evaluation": "evalu
 OWN = {
     **{"down": "var(--c3)", "up": "var(--c0)", "loss": "var(--c4)", "whole round": "var(--c5)"},
     **{"training": "var(--c0)", "evaluation": "var(--c2)", "aggregator": "var(--c1)"},
-    **{"harmed": "var(--c4)", "density": "var(--c2)", "rank": "var(--c1)", "parameters": "var(--c3)"},
+    **{"harmed": "var(--c4)", "density": "var(--c2)", "rank": "var(--c1)"},
 }
 """Curve that is no model's accuracy -> its colour."""
 ACCURACY = "Means over devices; shaded: one standard deviation between them."
@@ -80,9 +80,10 @@ def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]],
     if has(rows, "density"):
         found.append(Chart("Density of personal components", draw_density(rows), DENSITY))
     if has(rows, "rank"):
-        found.append(Chart("Mean rank of the global model's layers", draw_column(rows, {"rank": "rank"}, 1.0, "rank")))
-        sizes = draw_column(rows, {"sent_parameters": "parameters"}, 1e3, "thousands")
-        found.append(Chart("Thousands of parameters that travel down", sizes, "Fewer, the lower the ranks are."))
+        sent = f"{rows[-1]['sent_parameters']:,} parameters travel down: the fewer, the lower the ranks."
+        found.append(
+            Chart("Mean rank of the global model's layers", draw_column(rows, {"rank": "rank"}, 1.0, "rank"), sent)
+        )
     return found
 
 
@@ -113,7 +114,7 @@ def draw_column(rows: Sequence[dict[str, Any]], names: dict[str, str], scale: fl
     curves = {
         name: [(row["round"], row[key] / scale) for row in few if row[key] is not None] for key, name in names.items()
     }
-    return draw(curves, y_name)
+    return draw(curves, y_name, has_zero=True)
 
 
 def draw_comparison(found: Mapping[str, Sequence[dict[str, Any]]], model: str) -> Markup:
@@ -123,10 +124,11 @@ def draw_comparison(found: Mapping[str, Sequence[dict[str, Any]]], model: str) -
     return Markup(lines(curves, "round", "accuracy", percent=True, colours=colours))
 
 
-def draw(curves: Any, y_name: str, percent: bool = False, bands: Any = None) -> Markup:
+def draw(curves: Any, y_name: str, percent: bool = False, bands: Any = None, has_zero: bool = False) -> Markup:
     """Curves over rounds, in the colours that models have in the report of a replay. The text is made of numbers and of
     our own names, and `charts` escapes it."""
-    return Markup(lines(curves, "round", y_name, percent=percent, colours={**COLOURS, **OWN}, bands=bands or {}))
+    colours = {**COLOURS, **OWN}
+    return Markup(lines(curves, "round", y_name, percent, colours, bands or {}, has_zero))
 
 
 def thin(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

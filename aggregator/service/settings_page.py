@@ -60,9 +60,10 @@ ROLES_MAY = (
 def list_settings(file: FleetFile) -> list[dict[str, Any]]:
     """The settings of a service: key, value as a text without secrets, whether it is the default, and what it is."""
     rows = []
+    named = {"database": "SQLite" if not file.database else to_text(file.database)}
     for field in fields(file):
         value = getattr(file, field.name)
-        shown = {"key": field.name, "value": to_text(value), "meaning": MEANINGS[field.name]}
+        shown = {"key": field.name, "value": named.get(field.name, to_text(value)), "meaning": MEANINGS[field.name]}
         rows.append(shown | {"is_default": value == default_of(field)})
     return rows
 
