@@ -31,7 +31,7 @@ def list_fleet(options: argparse.Namespace, client: Any) -> None:
         print(f"{hospital['name']}: {here}; {hospital['why'] or 'all right'}")
         for device in hospital["devices"]:
             heard = "now" if device["state"] in ("here", "training") else f"{ago(device['heard'])} ago"
-            print(f"  {device['name']:<22} {device['state']:<10} {heard:<14} {device['why']}")
+            print(f"  {device['name']:<22} {device['state']:<10} {heard:<14} {device['why']}".rstrip())
 
 
 def fetch_fleet(client: Any) -> list[dict[str, Any]]:
