@@ -11,7 +11,7 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.settings import LEAST_COHORT
-from edge_sdk.nodes.assembly import is_secret, uploads_of
+from edge_sdk.nodes.assembly import is_secret, opens_among_devices, uploads_of
 from edge_sdk.nodes.masks import (
     AggregatorKeys,
     DeviceKeys,
@@ -20,6 +20,7 @@ from edge_sdk.nodes.masks import (
     device_masks,
     hospital_masks,
 )
+from edge_sdk.nodes.sharing import device_secrets, mask_reader
 
 
 def for_device(run: Run, files: DeviceKeys | None, name: str, classes: int) -> dict[str, Any]:
@@ -35,16 +36,21 @@ def for_device(run: Run, files: DeviceKeys | None, name: str, classes: int) -> d
         return {}
     if files is None:
         raise UsageError(f"device {name}: run {run.id} has secret sums, and this device no keys for them (masks)")
+    if opens_among_devices(run):
+        return {"secrets": device_secrets(files, run.id), "outputs": classes}
     return {"masks": device_masks(files, run.id), "outputs": classes}
 
 
 def for_hospital(run: Run, classes: int) -> dict[str, Any]:
-    """Field of a hospital's env by which it knows what masked scores look like, in a run whose sums are secret.
+    """Fields of a hospital's env by which it knows what masked scores look like, in a run whose sums are secret, and by
+    which it reads what its devices reveal.
 
     Args:
         classes: that the models of its devices tell apart.
     """
-    return {"outputs": classes} if is_secret(run) else {}
+    if not is_secret(run):
+        return {}
+    return {"outputs": classes} | ({"reader": mask_reader()} if opens_among_devices(run) else {})
 
 
 def for_pooling(run: Run, files: HospitalKeys | None, name: str) -> dict[str, Any]:
@@ -70,6 +76,9 @@ def for_aggregator(run: Run, files: AggregatorKeys | None, hospitals: Mapping[st
         UsageError: there are no keys, or a hospital has too few devices for a sum that may be opened.
     """
     if not is_secret(run):
+        return {}
+    if opens_among_devices(run):
+        check_hospitals(run, hospitals)
         return {}
     if files is None:
         raise UsageError(f"run {run.id} has secret sums, and the aggregator no keys for them (masks)")
