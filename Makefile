@@ -72,7 +72,7 @@ fuzz: $(FUZZ)/.ready
 
 $(FUZZ)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(FUZZ)
-	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check --editable . atheris hypothesis pytest
+	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check --editable '.[service]' atheris hypothesis pytest
 	touch $@
 
 bench: $(READY)

@@ -21,6 +21,7 @@ from aggregator.service.fleet_reading import read_report
 from aggregator.service.hops import NewBytes
 from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import AGAIN, AWAY, CONNECTED, HERE, JOINING, REFUSES, TRAINING
+from edge_sdk.live.frequency import Frequency
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection
@@ -31,6 +32,8 @@ log = logging.getLogger("auscult.service")
 SILENT = 3 * AGAIN
 """Seconds without a report after which a hospital counts as silent."""
 SAVE_EVERY, SAVE_ROW = 2.0, 1e-3  # seconds between two writes to the database, and more for each row that was written
+REPORT_RATE, REPORT_BURST = 4.0, 100.0
+"""Reports of a hospital that are read, in a second and at once; it sends at most two in a second."""
 ORDER = {REFUSES: 0, AWAY: 1, CONNECTED: 2, JOINING: 3, TRAINING: 4, HERE: 5}
 """States of devices, those that need somebody first."""
 
@@ -121,7 +124,8 @@ class Monitor:
         places: hospital -> serial and part of the report that was taken last.
         unsaved: hospitals of which something else is known than the database has.
         hops: bytes between hospitals and their devices that have been reported and are not in the database yet.
-        refused: payloads that were no reports, or none that could be taken whole.
+        refused: payloads that were no reports, none that could be taken whole, or too many.
+        frequency: how often each hospital's reports are read.
     """
 
     def __init__(self, file: FleetFile, database: Database):
@@ -131,6 +135,7 @@ class Monitor:
         self.hops = NewBytes()
         self.places: dict[str, tuple[int, int]] = {}
         self.save_at, self.refused = 0.0, 0
+        self.frequency = Frequency(REPORT_RATE, REPORT_BURST)
         self.known: dict[str, int | None] = {}
         self.to_tell: set[str] = set()
         self.answer: Callable[[Connection, str, int | None], None] = lambda connection, hospital, roster: None
@@ -196,6 +201,8 @@ class Monitor:
         that the whole report has not, wait for the next whole one."""
         try:
             parsed = parse_topic(topic)
+            if not self.frequency.admits(parsed.sender, 0, time.monotonic()):
+                return self.note_refused(f"{parsed.sender} reports too often: a report is dropped")
             report = read_report(payload, parsed.sender)
         except PeerError as error:
             return self.note_refused(f"a report is dropped: {error}")

@@ -61,7 +61,7 @@ def check_child(row: Mapping[str, Any]) -> dict[str, Any]:
     if state not in STATES:
         raise ValueError(f"{state!r:.80} is no state")
     counts = {key: check_count(row[key]) for key in ("bytes_in", "bytes_out", "late")}
-    facts = {key: check_short(row[key]) for key in ("version", "board") if key in row}
+    facts: dict[str, Any] = {key: check_short(row[key]) for key in ("version", "board") if key in row}
     facts |= {"battery": check_count(row["battery"], 100)} if "battery" in row else {}
     return {"name": name, "state": state, "refusal": check_text(row["refusal"]), **counts, **facts} | {
         "heard": None if heard is None else check_count(heard)
