@@ -43,6 +43,7 @@ class Compiled:
 
     Attributes:
         data: the file. parameters: their number. nodes: graph -> its number of nodes. errors: measured by the gate.
+        truth: the module's gradient by autograd, for further comparisons; None for split models.
     """
 
     spec: Spec
@@ -50,6 +51,7 @@ class Compiled:
     parameters: int
     nodes: dict[str, int] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
+    truth: Truth | None = field(default=None, repr=False)
 
     def save(self, path: Path) -> None:
         """Write the file in one step."""
@@ -109,7 +111,7 @@ def compile_module(
         spec, inputs, state.slots, state.buffers, graphs, models, fixed, vector, errors, output, tolerance, sites=sites
     )
     progress(f"bundle: {len(data):,} bytes")
-    return Compiled(spec, data, state.size, {k: len(m.graph.node) for k, m in models.items()}, errors)
+    return Compiled(spec, data, state.size, {k: len(m.graph.node) for k, m in models.items()}, errors, truth)
 
 
 @dataclass(frozen=True)
