@@ -8,7 +8,7 @@ from onnx.reference.op_run import OpRun
 
 
 def to_tensor(a: np.ndarray) -> torch.Tensor:
-    """An array for torch: the same memory where that is in order, for most of the time went into copies of large ones."""
+    """An array for torch: the same memory where that is in order, for copies of large ones took most of the time."""
     ready = a.flags.c_contiguous and a.flags.writeable
     return torch.from_numpy(a if ready else np.array(a, order="C"))
 
