@@ -15,7 +15,7 @@ import numpy as np
 
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.uploads import VectorSum
-from edge_sdk.simulate.light import KINDS, SumElsewhere, VectorElsewhere
+from edge_sdk.simulate.light import SumElsewhere, VectorElsewhere
 from edge_sdk.wire.codec.codec import Codec
 
 HOPS = ("device_to_hospital", "hospital_to_device", "hospital_to_aggregator", "aggregator_to_hospital")
@@ -54,7 +54,7 @@ class Traffic:
             form = form_of(message)
             if form not in self.sizes:
                 self.sizes[form] = len(self.codec.encode(filled(message)))
-            if type(message) not in KINDS:  # a question goes to many
+            if not isinstance(message, Sum):  # a question goes to many
                 self.latest = (message, self.sizes[form])
             return self.sizes[form]
         return self.latest[1]

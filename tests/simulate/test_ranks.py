@@ -18,7 +18,7 @@ from edge_sdk.methods.robust.settings import Robust
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.simulate.exchange import checksum
-from edge_sdk.simulate.light import lightened, stand_in
+from edge_sdk.simulate.light import as_light, gather_lights, stand_in, stand_ins
 from tests.methods.contract import fingerprint
 from tests.methods.problems import DEVICES, PATIENT, envs_of, play, told
 from tests.methods.test_contract import settings_of
@@ -83,7 +83,8 @@ def test_integers_are_added_up_once(name, tmp_path):
 
 def test_a_stand_in_weighs_and_counts_like_its_upload():
     upload = Sum(np.arange(5, dtype=np.float32), 3.0, 1, {"loss": 0.5})
-    found = stand_in(lightened(FEDAVG, upload))
+    ((at, kept, found),) = stand_ins(*gather_lights([(3, True, upload)]))
+    assert (at, kept) == (3, True) and stand_in(as_light(found)) == found
     assert found.measure() == upload.measure() and found.weighing(2.0).weight == 2.0
     assert (found.count, found.scores) == (1, {"loss": 0.5}) and not np.any(found.onto(None, None))
     high, low = upload.onto(None, None)
