@@ -136,8 +136,8 @@ def unpack(layout: Layout, packed: Packed) -> Vector:
     """theta (n,) as every receiver, and the sender, rebuilds it."""
     theta = np.empty(layout.size, packed.values.dtype)
     if all(rank == DENSE for rank in packed.ranks):
-        for span, part in dense_spans(layout):
-            theta[span] = packed.values[part]
+        for span, where in dense_spans(layout):
+            theta[span] = packed.values[where]
         return theta
     for slot, rank, part in parts_of(layout, packed):
         if rank == DENSE:

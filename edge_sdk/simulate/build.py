@@ -92,8 +92,8 @@ def make_nodes(plan: NetworkPlan) -> dict[str, nodes.Node]:
     found = {plan.root: make_node(plan, plan.root, "aggregator", None, tuple(plan.crowd.tree))}
     for hospital, names in plan.crowd.tree.items():
         node = make_node(plan, hospital, "hospital", plan.root, names)
-        spread = plan.method.adds_up and plan.ranks.count > 1
-        found[hospital] = changed(node, role=closing_together(node.role, plan.ranks)) if spread else node
+        adds = plan.method.adds_up
+        found[hospital] = changed(node, role=closing_together(node.role, plan.ranks)) if adds else node
     return found
 
 

@@ -19,7 +19,7 @@ from edge_sdk.contract.method import Method
 from edge_sdk.contract.records import record
 from edge_sdk.errors import AuscultError
 from edge_sdk.simulate.clients import Clients, Worked
-from edge_sdk.simulate.light import LightUploads, gather_lights, is_light, stand_ins
+from edge_sdk.simulate.light import LightUploads, gather_lights, is_light, ready_to_add, stand_ins
 from edge_sdk.simulate.ranks import Ranks
 from edge_sdk.wire.codec.codec import Codec
 
@@ -114,13 +114,14 @@ class Exchange:
             self.owners.pop(name, None)
 
     def outcome(self, at: int, worked: Worked) -> ClientOutcome:
-        return ClientOutcome(at, worked.kept, worked.answers)
+        answers = tuple(map(ready_to_add, worked.answers)) if self.method.adds_up else worked.answers
+        return ClientOutcome(at, worked.kept, answers)
 
     def swap(self, batch: Sequence[nodes.Envelope], mine: Mapping[int, ClientOutcome]) -> dict[int, ClientOutcome]:
         """The outcomes of all ranks. The own ones keep their vectors."""
-        added = [o for o in mine.values() if self.method.adds_up and is_light(o.answers)]
+        added = [o for o in mine.values() if is_light(o.answers)]
         lights = gather_lights([(o.at, o.kept, o.answers[0]) for o in added])
-        rest = tuple(o for o in mine.values() if not (self.method.adds_up and is_light(o.answers)))
+        rest = tuple(o for o in mine.values() if not is_light(o.answers))
         own = RankOutcomes(rest, lights, checksum([e.message for e in batch]), self.wants_save)
         every = [self.codec.decode(data, RankOutcomes) for data in self.ranks.gather(self.codec.encode(own))]
         for rank, other in enumerate(every):

@@ -147,9 +147,7 @@ def begin_round(guard: Guard) -> Guard:
     Each answer copies the newest ones, so these are of one round only, and are put to all others here.
     """
     lengths, weights = {**guard.lengths, **guard.newest_lengths}, {**guard.weights, **guard.newest_weights}
-    return replace(
-        guard, lengths=lengths, weights=weights, newest_lengths={}, newest_weights={}, round=guard.round + 1
-    )
+    return replace(guard, lengths=lengths, weights=weights, newest_lengths={}, newest_weights={}, round=guard.round + 1)
 
 
 def judge_answer(env: NodeEnv, guard: Guard, sender: str, message: Any) -> tuple[Guard, str]:
