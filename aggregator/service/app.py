@@ -28,6 +28,7 @@ from aggregator.service import (
     prometheus,
     rollout_api,
     rollout_pages,
+    settings_page,
 )
 from aggregator.service.door import Door
 from aggregator.service.fleet_file import LOCAL
@@ -49,16 +50,17 @@ NAVIGATION = (
     ("/models", "Models"),
     ("/rollouts", "Rollouts"),
     ("/audit", "Audit"),
+    ("/settings", "Settings"),
 )
 
 ROUTES = [
+    *csv_pages.ROUTES,
     Route("/", pages.overview),
     Route("/fleet", pages.fleet),
     Route("/runs", pages.runs_page),
     Route("/runs", pages.queue_run, methods=["POST"]),
     Route("/runs/new", pages.new_run),
     Route("/runs/{id}", pages.run_page),
-    Route("/runs/{id}/rounds.csv", pages.run_csv),
     Route("/runs/{id}/{action}", pages.act_on_run, methods=["POST"]),
     Route("/schedules/{name}/remove", pages.end_schedule, methods=["POST"]),
     Route("/compare", pages.compare),
@@ -71,11 +73,11 @@ ROUTES = [
     *enrol_web.PAGE_ROUTES,
     *enrol_web.NODE_ROUTES,
     Route("/audit", pages.audit_page),
+    settings_page.ROUTE,
     Route("/sign-in", pages.sign_in_page),
     Route("/sign-in", pages.sign_in, methods=["POST"]),
     Route("/sign-out", pages.sign_out, methods=["POST"]),
     Route("/events", live.stream),
-    *csv_pages.ROUTES,
     Route("/metrics", prometheus.show_metrics),
     Route("/api/openapi.json", openapi.show_document),
     Mount("/api/v1", routes=[*api.ROUTES, *models_api.ROUTES, *rollout_api.ROUTES, *enrol_web.API_ROUTES]),

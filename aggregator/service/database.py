@@ -69,6 +69,15 @@ hospitals = sql.Table(
     sql.Column("last_heard", sql.Float, nullable=False),
 )
 
+hops = sql.Table(  # bytes between a hospital and its devices in a run, as the hospital has reported them
+    "hops",
+    tables,
+    sql.Column("run", sql.String(64), primary_key=True),
+    sql.Column("hospital", sql.String(64), primary_key=True),
+    sql.Column("up", sql.BigInteger, nullable=False),
+    sql.Column("down", sql.BigInteger, nullable=False),
+)
+
 models = sql.Table(
     "models",
     tables,

@@ -12,11 +12,13 @@ from starlette.routing import Route
 from aggregator.service import columns
 from aggregator.service.declared import Either, Keys, ListOf, declare
 from aggregator.service.enrolling import choices_for, describe_node
-from aggregator.service.enrolment import HOURS, TokenRefusedError
+from aggregator.service.enrolment import HOURS, WAITING, TokenRefusedError
 from aggregator.service.forms import read_json
 from aggregator.service.guard import needs, note_refusal
 from aggregator.service.pages import service_of, show
+from aggregator.service.paging import NUMBERS, QUERY, cut_page
 from aggregator.service.people import OPERATOR
+from aggregator.service.service import FleetService
 from aggregator.service.tables import SortedTable
 from edge_sdk.errors import UsageError
 
@@ -82,19 +84,23 @@ async def page(request: Request) -> Response:
 def show_page(request: Request, token: str = "", note: str = "", code: int = 200) -> Response:
     """The page. `token`: one that was just made, which is shown this once."""
     service = service_of(request)
-    rows = [{**describe_node(row), "choices": choices_for(row)} for row in service.enrolment.list_all()]
-    rows.sort(key=lambda row: (row["state"] != "waiting", row["hospital"], row["name"]))
     return show(
         request,
         "enrolment.html",
         code,
         title="Enrolment",
-        table=SortedTable(rows, columns.MEMBERS, request.query_params),
+        table=SortedTable(list_members(service), columns.MEMBERS, request.query_params),
         token=token,
         note=note,
         url=str(request.base_url).rstrip("/"),
         hospitals=[h.name for h in service.monitor.list_hospitals()],
     )
+
+
+def list_members(service: FleetService) -> list[dict[str, Any]]:
+    """Who was enrolled or asks to be, those that ask first."""
+    rows = [{**describe_node(row), "choices": choices_for(row)} for row in service.enrolment.list_all()]
+    return sorted(rows, key=lambda row: (row["state"] != WAITING, row["hospital"], row["name"]))
 
 
 @needs(OPERATOR)
@@ -157,11 +163,12 @@ NODE = Keys(
 INVITATION = Keys({"hospital?": str, "name?": str, "hours?": float, "approved?": bool})
 
 
-@declare(Keys({"nodes": ListOf(NODE)}))
+@declare(Keys({"nodes": ListOf(NODE), **NUMBERS}), query=QUERY)
 @needs()
 async def list_nodes(request: Request) -> Response:
     """Hospitals and devices that were enrolled, and those that ask to be."""
-    return JSONResponse({"nodes": [describe_node(row) for row in service_of(request).enrolment.list_all()]})
+    rows, numbers = cut_page(request.query_params, service_of(request).enrolment.list_all())
+    return JSONResponse({"nodes": [describe_node(row) for row in rows], **numbers})
 
 
 @declare(Keys({"token": str}), body=INVITATION, code=201)

@@ -8,6 +8,7 @@ something brings either a token, which a browser sends for nobody, or the secret
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ ROLE = "role"
 METRICS = "/metrics"
 LARGEST_FORM = 256 * 1024  # bytes
 LARGEST_BUNDLE = 64 * 1024 * 1024
+SIZE = re.compile("[0-9]{1,18}")
 UPLOADS = ("/models", "/api/v1/models")
 """Paths that take a compiled model."""
 DEMO = "demo"
@@ -71,6 +73,8 @@ class WebGuard:
 
         largest = LARGEST_BUNDLE if scope["path"] in UPLOADS else LARGEST_FORM
         answer = self.refuse(heads, largest)
+        if not scope["query_string"].isascii():
+            answer = PlainTextResponse("That address is none.\n", 400)
         await (answer or self.app)(scope, receive, send_with_headers)
 
     def refuse(self, heads: dict[str, str], largest: int) -> Response | None:
@@ -82,7 +86,7 @@ class WebGuard:
         if origin != "null" and (urlsplit(origin).hostname or "") not in self.hosts:
             return PlainTextResponse("That form is of another site.\n", 403)
         size = heads.get("content-length", "0")
-        if "transfer-encoding" in heads or not size.isdigit() or int(size) > largest:
+        if "transfer-encoding" in heads or not SIZE.fullmatch(size) or int(size) > largest:
             return PlainTextResponse(f"That is larger than {largest:,} bytes, or does not say how large.\n", 413)
         return None
 

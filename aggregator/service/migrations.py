@@ -50,7 +50,7 @@ def add_lanes(t: Connection) -> None:
 
 
 FIRST = 1
-STEPS: Mapping[int, Step] = {2: scope_tokens, 3: add_tables, 4: add_events, 5: add_lanes}
+STEPS: Mapping[int, Step] = {2: scope_tokens, 3: add_tables, 4: add_events, 5: add_lanes, 6: add_tables}
 """Number of a form -> what makes it of a database of the form before it."""
 SCHEMA = max(STEPS, default=FIRST)
 """Number of the form that database.py describes."""

@@ -10,6 +10,7 @@ from aggregator.service.declared import Also, Keys, ListOf, declare
 from aggregator.service.forms import read_json
 from aggregator.service.guard import needs
 from aggregator.service.pages import awaits_of, service_of
+from aggregator.service.paging import NUMBERS, QUERY, cut_page
 from aggregator.service.people import OPERATOR
 from aggregator.service.rollout_view import describe_rollout
 from aggregator.service.rollouts import (
@@ -51,12 +52,13 @@ ROLLOUT = Keys(
 )
 
 
-@declare(Keys({"rollouts": ListOf(ROLLOUT)}))
+@declare(Keys({"rollouts": ListOf(ROLLOUT), **NUMBERS}), query=QUERY)
 @needs()
 async def list_rollouts(request: Request) -> Response:
-    """All rollouts, the newest first."""
+    """Rollouts, the newest first."""
     service = service_of(request)
-    return JSONResponse({"rollouts": [describe_rollout(service, row) for row in find_all(service.database)]})
+    rows, numbers = cut_page(request.query_params, find_all(service.database))
+    return JSONResponse({"rollouts": [describe_rollout(service, row) for row in rows], **numbers})
 
 
 @declare(ROLLOUT)

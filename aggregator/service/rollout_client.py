@@ -60,7 +60,7 @@ def evaluate(options: argparse.Namespace, client: Any) -> None:
 
 
 def list_rollouts(options: argparse.Namespace, client: Any) -> None:
-    found = client.ask("/rollouts")["rollouts"]
+    found = client.ask_for_all("rollouts", "id")
     if options.json:
         return print(json.dumps(found, indent=1))
     print(f"{'rollout':<22} {'outcome':<12} {'model':<22} {'devices':>9} {'before':>8} {'after':>8}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from edge_sdk.contract.device_facts import DeviceFacts
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.willing import Reason
 from edge_sdk.live.directory import encode_run
@@ -38,6 +39,7 @@ class Standing:
         unwilling: why it wants no training now; None: it does.
         devices: children that may take part below it; 0: it does not say.
         labelled: windows that were given a label here, in steps; 0: it does not say.
+        facts: what it tells of its machine; None: nothing.
     """
 
     epoch: int = 0
@@ -47,6 +49,7 @@ class Standing:
     unwilling: Reason | None = None
     devices: int = 0
     labelled: int = 0
+    facts: DeviceFacts | None = None
 
 
 class Announcer:
@@ -135,7 +138,8 @@ class Announcer:
         self.counts[link] += 1
         run = "" if standing.run is None else standing.run.id
         about = (run, standing.ready, standing.refusal, False, self.counts[link], self.nonce, standing.unwilling)
-        birth = Birth(self.name, standing.epoch, self.sessions[link], *about, standing.devices, standing.labelled)
+        more = standing.devices, standing.labelled, standing.facts
+        birth = Birth(self.name, standing.epoch, self.sessions[link], *about, *more)
         for topic in self.list_topics(link):
             self.publisher.publish_frame(link, topic, birth, 0, self.parent or ALL)
 

@@ -1,8 +1,9 @@
 """Gives each payload that arrives to whom it concerns, once it has been read and checked.
 
 Whatever a peer sends, it costs that payload and a line in the log. The checks are in this order: is the topic one of
-ours, is the payload a frame, may this peer write on this topic, and does the frame say that it is from that peer. With
-TLS the broker has made sure that the topic's name is the certificate's, so nobody can speak for another.
+ours, may its sender send so often, is the payload a frame, may this peer write on this topic, and does the frame say
+that it is from that peer. With TLS the broker has made sure that the topic's name is the certificate's, so nobody can
+speak for another.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import DiskError
 from edge_sdk.errors import PeerError
+from edge_sdk.live.frequency import LARGE, Frequency
 from edge_sdk.live.membership import Membership
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.roster import Roster
@@ -39,6 +41,7 @@ class Dispatcher:
         beside: dispatchers of the node's other lanes. They hear from the main one who has gone: a connection has one
             will, and it is about all lanes.
         strangers: the latest of those who call as children without being any -> when they did, by time.time().
+        frequency: how often each parent or child may be heard; all strangers together are "?".
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Dispatcher:
         self.roster: Roster | None = None  # given by a hospital whose settings want one
         self.heard_at: dict[str, float] = {}
         self.strangers: dict[str, float] = {}
+        self.frequency = Frequency()
 
     def take_payload(self, topic: str, payload: bytes) -> None:
         """Take a payload that has arrived; never raises because of it."""
@@ -65,6 +69,8 @@ class Dispatcher:
             parsed = topics.parse_topic(topic)
             if parsed.channel == REPORTS and parsed.upward:
                 return  # for a console
+            if not self.frequency.admits(self.name_of(parsed), len(payload), time.monotonic()):
+                return self.refuse_flood(self.name_of(parsed))
             if parsed.channel == ROSTERS and not parsed.upward:
                 return self.take_roster(parsed, payload)
             if parsed.lane != self.lane and (parsed.lane or parsed.channel != BIRTHS):
@@ -93,6 +99,23 @@ class Dispatcher:
             raise PeerError("a roster does not come here")
         self.roster.take(payload)
 
+    def name_of(self, topic: topics.ParsedTopic) -> str:
+        """The sender's name, as counters and limits have it: strangers may be many, and share one."""
+        return topic.sender if self.is_known(topic) else "?"
+
+    def is_known(self, topic: topics.ParsedTopic) -> bool:
+        """Is it for us, and from our parent or one of our children?"""
+        if topic.upward:
+            return topic.parent == self.name and topic.child in self.membership.presence.expected
+        return topic.parent == self.parent and topic.child in (self.name, ALL)
+
+    def refuse_flood(self, sender: str) -> None:
+        self.counters.count(f"refused.frequency.{sender}")
+        who = "somebody" if sender == "?" else sender
+        self.log.warning(
+            "%s: %s sends too often: what is beyond %g a second is dropped", self.name, who, self.frequency.rate
+        )
+
     def refuse(self, reason: str, sender: str, why: str) -> None:
         self.counters.count(f"refused.{reason}.{sender}")
         whose = "of somebody" if sender == "?" else f"of {sender}"  # not what it says: the log counts lines by these
@@ -104,10 +127,7 @@ class Dispatcher:
         Raises:
             PeerError: it may not.
         """
-        if topic.upward:
-            known = topic.parent == self.name and topic.child in self.membership.presence.expected
-        else:
-            known = topic.parent == self.parent and topic.child in (self.name, ALL)
+        known = self.is_known(topic)
         if not known and topic.upward and topic.parent == self.name:
             self.note_stranger(topic.child)
         if not known:
@@ -165,6 +185,8 @@ class Dispatcher:
             self.counters.count(f"refused.early.{m.src}")  # it was for those who were here before us
             return
         verdict = session.take_message(m) if isinstance(m, Message) else session.take_piece(m)
+        if verdict == "new" and isinstance(m, Chunk) and len(m.body) >= LARGE:
+            self.frequency.give_back(m.src)
         if verdict == "duplicate":
             self.counters.count(f"duplicate{'_chunk' if isinstance(m, Chunk) else ''}.{m.src}")
         elif verdict not in ("new", "offer"):

@@ -55,6 +55,7 @@ class DeviceService:
             warm_start=self.file.warm_start,
             masks=self.file.masks,
             evaluations=self.file.evaluations,
+            tells=self.file.tells,
             wire=self.file.wire,
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation)

@@ -228,8 +228,8 @@ class Participant:
         else:
             given = family_of(run).for_device(self.parts(run, cancellable))
         earlier = find_earlier(self.working, self.model, run, self.log) if self.warm_start else NOTHING
-        given = {**given, **mask_giving.for_device(run, self.masks, self.name, self.model.classes)}
-        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given)
+        masking = mask_giving.for_device(run, self.masks, self.name, self.model.classes, lambda: self.gate.allow)
+        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given, **masking)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
         """What the method's family of kernels makes this device's env of."""

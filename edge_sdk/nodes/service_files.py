@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.contract.device_facts import TOLD, check_told
 from edge_sdk.contract.limits import Limits, check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
@@ -38,6 +39,7 @@ class DeviceFile:
         warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
         masks: its keys for runs with secret sums; None: it takes part in no such run.
         evaluations: rollouts and evaluations that it takes part in beside a training.
+        tells: facts of this machine that its hospital is told: "version", "board", "battery".
     """
 
     name: str
@@ -55,12 +57,14 @@ class DeviceFile:
     warm_start: bool = True
     masks: DeviceKeys | None = None
     evaluations: int = 0
+    tells: tuple[str, ...] = TOLD
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
         checked_name(self.hospital, "hospital")
         check_evaluations(self.evaluations)
+        check_told(self.tells)
         self.wire.check(self.broker)
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")
