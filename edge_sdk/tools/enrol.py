@@ -64,7 +64,7 @@ class Desk:
             )
 
     def as_note(self) -> dict[str, Any]:
-        """How the service is reached, for a later call."""
+        """Describes how the service is reached, for a later call."""
         return {"at": self.url, "at_ca": str(Path(self.ca).resolve()) if self.ca else "", "insecure": self.insecure}
 
     def open(self, what: str, table: dict[str, Any]) -> Any:
