@@ -38,7 +38,10 @@ def test_a_node_that_has_enrolled_looks_once_a_day(
     assert looks(EVERY, false) and "could not be renewed, which is tried daily" in caplog.text
     assert not looks(EVERY, str(tmp_path / "nothing")) and "No such file" in caplog.text
     now[0] += EVERY
-    monkeypatch.setattr("sys.executable", str(shutil.which("yes")))  # it never ends by itself
+    endless = tmp_path / "endless"
+    endless.write_text("#!/bin/sh\nexec sleep 600\n")
+    endless.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(endless))
     renewal()
     renewal()
     assert renewal.process is not None
