@@ -97,6 +97,7 @@ endif
 bench-compile: $(READY) $(FOREIGN)/.ready
 	$(BIN)/python benchmarks/compile.py
 	$(FOREIGN)/bin/python benchmarks/foreign.py
+	$(FOREIGN)/bin/python benchmarks/speed.py
 
 # Networks that nobody here wrote, in an environment of their own.
 $(FOREIGN)/.ready: pyproject.toml
