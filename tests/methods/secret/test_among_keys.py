@@ -6,6 +6,7 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes import mask_giving
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import fixes_members, settings_of
 from edge_sdk.nodes.masks import DeviceKeys, make_key
 from edge_sdk.nodes.sharing import DeviceSecrets, ToldMasks
@@ -24,8 +25,8 @@ def files(tmp_path):
 
 def test_each_node_is_given_what_it_needs_and_the_aggregator_nothing(files):
     run = among_run()
-    given = mask_giving.for_device(run, files, "d0", 2)
-    assert set(given) == {"secrets", "outputs"} and isinstance(given["secrets"], DeviceSecrets)
+    given = mask_giving.for_device(run, files, "d0", 2, Allow)
+    assert set(given) == {"secrets", "outputs", "allowed"} and isinstance(given["secrets"], DeviceSecrets)
     assert isinstance(mask_giving.for_hospital(run, 2)["reader"], ToldMasks)
     assert mask_giving.for_aggregator(run, None, {"h0": 3}) == {}
     assert fixes_members(run)
@@ -35,14 +36,14 @@ def test_each_node_is_given_what_it_needs_and_the_aggregator_nothing(files):
 
 def test_a_device_that_knows_no_other_takes_no_part(files):
     with pytest.raises(UsageError, match=r"\(masks.peers\)"):
-        mask_giving.for_device(among_run(), replace(files, peers=None), "d0", 2)
+        mask_giving.for_device(among_run(), replace(files, peers=None), "d0", 2, Allow)
     files.peers.unlink()
     with pytest.raises(UsageError, match=r"devices.pub: public keys cannot be read"):
-        mask_giving.for_device(among_run(), files, "d0", 2)
+        mask_giving.for_device(among_run(), files, "d0", 2, Allow)
 
 
 def test_a_key_that_is_added_to_the_file_is_known_from_then_on(files, tmp_path):
-    keeper = mask_giving.for_device(among_run(), files, "d0", 2)["secrets"]
+    keeper = mask_giving.for_device(among_run(), files, "d0", 2, Allow)["secrets"]
     assert keeper.strangers(["d1", "d2", "d9"]) == ["d9"]
     with files.peers.open("a") as file:
         file.write(f"d9 {make_key(tmp_path / 'd9.key')}\n")
