@@ -13,8 +13,9 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.settings import LEAST_COHORT
 from edge_sdk.nodes import masks
 from edge_sdk.nodes.allow import Allow
-from edge_sdk.nodes.assembly import is_secret, uploads_of
+from edge_sdk.nodes.assembly import is_secret, opens_among_devices, uploads_of
 from edge_sdk.nodes.leaving_scores import for_masking
+from edge_sdk.nodes.sharing import device_secrets, mask_reader
 
 
 def for_device(
@@ -33,16 +34,22 @@ def for_device(
         return {}
     if files is None:
         raise UsageError(f"device {name}: run {run.id} has secret sums, and this device no keys for them (masks)")
-    return {"masks": masks.device_masks(files, run.id), "outputs": classes, "allowed": for_masking(allow)}
+    given = {"outputs": classes, "allowed": for_masking(allow)}
+    if opens_among_devices(run):
+        return given | {"secrets": device_secrets(files, run.id)}
+    return given | {"masks": masks.device_masks(files, run.id)}
 
 
 def for_hospital(run: Run, classes: int) -> dict[str, Any]:
-    """Field of a hospital's env by which it knows what masked scores look like, in a run whose sums are secret.
+    """Fields of a hospital's env by which it knows what masked scores look like, in a run whose sums are secret, and by
+    which it reads what its devices reveal.
 
     Args:
         classes: that the models of its devices tell apart.
     """
-    return {"outputs": classes} if is_secret(run) else {}
+    if not is_secret(run):
+        return {}
+    return {"outputs": classes} | ({"reader": mask_reader()} if opens_among_devices(run) else {})
 
 
 def for_pooling(run: Run, files: masks.HospitalKeys | None, name: str) -> dict[str, Any]:
@@ -68,6 +75,9 @@ def for_aggregator(run: Run, files: masks.AggregatorKeys | None, hospitals: Mapp
         UsageError: there are no keys, or a hospital has too few devices for a sum that may be opened.
     """
     if not is_secret(run):
+        return {}
+    if opens_among_devices(run):
+        check_hospitals(run, hospitals)
         return {}
     if files is None:
         raise UsageError(f"run {run.id} has secret sums, and the aggregator no keys for them (masks)")

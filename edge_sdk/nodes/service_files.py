@@ -63,6 +63,8 @@ class DeviceFile:
         if self.masks is not None:
             existing(self.masks.key, "masks.key")
             existing(self.masks.aggregator, "masks.aggregator")
+            if self.masks.peers is not None:
+                existing(self.masks.peers, "masks.peers")
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")

@@ -27,6 +27,7 @@ from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from tests.delivery.fleet import Fleet, eventually
 from tests.faults.machine import missing
 from tests.wire import axes
+from tests.wire.among_node import AmongFleet
 from tests.wire.secret_node import PoolFleet, SecretFleet
 
 TREE = {"agg": ["h"], "h": ["a", "b"]}
@@ -103,7 +104,8 @@ def main() -> None:
     if args.only in (None, "machine"):
         print_faults(play_faults(dice, args.rounds))
     if args.only in (None, "masks"):
-        print_kills(play_masks(dice, args.rounds) | play_pools(dice, args.rounds))
+        columns = play_masks(dice, args.rounds) | play_pools(dice, args.rounds)
+        print_kills(columns | play_among(dice, args.rounds))
 
 
 def play_kills(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
@@ -158,6 +160,20 @@ def play_pools(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
         said = f"{len(fleet.uses())} masks were used, and each hid one value; {lost} rounds were lost"
     print(f"over hospitals: {column.total()} kills, {said}", file=sys.stderr, flush=True)
     return {"over hospitals": column}
+
+
+def play_among(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
+    """Kill in a run whose devices open its sums among themselves: a kill may cost a device's part in the round."""
+    wanted = SMALL * rounds
+    dice.shuffle(wanted)
+    with lasting(Mosquitto()) as broker, tempfile.TemporaryDirectory() as base:
+        fleet = AmongFleet(Path(base), broker.url)
+        column = visit(fleet, broker, wanted, dice)
+        fewer, lost = (sum(row[2] == count for row in fleet.told()) for count in (3, 0))
+        uses = len(fleet.uses())
+    said = f"{uses} secrets and shares, each used once; {fewer} rounds without a device, {lost} without a sum"
+    print(f"among devices: {column.total()} kills, {said}", file=sys.stderr, flush=True)
+    return {"among devices": column}
 
 
 def play_faults(dice: random.Random, rounds: int) -> dict[str, Counter[axes.Cell]]:

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -166,8 +167,8 @@ class PoolFleet(SecretFleet):
         assert not self.reused()
 
 
-def main(text: str) -> None:
-    place = json.loads(text)
+def play(place: dict[str, Any], run: Run, assemble: Callable[[Run], Assembly]) -> None:
+    """Play a node until it is told to stop."""
     directory, name = Path(place["directory"]), place["name"]
 
     def tell(number: int, message: Any) -> None:
@@ -182,9 +183,9 @@ def main(text: str) -> None:
         children=tuple(place["children"]),
         directory=directory,
         broker=place["broker"],
-        run=run_of(place) if name == "agg" else None,
+        run=run if name == "agg" else None,
         told=tell,
-        assemble=lambda run: assembly_of(run, place),
+        assemble=assemble,
         backoff=Backoff(0.02, 0.3),
         rto=0.3,
         settle=30.0,
@@ -192,6 +193,11 @@ def main(text: str) -> None:
     )
     signal.signal(signal.SIGTERM, lambda *_: node.stop())
     node.run()
+
+
+def main(text: str) -> None:
+    place = json.loads(text)
+    play(place, run_of(place), lambda run: assembly_of(run, place))
 
 
 if __name__ == "__main__":

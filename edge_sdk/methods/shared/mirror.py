@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.vectors import Layout
+from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
 from edge_sdk.contract.round import life_of
 from edge_sdk.errors import UsageError
@@ -93,6 +93,20 @@ def recalled(account: Account, me: str, question: CountedQuestion) -> Account | 
     account = account if account.era == question.era else Account(question.era)
     told = question.counted.get(me, -1)
     return replace(account, counted=told) if told in (account.round, account.counted) else None
+
+
+def own_vector(before: Account, account: Account, kept: Vector, tried: Vector) -> Vector:
+    """c_i as the aggregator's mean has it.
+
+    Args:
+        before: what the device remembered of its uploads when it was asked.
+        account: what it knows since, as of `recalled`.
+        kept: c_i if its last upload was not counted.
+        tried: c_i if it was.
+    """
+    if account.era != before.era:
+        return np.zeros_like(kept)
+    return tried if account.counted == account.round else kept
 
 
 # Hospital -------------------------------------------------------------------------------------------------------
