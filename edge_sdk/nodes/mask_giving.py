@@ -34,7 +34,7 @@ def for_device(
         return {}
     if files is None:
         raise UsageError(f"device {name}: run {run.id} has secret sums, and this device no keys for them (masks)")
-    given = {"outputs": classes, "allowed": for_masking(allow)}
+    given: dict[str, Any] = {"outputs": classes, "allowed": for_masking(allow)}
     if opens_among_devices(run):
         return given | {"secrets": device_secrets(files, run.id)}
     return given | {"masks": masks.device_masks(files, run.id)}

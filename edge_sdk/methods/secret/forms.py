@@ -25,7 +25,7 @@ from edge_sdk.methods.secret.messages import SumForm
 from edge_sdk.methods.settling.method import Counts
 from edge_sdk.methods.shared.evaluation import Scores
 from edge_sdk.methods.shared.gather import MANY, Exact, bounded, carry_number, number, split_number
-from edge_sdk.methods.shared.scores import LOSS_DEVICES, MODELS, NAMES, TEST, partial_histograms
+from edge_sdk.methods.shared.scores import LOSS_DEVICES, MODELS, NAMES, PERSONAL_FACTS, TEST, partial_histograms
 
 MASK_64 = (1 << 64) - 1
 MOST_NUMBER = 2.0**28
@@ -150,7 +150,7 @@ class ScoresKind:
 
     def flatten(self, form: SumForm, message: Scores) -> Flat:
         counts = {name: value for name, value in message.sums.items() if "_auc:" in name}
-        others = {name: value for name, value in message.sums.items() if "_auc:" not in name}
+        others = {n: value for n, value in message.sums.items() if "_auc:" not in n and n not in PERSONAL_FACTS}
         there, words = written_scores(EVALUATION_NAMES, others)
         bins = np.zeros(self.lengths(form)[0] - len(EVALUATION_NAMES), np.uint32)
         for name, value in counts.items():

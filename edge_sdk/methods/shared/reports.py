@@ -5,6 +5,8 @@ global_accuracy_squared        sum of the squares of these, for their spread ove
 global_correct / samples       accuracy over all held-out samples
 unseen_correct / unseen_samples   the same for a model that only some devices have (unseen_accuracy / unseen_devices);
                                so for "companion"
+personal_harmed, personal_density   of an evaluation: devices whose personal model is worse than the global one by more
+                               than HARMED; sum of the shares of their personal components that are not zero
 loss / (devices - untold) of a Progress   mean training loss of the devices that took part, without those in hospitals
                                that have too few of them to tell their scores
 test_global_accuracy / test_devices   the same on test samples, in the last evaluation only, where devices have a
@@ -16,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from edge_sdk.algebra import classification
 from edge_sdk.algebra.arrays import Theta
@@ -31,6 +35,9 @@ from edge_sdk.methods.shared.scores import TEST as TEST
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
+
+HARMED = 0.01
+"""A device is harmed where its personal model's accuracy is below the global one's by more than this."""
 
 NO_SUMS: Mapping[str, Mapping[str, float]] = {}
 
@@ -164,6 +171,20 @@ def judge(
         if name in (UNSEEN, COMPANION):
             sums |= {f"{name}_samples": float(found["samples"]), f"{name}_devices": 1.0}
     return sums
+
+
+def judge_personal(models: Mapping[str, Theta], sums: Mapping[str, float]) -> dict[str, float]:
+    """Facts about one device's personal model beside its scores: is it worse than the global one, and how much of the
+    personal component is not zero? Nothing, where it has no scores of both.
+
+    Args:
+        sums: the device's own, as `judge` names them.
+    """
+    if not {"personal_accuracy", "global_accuracy"} <= {*sums}:
+        return {}
+    own, shared = models["personal"], models["global"]
+    worse = sums["global_accuracy"] - sums["personal_accuracy"] > HARMED
+    return {"personal_harmed": float(worse), "personal_density": float(np.mean(own != shared))}
 
 
 def judge_test(env: NodeEnv, models: Mapping[str, Vector], ensemble: Ensemble | None = None) -> dict[str, float]:

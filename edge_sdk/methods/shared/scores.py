@@ -23,6 +23,9 @@ UNTOLD = "untold"
 """Devices that are counted beside scores without theirs: their hospital has too few (nodes/leaving_scores.py)."""
 LOSS_DEVICES = "loss_devices"
 """Devices that have told the training loss which is beside it: who has no training samples has none to tell."""
+PERSONAL_FACTS = ("personal_harmed", "personal_density")
+"""Of an evaluation: devices whose personal model is right on fewer samples than the global one (reports.HARMED), and
+shares of their personal components that are not zero. They are never masked: a sum of masked answers has none."""
 STAGES = ("started", "trained", "settled")  # of FedAL, around which it measures what is forgotten
 
 SIGNED = {"loss", "value", *(f"{model}_loss" for model in MODELS)}
@@ -35,7 +38,7 @@ OTHERS = {
 }
 NAMES = SIGNED | OTHERS | {f"{model}_{metric}" for model in MODELS for metric in METRICS}
 HISTOGRAM = re.compile(rf"({'|'.join(MODELS)})_auc:(\d{{1,4}}):[01]:(\d{{1,4}})")
-MOST = 2 * (len(NAMES) + len(MODELS) * MOST_CLASSES * 2 * BINS)
+MOST = 2 * (len(NAMES) + len(PERSONAL_FACTS) + len(MODELS) * MOST_CLASSES * 2 * BINS)
 SLACK = 1e-6  # relative: sums of fractions are rounded
 
 
@@ -57,7 +60,7 @@ def check_scores(scores: Mapping[str, float], count: float = LARGEST) -> None:
 
 
 def check_score(name: str, value: float, scores: Mapping[str, float], count: float) -> None:
-    if name not in NAMES and name != UNTOLD:
+    if name not in NAMES and name != UNTOLD and name not in PERSONAL_FACTS:
         check_histogram(name)
     if not (isfinite(value) and abs(value) <= LARGEST):
         raise ValueError(f"score {name!r} = {value} is not finite or above {LARGEST:.0f}")
@@ -101,6 +104,8 @@ def most_of(name: str, scores: Mapping[str, float], count: float) -> float:
     model, _, metric = name.partition("_")
     if name in ("devices", UNTOLD) or metric in ("devices", "own_accuracy"):
         return count
+    if name in PERSONAL_FACTS:
+        return scores.get("devices", 0.0)
     if metric == "accuracy":
         return count if model in STAGES else scores.get(f"{model}_devices", scores.get("devices", 0.0))
     if metric == "accuracy_squared":

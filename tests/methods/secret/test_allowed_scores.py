@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.contract.round import Policy
 from edge_sdk.methods.shared.evaluation import Report, Scores
 from edge_sdk.nodes.allow import CLASSES, Allow
 from edge_sdk.nodes.assembly import method_of, settings_of
@@ -16,34 +15,39 @@ from edge_sdk.nodes.leaving_scores import for_masking
 from edge_sdk.nodes.mask_giving import for_device
 from edge_sdk.nodes.masks import DeviceKeys, make_key
 from tests.methods.problems import DEVICES, PATIENT, play, told
-from tests.methods.secret.among import TREE as ONE_HOSPITAL
-from tests.methods.secret.among import among_envs, among_run
+from tests.methods.secret.among import among_envs, among_run, played
 from tests.methods.secret.parties import TREE, envs_for, run_of
 
 SAMPLES = {"samples": 3.0, "correct": 2.0, "loss": 1.0}
 
 
-def report_of(tables: dict[str, Allow], among: bool = False) -> Report:
-    """What a run with secret sums tells at its end, in which each device has such a table.
-
-    Args:
-        among: devices open the sums among themselves, all six of one hospital.
-    """
-    run = among_run(rounds=1) if among else run_of(rounds=1)
-    envs: Any = among_envs(run) if among else envs_for(run)
+def report_of(tables: dict[str, Allow]) -> Report:
+    """What a run with secret sums tells at its end, in which each device has such a table."""
+    run = run_of(rounds=1)
+    envs: Any = envs_for(run)
     for d in DEVICES:
         judged = {"score": lambda theta: SAMPLES, "judge": lambda theta: SAMPLES | {"auc:0:1:9": 1.0, "auc:0:0:2": 2.0}}
         envs[d] = replace(envs[d], **judged, allowed=for_masking(lambda d=d: tables[d]))
-    tree, policies = (ONE_HOSPITAL, {"aggregator": Policy(quorum=1)}) if among else (TREE, PATIENT)
-    _, transcript = play(method_of(run), settings_of(run), 1, policies=policies, tree=tree, envs=envs)
+    _, transcript = play(method_of(run), settings_of(run), 1, policies=PATIENT, tree=TREE, envs=envs)
     return told(transcript, Report)[-1]
 
 
-@pytest.mark.parametrize("among", [False, True])
 @pytest.mark.parametrize("scores", ["sums", CLASSES])
-def test_label_counts_leave_under_a_mask_where_the_holder_lets_them(scores: str, among: bool) -> None:
-    found = report_of({d: Allow(scores=scores) for d in DEVICES}, among)
+def test_label_counts_leave_under_a_mask_where_the_holder_lets_them(scores: str) -> None:
+    found = report_of({d: Allow(scores=scores) for d in DEVICES})
     assert found.sums["global_correct"] == 12 and found.sums["devices"] == 6
+    assert found.sums.get("global_auc:0:1:9", 0.0) == (6 if scores == CLASSES else 0)
+
+
+@pytest.mark.parametrize("scores", ["sums", CLASSES])
+def test_so_they_do_in_a_sum_that_devices_open_among_themselves(scores: str) -> None:
+    run = among_run(rounds=1)
+    envs: Any = among_envs(run)
+    for d in DEVICES:
+        judged = {"score": lambda theta: SAMPLES, "judge": lambda theta: SAMPLES | {"auc:0:1:9": 1.0, "auc:0:0:2": 2.0}}
+        envs[d] = replace(envs[d], **judged, allowed=for_masking(lambda: Allow(scores=scores)))
+    found = told(played(run, envs=envs)[1], Report)[-1]
+    assert found.sums["global_correct"] == 12
     assert found.sums.get("global_auc:0:1:9", 0.0) == (6 if scores == CLASSES else 0)
 
 
