@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.service.people import ADMIN, SESSION, TOKEN, VIEWER, Somebody
+from aggregator.service.refusals import CODES, NOBODY
 from aggregator.service.service import FleetService
 
 COOKIE = "auscult-session"
@@ -146,6 +147,14 @@ async def brings_secret(request: Request, who: Somebody) -> bool:
     return hmac.compare_digest(given.encode(), who.csrf.encode())
 
 
+def note_refusal(request: Request, code: int, why: str) -> None:
+    """Note in the audit log that a request is refused, if its code says that it may not be."""
+    if code in CODES:
+        who = getattr(request.state, "who", None) or find_somebody(request)
+        name = NOBODY if who is None else who.name
+        request.app.state.refusals.note(name, f"{request.method} {request.url.path}", code, why)
+
+
 def wants_json(request: Request) -> bool:
     return request.url.path.startswith("/api/")
 
@@ -157,7 +166,8 @@ def ask_to_sign_in(request: Request) -> Response:
 
 
 def refuse(request: Request, code: int, why: str) -> Response:
-    """An answer that says why something is not done."""
+    """An answer that says why something is not done. What somebody may not do, or not now, is in the audit log too."""
+    note_refusal(request, code, why)
     if wants_json(request):
         return JSONResponse({"error": why}, code)
     answer: Response = request.app.state.show(request, "problem.html", code, title="Not possible", why=why)

@@ -153,6 +153,8 @@ class NodeEnv:
         masks: device, aggregator: what hides an upload in a run with secret sums; None: this run has none.
         secrets: device: keeps what it shares with other devices, where these open sums; None: they do not.
         reader: hospital: makes masks of what its devices have told, in such a run.
+        allowed: device: an answer -> as much of it as its holder lets leave, for answers that are masked, where nobody
+            can take anything out afterwards; None: all of it.
     """
 
     me: str = ""
@@ -183,6 +185,7 @@ class NodeEnv:
     masks: Masks | None = None
     secrets: SecretKeeper | None = None
     reader: MaskReader | None = None
+    allowed: Callable[[Any], Any] | None = None
 
     @property
     def willing(self) -> tuple[str, ...]:

@@ -36,7 +36,10 @@ class Dispatcher:
     """Dispatcher of one node.
 
     Attributes:
+        lane: of the session.
         heard_at: parent or child -> when a payload of it came last, by time.time().
+        beside: dispatchers of the node's other lanes. They hear from the main one who has gone: a connection has one
+            will, and it is about all lanes.
         strangers: the latest of those who call as children without being any -> when they did, by time.time().
         frequency: how often each parent or child may be heard; all strangers together are "?".
     """
@@ -49,8 +52,10 @@ class Dispatcher:
         neighbours: Neighbours,
         counters: Counters,
         log: Logger,
+        lane: int = 0,
     ):
         self.name, self.parent, self.membership, self.neighbours = name, parent, membership, neighbours
+        self.lane, self.beside = lane, list[Dispatcher]()
         self.counters, self.log = counters, log
         self.roster: Roster | None = None  # given by a hospital whose settings want one
         self.heard_at: dict[str, float] = {}
@@ -68,7 +73,11 @@ class Dispatcher:
                 return self.refuse_flood(self.name_of(parsed))
             if parsed.channel == ROSTERS and not parsed.upward:
                 return self.take_roster(parsed, payload)
+            if parsed.lane != self.lane and (parsed.lane or parsed.channel != BIRTHS):
+                return self.counters.count("refused.lane")  # of a run beside this one, which another process works in
             frame = self.check_frame(parsed, unpack_frame(payload))
+            if parsed.lane != self.lane and not (isinstance(frame, Birth) and frame.gone):
+                return
             sender = parsed.sender
             self.counters.count_traffic("in", sender, len(payload))
             self.heard_at[sender] = time.time()
@@ -142,10 +151,9 @@ class Dispatcher:
         """Give a checked frame to whom it concerns. `broadcast`: it was for all children."""
         session = self.membership.session
         if isinstance(frame, Birth):
-            if broadcast:
-                self.neighbours.handle_parents_birth(frame)
-            else:
-                self.neighbours.handle_childs_birth(frame)
+            self.handle_birth(frame, broadcast)
+            for other in self.beside if frame.gone else ():
+                other.handle_birth(frame, broadcast)
         elif isinstance(frame, Hello):
             self.neighbours.handle_hello(frame)
         elif self.membership.is_broken:
@@ -162,6 +170,13 @@ class Dispatcher:
                 session.calls.note_closed(frame.closed, session.node.record)
             if not isinstance(frame, Acks):
                 self.take_in(session, frame, broadcast)
+
+    def handle_birth(self, birth: Birth, broadcast: bool) -> None:
+        """A parent or a child has come, has changed or has gone."""
+        if broadcast:
+            self.neighbours.handle_parents_birth(birth)
+        else:
+            self.neighbours.handle_childs_birth(birth)
 
     def take_in(self, session: Session, m: Message | Chunk | Offer, broadcast: bool) -> None:
         """Give a message, or a piece of one, to the session, and count what came of it."""

@@ -135,6 +135,11 @@ def is_rollout(run: Run) -> bool:
     return run.method == ROLLOUT.name
 
 
+def only_judges(run: Run) -> bool:
+    """Is the run a rollout in which devices try a version and keep what they have: an evaluation?"""
+    return is_rollout(run) and bool(run.settings.get("only_judge"))
+
+
 def robust_of(run: Run) -> Robust:
     """Rules of a run in place of plain sums. Raises UsageError for a wrong setting."""
     return from_mapping(Robust, run.robust, "run.robust")

@@ -38,6 +38,16 @@ def test_no_mask_hides_two_answers_after_a_kill(tmp_path: Path, quick: LocalBrok
 
 
 @pytest.mark.long
+def test_no_mask_hides_two_answers_with_noise_after_a_kill(tmp_path: Path, quick: LocalBroker) -> None:
+    """8 bits, rotated, with noise, under masks: what the killed device had drawn is lost, and it draws anew."""
+    fleet = play(tmp_path, quick, noisy=True)
+    fleet.check()
+    assert fleet.tried_twice() == 1
+    epsilons = [row[3] for row in fleet.told()]
+    assert 0 < epsilons[0] < epsilons[-1], "every round is counted"
+
+
+@pytest.mark.long
 def test_the_watcher_finds_a_mask_that_follows_from_the_question_alone(tmp_path: Path, quick: LocalBroker) -> None:
     assert len(play(tmp_path, quick, forgetful=True).reused()) == 1
 

@@ -90,8 +90,9 @@ def offered(env: NodeEnv, plan: SecretPlan, m: NumberedQuestion, send: Send) -> 
     kind = plan.kinds.get(type(send.message))
     if kind is None:
         raise ValueError(f"{type(send.message).__name__} is no answer that can be masked")
-    form = kind.form(env, send.message)
-    flat = kind.flatten(form, send.message)
+    message = send.message if env.allowed is None else env.allowed(send.message)
+    form = kind.form(env, message)
+    flat = kind.flatten(form, message)
     public = keeper_of(env).begin(m.ticket, flat.steps, flat.words)
     return Send(UP, KeysOffer(form, np.frombuffer(public, np.uint8)))
 

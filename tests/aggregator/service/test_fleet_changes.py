@@ -40,6 +40,7 @@ class Hospital:
             session=None,
             current=None,
             refusal="",
+            lanes=(None, None, None),
         )
         self.reporter, self.now = FleetReporter(level), 1.0
 
