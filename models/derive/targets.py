@@ -33,6 +33,7 @@ from edge_sdk.models.passes.arrange import arrange
 from edge_sdk.models.passes.batch_norm import VARIANCE, find_momentum, mix, use_batch_statistics, write_pull
 from edge_sdk.models.passes.blocked import use_blocked_layout
 from edge_sdk.models.passes.fold_norm import fold_norms
+from edge_sdk.models.passes.merge_samples import merge_samples
 from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
@@ -94,6 +95,7 @@ class Source:
         if not self.momentum:
             fold_norms(g, keep)
         write_precise_units(g)
+        merge_samples(g)
         return g
 
     def keep_layer(self, layer: str) -> tuple[Source, str]:

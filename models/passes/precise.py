@@ -19,10 +19,10 @@ from edge_sdk.models.rules.table import RULES
 
 def write_precise_units(g: OnnxGraph) -> None:
     """Rewrite Elu, Selu and Celu in place; they are differentiated by the rules that they have."""
-    forward, g.nodes = g.nodes, []
-    for n in forward:
+    for n in g.take_nodes():
         if n.op not in UNITS:
             g.nodes.append(n)
+            g.makers.update(dict.fromkeys(n.outputs, n))
             continue
         g.where = n.where
         write_unit(g, n, *UNITS[n.op](n))
