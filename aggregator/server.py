@@ -85,8 +85,9 @@ class Aggregator:
         masks: its keys for runs with secret sums; None: it can have no such run.
         limits: what its hospitals may claim, and when they are suspended; None: as `Limits` has it.
         enrolled: hospitals say themselves how many devices they have, and that may change during the run.
-        client: its client id at the broker, where other runs of the same aggregator go on at other hospitals; "": its
-            name, and no other run goes on.
+        client: its client id at the broker, where other runs of the same aggregator go on; "": its name, and no other
+            run goes on.
+        lane: of a rollout or an evaluation beside a training at the same hospitals: the number of their lane.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
     """
 
@@ -113,6 +114,7 @@ class Aggregator:
         limits: Limits | None = None,
         enrolled: bool = False,
         client: str = "",
+        lane: int = 0,
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
@@ -161,6 +163,7 @@ class Aggregator:
             wait_for=wait_for,
             flexible=enrolled and not fixes_members(run),
             client=client,
+            lane=lane,
             figures=self.count_figures,
             log=self.log,
             **wire.options(broker),

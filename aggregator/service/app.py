@@ -33,6 +33,7 @@ from aggregator.service import (
 from aggregator.service.door import Door
 from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
+from aggregator.service.refusals import RefusalLog
 from aggregator.service.runs import NoSuchRunError, NotPossibleError
 from aggregator.service.service import FleetService
 from aggregator.service.view import ACTIONS, FILTERS, STATE_WORDS
@@ -94,7 +95,7 @@ def make_app(service: FleetService) -> Starlette:
     )
     app.state.service, app.state.news = service, live.News(service)
     app.state.show = Templates(service).show
-    app.state.door = Door()
+    app.state.door, app.state.refusals = Door(), RefusalLog(service.database)
     return app
 
 

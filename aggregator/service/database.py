@@ -33,6 +33,9 @@ runs = sql.Table(
     sql.Column("wanted", sql.JSON, nullable=False),  # what was asked for: see runs.Wanted
     sql.Column("hospitals", sql.JSON, nullable=False, default=dict),  # name -> devices, from its first start
     sql.Column("awaits", sql.Integer, nullable=False, default=0),  # approvals that it still needs
+    sql.Column(
+        "beside", sql.Integer, nullable=False, default=0
+    ),  # number of its lane at its hospitals; 0: the main one
     sql.Column("cloned", sql.String(64), nullable=False, default=""),
     sql.Column("by", sql.String(64), nullable=False, default=""),
     sql.Column("why", sql.Text, nullable=False, default=""),

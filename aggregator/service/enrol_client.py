@@ -72,5 +72,7 @@ def decide(options: argparse.Namespace, client: EnrolmentClient) -> None:
         return
     for node in found:
         print(f"{node['name']}: {node['state']}")
+        for why in node["waits"]:
+            print(f"  {why}")
         if "token" in node:
             print_token(node["token"], node["name"], client)

@@ -14,7 +14,7 @@ from aggregator.service.declared import Either, Keys, ListOf, declare
 from aggregator.service.enrolling import choices_for, describe_node
 from aggregator.service.enrolment import HOURS, WAITING, TokenRefusedError
 from aggregator.service.forms import read_json
-from aggregator.service.guard import needs
+from aggregator.service.guard import needs, note_refusal
 from aggregator.service.pages import service_of, show
 from aggregator.service.paging import NUMBERS, QUERY, cut_page
 from aggregator.service.people import OPERATOR
@@ -36,7 +36,9 @@ async def answer(request: Request, what: str) -> Response:
         do = getattr(service_of(request).desk, what)
         return JSONResponse(await run_in_threadpool(do, read_json(body)))
     except UsageError as error:
-        return JSONResponse({"error": str(error)}, 403 if isinstance(error, TokenRefusedError) else 422)
+        code = 403 if isinstance(error, TokenRefusedError) else 422
+        note_refusal(request, code, str(error))
+        return JSONResponse({"error": str(error)}, code)
 
 
 async def take_request(request: Request) -> Response:
@@ -59,6 +61,7 @@ async def send_bundle(request: Request) -> Response:
     try:
         return FileResponse(service_of(request).desk.find_bundle(read_json(await request.body())))
     except UsageError as error:
+        note_refusal(request, 403, str(error))
         return JSONResponse({"error": str(error)}, 403)
 
 
@@ -116,7 +119,9 @@ async def make_token(request: Request) -> Response:
 async def decide(request: Request) -> Response:
     """POST /enrolment/NAME/ACTION."""
     found = await carry_out(request)
-    return show_page(request, token=found["token"]) if "token" in found else RedirectResponse("/enrolment", 303)
+    if not (found["waits"] or "token" in found):
+        return RedirectResponse("/enrolment", 303)
+    return show_page(request, token=found.get("token", ""), note=" ".join(found["waits"]))
 
 
 async def issue(request: Request, table: dict[str, Any]) -> str:
@@ -153,6 +158,7 @@ PAGE_ROUTES = [
 NODE = Keys(
     {"name": str, "kind": str, "hospital": str, "state": str, "key": str, "mask_key": str, "by": str, "asked": float}
     | {"ends": Either((float, None)), "decided": Either((float, None)), "token?": str}
+    | {"waits?": ListOf(str)}
 )
 INVITATION = Keys({"hospital?": str, "name?": str, "hours?": float, "approved?": bool})
 
@@ -178,7 +184,8 @@ async def api_token(request: Request) -> Response:
 @declare(NODE, problems=(409,))
 @needs(OPERATOR)
 async def api_decide(request: Request) -> Response:
-    """Approves, denies, suspends, removes or replaces a node; `token` is for the new one that takes its place."""
+    """Approves, denies, suspends, removes or replaces a node; `token` is for the new one that takes its place. `waits`
+    says which runs under way go on as if nothing had changed, and why."""
     return JSONResponse(await carry_out(request))
 
 

@@ -13,6 +13,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import CHANGES, MOST, STATES, VERSION
 from edge_sdk.live.roster import LARGEST
 from edge_sdk.wire.codec.bodies import clip
+from edge_sdk.wire.topics import MOST_LANES
 
 MOST_STRANGERS = 100
 TEXT = 500  # characters of a text in a report
@@ -41,6 +42,7 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
             raise PeerError(f"{sender}: part = {plain['part']} in a report of version {found['version']}")
         roster = None if "roster" not in found else check_count(found["roster"], LARGEST)
         plain |= {"strangers": strangers, "roster": roster}
+        plain["evaluations"] = check_count(found.get("evaluations", 0), MOST_LANES)
         plain["labels"], plain["wrong"] = read_labels(found)
         plain["software"] = check_short(found.get("software", ""))
         return {"devices": check_count(found["devices"], MOST_DEVICES), "counts": counts, "children": children, **plain}
@@ -59,7 +61,7 @@ def check_child(row: Mapping[str, Any]) -> dict[str, Any]:
     if state not in STATES:
         raise ValueError(f"{state!r:.80} is no state")
     counts = {key: check_count(row[key]) for key in ("bytes_in", "bytes_out", "late")}
-    facts = {key: check_short(row[key]) for key in ("version", "board") if key in row}
+    facts: dict[str, Any] = {key: check_short(row[key]) for key in ("version", "board") if key in row}
     facts |= {"battery": check_count(row["battery"], 100)} if "battery" in row else {}
     return {"name": name, "state": state, "refusal": check_text(row["refusal"]), **counts, **facts} | {
         "heard": None if heard is None else check_count(heard)

@@ -81,7 +81,7 @@ def describe_run(service: FleetService, row: Row, whole: bool = False) -> dict[s
 def describe_hops(service: FleetService, lines: RunLines, id: str) -> dict[str, int | None]:
     """Hop -> bytes of a run so far; None where no hospital reports its devices by name."""
     below = find_hops(service.database, id).values()
-    totals = next((line["bytes"] for line in reversed(lines.lines) if "bytes" in line), {})
+    totals: dict[str, int] = next((line["bytes"] for line in reversed(lines.lines) if "bytes" in line), {})
     found: dict[str, int | None] = {key: sum(h[way] for h in below) if below else None for key, way in BELOW.items()}
     return found | {"hospital_up": totals.get("bytes_in", 0), "hospital_down": totals.get("bytes_out", 0)}
 
@@ -285,6 +285,7 @@ ACTIONS = {
     "people.remove": "may use the console no longer",
     "session.make": "signed in",
     "token.make": "has a new token",
+    "refused": "was refused",
 }
 """Actions of the audit log in words, behind what they are of."""
 

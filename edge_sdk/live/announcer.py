@@ -66,6 +66,7 @@ class Announcer:
 
     def __init__(self, publisher: Publisher):
         self.publisher, self.name, self.parent = publisher, publisher.name, publisher.parent
+        self.lane = publisher.lane
         self.sessions: dict[Link, int] = {}
         self.counts: dict[Link, int] = {}
         self.answered = self.nonce = 0
@@ -73,18 +74,22 @@ class Announcer:
 
     def make_will(self, link: Link, epoch: int) -> Will:
         """The will of a new connection: the birth that its broker publishes for us when the connection breaks."""
-        session = self.sessions[link] = random.getrandbits(62) or 1
-        self.counts[link] = 0
-        self.answered = 0 if link is self.publisher.above else self.answered
+        session = random.getrandbits(62) or 1
+        self.begin_connection(link, session)
         return Will(self.list_topics(link)[0], pack_frame(Birth(self.name, epoch, session, gone=True)))
+
+    def begin_connection(self, link: Link, session: int) -> None:
+        """A connection is about to be made, with this number: births and their answers are counted anew."""
+        self.sessions[link], self.counts[link] = session, 0
+        self.answered = 0 if link is self.publisher.above else self.answered
 
     def list_topics(self, link: Link) -> list[str]:
         """Topics of our births over a link. The first one is also the will's, of which a connection has only one."""
         found = []
         if link is self.publisher.above and self.parent:
-            found.append(topics.upward(self.parent, self.name, BIRTHS))
+            found.append(topics.upward(self.parent, self.name, BIRTHS, self.lane))
         if link is self.publisher.below:
-            found.append(topics.downward(self.name, ALL, BIRTHS))
+            found.append(topics.downward(self.name, ALL, BIRTHS, self.lane))
         return found
 
     def listen(self) -> None:
@@ -154,7 +159,8 @@ class Announcer:
         if standing.run is not None:
             hello = replace(hello, run=standing.run.id, body=encode_run(standing.run))
         hello = replace(hello, to=birth.session, count=birth.count, nonce=nonce)
-        self.publisher.publish_frame(below, topics.downward(self.name, birth.src, BIRTHS), hello, 0, birth.src)
+        topic = topics.downward(self.name, birth.src, BIRTHS, self.lane)
+        self.publisher.publish_frame(below, topic, hello, 0, birth.src)
 
     def is_answer(self, hello: Hello) -> bool:
         """A hello answers a birth of our present connection to the parent, and no later one has been answered."""

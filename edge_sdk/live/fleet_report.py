@@ -22,6 +22,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.dispatcher import Dispatcher
+from edge_sdk.live.lane import RunLane
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.presence import Child, Presence
 from edge_sdk.live.publisher import Publisher
@@ -56,6 +57,7 @@ class Reported(Protocol):
     waiting_log: WaitingLog
     dispatcher: Dispatcher
     neighbours: Neighbours
+    lanes: tuple[RunLane, ...]
 
     @property
     def children(self) -> tuple[str, ...]: ...
@@ -161,6 +163,8 @@ def describe_node(node: Reported, standings: Mapping[str, Standing], level: str,
     }
     if (labels := node.neighbours.labels) is not None and labels.told is not None:
         report["labels"] = labels.told
+    if len(node.lanes) > 1:
+        report["evaluations"] = len(node.lanes) - 1
     if node.dispatcher.roster is not None:
         report["roster"] = node.dispatcher.roster.number
     if level == NAMES:

@@ -65,6 +65,7 @@ class Device(Participant):
         warm_start: a new run begins with the personal model that an earlier one has made here, where the method has one
             and parameters and classes are the same; False: as on a device that was never in a run. See
             `edge_sdk.nodes.warm_start`.
+        evaluations: rollouts and evaluations that it takes part in beside a training, as its hospital has it.
         tells: facts of this machine that its hospital is told, and whoever that reports to: "version" of Auscult,
             "board" and charge of its "battery".
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
@@ -96,6 +97,7 @@ class Device(Participant):
         allow: Allow | None = None,
         warm_start: bool = True,
         masks: DeviceKeys | None = None,
+        evaluations: int = 0,
         tells: Collection[str] = TOLD,
         log: logging.Logger | None = None,
     ):
@@ -103,7 +105,7 @@ class Device(Participant):
             budget = read_toml(budget, BudgetFile).budget
         super().__init__(
             name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
-            budget, trusted_key, allow, warm_start, masks,
+            budget, trusted_key, allow, warm_start, masks, evaluations,
         )  # fmt: skip
         if recording.tells_labels:
             willingness = self.runtime.willingness

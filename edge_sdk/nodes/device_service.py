@@ -54,6 +54,7 @@ class DeviceService:
             allow=self.file.allow,
             warm_start=self.file.warm_start,
             masks=self.file.masks,
+            evaluations=self.file.evaluations,
             tells=self.file.tells,
             wire=self.file.wire,
         )

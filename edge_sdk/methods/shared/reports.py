@@ -29,8 +29,8 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, Labelled, NodeEnv, Send
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Tally
+from edge_sdk.methods.shared.scores import LOSS_DEVICES, UNTOLD
 from edge_sdk.methods.shared.scores import TEST as TEST
-from edge_sdk.methods.shared.scores import UNTOLD
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
@@ -138,7 +138,12 @@ def progress(round: int, tally: Tally | None) -> Send:
 
 def training_scores(env: NodeEnv, loss: float | None, received: Mapping[str, Vector]) -> dict[str, float]:
     """What rides on a device's upload: its training loss, and the scores of the models that it started from."""
-    return ({} if loss is None else {"loss": gather.bounded(loss)}) | judge(env, received)
+    return loss_scores(loss) | judge(env, received)
+
+
+def loss_scores(loss: float | None) -> dict[str, float]:
+    """A device's training loss as a score, and that it is of one device; nothing where there is none."""
+    return {} if loss is None else {"loss": gather.bounded(loss), LOSS_DEVICES: 1.0}
 
 
 def judge(
@@ -236,9 +241,12 @@ def part_of(name: str) -> str:
 
 
 def mean_loss(line: Mapping[str, Any]) -> float | None:
-    """Mean training loss of the devices counted in a round that have told it; None for other lines of metrics."""
+    """Mean training loss of the devices counted in a round that have told it; None for other lines of metrics.
+
+    Lines of earlier versions do not say how many these are: there it is of all but those that have told no scores.
+    """
     sums = line.get("sums", {})
-    told = line.get("devices", 0) - sums.get(UNTOLD, 0.0)
+    told = sums.get(LOSS_DEVICES, line.get("devices", 0) - sums.get(UNTOLD, 0.0))
     return float(sums["loss"] / told) if line["kind"] == "round" and told > 0 and "loss" in sums else None
 
 

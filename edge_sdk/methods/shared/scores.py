@@ -21,6 +21,8 @@ TEST = (
 METRICS = ("correct", "accuracy", "accuracy_squared", "loss", "samples", "devices")
 UNTOLD = "untold"
 """Devices that are counted beside scores without theirs: their hospital has too few (nodes/leaving_scores.py)."""
+LOSS_DEVICES = "loss_devices"
+"""Devices that have told the training loss which is beside it: who has no training samples has none to tell."""
 PERSONAL_FACTS = ("personal_harmed", "personal_density")
 """Of an evaluation: devices whose personal model is right on fewer samples than the global one (reports.HARMED), and
 shares of their personal components that are not zero. They are never masked: a sum of masked answers has none."""
@@ -29,7 +31,7 @@ STAGES = ("started", "trained", "settled")  # of FedAL, around which it measures
 SIGNED = {"loss", "value", *(f"{model}_loss" for model in MODELS)}
 """Scores that may be below 0; no other may."""
 OTHERS = {
-    *("samples", "devices"),
+    *("samples", "devices", LOSS_DEVICES),
     *("primal_residual", "dual_residual"),  # AugFL
     *("noise_0", "noise_1", "noise_2", "contributors"),  # HSGD
     *(f"{stage}_{what}" for stage in STAGES for what in ("accuracy", "own_accuracy")),
@@ -74,6 +76,27 @@ def check_histogram(name: str) -> None:
         raise ValueError(f"score {name[:60]!r} is none of those that a method reports (methods/shared/scores.py)")
     if int(found[2]) >= MOST_CLASSES or int(found[3]) >= BINS:
         raise ValueError(f"score {name!r}: there are at most {MOST_CLASSES} classes and {BINS} bins")
+
+
+def partial_histograms(sums: Mapping[str, float]) -> frozenset[str]:
+    """Models, with TEST before them or not, whose histograms leave out samples that they were judged on.
+
+    Each class has a histogram of all samples of a device. So where a sum has fewer, not every device in it has told
+    its own, and it cannot be seen of how few devices they are.
+    """
+    counted: dict[tuple[str, str], float] = {}
+    for name, value in sums.items():
+        model, is_bin, place = name.partition("_auc:")
+        if is_bin:
+            key = model, place.partition(":")[0]
+            counted[key] = counted.get(key, 0.0) + value
+    return frozenset(model for (model, _), count in counted.items() if count != samples_of(model, sums))
+
+
+def samples_of(model: str, sums: Mapping[str, float]) -> float:
+    """Number of samples that a model, with TEST before it or not, was judged on."""
+    part = TEST if model.startswith(TEST) else ""
+    return sums.get(f"{model}_samples", sums.get(f"{part}samples", 0.0))
 
 
 def most_of(name: str, scores: Mapping[str, float], count: float) -> float:
