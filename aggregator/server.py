@@ -265,8 +265,8 @@ class Aggregator:
         self.log.info("%s: hospitals have changed: new: %s; gone: %s", self.name, come, gone)
 
     def describe_shown(self) -> dict[str, Any]:
-        """Size of the newest model as it travels: how many numbers it has, None where none travels; and the ranks of
-        its layers, where it travels in factors."""
+        """Size of the newest model as it travels: its numbers, None where none travels; and the ranks of its layers,
+        where it travels in factors."""
         shown = self.show()
         packed = find_packed(shown)
         ranks = {} if packed is None else {"ranks": lowrank.ranks(self.bundle.layout, packed)}

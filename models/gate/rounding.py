@@ -28,7 +28,7 @@ SEEDS = (0, 1000, 2000)
 
 
 @dataclass(frozen=True)
-class Rounding:
+class RoundingErrors:
     """Relative L2 errors of two float32 gradients for one kind of inputs.
 
     Attributes:
@@ -47,11 +47,11 @@ class Rounding:
 
     @property
     def worst(self) -> float:
-        """The same for the single draw in which it is largest."""
+        """The largest such quotient of a single draw."""
         return max(d / max(t, FLOOR) for d, t in zip(self.device, self.torch, strict=True))
 
 
-def measure_rounding(model: Model, truth: Truth) -> list[Rounding]:
+def measure_rounding(model: Model, truth: Truth) -> list[RoundingErrors]:
     """The errors for each kind of inputs that the gate has, but those for which the true gradient is 0.
 
     Args:
@@ -61,7 +61,7 @@ def measure_rounding(model: Model, truth: Truth) -> list[Rounding]:
     cases = [c for c in list_cases(truth.train) if truth.drops or not c.at_rest]
     found = {c.name: [measure_draw(model, truth, replace(c, seed=c.seed + s), y_shape) for s in SEEDS] for c in cases}
     known = {name: [pair for pair in pairs if pair] for name, pairs in found.items()}
-    return [Rounding(name, *map(tuple, zip(*pairs, strict=True))) for name, pairs in known.items() if pairs]
+    return [RoundingErrors(name, *map(tuple, zip(*pairs, strict=True))) for name, pairs in known.items() if pairs]
 
 
 def measure_draw(model: Model, truth: Truth, case: Case, y_shape: Sequence[int]) -> tuple[float, float] | None:
