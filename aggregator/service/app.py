@@ -30,6 +30,7 @@ from aggregator.service import (
     rollout_pages,
     settings_page,
 )
+from aggregator.service.audit_words import describe_detail
 from aggregator.service.door import Door
 from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
@@ -110,7 +111,7 @@ class Templates:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self.environment.filters |= FILTERS
+        self.environment.filters |= FILTERS | {"detail": describe_detail}
         self.environment.globals |= {
             "words": STATE_WORDS,
             "done": ACTIONS,

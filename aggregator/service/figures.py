@@ -28,6 +28,7 @@ OWN = {
 }
 """Curve that is no model's accuracy -> its colour."""
 ACCURACY = "Means over devices; shaded: one standard deviation between them."
+AT_AGGREGATOR = "Between the aggregator and its hospitals."
 TIMES = "Training and evaluation: until the slowest hospital has answered. Aggregator: the rest of the round."
 HOP_NOTE = "Between devices and hospitals: known of hospitals that report their devices by name."
 HARM = "Their personalised model is right on fewer held-out samples than the global one, by more than a point."
@@ -69,21 +70,19 @@ def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]],
     found = [
         Chart("Accuracy on held-out samples", draw_accuracy(lines), ACCURACY),
         Chart("Training loss", draw_loss(lines)),
-        Chart("MB through the aggregator, for each round", draw_column(rows, TRAFFIC, 1e6, "MB")),
+        Chart("MB of each round", draw_column(rows, TRAFFIC, 1e6, "MB"), AT_AGGREGATOR),
         Chart(
-            "Seconds for each round", draw_column(rows, PHASES, 1.0, "seconds"), TIMES if has(rows, "training") else ""
+            "Seconds of each round", draw_column(rows, PHASES, 1.0, "seconds"), TIMES if has(rows, "training") else ""
         ),
         Chart("MB on each hop so far", draw_hops(hops), HOP_NOTE * (hops["device_up"] is None), "hops.csv"),
     ]
     if has(rows, "harmed"):
-        found.append(Chart("Devices that are harmed", draw_column(rows, {"harmed": "harmed"}, 1.0, "devices"), HARM))
+        found.append(Chart("Devices harmed", draw_column(rows, {"harmed": "harmed"}, 1.0, "devices"), HARM))
     if has(rows, "density"):
-        found.append(Chart("Density of personal components", draw_density(rows), DENSITY))
+        found.append(Chart("Personal density", draw_density(rows), DENSITY))
     if has(rows, "rank"):
         sent = f"{rows[-1]['sent_parameters']:,} parameters travel down: the fewer, the lower the ranks."
-        found.append(
-            Chart("Mean rank of the global model's layers", draw_column(rows, {"rank": "rank"}, 1.0, "rank"), sent)
-        )
+        found.append(Chart("Mean rank of the layers", draw_column(rows, {"rank": "rank"}, 1.0, "rank"), sent))
     return found
 
 

@@ -24,7 +24,7 @@ from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.reports import Progress, Report, mean_loss
 from edge_sdk.methods.shared.scores import check_scores
 from edge_sdk.nodes.allow import CLASSES, Allow, RunFacts, find_objections
-from edge_sdk.nodes.leaving_scores import allowed_message, leaving, limited
+from edge_sdk.nodes.leaving_scores import allowed_message, allowed_scores, leaving, limited
 from tests.methods.problems import DEVICES, TREE, envs_of, play, told
 from tests.methods.test_contract import settings_of
 
@@ -34,6 +34,13 @@ OWN = {
     **{"global_auc:0:1:9": 1.0, "global_auc:0:0:2": 3.0},
 }
 ALL_OPEN = Allow(scores=CLASSES, scores_of=1)
+
+
+def test_facts_of_personal_models_leave_in_sums_of_enough_devices() -> None:
+    facts = {"personal_harmed": 1.0, "personal_density": 0.5}
+    for devices, left in ((3.0, facts), (2.0, {"untold": 2.0})):
+        sums = {"devices": devices, **facts}
+        assert allowed_scores(sums, devices, False, 3) == left | ({"devices": devices} if devices == 3.0 else {})
 
 
 def held(env: Any, sums: dict[str, float]) -> Any:

@@ -77,4 +77,9 @@ document.addEventListener("submit", (event) => {
   if (form && !confirm(form.dataset.ask)) event.preventDefault();
 });
 
+// On a phone the names of pages are wider than the screen: the present one is brought into sight.
+const nav = document.querySelector(".top nav");
+const present = nav?.querySelector("[aria-current]");
+if (present) nav.scrollLeft = present.offsetLeft - (nav.clientWidth - present.offsetWidth) / 2;
+
 if (document.querySelector("[data-live]")) listen();

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 import sqlalchemy as sql
 
 from aggregator.service import audit
+from aggregator.service.audit_words import describe_detail
 from aggregator.service.database import audit as table
 
 
@@ -48,3 +50,16 @@ def test_an_entry_is_written_with_its_change_or_not_at_all(written: Any) -> None
         audit.note(t, "ada", "run.queue", "twice")
         t.execute(table.insert().values(seq=1, at=0.0, who="", action="", subject="", detail="", hash=""))
     assert audit.find_break(written) == (None, count, audit.list_latest(written, 1)[0]["hash"])
+
+
+def test_details_are_told_in_words() -> None:
+    told = {
+        "hospitals": {"north": 3, "south": 3},
+        "sha256": "ab" * 32,
+        "why": "",
+        "devices": ["a", "b"],
+        "approved": True,
+    }
+    words = "approved yes, devices a and b, hospitals (north 3, south 3), sha256 abababababab"
+    assert describe_detail(json.dumps(told, sort_keys=True)) == words
+    assert describe_detail("{}") == "" and describe_detail("no JSON") == "no JSON" and describe_detail("3") == "3"

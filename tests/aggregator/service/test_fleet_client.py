@@ -15,11 +15,13 @@ NOW = {"heard": None, "why": ""}
 
 def test_a_device_is_shown_without_what_is_not_known_of_it() -> None:
     device = {"name": "w-1", "hospital": "north", "state": "refuses", "bytes_in": 1200, "bytes_out": 7, "late": 0}
+    device |= {"version": "0.1.0", "board": "", "battery": 0}
     found = describe_member(device | {"heard": time.time() - 42, "why": "label 'wlak'"})
     assert found["state"] == "cannot take part" and found["why"] == "label 'wlak'" and found["up"] == "1.2 kB"
+    assert found["version"] == "0.1.0" and found["battery"] == "0 %" and "board" not in found
     assert found["last heard"] in ("42 s ago", "43 s ago") and "late in" not in found
     hospital = {"name": "north", "counts": {"here": 2, "away": 1}, "here": 2, "size": 3, "run": "r", "labels": None}
-    found = describe_member(hospital | {"strangers": [], **NOW})
+    found = describe_member(hospital | {"strangers": [], "software": "0.1.0", **NOW})
     assert found["states"] == "2 ready, 1 away" and found["devices"] == "2 of 3 here"
     assert found["last heard"] == "never" and not {"labels", "strangers", "why"} & {*found}
 
@@ -29,7 +31,17 @@ def test_the_command_asks_the_service(monkeypatch: pytest.MonkeyPatch, capsys: p
 
     def ask(client: Any, path: str, body: Any = None) -> Any:
         asked.append(path)
-        return {"name": "north", "counts": {}, "here": 0, "size": 1, "run": "", "labels": 3, "strangers": [], **NOW}
+        return {
+            "name": "north",
+            "counts": {},
+            "here": 0,
+            "size": 1,
+            "run": "",
+            "labels": 3,
+            "strangers": [],
+            "software": "",
+            **NOW,
+        }
 
     monkeypatch.setattr(ServiceClient, "ask", ask)
     options = make_parser().parse_args(["fleet", "show", "north"])

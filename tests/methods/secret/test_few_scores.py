@@ -35,6 +35,15 @@ def test_three_answers_of_which_one_has_held_out_samples_open_none_of_its_scores
     assert opened(ScoresKind(), *[Scores(5, ONE)] * 3).sums == {name: 3 * value for name, value in ONE.items()}
 
 
+def test_facts_of_a_personal_model_are_in_no_masked_answer() -> None:
+    """A masked answer has places for the names of the first version only, whoever made it."""
+    more = Scores(5, ONE | {"personal_harmed": 1.0, "personal_density": 0.25})
+    assert ScoresKind().lengths(ScoresKind().form(ENV, more)) == ScoresKind().lengths(
+        ScoresKind().form(ENV, Scores(5, ONE))
+    )
+    assert set(opened(ScoresKind(), more, more, more).sums) == set(ONE)
+
+
 def test_scores_and_histograms_of_a_model_that_one_has_stay_closed_beside_those_of_all() -> None:
     found = opened(ScoresKind(), Scores(5, ONE | LATE), Scores(5, ONE), Scores(5, ONE))
     assert set(found.sums) == set(ONE)

@@ -49,7 +49,8 @@ CASES = [
 
 @pytest.mark.parametrize(("method", "more"), CASES)
 def test_it_is_the_same_as_in_the_clear_to_the_bit(method, more, monkeypatch):
-    monkeypatch.setattr(evaluation, "judge_personal", lambda *_: {})  # facts that are never masked
+    """But for facts of personal models, which are in no masked answer (test_few_scores.py)."""
+    monkeypatch.setattr(evaluation, "judge_personal", lambda models, sums: {})
     pairs = [played(run_of(method, secret=secret, **more)) for secret in (True, False)]
     assert outcome(*pairs[0]) == outcome(*pairs[1])
     reports = [m for _, m in pairs[0][1].told if isinstance(m, Report)]
