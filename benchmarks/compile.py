@@ -45,14 +45,13 @@ COMPILE = """
 import argparse, json, sys, time
 import torch
 from pathlib import Path
-from edge_sdk.models.cli import read_module
+from edge_sdk.models.cli import add_parsers, read_module
 from edge_sdk.models.bundle.compile import compile_module
 torch.set_num_threads(1)
 torch.manual_seed(7)
-options = dict.fromkeys(("input", "classes", "groups", "norm", "below", "max_batch"))
-options |= {"loss": "cross_entropy", "features": "", "blocked": sys.argv[3] == "True"}
-options |= {"dropout": "", "result": "", "arg": []}
-args = argparse.Namespace(module=sys.argv[1], **options)
+parser = argparse.ArgumentParser()
+add_parsers(parser.add_subparsers())
+args = parser.parse_args(["compile", sys.argv[1], *(["--blocked"] if sys.argv[3] == "True" else [])])
 start = time.process_time()
 made = compile_module(*read_module(args))
 seconds = time.process_time() - start

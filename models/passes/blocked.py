@@ -204,20 +204,44 @@ def write_phases(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> st
 
 
 def write_blocked_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes) -> str:
-    """The adjoint of w. Depthwise on one axis, each tap is a product and a sum over all channels of a block at once."""
-    (channels, *positions), b = g.sample_shape(x), BLOCK
-    if not (is_depthwise(window, sw[0], channels) and len(window.kernel) == 1):
+    """The adjoint of w: where a convolution is depthwise, it is a depthwise convolution as well."""
+    if not is_depthwise(window, sw[0], g.sample_shape(x)[0]):
         return weight_gradient.write_weight_adjoint(g, x, gy, window, sw)
-    batch, length, out, stride = g.shape(x)[0], positions[0], g.sample_shape(gy)[1], window.stride[0]
-    lanes = multiply((batch, channels // b))
-    rows = g.pad(g.reshape(to_blocked(g, x), (lanes, length, b)), [0, window.before[0], 0], [0, window.after[0], 0])
-    adjoint, taps = g.reshape(to_blocked(g, gy), (lanes, out, b)), []
-    for k in range(window.kernel[0]):
-        first = k * window.dilation[0]
-        seen = g.slice(rows, 1, first, first + (out - 1) * stride + 1, stride)
-        summed = g.reshape(g.sum(g.mul(seen, adjoint), [1]), (batch, channels))
-        taps.append(g.sum(summed, [0], keep=True))
-    return g.reshape(g.transpose(g.concat(taps, 0), [1, 0]), sw)
+    return write_depthwise_weight_adjoint(g, x, gy, window, sw)
+
+
+def write_depthwise_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes) -> str:
+    """gw[c, k] = sum over b, p of gy[b, c, p] x[b, c, s p + d k - before]: x convolved with the kernel gy.
+
+    Stride and dilation exchange their roles. The sum over samples is part of it: the images of a channel lie below each
+    other, with rows of zeros between them, so that no tap sees two images; so do the adjoints, each s rows of x high.
+    """
+    flat = (1,) * (2 - len(window.kernel))
+    (tall, wide), (s, t), (d, e) = ((*flat, *v) for v in (window.kernel, window.stride, window.dilation))
+    top, left = (*(0 for _ in flat), *window.before)
+    _, channels, height, width = as_image(g.shape(x))
+    *_, rows, columns = as_image(g.shape(gy))
+    need = max(height + top, s * (rows - 1) + d * (tall - 1) - top + 1)
+    pitch = max(-(-need // s), rows)
+    image, kernel = stack_images(g, to_blocked(g, x), s * pitch), stack_images(g, to_blocked(g, gy), pitch)
+    bottom, right = d * (tall - 1) - top - s + 1, e * (wide - 1) + t * (columns - 1) + 1 - width - left
+    more = tuple(-(min(0, v) // by) for v, by in ((bottom, d), (right, e)))  # stops that no tap is for
+    found = g.op(
+        "Conv", image, g.reshape(kernel, (channels, 1, *g.shape(kernel)[2:])), domain=DOMAIN, group=channels,
+        strides=[d, e], dilations=[s, t], pads=[top, left, max(0, bottom), max(0, right)],
+        shape=(1, channels, tall + more[0], wide + more[1]),
+    )  # fmt: skip
+    taps = from_blocked(g, found, (1, channels, tall + more[0], wide + more[1]))
+    return g.reshape(g.slices(taps, [2, 3], [0, 0], [tall, wide], [1, 1]) if any(more) else taps, sw)
+
+
+def stack_images(g: OnnxGraph, image: str, pitch: int) -> str:
+    """Blocked images (B, C, H, W) below each other as one, (1, C, B pitch, W), with zeros up to `pitch` rows."""
+    batch, channels, height, width = as_image(g.shape(image))
+    blocks, row = channels // BLOCK, width * BLOCK
+    planes = g.reshape(image, (batch, blocks, height * row))
+    stacked = g.transpose(g.pad(planes, [0, 0, 0], [0, 0, (pitch - height) * row]), [1, 0, 2])
+    return g.reshape(stacked, (1, channels, multiply((batch, pitch)), width))
 
 
 # -- probe -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.shapes import Shape, as_numbers
-from edge_sdk.models.rules import weight_gradient
+from edge_sdk.models.rules import few_positions, weight_gradient
 from edge_sdk.models.rules.table import Adjoints, Want, rule
 from edge_sdk.models.rules.window import Window, read_window
 
@@ -32,9 +32,12 @@ def conv(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 def write_input_adjoint(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> str:
     """The adjoint of x, of shape `sx`: a transposed convolution.
 
-    Where the window is depthwise and dense, a Conv with the flipped kernel gives the same and runs faster.
+    Where the window is depthwise and dense, a Conv with the flipped kernel gives the same and runs faster; so do
+    products over all samples where there are few positions.
     """
     sw, sy = g.numbers(w), g.sample_shape(gy)
+    if few_positions.has_few_positions(window, sw, as_numbers(sx[2:]), sy[1:]):
+        return few_positions.write_input_adjoint(g, gy, w, window, sx)
     inside = all(r >= p for r, p in zip(window.reach, window.pads, strict=False))
     if window.dense and window.group == sw[0] == sx[1] and inside:
         pads = [r - p for r, p in zip(window.reach * 2, window.pads, strict=True)]

@@ -16,7 +16,7 @@ def replacing_a_disk(method, node, at):
         lost = []
 
         def receive(env, s, sender, m):
-            if env.me == node and sender == UP and m.round == at and not lost:
+            if env.me == node and sender == UP and getattr(m, "round", -1) == at and not lost:
                 lost.append(s)
                 s = role.start(env)[0]
             return role.receive(env, s, sender, m)
