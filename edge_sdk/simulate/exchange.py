@@ -93,8 +93,8 @@ class Exchange:
         return [outcomes[at] for at in range(len(batch))]
 
     def divide(self, batch: Sequence[nodes.Envelope]) -> list[int]:
-        """The rank that works on each question: it has the client's state, else is the client's usual one, which may have
-        its data, else has least to do."""
+        """The rank that works on each question: it has the client's state, else is its usual one, which may have its
+        data, else has least to do."""
         count = self.ranks.count
         if count == 1:
             return [0] * len(batch)
