@@ -223,6 +223,15 @@ def write_row(name: str, r: dict[str, Any]) -> str:
     return f"{made} {timed} {r['MB']:>6.0f}"
 
 
+def write_markdown(name: str, r: dict[str, Any]) -> str:
+    """One line of the table in models/README.md; "-" for what was not measured."""
+    kinds: list[tuple[str, str]] = [
+        ("parameters", ","), ("compile_s", ".0f"), ("kB", ".0f"), ("float64", ".0e"), ("rounding", ".1f"),
+        ("one_draw", ".0f"), ("load_s", ".2f"), ("ms", ".1f"), ("torch_ms", ".1f"), ("MB", ".0f"),
+    ]  # fmt: skip
+    return " | ".join([f"| {name}", *(format(r[k], how) if k in r else "-" for k, how in kinds)]) + " |"
+
+
 def describe_run(args: argparse.Namespace) -> dict[str, Any]:
     """What must be equal for a result to count again: the sources of compiler and battery, and the options."""
     digest = hashlib.sha256()
@@ -247,6 +256,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--bundles", type=Path, help="folder in which bundles are kept (default: they are not)")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--untimed", action="store_true", help="compile and compare only")
+    only.add_argument("--table", action="store_true", help="measure nothing: print what is in FILE as Markdown")
     only.add_argument("--times", action="store_true", help="measure times of the bundles in the folder only")
     parser.add_argument("--device", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -288,6 +298,11 @@ def main() -> int:
     args = parse_options()
     if args.device:
         print(json.dumps(run_device(args.device)))
+        return 0
+    if args.table:
+        for name in args.names or NETWORKS:
+            told = [r for r in read_rows(args.json) if r["name"] == name and "error" not in r]
+            print(write_markdown(name, {k: v for r in told for k, v in r.items()}))
         return 0
     warnings.simplefilter("ignore")
     run, rows, parts = describe_run(args), read_rows(args.json), choose_parts(args)

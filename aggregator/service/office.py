@@ -93,9 +93,11 @@ class Office:
         return certificate, x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc.timestamp()
 
     def revoke(self, name: str) -> None:
-        """Take back all certificates of a node. Nothing, where it has none."""
+        """Take back all certificates of a node that has enrolled. Nothing, where it has none, or where the name is by
+        now that of a node that was made by hand: its certificate was never the other's."""
+        site = self.provisioner.saved
         with self.lock:
-            if self.provisioner.authority.exists:
+            if self.provisioner.authority.exists and (site is None or name not in site.nodes):
                 self.provisioner.authority.revoke(name)
 
     def tell_broker(self, pairs: Iterable[tuple[str, str]]) -> None:

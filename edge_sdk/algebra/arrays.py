@@ -1,4 +1,4 @@
-"""What an array field of a message or a state may hold: written beside its type, checked by the codec.
+"""What a field of a message or a state may hold: written beside its type, checked by the codec.
 
 Examples:
     w: Theta                                                        one vector of the model's size
@@ -48,6 +48,21 @@ class Tensor:
         if self.dtype not in (FLOAT, *DTYPES):
             raise UsageError(f"Tensor: dtype {self.dtype!r} is none of {FLOAT}, {', '.join(DTYPES)}")
 
+
+@dataclass(frozen=True)
+class Within:
+    """Range of the numbers of a field, where it is not that of every message (wire/codec/coders.py: RANGED)."""
+
+    least: float
+    most: float
+
+
+OrNone = Annotated[int, Within(-1, 2**31)]
+"""A count, or -1 where there is none."""
+Drawn = Annotated[int, Within(0, 2**63 - 1)]
+"""A number that was drawn at random, or counts on from such a one."""
+Rank = OrNone
+"""Rank of one layer of a model; -1: the layer is dense (algebra/lowrank.py)."""
 
 Theta = Annotated[npt.NDArray[np.floating], Tensor(("n",))]
 """One vector of the model's size."""

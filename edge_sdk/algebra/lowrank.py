@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_sdk.algebra.arrays import Values
+from edge_sdk.algebra.arrays import Rank, Values
 from edge_sdk.algebra.prox import Svd
 from edge_sdk.algebra.vectors import Layout, Slot, Vector
 
@@ -32,7 +32,7 @@ class Packed:
         values: for each of these layers U, then V, or the tensor; after them all other tensors in layout order.
     """
 
-    ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
     values: Values
 
     def check(self, layout: Layout) -> None:

@@ -9,6 +9,20 @@ one problem: there the proximal operator is taken once, of the mean over all dev
 mean of proximal points is not the proximal point of the mean. The two agree for lam = 0, and for a single hospital. A
 step of the aggregator's own (`cloud_step`) makes the common model low-rank again.
 
+With `one_prox` it is FedSLR's one problem. The hospitals leave the operator out and show
+
+    v_h = mean of w_i at h - eta_g * mean of gamma_i at h,
+
+and the aggregator takes it once, of the mean of the latest v_h of all hospitals by number of devices, ready or not:
+
+    w = prox_{eta_g lam ||.||_*}(sum_h n_h v_h / sum_h n_h - eta_g * grad R(w)).
+
+With cloud = "sync" and all devices in each round that is FedSLR, eq. (6), itself. In "first-b" it is the master's step
+of asynchronous ADMM (Zhang & Kwok 2014; Chang et al. 2016): a hospital that is late counts with what it showed last. If
+it comes to rest, all w_i are w and gamma_i = grad f_i(w), so w is a minimiser; a mean over those alone that are ready
+would not rest there, since it leaves out gamma of the others. "rigorous" has no such step and is refused: a hospital
+that goes on alone would do so without the operator, towards another problem's solution.
+
 Each hospital is FedSLR's aggregator (fedslr/aggregator.py) for its own devices: it has a low-rank model and a mean of
 gamma, and makes the proximal step. The aggregator mixes the models of the first B hospitals that are ready
 (consensus.py), and may make a forward-backward step of its own on the mean,
@@ -31,6 +45,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.method import Method, Role, Send, Step
@@ -41,8 +57,8 @@ from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
 from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.shared import consensus, gather
-from edge_sdk.methods.shared.changing import fixed_unless_in_step, unless_in_step
+from edge_sdk.methods.shared import consensus, gather, mixing
+from edge_sdk.methods.shared.changing import fixed_unless_in_step, remaining, unless_in_step
 from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
 from edge_sdk.methods.shared.local import one_of, zero_or_more
 from edge_sdk.methods.shared.plain import clipped_at_most
@@ -61,11 +77,13 @@ class Settings(fedslr_settings.Settings):
             the first ones, the others go on alone.
         ready: B.
         cloud_step: of the aggregator's own step; 0: it only mixes.
+        one_prox: the proximal operator is taken by the aggregator and not in the hospitals: FedSLR's one problem.
     """
 
     cloud: str = SYNC
     ready: int = 0
     cloud_step: float = 0.0
+    one_prox: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,6 +91,12 @@ class Settings(fedslr_settings.Settings):
         zero_or_more(self, "cloud_step")
         if self.cloud != SYNC and self.ready < 1:
             raise UsageError(f"ready = {self.ready} with cloud = {self.cloud!r}: so many hospitals mix, at least 1")
+        if self.one_prox and self.cloud == RIGOROUS:
+            raise UsageError(
+                "one_prox with cloud = 'rigorous': hospitals that go on alone need an operator of their own"
+            )
+        if self.one_prox and self.cloud_step:
+            raise UsageError(f"cloud_step = {self.cloud_step} with one_prox: its step is eta_g; expected 0")
 
 
 SEARCH: SearchSpace = {**fedslr_settings.SEARCH, "cloud_step": Range(0.0, 1.0, log=False)}
@@ -100,8 +124,13 @@ def center_start(env: Env) -> Step:
 
 
 def center_close(env: Env, s: Center) -> Step:
-    plain = replace(env, smooth_grad=None)  # that term is the aggregator's, not the hospitals'
+    penalty = "none" if env.settings.one_prox else env.settings.global_penalty
+    # the smooth term is the aggregator's, not the hospitals'
+    plain = replace(env, smooth_grad=None, settings=replace(env.settings, global_penalty=penalty))
     after = fedslr_aggregator.step(plain, s)
+    if env.settings.one_prox and s.tally is None and after.era == s.era:  # nobody answered: gamma acts all the same
+        shown = lowrank.unpack(env.layout, s.model) - env.settings.eta_g * s.gamma_mean
+        after = replace(after, model=lowrank.dense(env.layout, shown))
     count, scores = (0, {}) if s.tally is None else (s.tally.count, gather.scores(s.tally))
     return Center(**{**vars(after), "answers": count, "scores": scores}), []
 
@@ -150,10 +179,33 @@ MIXING = consensus.coordinator(first, cloud, own_step)
 
 def aggregator_start(env: Env) -> Step:
     """Raises UsageError where the aggregator has a smooth term and no step in which it would act."""
-    if env.smooth_grad is not None and env.settings.cloud_step == 0:
+    if env.smooth_grad is not None and env.settings.cloud_step == 0 and not env.settings.one_prox:
         raise UsageError("cloud_step = 0: the aggregator has a term of its own (a private model), which needs a step")
     started: Step = MIXING.start(env)
     return started
+
+
+def aggregator_close(env: Env, s: Coordinator) -> Step:
+    """The close of a round: where the operator is taken once, of the mean of what all hospitals showed last."""
+    members = remaining(env, s.ready)
+    if not (env.settings.one_prox and members):
+        return MIXING.close(env, s)
+    told = consensus.tell_progress(s)
+    shown = {name: gather.Sum(m.model, 1.0, 1) for name, m in members.items() if m.model is not None}
+    w = take_prox(env, s.model, past := {**s.past, **shown})
+    s, sends = consensus.mix(env, replace(s, past=past), cloud(env))
+    s, sends = consensus.replace_model(s, sends, w)
+    return s, [told, *([] if s.round >= env.rounds else sends)]
+
+
+def take_prox(env: Env, before: Packed, past: Mapping[str, gather.Sum]) -> Packed:
+    """FedSLR's eq. (6), of the latest points of the hospitals that there are. `before`: the common model."""
+    names = [name for name in sorted(past) if name in env.sizes]
+    mean = mixing.by_devices(env.sizes, tuple(names))[0].astype(env.theta0.dtype) @ np.stack(
+        [past[n].total for n in names]
+    )
+    terms = ServerTerms(env.smooth_grad, penalty(env.settings.global_penalty, env.settings.lam, env.svt))
+    return server_step(terms, env.layout, mean, at=lowrank.unpack(env.layout, before), step=env.settings.eta_g)
 
 
 def policies(
@@ -179,7 +231,7 @@ def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
         said.append(f"ready = {settings.ready}: there are {len(sizes)} hospitals, so no round will be over")
     if settings.cloud == SYNC and settings.ready:
         said.append(f"ready = {settings.ready} with cloud = 'sync': has no effect, all hospitals are waited for")
-    if settings.cloud_step == 0 and settings.lam and settings.global_penalty != "none":
+    if settings.cloud_step == 0 and settings.lam and settings.global_penalty != "none" and not settings.one_prox:
         said.append(
             f"cloud_step = 0: lam = {settings.lam} acts in the hospitals only, and the common model, which is the mean "
             "of their models, is dense"
@@ -201,7 +253,7 @@ FEDSLR_B = Method(
     name="fedslr-b",
     device=FEDSLR.device,
     hospital=consensus.around(INSIDE, Pieces(ready, take, ask)),
-    aggregator=replace(MIXING, start=aggregator_start),
+    aggregator=replace(MIXING, start=aggregator_start, close=aggregator_close),
     messages=(*FEDSLR.messages, Mixed, Isolated, Ready),
     settings=Settings,
     env=Env,

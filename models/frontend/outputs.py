@@ -55,13 +55,26 @@ def run_module(net: nn.Module, values: Sequence[torch.Tensor], arguments: Sequen
 
 
 def check_output(net: nn.Module, examples: Sequence[torch.Tensor], name: str, arguments: Sequence[str] = ()) -> None:
-    """Run the module once on two samples, and raise CompileError if its result cannot be chosen.
+    """Run the module once on two samples.
 
-    What fails otherwise is left to the exporter, which explains it better.
+    Raises:
+        CompileError: it does not run, or its result cannot be chosen.
     """
+    running: list[str] = []
+    hooks = [
+        m.register_forward_pre_hook(lambda m, a, path=path: running.append(path)) for path, m in net.named_modules()
+    ]
     try:
         with torch.no_grad():
             made = run_module(net, [e[:2] for e in examples], arguments)
-    except Exception:
-        return
+    except Exception as error:
+        first = str(error).strip().split("\n")[0][:300] or type(error).__name__
+        shapes = ", ".join(str(tuple(e.shape[1:])) for e in examples)
+        raise CompileError(
+            f"{running[-1] if running and running[-1] else 'the module'}: torch itself does not run it on samples of "
+            f"shape {shapes} ({first}); --input is the shape of one sample, without the batch"
+        ) from error
+    finally:
+        for hook in hooks:
+            hook.remove()
     pick(made, name)

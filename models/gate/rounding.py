@@ -47,7 +47,7 @@ class RoundingErrors:
 
     @property
     def worst(self) -> float:
-        """The largest such quotient of a single draw."""
+        """Largest quotient of the two errors in a single draw."""
         return max(d / max(t, FLOOR) for d, t in zip(self.device, self.torch, strict=True))
 
 

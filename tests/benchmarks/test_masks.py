@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+from benchmarks import trust_costs
 from benchmarks.masks import time_exchange, time_masks, time_rounds
 
 
@@ -16,3 +17,8 @@ def test_it_measures_an_exchange_among_devices() -> None:
     whole, less = (time_exchange(8, 1000, missing) for missing in (0, 1))
     assert (whole.counted, less.counted) == (8, 7) and less.hospital > 0 < less.device
     assert whole.up > 1000 and whole.down > 1000
+
+
+def test_the_parts_of_a_round_are_measured() -> None:
+    parts = (trust_costs.time_integers(1000, 3), trust_costs.time_noise(1000, 3), trust_costs.time_pool(1000))
+    assert all(ms > 0 for ms in parts)

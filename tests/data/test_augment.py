@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from edge_sdk.data.augment import Augment, augment, rotations, shifted
+from edge_sdk.data.augment import Augment, augment, mixed, moved, rotations, shifted
 from edge_sdk.errors import UsageError
 
 X = np.random.default_rng(0).normal(size=(40, 6, 32)).astype(np.float32)
+PICTURES = np.random.default_rng(2).normal(size=(40, 3, 8, 6)).astype(np.float32)
 MANY = np.random.default_rng(1).normal(size=(4000, 3, 8)).astype(np.float32)
 
 
@@ -18,14 +19,26 @@ def test_nothing_is_the_identity_to_the_bit():
     assert augment(X, Augment(), generator()) is X
 
 
-@pytest.mark.parametrize("how", [dict(rotation=0.5), dict(scale=0.2), dict(noise=0.1), dict(shift=0.3)])
-def test_each_change_is_drawn_and_leaves_its_input(how):
-    before = X.copy()
-    found = augment(X, Augment(**how), generator())
-    assert found.dtype == np.float32 and found.shape == X.shape and (found != X).any()
-    assert found.tobytes() == augment(X, Augment(**how), generator()).tobytes()
-    assert found.tobytes() != augment(X, Augment(**how), np.random.default_rng(8)).tobytes()
-    assert X.tobytes() == before.tobytes()
+@pytest.mark.parametrize(
+    ("x", "how"),
+    [
+        *(
+            (X, {name: amount})
+            for name, amount in dict(rotation=0.5, scale=0.2, noise=0.1, shift=0.3, mixup=0.4).items()
+        ),
+        *(
+            (PICTURES, {name: amount})
+            for name, amount in dict(scale=0.2, noise=0.1, flip=0.5, crop=0.2, mixup=0.4).items()
+        ),
+    ],
+)
+def test_each_change_is_drawn_and_leaves_its_input(x, how):
+    before = x.copy()
+    found = augment(x, Augment(**how), generator())
+    assert found.dtype == np.float32 and found.shape == x.shape and (found != x).any()
+    assert found.tobytes() == augment(x, Augment(**how), generator()).tobytes()
+    assert found.tobytes() != augment(x, Augment(**how), np.random.default_rng(8)).tobytes()
+    assert x.tobytes() == before.tobytes()
 
 
 def test_a_rotation_keeps_norms_and_angles_of_both_sensors():
@@ -73,7 +86,38 @@ def test_a_shift_moves_whole_windows_and_repeats_their_ends():
     assert set(by) == set(range(-8, 9))
 
 
-@pytest.mark.parametrize("wrong", [dict(rotation=-1.0), dict(noise=float("nan")), dict(shift=1.0)])
+def test_images_are_mirrored_left_to_right_as_often_as_asked():
+    found = augment(PICTURES, Augment(flip=0.25), generator())
+    turned = [(f == x[..., ::-1]).all() for f, x in zip(found, PICTURES, strict=True)]
+    assert all(t or (f == x).all() for t, f, x in zip(turned, found, PICTURES, strict=True))
+    assert 0 < sum(turned) < 20
+
+
+def test_a_crop_moves_whole_images_with_nothing_behind_them():
+    x = np.arange(1, 10, dtype=np.float32).reshape(1, 1, 3, 3)
+    assert moved(x, np.array([[1, 0]]))[0, 0].tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
+    assert moved(x, np.array([[0, -1]]))[0, 0].tolist() == [[2, 3, 0], [5, 6, 0], [8, 9, 0]]
+    many = np.ones((300, 1, 10, 20), np.float32)
+    left = augment(many, Augment(crop=0.2), generator())[:, 0].any(2).sum(1)
+    assert set(left) == {8, 9, 10}
+
+
+def test_mixup_has_the_mean_gradient_of_the_papers_two_labels():
+    """Linear scores and a squared loss: the expectation over draws, against Beta(alpha, alpha) and both labels."""
+    alpha, x, y = 0.6, np.array([[1.0], [3.0]], np.float32), np.array([0.0, 5.0])
+    random, count = generator(), 4000
+    ours = [((x_ - y[:, None]) * x_).mean() for x_ in (mixed(x, alpha, random) for _ in range(count))]
+    a = np.random.default_rng(0).beta(alpha, alpha, 200_000)
+    z = a * 1.0 + (1 - a) * 3.0
+    pairs = (a * (z - 0.0) + (1 - a) * (z - 5.0)) * z
+    # half of all permutations of two samples leave each with itself
+    alone = np.mean([(1.0 - 0.0) * 1.0, (3.0 - 5.0) * 3.0])
+    assert abs(np.mean(ours) - (alone + pairs.mean()) / 2) < 0.1
+
+
+@pytest.mark.parametrize(
+    "wrong", [dict(rotation=-1.0), dict(noise=float("nan")), dict(shift=1.0), dict(crop=1.0), dict(flip=1.1)]
+)
 def test_settings_say_what_is_wrong(wrong):
     with pytest.raises(UsageError, match=f"{next(iter(wrong))} = "):
         Augment(**wrong)
@@ -82,7 +126,10 @@ def test_settings_say_what_is_wrong(wrong):
 def test_shapes_that_cannot_be_augmented_are_refused():
     with pytest.raises(UsageError, match="in threes"):
         Augment(rotation=0.1).check((4, 64))
-    with pytest.raises(UsageError, match="channels x samples"):
-        Augment(noise=0.1).check((3, 8, 8))
+    with pytest.raises(UsageError, match=r"shift = 0\.1: .*channels x samples"):
+        Augment(shift=0.1).check((3, 8, 8))
+    with pytest.raises(UsageError, match=r"flip = 0\.5: .*height x width"):
+        Augment(flip=0.5).check((4, 64))
+    Augment(noise=0.1, flip=0.5, crop=0.1, mixup=0.2).check((3, 8, 8))
     Augment().check((3, 8, 8))
     Augment(noise=0.1).check((4, 64))

@@ -43,7 +43,7 @@ def test_devices_settle_and_a_newcomer_joins(tmp_path: Path) -> None:
         (("--newcomers", "h9-1"), "--newcomers h9-1: is no device; there are: h1-1, h1-2, h2-1, h2-2"),
         (("--newcomers", "h1-1,h1-2"), "all devices of hospital-1 are"),
         (("--settle", "pace=1"), "pace is no setting"),
-        (("--augment", "noise=0.1"), "windows of channels x samples"),
+        (("--augment", "shift=0.1"), "windows of channels x samples"),
         (("--augment", "blur=0.1"), "blur is no setting"),
     ],
 )

@@ -21,14 +21,16 @@ CODEC = Codec([Everything, Global, Sum, Chain, Box, Envelope, Record, Round], la
 W = np.linspace(-1, 1, 6, dtype=np.float32)
 SUM = Sum(W, 3, {"loss": 0.5, "correct": 2.0})
 GLOBAL = Global(Packed((2,), W[:3]), 5)
-ROUND = Round(Policy(need=2, deadline=9.0), 4, {"a": 4, "b": 3}, frozenset({"c", "d"}), True)
+POLICY = Policy(need=2, deadline=9.0, idle=9.0)
+ROUND = Round(POLICY, 4, {"a": 4, "b": 3}, frozenset({"c", "d"}), True, 9.0, asked_at=2.0)
+OLDER = {"a": Envelope("h", "a", 4, SUM, lasts=9.0), "b": Envelope("h", "b", 3, GLOBAL, lasts=9.0)}
 MESSAGES = [
     SUM,
     GLOBAL,
     Chain(Chain(Chain())),
     Box((1, -0.5, None, {"k": (True, "text", b"raw")}, frozenset({"x", "y"}), np.eye(3, dtype=np.int16), SUM)),
-    Envelope("hospital-1", "up", 7, GLOBAL, True),
-    Record(ROUND, 2, True, SUM, {"a": Envelope("h", "a", 4, SUM), "b": Envelope("h", "b", 3, GLOBAL)}),
+    Envelope("hospital-1", "up", 7, GLOBAL, True, 9.0),
+    Record(ROUND, 2, True, SUM, OLDER),
     Everything(
         1, 0.5, True, "text", b"raw", None, None, "either", GLOBAL.model, 2.5, (1, 2**40), ("p", 0.25), (),
         {"t": (1.0,)}, frozenset({"n"}), W, {"w": W, "none": None}, np.eye(2, dtype=np.int64), np.ones((3, 2), bool),

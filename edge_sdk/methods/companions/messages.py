@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edge_sdk.algebra.arrays import Values
+from edge_sdk.algebra.arrays import Rank, Values
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.methods.shared.guard import Measurable, Measure
 
@@ -32,7 +32,7 @@ class SharedModel:
     """The global model for evaluation, without a claim about the receiver's layout: companions have another one."""
 
     round: int
-    ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
     values: Values
 
     @property

@@ -169,7 +169,7 @@ def shape(p: PackedMatrix) -> tuple[int, int]:
     if isinstance(p, Sparse):
         return len(p.values), p.columns
     if isinstance(p, RowIntegers):
-        return len(p.low), p.columns
+        return p.rows, p.columns
     rows, columns = (p.values if isinstance(p, Dense) else p.codes).shape
     return rows, columns
 

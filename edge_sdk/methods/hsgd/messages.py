@@ -111,6 +111,8 @@ class Trained:
 class EmbedByIntegers:
     """Down to A_m in a run with `bits`, in place of `Embed`. `device`: theta_2 of the group."""
 
+    written_as: ClassVar[str] = "EmbedInt"
+
     device: RowIntegers
     round: int
     interval: int

@@ -17,13 +17,13 @@ Source of the rounding: D. Alistarh et al., "QSGD", NeurIPS 2017.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra import rounding
-from edge_sdk.algebra.arrays import ANY, Tensor, Values
+from edge_sdk.algebra.arrays import ANY, Tensor
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import PeerError
 
@@ -34,32 +34,66 @@ LARGEST_SIDE = 2**26
 """Rows or columns that a peer may claim."""
 
 
+SHORT = 256
+"""Octets of a matrix that are worth no array: that is named in its message, and begins at a multiple of eight bytes."""
+Octets = Annotated[npt.NDArray[np.uint8], Tensor((ANY,), "uint8")]
+
+
 @dataclass(frozen=True)
 class RowIntegers:
     """A matrix whose rows are integers on a scale of their own.
 
     Attributes:
-        packed: uint8, the integers of all rows one after the other, of `bits` bits each.
-        low: (rows,), what 0 stands for.
-        step: (rows,), distance of two integers.
-        columns: of the matrix. bits: of an integer.
+        octets: `low` and `step` of all rows in the float type of the run, then `packed`; SHORT ones lie in the header.
+        rows, columns: of the matrix. bits: of an integer.
     """
 
-    packed: Annotated[npt.NDArray[np.uint8], Tensor((ANY,), "uint8")]
-    low: Values
-    step: Values
+    written_as: ClassVar[str] = "Rows"
+
+    octets: bytes | Octets
+    rows: int
     columns: int
     bits: int
 
     def check(self, layout: Layout) -> None:
         if not rounding.FEWEST <= self.bits <= rounding.MOST or not 0 <= self.columns <= LARGEST_SIDE:
             raise ValueError(f"integers of {self.bits} bits in {self.columns} columns")
-        if len(self.low) != len(self.step):
-            raise ValueError(f"{len(self.low)} of low and {len(self.step)} of step")
-        if self.packed.size != rounding.packed_size(len(self.low) * self.columns, self.bits):
-            raise ValueError(f"{self.packed.size} bytes for {len(self.low)} rows of {self.columns} integers")
+        if not 0 <= self.rows <= LARGEST_SIDE or self.scales not in (8 * self.rows, 16 * self.rows):
+            raise ValueError(f"{len(self.octets)} bytes for {self.rows} rows of {self.columns} integers")
         if not (np.isfinite(self.low).all() and np.isfinite(self.step).all() and (self.step >= 0).all()):
             raise ValueError("a scale that is not finite or below 0: the sender's training diverged")
+
+    @property
+    def scales(self) -> int:
+        """Bytes of the scales of all rows."""
+        return len(self.octets) - rounding.packed_size(self.rows * self.columns, self.bits)
+
+    @property
+    def low(self) -> Floats:
+        """What 0 stands for, (rows,)."""
+        return np.frombuffer(self.octets, self.dtype, self.rows)
+
+    @property
+    def step(self) -> Floats:
+        """Distance of two integers, (rows,)."""
+        return np.frombuffer(self.octets, self.dtype, self.rows, self.scales // 2)
+
+    @property
+    def packed(self) -> npt.NDArray[np.uint8]:
+        """The integers of all rows one after the other, of `bits` bits each."""
+        return np.frombuffer(self.octets, np.uint8, offset=self.scales)
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """Float type of the scales."""
+        return "<f8" if self.rows and self.scales == 16 * self.rows else "<f4"
+
+
+def join_rows(low: Floats, step: Floats, packed: npt.NDArray[np.uint8], columns: int, bits: int) -> RowIntegers:
+    """Rows of these scales and integers."""
+    octets = low.tobytes() + step.tobytes() + packed.tobytes()
+    short = octets if len(octets) <= SHORT else np.frombuffer(octets, np.uint8)
+    return RowIntegers(short, len(low), columns, bits)
 
 
 def pack_rows(x: Floats, bits: int, random: np.random.Generator) -> RowIntegers:
@@ -69,12 +103,12 @@ def pack_rows(x: Floats, bits: int, random: np.random.Generator) -> RowIntegers:
     step = (high - low) / x.dtype.type(top)
     scaled = (x - low[:, None]).astype(np.float64) / np.where(step > 0, step, 1)[:, None]
     whole = np.clip(np.nan_to_num(np.floor(scaled + random.random(x.shape))), 0, top).astype(np.uint32)
-    return RowIntegers(rounding.pack(whole.ravel(), bits), low, step, x.shape[1], bits)
+    return join_rows(low, step, rounding.pack(whole.ravel(), bits), x.shape[1], bits)
 
 
 def read_rows(p: RowIntegers) -> Floats:
     """What the integers stand for, (rows, columns) in the float type of the scale."""
-    whole = rounding.unpack(p.packed, len(p.low) * p.columns, p.bits).reshape(len(p.low), p.columns)
+    whole = rounding.unpack(p.packed, p.rows * p.columns, p.bits).reshape(p.rows, p.columns)
     found: Floats = p.low[:, None] + whole.astype(p.low.dtype) * p.step[:, None]
     return found
 
@@ -93,6 +127,6 @@ def read_vector(p: RowIntegers, size: int, name: str) -> Vector:
         PeerError: these are rows of a vector of another size.
     """
     columns = max(1, min(BLOCK, size))
-    if (len(p.low), p.columns) != (-(-size // columns), columns):
-        raise PeerError(f"{name} of {len(p.low)} rows of {p.columns} numbers, expected {size} numbers")
+    if (p.rows, p.columns) != (-(-size // columns), columns):
+        raise PeerError(f"{name} of {p.rows} rows of {p.columns} numbers, expected {size} numbers")
     return read_rows(p).reshape(-1)[:size]

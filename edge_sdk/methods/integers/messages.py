@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra import rounding
-from edge_sdk.algebra.arrays import ANY, Tensor, Values
+from edge_sdk.algebra.arrays import ANY, OrNone, Rank, Tensor, Values
 from edge_sdk.algebra.rounding import FEWEST, MOST, WIDEST
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.methods.integers.labels import parted, put_vectors, take_label, take_vectors
@@ -132,7 +132,7 @@ class Change:
     bits: int
     half: float
     packed: Octets
-    ranks: tuple[int, ...] = ()
+    ranks: tuple[Rank, ...] = ()
 
     def check(self, layout: Layout) -> None:
         check_range(self.bits, self.half)
@@ -154,7 +154,7 @@ class Changes:
     """
 
     label: Any
-    base: int
+    base: OrNone
     version: int
     whole: Values
     changes: tuple[Change, ...]

@@ -43,7 +43,7 @@ from edge_sdk.methods.secret.among_messages import (
     pieces,
     to_octets,
 )
-from edge_sdk.methods.secret.device import unmasked
+from edge_sdk.methods.secret.device import permitted, unmasked
 from edge_sdk.methods.secret.messages import NumberedQuestion
 from edge_sdk.methods.secret.plan import SecretPlan, says_nothing
 
@@ -90,7 +90,7 @@ def offered(env: NodeEnv, plan: SecretPlan, m: NumberedQuestion, send: Send) -> 
     kind = plan.kinds.get(type(send.message))
     if kind is None:
         raise ValueError(f"{type(send.message).__name__} is no answer that can be masked")
-    message = send.message if env.allowed is None else env.allowed(send.message)
+    message = permitted(env, send.message)
     form = kind.form(env, message)
     flat = kind.flatten(form, message)
     public = keeper_of(env).begin(m.ticket, flat.steps, flat.words)

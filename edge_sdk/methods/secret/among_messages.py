@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.algebra.arrays import Drawn
 from edge_sdk.algebra.neighbours import digest
 from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.algebra.vectors import Layout
@@ -102,7 +103,7 @@ class Participants:
         publics: uint8 (PUBLIC x names,), in that order.
     """
 
-    ticket: int
+    ticket: Drawn
     form: SumForm
     names: tuple[str, ...]
     publics: Octets
@@ -144,7 +145,7 @@ class PassedShares:
         sealed: uint8 (SEALED x neighbours who have dealt,), by name.
     """
 
-    ticket: int
+    ticket: Drawn
     width: int
     dealers: Octets
     sealed: Octets
@@ -173,7 +174,7 @@ class Survivors:
         members: bits of all of them.
     """
 
-    ticket: int
+    ticket: Drawn
     members: Octets
 
     def check(self, layout: Layout) -> None:
@@ -201,7 +202,7 @@ class Agreement:
         words: uint8 (TAG x neighbours among these,), what they say to you, by name.
     """
 
-    ticket: int
+    ticket: Drawn
     senders: Octets
     words: Octets
 
@@ -277,7 +278,7 @@ class Withheld:
         why: as a sentence.
     """
 
-    ticket: int
+    ticket: Drawn
     why: str
 
     def to_metrics(self) -> dict[str, Any]:

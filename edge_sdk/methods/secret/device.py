@@ -30,8 +30,7 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         kind = plan.kinds.get(type(send.message))
         if kind is None:
             raise ValueError(f"{type(send.message).__name__} is no answer that can be masked")
-        message = send.message if env.allowed is None else env.allowed(send.message)
-        hidden: Masked = put_on(env, kind, m.ticket, m.terms, message)
+        hidden: Masked = put_on(env, kind, m.ticket, m.terms, permitted(env, send.message))
         return Send(UP, hidden)
 
     def close(env: NodeEnv, s: Any) -> Step:
@@ -39,6 +38,11 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         return state, unmasked(sends)
 
     return Role(start, receive, close, inner.state, inner.refuse)
+
+
+def permitted(env: NodeEnv, message: Any) -> Any:
+    """The part of an answer that the device's holder lets leave."""
+    return message if env.allowed is None else env.allowed(message)
 
 
 def unmasked(sends: Sequence[Send]) -> Sequence[Send]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.arrays import ANY, Tensor
+from edge_sdk.algebra.arrays import ANY, Drawn, Tensor
 from edge_sdk.algebra.rounding import FEWEST, MOST, WIDEST
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.masks import TAG
@@ -32,7 +32,7 @@ class NumberedQuestion:
         question: what is asked.
     """
 
-    ticket: int
+    ticket: Drawn
     terms: int
     question: Any
 
@@ -115,7 +115,7 @@ class MaskedSum:
         form, width, steps, words: as of `Masked`, added up in their rings.
     """
 
-    ticket: int
+    ticket: Drawn
     names: tuple[str, ...]
     tags: Octets
     form: SumForm

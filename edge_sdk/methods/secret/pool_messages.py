@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, make_dataclass
 from functools import cache
 from typing import Any
 
+from edge_sdk.algebra.arrays import Drawn
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.masks import TAG
 from edge_sdk.methods.integers.messages import Octets
@@ -26,7 +27,7 @@ class PoolReady:
         devices: how many these are.
     """
 
-    ticket: int
+    ticket: Drawn
     nonce: Octets
     form: SumForm
     devices: int
@@ -48,7 +49,7 @@ class PoolQuestion:
         devices: of each member's sum, in that order; over all of them there must be a cohort.
     """
 
-    ticket: int
+    ticket: Drawn
     members: tuple[str, ...]
     nonces: Octets
     devices: tuple[int, ...]

@@ -31,6 +31,10 @@ Encode = Callable[[Any, BodyWriter], Any]
 Decode = Callable[[Any, BodyReader], Any]
 
 LEAST, MOST = -(2**63), 2**64 - 1  # the integers that msgpack can write
+LARGEST_INT = 2**45
+"""Of a message: no round, count or size comes near to it, and sums over as many children as a node may have stay below
+2**63, so what is added up can be saved."""
+LARGEST_FLOAT = 2.0**64  # of a message: such numbers can be squared and added up without end
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,31 @@ STR = Coder("str", (str,), str, encode_str, exactly(str, "str"))
 BYTES = Coder("bytes", (bytes,), bytes, encode_bytes, exactly(bytes, "bytes"))
 
 SCALARS: dict[type, Coder] = {type(None): NONE, bool: BOOL, int: INT, float: FLOAT, str: STR, bytes: BYTES}
+
+
+def within(coder: Coder, least: float, most: float) -> Coder:
+    """The coder of numbers that lie in a range. Its writer keeps to it too: what is written can be read."""
+
+    def checked(value: Any) -> Any:
+        if not least <= value <= most:  # also where it is no number
+            raise Fault(f"expected {coder.text} from {least:g} to {most:g}, got {value!r:.40}")
+        return value
+
+    def encode(value: Any, writer: BodyWriter) -> Any:
+        return checked(coder.encode(value, writer))
+
+    def decode(raw: Any, reader: BodyReader) -> Any:
+        return checked(coder.decode(raw, reader))
+
+    return Coder(coder.text, coder.types, coder.raw, encode, decode)
+
+
+RANGED = {
+    **SCALARS,
+    int: within(INT, 0, LARGEST_INT),
+    float: within(FLOAT, -LARGEST_FLOAT, LARGEST_FLOAT),
+}
+"""Scalars of a message. What a field means may bound it more closely, which is for the message's own `check`."""
 
 
 def sequence(item: Coder) -> Coder:

@@ -120,7 +120,7 @@ def union(members: tuple[Coder, ...], where: str) -> Coder:
     if len(by_name) + len(by_raw) != len(members) or (by_name and tuple in by_raw):
         raise UsageError(f"{where}: the members of {text} cannot be told apart in bytes")
     by_type = {kind: m for m in members for kind in m.types[:1]}
-    ordered = sorted(members, key=lambda m: m is FLOAT)  # float takes an int too, so it is asked last
+    ordered = sorted(members, key=lambda m: m.raw is float)  # float takes an int too, so it is asked last
 
     def encode(value: Any, writer: BodyWriter) -> Any:
         if member := by_type.get(type(value)):

@@ -14,11 +14,11 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.arrays import FLOAT, Tensor
+from edge_sdk.algebra.arrays import FLOAT, Tensor, Within
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.records import is_record
 from edge_sdk.errors import UsageError
-from edge_sdk.wire.codec.coders import SCALARS, Coder, fixed_tuple, mapping, names, sequence, tensor
+from edge_sdk.wire.codec.coders import RANGED, SCALARS, Coder, fixed_tuple, mapping, names, sequence, tensor, within
 from edge_sdk.wire.codec.composites import Step, anything, dataclass_coder, union, written_name
 
 SUPPORTED = (
@@ -34,7 +34,7 @@ class Schema:
         roots: frozen dataclasses: what a message may be, and what may lie in a field of type Any.
         layout: sets the symbol "n" of shapes, and is handed to each message's own `check`.
         dtype: element type that "float" stands for in this run.
-        checks: what is read is a peer's, so each message checks itself.
+        checks: what is read is a peer's, so each number has a range, and each message checks itself.
 
     Raises:
         UsageError: a class or an annotation that cannot be written, with its name.
@@ -43,6 +43,7 @@ class Schema:
     def __init__(self, roots: Iterable[type], layout: Layout | None, dtype: npt.DTypeLike, checks: bool = True) -> None:
         self._layout, self._float = layout, float_name(dtype)
         self._checked_with = layout if checks else None
+        self._scalars = SCALARS if self._checked_with is None else RANGED
         self._coders: dict[type, Coder] = {}
         self._names: dict[str, type] = {}
         self._generic: dict[Any, Callable[[Any, str], Coder]] = {
@@ -89,7 +90,7 @@ class Schema:
         if hint is Any:
             return self._any
         if hint is None or (isinstance(hint, type) and hint in SCALARS):
-            return SCALARS[hint or type(None)]
+            return self._scalars[hint or type(None)]
         if isinstance(hint, type) and is_dataclass(hint):
             return self._dataclass(hint, where)
         if make := self._generic.get(get_origin(hint)):
@@ -98,6 +99,9 @@ class Schema:
 
     def _annotated(self, hint: Any, where: str) -> Coder:
         specs = [m for m in hint.__metadata__ if isinstance(m, Tensor)]
+        ranges = [m for m in hint.__metadata__ if isinstance(m, Within)]
+        if ranges and self._checked_with is not None:
+            return within(SCALARS[hint.__origin__], ranges[0].least, ranges[0].most)
         if not specs:
             return self._coder(hint.__origin__, where)
         if len(specs) > 1 or np.ndarray not in (hint.__origin__, get_origin(hint.__origin__)):

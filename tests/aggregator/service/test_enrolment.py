@@ -190,6 +190,9 @@ def test_nobody_is_approved_under_a_name_that_was_made_by_hand_meanwhile(
         service.desk.decide("bed-2", "approve", "ada")
     assert service.enrolment.find("bed-2")["state"] == "waiting"
     assert service.desk.decide("bed-2", "deny", "ada")["state"] == "denied"
+    service.desk.bring_up()
+    issued = service.office.provisioner.authority.list_issued()
+    assert not [one for one in issued if one.revoked], "what was made by hand was taken back with the request"
 
 
 def test_a_request_is_for_its_own_name_and_strong(tmp_path: Path) -> None:

@@ -65,6 +65,68 @@ def test_first_b(seed, cloud_step):
     assert np.abs(got - literally(settings, members, active, lambda w: w - toward)).max() < 1e-11
 
 
+# FedSLR's one problem --------------------------------------------------------------------------------------------
+COMMON = replace(SETTINGS, one_prox=True, participation=1.0, decay=1.0, local_epochs=40, eta_l=0.2)
+
+
+def literally_one_prox(settings, members):
+    """The mean of what all hospitals showed last, by number of devices, and one proximal step."""
+    s, gamma, seen, shown = settings, {i: np.zeros(LAYOUT.size) for i in DEVICES}, dict.fromkeys(TREE, THETA0), {}
+    for V in members:
+        for n in V:
+            local = {}
+            for i in TREE[n]:
+                v = seen[n]
+                for _ in range(s.local_epochs):
+                    v = v - s.eta_l * (PROBLEMS[i](v)[1] - gamma[i] + (v - seen[n]) / s.eta_g)
+                local[i], gamma[i] = v, gamma[i] + (seen[n] - v) / s.eta_g
+            shown[n] = np.mean(list(local.values()), 0) - s.eta_g * np.mean([gamma[i] for i in TREE[n]], 0)
+        mean = sum(len(TREE[n]) * shown[n] for n in shown) / sum(len(TREE[n]) for n in shown)
+        w = literal.on_layers(lambda m: literal.svt(m, s.lam * s.eta_g), mean)
+        seen |= dict.fromkeys(V, w)
+    return w
+
+
+def distance_to_optimal(w, s):
+    """|| w - prox(w - eta_g mean of grad f_i(w)) || / eta_g: 0 at a minimiser of FedSLR's problem."""
+    gradient = np.mean([PROBLEMS[i](w)[1] for i in DEVICES], 0)
+    near = literal.on_layers(lambda m: literal.svt(m, s.lam * s.eta_g), w - s.eta_g * gradient)
+    return np.linalg.norm(w - near) / s.eta_g
+
+
+def test_one_prox_under_first_b():
+    net, _, members, _ = run(COMMON)
+    assert len({tuple(m) for m in members}) > 1
+    got = lowrank.unpack(LAYOUT, state(net, "aggregator").model)
+    assert np.abs(got - literally_one_prox(COMMON, members)).max() < 1e-11
+
+
+def test_one_prox_in_step_is_fedslr():
+    """Each hospital is asked for all its devices, and so is FedSLR's aggregator: the same model in every round."""
+    same = {f.name: getattr(COMMON, f.name) for f in fields(FedslrSettings)}
+    settings = FedslrSettings(**same)
+    net, _ = play(FEDSLR, settings, 20, envs=envs_of(FEDSLR, settings, 20))
+    here, _, members, _ = run(replace(COMMON, cloud="sync", ready=0))
+    assert all(m == sorted(TREE) for m in members)
+    one, other = (lowrank.unpack(LAYOUT, state(n, "aggregator").model) for n in (net, here))
+    assert np.abs(one - other).max() < 1e-11
+
+
+def test_with_one_prox_a_slow_hospital_counts_and_the_limit_is_fedslrs():
+    found = {}
+    for settings in (COMMON, replace(COMMON, one_prox=False)):
+        net, _, members, _ = run(settings, rounds=120)
+        assert {n for m in members for n in m} == {*TREE} and len({tuple(m) for m in members}) > 1
+        found[settings.one_prox] = distance_to_optimal(lowrank.unpack(LAYOUT, state(net, "aggregator").model), settings)
+    assert found[True] < 1e-6 < 1e-2 < found[False]
+
+
+def test_one_prox_has_no_other_step():
+    for wrong in (dict(cloud="rigorous"), dict(cloud_step=0.4)):
+        with pytest.raises(UsageError, match="one_prox"):
+            replace(COMMON, **wrong)
+
+
 def test_sync_waits_for_everybody():
     settings = replace(SETTINGS, cloud="sync", ready=0, participation=1.0)
     net, transcript, members, active = run(settings)

@@ -86,7 +86,7 @@ GOOD = pack(X, 0.3)
     [
         (Sparse(GOOD.mask, GOOD.values[:, :-1].copy(), 37), "10 values per row"),
         (Sparse(GOOD.mask[:, :-1].copy(), GOOD.values, 37), "4 bytes for 37"),
-        (Sparse(GOOD.mask, GOOD.values, -1), "-1 columns"),
+        (Sparse(GOOD.mask, GOOD.values, -1), "got -1 at .*columns"),
         (Sparse(GOOD.mask[:-1].copy(), GOOD.values, 37), "4 rows for 5 rows"),
         (Coarse(np.zeros((2, 3), np.uint8), np.zeros(3), np.zeros(2)), "2 rows of codes, 3 of low"),
     ],

@@ -25,6 +25,7 @@ from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.row_integers import (
     BLOCK,
     RowIntegers,
+    join_rows,
     pack_rows,
     pack_vector,
     read_rows,
@@ -71,7 +72,25 @@ def test_a_message_takes_as_many_bits_as_it_says() -> None:
     assert compression.shape(pack_rows(matrix, 4, dice())) == (10, 64)
 
 
-def test_integers_survive_the_codec() -> None:
+def test_a_few_numbers_take_as_many_bytes_and_few_more() -> None:
+    """One sample's zeta_2 of the model for ESR: two scales and 16 integers of two bits are 12 bytes; floats were 96."""
+    one = np.random.default_rng(0).normal(size=(1, 16)).astype(np.float32)
+    codec = Codec([Embedding], layout=EMPTY_LAYOUT)
+    assert len(codec.encode(Embedding(pack_rows(one, 2, dice())))) <= 40
+    assert len(codec.encode(Embedding(compression.pack(one)))) == 96
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 400])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_integers_survive_the_codec(rows: int, dtype: type) -> None:
+    whole = pack_rows(np.random.default_rng(0).normal(size=(rows, 37)).astype(dtype), 3, dice())
+    found = CODEC.decode(CODEC.encode(Embedding(whole))).zeta_2
+    assert (found.low == whole.low).all() and (found.step == whole.step).all() and (found.packed == whole.packed).all()
+    assert read_rows(found).shape == (rows, 37) and (read_rows(found) == read_rows(whole)).all()
+    assert isinstance(found.octets, bytes) == (rows < 10)
+
+
+def test_a_matrix_is_read_as_the_one_that_was_packed() -> None:
     whole = pack_rows(X, 3, dice())
     found = CODEC.decode(CODEC.encode(Embedding(whole))).zeta_2
     assert type(found) is RowIntegers and (read_rows(found) == read_rows(whole)).all()
@@ -83,6 +102,11 @@ def test_integers_survive_the_codec() -> None:
 GOOD = pack_rows(X, 3, dice())
 
 
+def rows_of(**other: np.ndarray) -> RowIntegers:
+    """GOOD with other arrays in it."""
+    return join_rows(**{"low": GOOD.low, "step": GOOD.step, "packed": GOOD.packed} | other, columns=37, bits=3)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -90,10 +114,12 @@ GOOD = pack_rows(X, 3, dice())
         replace(GOOD, bits=17),
         replace(GOOD, columns=36),
         replace(GOOD, columns=-1),
-        replace(GOOD, low=GOOD.low[:3]),
-        replace(GOOD, step=-GOOD.step),
-        replace(GOOD, low=np.full(5, np.nan)),
-        replace(GOOD, packed=GOOD.packed[:-1]),
+        replace(GOOD, rows=-1),
+        replace(GOOD, rows=4),
+        rows_of(step=-GOOD.step),
+        rows_of(low=np.full(5, np.nan)),
+        rows_of(packed=GOOD.packed[:-1]),
+        replace(GOOD, octets=b""),
     ],
 )
 def test_integers_of_a_peer_are_checked(bad: RowIntegers) -> None:

@@ -174,3 +174,32 @@ def test_one_device_that_claims_very_many_samples_does_not_decide(
     }
     verdict = told(roll(found, canary=8, margin=0.15), RolloutVerdict)[0][1]
     assert verdict.kept is not halts and ("accuracy on the devices" in verdict.fault) is halts
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+def test_one_device_whose_golden_vectors_fail_is_one_that_fails(faults: str) -> None:
+    """One whose processor is broken, or that lies, once halted every rollout of every fleet. It keeps its version."""
+    liar = next(d for d in DEVICES if d in devices_with(roll({}, growth=8.0)) and not is_canary(d))
+    transcript = roll({liar: {"golden_failed": 1.0}}, FAULTS[faults], failures=0.3, growth=8.0)
+    [(_, verdict)] = told(transcript, RolloutVerdict)
+    assert verdict.kept and verdict.counts["golden_failed"] == 1 and liar not in devices_with(transcript)
+
+
+def is_canary(device: str) -> bool:
+    return any(name == device for name, _ in told(roll({}, share=0.125), VersionTaken))
+
+
+@pytest.mark.parametrize(
+    ("asked", "golden", "halted"),
+    [(1, 1, True), (9, 1, True), (10, 1, False), (10, 2, True), (100, 2, True), (1000, 10, False), (1000, 11, True)],
+)
+def test_how_many_golden_vectors_may_fail(asked: int, golden: int, halted: bool) -> None:
+    """One device alone counts as any that fails; more are a kind of device only if they are more than 1 %."""
+    counts = {"asked": float(asked), "installed": float(asked - golden), "golden_failed": float(golden)}
+    found = find_fault(Settings(theta="ab"), counts)
+    assert bool(found) == halted and ("golden vectors" in found) == halted
+
+
+def test_silence_is_not_put_down_to_golden_vectors() -> None:
+    found = find_fault(Settings(theta="ab"), {"asked": 20.0, "installed": 10.0, "golden_failed": 1.0})
+    assert "10 of 20 devices failed or stayed silent" in found
