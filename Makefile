@@ -118,7 +118,7 @@ bench-simulate: $(READY) $(FLOWER_RAY)/.ready $(PFL)/.ready
 
 $(FLOWER_RAY)/.ready:
 	$(PYTHON) -m venv $(FLOWER_RAY)
-	$(FLOWER_RAY)/bin/pip install --quiet --disable-pip-version-check 'flwr[simulation]'
+	$(FLOWER_RAY)/bin/pip install --quiet --disable-pip-version-check 'flwr[simulation]' torch
 	touch $@
 
 $(PFL)/.ready:

@@ -1,11 +1,13 @@
 """One hospital with thousands of devices that are connected over a real mosquitto: rounds, memory, processors, disk.
 
     python benchmarks/fan_in.py [--devices 10000] [--rounds 3] [--hospitals 1] [--crowds 2] [--out FILE]
+    python benchmarks/fan_in.py --devices 200 --processes
 
 Broker, aggregator and hospitals are the real ones, each a process; devices are scripted (light_devices.py), in
 `--crowds` processes of many connections for each hospital. With `--hospitals 2` the devices are split by the prefix of
-their names. `--cohort K`: devices that are asked in a round (all). The model is an MLP of 2114 parameters (`--inputs`,
-`--bundle`). CPU seconds are of a round: the mean over all rounds but the first.
+their names. With `--processes` the devices are real ones that train, each a process with 50 samples; their memory is
+what each has for itself, and once what they share. `--cohort K`: devices that are asked in a round (all). The model is
+an MLP of 2114 parameters (`--inputs`, `--bundle`). CPU seconds are of a round: the mean over all rounds but the first.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -33,6 +36,8 @@ from edge_sdk.replay.broker import Mosquitto
 from edge_sdk.replay.bundles import compile_network
 
 HERE = Path(__file__).parent
+SAMPLES = 50
+"""Of a device that trains."""
 MOST = 8000
 """Parameters of a model that travels in one piece."""
 TICK = os.sysconf("SC_CLK_TCK")
@@ -45,6 +50,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hospitals", type=int, default=1)
     parser.add_argument("--crowds", type=int, default=2)
+    parser.add_argument("--processes", action="store_true", help="devices are processes of their own")
     parser.add_argument("--cohort", type=int, default=0)
     parser.add_argument("--bundle", type=Path)
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds after which it is given up")
@@ -92,12 +98,31 @@ def serve(args: argparse.Namespace, name: str, place: str) -> None:
 
         cloud = Aggregator("cloud", run=run, hospitals=sizes, deadline="none", on_event=tell, device="cpu", **given)
         cloud.run(until=cloud.finished.is_set)
+    elif name not in sizes:
+        serve_device(args, name, given)
     else:
         from edge_sdk.nodes.hospital import Hospital
 
         devices = [name_of(name, i) for i in range(sizes[name])]
         hospital = Hospital(name, aggregator="cloud", devices=devices, **given)
         hospital.run(until=hospital.finished.is_set)
+
+
+def serve_device(args: argparse.Namespace, name: str, given: dict[str, Any]) -> None:
+    """Plays a device with samples of its own, drawn at random."""
+    import numpy as np
+
+    from edge_sdk.data.samples import label_samples
+    from edge_sdk.nodes.device import Device
+
+    manifest, run = read_bundle(args.bundle).manifest, run_of(args)
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    x = random.standard_normal((SAMPLES, *manifest["inputs"][0]["shape"])).astype(np.float32)
+    samples = label_samples(x, random.integers(0, len(run.classes), SAMPLES), run.classes)
+    device = Device(name, hospital=name.rpartition("-")[0], **given)
+    device.train_on(samples)
+    print("open", flush=True)
+    device.run(until=device.finished.is_set)
 
 
 def tell(event: Any) -> None:
@@ -113,7 +138,7 @@ def start(args: argparse.Namespace, *command: str) -> subprocess.Popen[str]:
 
 
 def start_crowds(args: argparse.Namespace, port: int) -> list[subprocess.Popen[str]]:
-    """The devices of all hospitals; returns when all are connected."""
+    """The scripted devices of all hospitals; returns when all are connected."""
     run, found = json.dumps(asdict(run_of(args))), []
     for hospital, count in hospitals_of(args).items():
         for i in range(args.crowds):
@@ -121,11 +146,22 @@ def start_crowds(args: argparse.Namespace, port: int) -> list[subprocess.Popen[s
             place = [str(port), str(first), str(last - first), str(args.bundle), run, hospital]
             command = [sys.executable, str(HERE / "light_devices.py"), *place]
             found.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT))
-    for crowd in found:
-        assert crowd.stdout is not None
-        if crowd.stdout.readline() != "open\n":
-            raise RuntimeError("a crowd of devices has ended")
-    return found
+    return wait_for(found)
+
+
+def start_devices(args: argparse.Namespace, place: str) -> list[subprocess.Popen[str]]:
+    """The devices of all hospitals, each as a process; returns when all are about to connect."""
+    names = [name_of(hospital, i) for hospital, count in hospitals_of(args).items() for i in range(count)]
+    return wait_for([start(args, name, place) for name in names])
+
+
+def wait_for(processes: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
+    """The processes, once each has said that it is ready."""
+    for process in processes:
+        assert process.stdout is not None
+        if process.stdout.readline() != "open\n":
+            raise RuntimeError("a process of devices has ended")
+    return processes
 
 
 # Measuring ------------------------------------------------------------------------------------------------------
@@ -133,17 +169,23 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as base, Mosquitto() as broker:
         place = f"{broker.url} {base}"
         assert broker.process is not None
-        nodes = {name: start(args, name, place) for name in ("cloud", *hospitals_of(args))}
-        time.sleep(5)
         began = time.monotonic()
-        crowds = start_crowds(args, broker.port)
+        crowds = start_devices(args, place) if args.processes else []
+        nodes = {name: start(args, name, place) for name in ("cloud", *hospitals_of(args))}
+        if not args.processes:
+            time.sleep(5)
+            began = time.monotonic()
+            crowds = start_crowds(args, broker.port)
         opened = time.monotonic()
-        watched = {"broker": child_of(broker.process.pid), **{name: p.pid for name, p in nodes.items()}}
-        watched |= {f"crowd {i}": p.pid for i, p in enumerate(crowds)}
+        watched = {"broker": [child_of(broker.process.pid)], **{name: [p.pid] for name, p in nodes.items()}}
+        if args.processes:
+            watched["devices"] = [p.pid for p in crowds]
+        else:
+            watched |= {f"crowd {i}": [p.pid] for i, p in enumerate(crowds)}
         end = threading.Timer(args.limit, lambda: [p.kill() for p in nodes.values()])
         end.start()
         try:
-            rounds = follow(nodes["cloud"], lambda: {name: look(pid) for name, pid in watched.items()}, Path(base))
+            rounds = follow(nodes["cloud"], lambda: {name: look(pids) for name, pids in watched.items()}, Path(base))
         finally:
             end.cancel()
             for process in (*nodes.values(), *crowds):
@@ -157,16 +199,25 @@ def follow(cloud: subprocess.Popen[str], gauges: Callable[[], dict[str, Any]], b
     assert cloud.stdout is not None
     found = []
     for line in cloud.stdout:
-        disk = {one.name: sum(f.stat().st_size for f in one.rglob("*") if f.is_file()) for one in base.iterdir()}
+        disk = {one.name: size_of(one) for one in base.iterdir() if "-" not in one.name}
         found.append({**json.loads(line), "gauges": gauges(), "disk": disk})
     return found
 
 
-def look(pid: int) -> dict[str, float]:
-    """CPU seconds of a process, and its resident MB."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return {"cpu": (int(words[11]) + int(words[12])) / TICK, "mb": pages * os.sysconf("SC_PAGE_SIZE") / 2**20}
+def look(pids: list[int]) -> dict[str, float]:
+    """CPU seconds of processes, and their resident MB, with pages of files that all have counted once."""
+    ticks, own, shared = 0, 0, 0
+    for pid in pids:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        resident, of_files = map(int, Path(f"/proc/{pid}/statm").read_text().split()[1:3])
+        ticks += int(words[11]) + int(words[12])
+        own, shared = own + resident - of_files, max(shared, of_files)
+    return {"cpu": ticks / TICK, "mb": (own + shared) * os.sysconf("SC_PAGE_SIZE") / 2**20}
+
+
+def size_of(directory: Path) -> int:
+    """Bytes of all files in a directory."""
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
 
 
 def child_of(pid: int) -> int:

@@ -1,18 +1,22 @@
 """Simulated clients per second: `auscult simulate`, Flower's simulation (Ray) and pfl-research on the same work.
 
-    python benchmarks/simulate.py [--flower .flower-ray/bin/python] [--pfl .pfl/bin/python] [--clients 1000] [--json]
+    python benchmarks/simulate.py [--flower .flower-ray/bin/python] [--pfl .pfl/bin/python] [--model mlp,wrist]
+        [--clients 1000] [--json]
 
 The work is in simulate_data.py: FedAvg with an MLP of 36k parameters, 50 of the clients in each round, one epoch of 50
-samples at batch 10. Everybody has as many processes as there are cores, with one thread each; libraries are loaded and
-two rounds are over when the clock starts. Flower's clients train with plain numpy, which is faster there than torch;
-those of pfl-research with torch, which it is made for. Memory is the sum over all processes of one participant, pages
-that they share counted once for each. Figures depend on what else the machine does, which is printed beside them.
+samples at batch 10; and in simulate_wrist.py, the same with a convolutional network of 78k parameters. Everybody has as
+many processes as there are cores, with one thread each; libraries are loaded and two rounds are over when the clock
+starts. Flower's clients train the MLP with plain numpy, which is faster there than torch, and the other with torch;
+those of pfl-research both with torch, which it is made for. Memory is the sum over all processes of one participant,
+pages that they share counted once for each. CPU: ours, of all ranks, for each answer. Figures depend on what else the
+machine does, which is printed beside them.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -38,20 +42,26 @@ def main() -> None:
     parser.add_argument("--cohort", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--ranks", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--model", default="mlp,wrist", help="models to race with, with a comma between them")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--play", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.play is not None:
         play(args)
         return
-    found = [race(name, command, args) for name, command in participants(args).items()]
+    found = [
+        {"model": model, **race(name, command, args)}
+        for model in args.model.split(",")
+        for name, command in participants(args, model).items()
+    ]
     print(json.dumps(found) if args.json else table(found))
 
 
 # The race ---------------------------------------------------------------------------------------------------------
-def participants(args: argparse.Namespace) -> dict[str, list[str]]:
+def participants(args: argparse.Namespace, model: str) -> dict[str, list[str]]:
     """Name -> command, which prints an object with "rate" (clients per second) as its last line."""
     sizes = ["--clients", str(args.clients), "--cohort", str(args.cohort), "--rounds", str(args.rounds)]
+    sizes += ["--model", model]
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks)]
     found = {"auscult simulate": [sys.executable, *launch, __file__, *sizes]}
     if args.flower:
@@ -81,7 +91,8 @@ def race(name: str, command: list[str], args: argparse.Namespace) -> dict[str, A
             print(errors[-2000:], file=sys.stderr)
             return {"name": name, "rate": None, "mb": peak, "load": os.getloadavg()[0]}
         found = json.loads(out.strip().splitlines()[-1])
-        return {"name": name, "rate": found["rate"], "mb": peak, "load": os.getloadavg()[0]}
+        cpu = found.get("cpu_ms")
+        return {"name": name, "rate": found["rate"], "cpu_ms": cpu, "mb": peak, "load": os.getloadavg()[0]}
 
 
 class Memory(threading.Thread):
@@ -133,17 +144,19 @@ def resident_mb(pid: int) -> float:
 
 
 def table(found: list[dict[str, Any]]) -> str:
-    lines = [f"{'':20} {'clients/s':>10} {'MB':>8} {'load':>6}"]
+    lines = [f"{'':26} {'clients/s':>10} {'CPU ms':>8} {'MB':>8} {'load':>6}"]
     for one in found:
         rate = "failed" if one["rate"] is None else f"{one['rate']:.0f}"
-        lines.append(f"{one['name']:20} {rate:>10} {one['mb']:>8} {one['load']:>6.1f}")
+        cpu = f"{one['cpu_ms']:.2f}" if one.get("cpu_ms") else ""
+        lines.append(f"{one['model']:6}{one['name']:20} {rate:>10} {cpu:>8} {one['mb']:>8} {one['load']:>6.1f}")
     return "\n".join(lines)
 
 
 # Our part ---------------------------------------------------------------------------------------------------------
 def play(args: argparse.Namespace) -> None:
     """One rank of `auscult simulate`, with the clients of the race; rank 0 prints its rate."""
-    from benchmarks import simulate_data as work
+    sys.path.insert(0, str(HERE))
+    work = importlib.import_module(importlib.import_module("simulate_data").WORKS[args.model])
     from edge_sdk.contract.run import Run
     from edge_sdk.model.bundle import read_bundle
     from edge_sdk.replay.bundles import compile_network
@@ -160,7 +173,10 @@ def play(args: argparse.Namespace) -> None:
 
     ranks = find_ranks()
     network = compile_network(
-        "mlp", ["--input", str(work.INPUTS), "--classes", str(work.CLASSES)], 0, lambda text: None
+        args.model,
+        ["--input", ",".join(map(str, work.SHAPE)), "--classes", str(work.CLASSES)],
+        0,
+        lambda text: None,
     )
     x, y = work.pool()
     tree = make_tree(args.clients, 1)
@@ -183,7 +199,7 @@ def play(args: argparse.Namespace) -> None:
 
     settings = {"eta_l": work.STEP, "batch": work.BATCH, "local_epochs": 1, "weight_decay": 0.0, "decay": 1.0}
     settings |= {"participation": args.cohort / args.clients, "weighting": "uniform"}
-    classes = tuple("abcdef")
+    classes = tuple("abcdefghijklmn"[: work.CLASSES])
     run = Run(
         id="race",
         method="fedavg",
@@ -192,7 +208,7 @@ def play(args: argparse.Namespace) -> None:
         bundle=read_bundle(network).sha256,
         classes=classes,
     )
-    cohort = Cohort("", tree, classes, {"x": (work.INPUTS,)}, True, True, lambda *_: {})
+    cohort = Cohort("", tree, classes, {"x": work.SHAPE}, True, True, lambda *_: {})
     out = args.play / f"rank-{ranks.number}"
     out.mkdir()
     replay = Replay(data="race", out=out, method="fedavg", rounds=args.rounds, resume=True, local_only=False)

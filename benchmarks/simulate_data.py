@@ -11,7 +11,10 @@ import numpy as np
 
 INPUTS, HIDDEN, CLASSES = 561, 64, 6
 SAMPLES, BATCH, STEP = 50, 10, 0.05
+SHAPE = (INPUTS,)
 POOL = 7352
+WORKS = {"mlp": "simulate_data", "wrist": "simulate_wrist"}
+"""Name of a model -> module of its work."""
 
 
 def pool():

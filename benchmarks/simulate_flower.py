@@ -6,11 +6,12 @@ python benchmarks/simulate_flower.py [--clients 1000] [--cohort 50] [--rounds 40
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import time
 
-import simulate_data as work
+import simulate_data
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -36,6 +37,7 @@ class Timed(FedAvg):
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
+    work = importlib.import_module(simulate_data.WORKS[str(message.content["config"]["model"])])
     if not POOL:
         POOL.extend(work.pool())
     client = int(context.node_config["partition-id"])
@@ -49,7 +51,9 @@ def train(message: Message, context: Context) -> Message:
 def serve(grid: Grid, context: Context) -> None:
     share = ARGS.cohort / ARGS.clients
     strategy = Timed(fraction_train=share, fraction_evaluate=0.0, min_available_nodes=ARGS.clients)
-    strategy.start(grid, ArrayRecord(work.initial()), num_rounds=ARGS.rounds, train_config=ConfigRecord({}))
+    first = importlib.import_module(simulate_data.WORKS[ARGS.model]).initial()
+    config = ConfigRecord({"model": ARGS.model})
+    strategy.start(grid, ArrayRecord(first), num_rounds=ARGS.rounds, train_config=config)
 
 
 if __name__ == "__main__":
@@ -58,6 +62,7 @@ if __name__ == "__main__":
     parser.add_argument("--cohort", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--model", choices=simulate_data.WORKS, default="mlp")
     ARGS = parser.parse_args()
     backend = {"init_args": {"num_cpus": ARGS.ranks}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server_app, client_app, num_supernodes=ARGS.clients, backend_config=backend)

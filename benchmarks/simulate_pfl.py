@@ -6,11 +6,12 @@ python -m torch.distributed.run --standalone --nproc-per-node 2 benchmarks/simul
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import time
 
-import simulate_data as work
+import simulate_data
 import torch
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
@@ -27,15 +28,16 @@ WARM = 2
 
 
 class RaceNet(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, work) -> None:  # type: ignore[no-untyped-def]
         super().__init__()
-        self.first, self.second = nn.Linear(work.INPUTS, work.HIDDEN), nn.Linear(work.HIDDEN, work.CLASSES)
+        mlp = nn.Linear(561, 64), nn.ReLU(), nn.Linear(64, 6)
+        self.layers = work.network() if hasattr(work, "network") else nn.Sequential(*mlp)
         with torch.no_grad():
             for parameter, value in zip(self.parameters(), work.initial(), strict=True):
                 parameter.copy_(torch.from_numpy(value))
 
     def forward(self, x):  # type: ignore[no-untyped-def]
-        return self.second(torch.relu(self.first(x)))
+        return self.layers(x)
 
     def loss(self, x, y, eval=False):  # type: ignore[no-untyped-def]
         return nn.functional.cross_entropy(self(x), y)
@@ -59,7 +61,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--cohort", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--model", choices=simulate_data.WORKS, default="mlp")
     args = parser.parse_args()
+    work = importlib.import_module(simulate_data.WORKS[args.model])
     torch.set_num_threads(1)
     x, y = (torch.from_numpy(part) for part in work.pool())
     held = {c: torch.from_numpy(work.rows_of(c)) for c in range(args.clients)}
@@ -68,7 +72,7 @@ def main() -> None:
         return PyTorchTensorDataset((x[held[client]], y[held[client]]))
 
     users = FederatedDataset(samples, get_user_sampler("random", list(held)))
-    module = RaceNet()
+    module = RaceNet(work)
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
     FederatedAveraging().run(
         NNAlgorithmParams(args.rounds, 10**9, args.cohort, None),

@@ -190,7 +190,7 @@ class NodeEnv:
     @property
     def willing(self) -> tuple[str, ...]:
         """Children that are here and may be asked to train."""
-        return tuple(child for child in self.here if child not in self.unwilling)
+        return tuple(child for child in self.here if child not in self.unwilling) if self.unwilling else self.here
 
     @property
     def devices(self) -> int:

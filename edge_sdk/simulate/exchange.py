@@ -93,12 +93,18 @@ class Exchange:
         return [outcomes[at] for at in range(len(batch))]
 
     def divide(self, batch: Sequence[nodes.Envelope]) -> list[int]:
-        """The rank that works on each question."""
-        loads, found = [0] * self.ranks.count, list[int]()
-        for e in batch:
-            found.append(self.owners.get(e.to, -1))
-            if found[-1] >= 0:
-                loads[found[-1]] += 1
+        """The rank that works on each question: it has the client's state, else is its usual one, which may have its
+        data, else has least to do."""
+        count = self.ranks.count
+        if count == 1:
+            return [0] * len(batch)
+        found = [self.owners.get(e.to, -1) for e in batch]
+        loads, most = [found.count(rank) for rank in range(count)], -(-len(batch) // count)
+        for at, rank in enumerate(found):
+            usual = zlib.crc32(batch[at].to.encode()) % count if rank < 0 else rank
+            if rank < 0 and loads[usual] < most:
+                found[at] = usual
+                loads[usual] += 1
         for at, rank in enumerate(found):
             if rank < 0:
                 found[at] = loads.index(min(loads))

@@ -9,9 +9,12 @@ import pytest
 
 pytest.importorskip("onnx", reason="the graph of an epoch is written with it")
 
+import onnx
+
 from edge_sdk import cli
 from edge_sdk.methods.shared.local import batches, descend
 from edge_sdk.model.model import Model
+from edge_sdk.models.derive.epoch import find_parameters
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
 from edge_sdk.simulate.epochs import EpochGradient, EpochGraphs, TrainingCalls
 from tests.simulate.jobs import job_of, play
@@ -59,6 +62,33 @@ def test_an_epoch_in_one_call_is_its_steps_to_the_bit(model, batch):
             assert after(model, many, batch, **terms) == expected
     steps = 2 * (-(-SAMPLES // batch) if batch else 1)
     assert (trained.epoch, trained.step, trained.why) == (4 * steps, 4 * steps, [])
+
+
+def test_a_loop_carries_each_parameter_by_itself(model):
+    """And theta as a whole, where a gradient graph does more with it than to cut it."""
+    graph = onnx.load_from_string(bytes(model.bundle.parts["loss_grad.onnx"])).graph
+    found = find_parameters(graph)
+    assert found.sizes == tuple(slot.size for slot in model.layout.slots) and "theta" not in found.names
+    graph.node.append(onnx.helper.make_node("Identity", ["theta"], ["again"]))
+    whole = find_parameters(graph)
+    assert whole.names == ("theta",) and whole.sizes == (model.layout.size,) and len(whole.nodes) == len(graph.node)
+
+
+def test_a_graph_that_does_more_with_theta_makes_the_same_steps(model, monkeypatch):
+    trained = TrainingCalls()
+    step, _ = gradients(model, trained)
+    graphs = EpochGraphs(model, trained)
+    part = onnx.load_from_string(bytes(model.bundle.parts["loss_grad.onnx"]))
+    part.graph.node.append(onnx.helper.make_node("Identity", ["theta"], ["again"]))
+    write = graphs.write
+    monkeypatch.setattr(graphs, "write", lambda data, terms: write(part.SerializeToString(), terms))
+    random = np.random.default_rng(5)
+    x = random.standard_normal((SAMPLES, *model.input_shape)).astype(np.float32)
+    many = EpochGradient(step, graphs, x, random.integers(0, model.classes, SAMPLES))
+    for terms in terms_of(model):
+        expected = after(model, step, 5, **terms)
+        assert [after(model, many, 5, **terms) for _ in range(2)] == [expected] * 2
+    assert trained.epoch == trained.step == 40 and not trained.why
 
 
 def test_what_rounds_differently_is_trained_by_steps_and_said(model):

@@ -118,6 +118,8 @@ def test_results_over_torch(monkeypatch):
     ranks = TorchRanks()
     try:
         assert ranks.gather(b"one") == [b"one"] and ranks.gather(b"") == [b""]
+        for data in (bytes(range(256)) * 1000, b"two"):  # more than there was room for, and less again
+            assert ranks.gather(data) == [data]
         values = np.array([2**62, -1], np.int64)
         assert (ranks.add(values) == values).all() and (ranks.number, ranks.count) == (0, 1)
     finally:

@@ -185,6 +185,8 @@ def judge_length(env: NodeEnv, guard: Guard, found: Measure) -> str:
 
 def of_kind(measures: Mapping[str, float], kind: str) -> list[float]:
     """Measures of uploads of one kind, by whomever: what is kept of other kinds has their name before the child's."""
+    if not kind:  # as nearly always
+        return [value for key, value in measures.items() if "/" not in key]
     return [value for key, value in measures.items() if key.rpartition("/")[0] == kind]
 
 

@@ -22,15 +22,19 @@ from edge_sdk.methods.shared.reports import Diverged
 DROPPED = "training diverged; its round is dropped, and the device goes on from the state before"
 RESET = "training diverged, and so had the private state; the device begins as on the first day"
 
+PLAIN = frozenset({type(None), bool, int, float, str})
+"""Types of what holds no array, as most of what there is."""
+
 
 def is_sound(value: Any) -> bool:
     """True if no array of floats in plain data holds a number that may not travel: none, or above gather.LARGEST."""
-    if value is None or isinstance(value, (float, int, str)):  # as most of what there is
+    if type(value) in PLAIN:
         return True
     if isinstance(value, np.ndarray):
         return value.dtype.kind != "f" or not has_diverged(value)
-    if is_dataclass(value):
-        return all(map(is_sound, vars(value).values()))
+    if isinstance(value, dict) or is_dataclass(value):
+        held = value if isinstance(value, dict) else vars(value)
+        return all([is_sound(item) for item in held.values() if type(item) not in PLAIN])
     if isinstance(value, Mapping):
         return all(map(is_sound, value.values()))
     return not isinstance(value, (tuple, list)) or all(map(is_sound, value))
