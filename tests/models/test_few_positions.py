@@ -31,7 +31,9 @@ def list_operators(forward, net) -> list[str]:
 
 @pytest.mark.parametrize("conv", CONVOLUTIONS, ids=str)
 def test_gradients_are_torchs_and_no_convolution_is_left(conv, monkeypatch):
-    fits = lambda window, *sizes: window.group == 1
+    def fits(window, *sizes):
+        return window.group == 1
+
     monkeypatch.setattr(few_positions, "has_few_positions", fits)
     torch.manual_seed(0)
     net = nn.Sequential(conv, nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))
