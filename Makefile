@@ -72,7 +72,7 @@ fuzz: $(FUZZ)/.ready
 
 $(FUZZ)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(FUZZ)
-	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check --editable . atheris hypothesis pytest
+	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check --editable '.[service]' atheris hypothesis pytest
 	touch $@
 
 bench: $(READY)
@@ -85,6 +85,7 @@ bench-trust: $(READY)
 	$(BIN)/python benchmarks/bytes.py cost
 	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/python benchmarks/masks.py
+	$(BIN)/python benchmarks/trust_costs.py
 	$(BIN)/python benchmarks/bytes.py watch
 	$(BIN)/python benchmarks/epsilon.py watch --seeds 3 --clips 0.5 --epsilons inf 1000 8
 ifneq ($(AUSCULT_DATA),)

@@ -145,6 +145,7 @@ def aggregator_of(file: AggregatorFile, base: Path = Path(), ranks: Ranks | None
         limits=file.limits,
         enrolled=file.enrolled,
         client=file.client,
+        lane=file.lane,
         wire=file.wire,
     )
 

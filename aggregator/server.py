@@ -24,10 +24,12 @@ import numpy as np
 from aggregator.accountant import accountant_for
 from aggregator.kernels import FULL, kernels_for, processor
 from aggregator.metrics import Metrics
+from aggregator.phases import PhaseClock, round_seconds
 from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
 from aggregator.run_files import MODEL_FILE, switch_files
 from aggregator.shared import led
-from aggregator.sizes import count_numbers
+from aggregator.sizes import count_numbers, find_packed
+from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.contract.limits import Limits, check_devices
@@ -83,8 +85,9 @@ class Aggregator:
         masks: its keys for runs with secret sums; None: it can have no such run.
         limits: what its hospitals may claim, and when they are suspended; None: as `Limits` has it.
         enrolled: hospitals say themselves how many devices they have, and that may change during the run.
-        client: its client id at the broker, where other runs of the same aggregator go on at other hospitals; "": its
-            name, and no other run goes on.
+        client: its client id at the broker, where other runs of the same aggregator go on; "": its name, and no other
+            run goes on.
+        lane: of a rollout or an evaluation beside a training at the same hospitals: the number of their lane.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
     """
 
@@ -111,6 +114,7 @@ class Aggregator:
         limits: Limits | None = None,
         enrolled: bool = False,
         client: str = "",
+        lane: int = 0,
         wire: Wire = DEFAULTS,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
@@ -144,6 +148,7 @@ class Aggregator:
         self.metrics = Metrics(self.directory / "metrics.jsonl", run.id)
         self.finished, self.files_are_own = threading.Event(), False
         self.latest: dict[str, float] = {}
+        self.phases = PhaseClock()
         self.deadlines: dict[str, float] = {}
         self.runtime = Runtime(
             name,
@@ -158,6 +163,7 @@ class Aggregator:
             wait_for=wait_for,
             flexible=enrolled and not fixes_members(run),
             client=client,
+            lane=lane,
             figures=self.count_figures,
             log=self.log,
             **wire.options(broker),
@@ -192,7 +198,8 @@ class Aggregator:
             self.runtime.counters.count(f"{kind}.{message.sender}")
             self.log.warning("%s: %s", self.name, message.to_sentence())
         elif isinstance(message, Event):
-            more = {"time": time.time(), "bytes": self.runtime.counters.totals(), "sent_parameters": self.count_sent()}
+            more = {"time": time.time(), "bytes": self.runtime.counters.totals(), **self.describe_shown()}
+            more["phases"] = self.read_phases()
             self.metrics.add(number, {**message.to_metrics(), **more, "deadlines": self.read_deadlines()})
             self.log.info("%s: %s", self.name, message.to_sentence())
             self.latest |= describe_figures(message.to_metrics())
@@ -257,9 +264,18 @@ class Aggregator:
         self.runtime.change(children=tuple(checked))
         self.log.info("%s: hospitals have changed: new: %s; gone: %s", self.name, come, gone)
 
-    def count_sent(self) -> int | None:
-        """The number of numbers in the newest model as it travels; None where none travels."""
-        return count_numbers(self.show()) or None
+    def describe_shown(self) -> dict[str, Any]:
+        """Size of the newest model as it travels: its numbers, None where none travels; and the ranks of its layers,
+        where it travels in factors."""
+        shown = self.show()
+        packed = find_packed(shown)
+        ranks = {} if packed is None else {"ranks": lowrank.ranks(self.bundle.layout, packed)}
+        return {"sent_parameters": count_numbers(shown) or None, **ranks}
+
+    def read_phases(self) -> dict[str, float]:
+        """Kind of question -> seconds for which its slowest answer was waited for, since the line of metrics before."""
+        assert self.runtime.node is not None  # told is called within a run
+        return round_seconds(self.phases.read(self.runtime.node.record.below.times))
 
     def read_state(self) -> Any:
         """The role's state at this moment."""

@@ -207,7 +207,7 @@ def line(x: float, y: float, to_x: float, to_y: float, colour: str) -> str:
 
 
 # What it costs --------------------------------------------------------------------------------------------------
-def cost(size: int = 100_000, devices: int = 10, bits: int = 4) -> str:
+def costs(size: int = 100_000, devices: int = 10, bits: int = 4) -> dict[str, float]:
     """Milliseconds of one core for each part of a round of so many uploads of so many numbers."""
     env, settings = NodeEnv(me="d", seed=1), Uploads(bits=bits)
     x = np.random.default_rng(0).normal(size=size).astype(np.float32)
@@ -223,19 +223,17 @@ def cost(size: int = 100_000, devices: int = 10, bits: int = 4) -> str:
         m.check(layout_of(("x", (size,), "linear")))
         return m.measure(), total + m.steps
 
-    rows = [
-        (
-            "device: reads a change of the model",
-            lambda: read_vector(how, rounding.unpack(packed, size, bits), 1.0, 1, x),
-        ),
-        (
-            "device: rounds an upload, keeps what is left",
-            lambda: rounding.pack(round_vector(how, x, 1.0, env.random(1, UPWARD)).steps, bits),
-        ),
-        ("hospital: reads, measures and adds an upload", add),
-        ("aggregator: opens a sum", lambda: read_vector(how, rounding.unpack(summed, size, width), 1.0, devices, x)),
-    ]  # fmt: skip
-    return markdown(("100,000 numbers", "ms"), [(name, f"{milliseconds(f):.1f}") for name, f in rows])
+    parts: dict[str, Callable[[], Any]] = {
+        READS: lambda: read_vector(how, rounding.unpack(packed, size, bits), 1.0, 1, x),
+        ROUNDS_UP: lambda: rounding.pack(round_vector(how, x, 1.0, env.random(1, UPWARD)).steps, bits),
+        ADDS: add,
+        OPENS: lambda: read_vector(how, rounding.unpack(summed, size, width), 1.0, devices, x),
+    }
+    return {name: milliseconds(f) for name, f in parts.items()}
+
+
+READS, ROUNDS_UP = "device: reads a change of the model", "device: rounds an upload, keeps what is left"
+ADDS, OPENS = "hospital: reads, measures and adds an upload", "aggregator: opens a sum"
 
 
 def milliseconds(f: Callable[[], Any], times: int = 30) -> float:
@@ -262,7 +260,7 @@ def main() -> None:
     words.add_argument("--plot", type=Path, help="an SVG file to be written")
     options = words.parse_args()
     if options.data == "cost":
-        print(cost())
+        print(markdown(("100,000 numbers", "ms"), [(name, f"{ms:.1f}") for name, ms in costs().items()]))
         return
     if options.data == "esr":
         print(vertical.table(options.path, options.seeds, options.rounds))

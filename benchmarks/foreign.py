@@ -1,12 +1,19 @@
 """Compiles networks that nobody here wrote: torchvision, timm, braindecode, transformers and MONAI, random weights.
 
-    python benchmarks/foreign.py [NAME ...] [--json FILE] [--limit SECONDS] [--untimed] [--image 32]
+    python benchmarks/foreign.py [NAME ...] [--json FILE --bundles FOLDER] [--untimed | --times] [--limit SECONDS]
 
 Each runs in a process of its own. What is told of it: parameters, processor seconds to compile, kB of the bundle, the
-worst float64 error against autograd, and without --untimed seconds to load, ms of a training step at batch 8 on one
-thread beside torch's, and the peak memory of a device process; or, in one sentence, why it does not compile. Nothing is
-downloaded. With --json, networks that passed there with the same code and options are not run again, and the cheapest
-come first. The libraries are none of auscult's own: `make bench-compile` puts them into an environment of their own.
+worst float64 error against autograd; the bundle's float32 error in multiples of torch's own (the median of three draws
+of the worst of the gate's kinds of inputs, and the worst of all draws); seconds to load, ms of a training step at batch
+8 on one thread beside torch's, and the peak memory of a device process. Or, in one sentence, why it does not compile.
+Nothing is downloaded. The libraries are none of auscult's own: `make bench-compile` puts them into an environment of
+their own.
+
+With --json, what passed there with the same code and options is not run again, and the cheapest come first. Errors can
+be measured on a busy machine, times cannot. So both can be had one after the other, with the bundles kept between:
+
+    python benchmarks/foreign.py --untimed --json FILE --bundles FOLDER
+    python benchmarks/foreign.py --times --json FILE --bundles FOLDER
 """
 
 from __future__ import annotations
@@ -17,6 +24,8 @@ import importlib
 import importlib.util
 import json
 import multiprocessing
+import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,6 +33,7 @@ import tempfile
 import time
 import types
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,6 +42,8 @@ from typing import Any
 from foreign_networks import IMAGE, NETWORKS, Foreign
 
 BATCH, STEPS = 8, 9
+HEAD = f"{'network':<30}{'parameters':>12} {'cpu s':>7} {'kB':>8} {'float64':>8} {'float32':>7} {'worst':>6} "
+HEAD += f"{'largest for':<29} {'load':>6} {'ms':>8} {'torch':>8} {'ratio':>6} {'MB':>6}"
 CODE = Path(__file__).resolve().parents[1]
 STAND_INS = ("torchvision._meta_registrations", "torchaudio", "torchaudio.functional", "torchaudio.transforms")
 LIBRARIES = ("torchvision.models", "timm", "braindecode.models", "edge_sdk.models.bundle.compile")
@@ -87,35 +99,51 @@ def build(entry: Foreign) -> Any:
     return getattr(importlib.import_module(path), function)(**entry.given).eval()
 
 
-def measure(entry: Foreign, timed: bool) -> dict[str, Any]:
-    """Compile one network here, and what was measured."""
+def compile_network(entry: Foreign, path: Path) -> dict[str, Any]:
+    """Compile one network to a file, and what was measured of its errors."""
+    from edge_sdk.model.model import Model
     from edge_sdk.models.bundle.compile import compile_module
+    from edge_sdk.models.gate.rounding import measure_rounding
     from edge_sdk.models.ir.spec import Spec
 
     net, started = build(entry), time.process_time()
     made = compile_module(net, Spec("net", entry.input, **{"dropout": "off", **entry.spec}))
     found = {"parameters": made.parameters, "compile_s": time.process_time() - started, "kB": len(made.data) / 1000}
-    found["float64"] = made.errors["float64"]
-    if not timed:
-        return found
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "net.bundle"
-        made.save(path)
-        command = [sys.executable, __file__, "--device", str(path)]
-        device = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return {**found, **device, "torch_ms": time_torch(net, entry)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made.save(path)
+    assert made.truth is not None
+    kinds = measure_rounding(Model(path), made.truth)
+    largest = max(kinds, key=lambda r: r.ratio)
+    rounding = {"rounding": largest.ratio, "case": largest.case, "one_draw": max(r.worst for r in kinds)}
+    rounding |= {"kinds": {r.case: [r.device, r.torch] for r in kinds}}
+    return {**found, "float64": made.errors["float64"], **rounding}
+
+
+def time_network(entry: Foreign, path: Path) -> dict[str, Any]:
+    """What a device process and torch take for a step.
+
+    Raises:
+        FileNotFoundError: the network was not compiled before.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: run without --times first, with the same --bundles")
+    command = [sys.executable, __file__, "--device", str(path)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {**json.loads(told), "torch_ms": time_torch(build(entry), entry)}
 
 
 def time_torch(net: Any, entry: Foreign) -> float:
     """Milliseconds of torch's forward and backward pass, in the mode in which the bundle was compiled."""
     import torch
 
+    from edge_sdk.models.frontend.randomness import set_training
     from edge_sdk.models.ir.spec import Spec
 
     drawn = {
         i.argument: torch.randint(0, i.below, (BATCH, *i.shape)) if i.below else torch.randn(BATCH, *i.shape)
         for i in Spec("net", entry.input, below=entry.spec.get("below")).list_inputs()
     }
+    set_training(net, entry.spec.get("norm", "frozen") != "frozen", entry.spec.get("dropout") == "keep")
     times = []
     for _ in range(STEPS):
         started = time.perf_counter()
@@ -148,29 +176,34 @@ def run_device(path: str) -> dict[str, float]:
     return {"load_s": loaded, "ms": 1e3 * statistics.median(times), "MB": int(peak.split()[1]) / 1024}
 
 
-def try_network(entry: Foreign, limit: float, timed: bool) -> dict[str, Any]:
-    """What `measure` finds in a copy of this process, or an error in one line."""
+Work = Callable[[Foreign, Path], dict[str, Any]]
+PARTS: dict[str, Work] = {"errors": compile_network, "times": time_network}
+
+
+def try_network(work: Work, entry: Foreign, path: Path, limit: int) -> dict[str, Any]:
+    """What one part of the work finds in a copy of this process, or an error in one line."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=send_measured, args=(theirs, entry, timed))
+    child = multiprocessing.get_context("fork").Process(target=send_measured, args=(theirs, work, entry, path, limit))
     child.start()
     theirs.close()
     try:
-        if not ours.poll(limit):
-            return {"error": f"more than {limit:.0f} s"}
         found: dict[str, Any] = ours.recv()
         return found
     except EOFError:
         child.join()
+        if child.exitcode == -signal.SIGXCPU:
+            return {"error": f"more than {limit} s of a processor"}
         return {"error": f"the process ended with {child.exitcode}"}
     finally:
         child.terminate()
         child.join()
 
 
-def send_measured(to: Connection, entry: Foreign, timed: bool) -> None:
-    """Send what `measure` finds, or its error in one line."""
+def send_measured(to: Connection, work: Work, entry: Foreign, path: Path, limit: int) -> None:
+    """Send what a part of the work finds, or its error in one line; the processor's time counts, not that of others."""
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
     try:
-        to.send(measure(entry, timed))
+        to.send(work(entry, path))
     except Exception as error:
         first = (str(error).strip().splitlines() or ["no word"])[0]
         to.send({"error": f"{type(error).__name__}: {first}"})
@@ -180,7 +213,10 @@ def write_row(name: str, r: dict[str, Any]) -> str:
     """One line of the table."""
     if "error" in r:
         return f"{name:<30} {r['error'][:220]}"
-    made = f"{name:<30}{r['parameters']:>12,} {r['compile_s']:>7.1f} {r['kB']:>8.0f} {r['float64']:>8.0e}"
+    made = f"{name:<30}"
+    if "kB" in r:
+        made += f"{r['parameters']:>12,} {r['compile_s']:>7.1f} {r['kB']:>8.0f} {r['float64']:>8.0e}"
+        made += f" {r['rounding']:>7.2f} {r['one_draw']:>6.1f} {r['case']:<29}"
     if "ms" not in r:
         return made
     timed = f"{r['load_s']:>6.2f} {r['ms']:>8.1f} {r['torch_ms']:>8.1f} {r['ms'] / r['torch_ms']:>6.2f}"
@@ -194,7 +230,7 @@ def describe_run(args: argparse.Namespace) -> dict[str, Any]:
         for path in sorted((CODE / folder).rglob("*.py")):
             if folder != "benchmarks" or path.name.startswith("foreign"):
                 digest.update(path.read_bytes())
-    return {"code": digest.hexdigest()[:16], "image": args.image, "timed": not args.untimed}
+    return {"code": digest.hexdigest()[:16], "image": args.image}
 
 
 def read_rows(file: Path | None) -> list[dict[str, Any]]:
@@ -206,14 +242,19 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="of the battery (default: all)")
     parser.add_argument("--json", type=Path, help="file of results, one a line: read for what is done, and added to")
-    parser.add_argument("--limit", type=float, default=600, help="seconds for one network (default: 600)")
+    parser.add_argument("--limit", type=int, default=600, help="processor seconds for one network (default: 600)")
     parser.add_argument("--image", type=int, default=IMAGE[1], help="side of images for torchvision (default: 64)")
-    parser.add_argument("--untimed", action="store_true", help="compile and compare only")
+    parser.add_argument("--bundles", type=Path, help="folder in which bundles are kept (default: they are not)")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--untimed", action="store_true", help="compile and compare only")
+    only.add_argument("--times", action="store_true", help="measure times of the bundles in the folder only")
     parser.add_argument("--device", help=argparse.SUPPRESS)
     args = parser.parse_args()
     unknown = [name for name in args.names if name not in NETWORKS]
     if unknown:
         parser.error(f"{', '.join(unknown)}: there are {', '.join(NETWORKS)}")
+    if args.times and args.bundles is None:
+        parser.error("--times: in which folder are the bundles? --bundles FOLDER")
     return args
 
 
@@ -223,29 +264,48 @@ def resize(entry: Foreign, side: int) -> Foreign:
     return replace(entry, input=(3, side, side)) if image else entry
 
 
+def choose_parts(args: argparse.Namespace) -> list[str]:
+    """The parts of the work that are asked for."""
+    return ["errors"] if args.untimed else ["times"] if args.times else [*PARTS]
+
+
+def measure_missing(name: str, path: Path, args: argparse.Namespace, done: dict[tuple[str, str], Any]) -> None:
+    """Do what is not done of one network, and keep it; nothing further after an error."""
+    run, parts = describe_run(args), choose_parts(args)
+    for part in parts:
+        if (name, part) in done and (part == parts[-1] or path.exists()):
+            continue
+        made = try_network(PARTS[part], resize(NETWORKS[name], args.image), path, args.limit)
+        done[name, part] = {"name": name, "part": part, **run, **made}
+        if args.json:
+            with args.json.open("a") as file:
+                file.write(json.dumps(done[name, part]) + "\n")
+        if "error" in made:
+            return
+
+
 def main() -> int:
     args = parse_options()
     if args.device:
         print(json.dumps(run_device(args.device)))
         return 0
     warnings.simplefilter("ignore")
-    run, rows = describe_run(args), read_rows(args.json)
-    done = {r["name"]: r for r in rows if "error" not in r and r.items() >= run.items()}
+    run, rows, parts = describe_run(args), read_rows(args.json), choose_parts(args)
+    done = {(r["name"], r["part"]): r for r in rows if "error" not in r and r.items() >= run.items()}
     costs = {r["name"]: r["compile_s"] for r in rows if "compile_s" in r}
     names = sorted(args.names or NETWORKS, key=lambda name: costs.get(name, float("inf")))
-    print(f"{'network':<30}{'parameters':>12} {'cpu s':>7} {'kB':>8} {'float64':>8}", end=" ")
-    print(f"{'load':>6} {'ms':>8} {'torch':>8} {'ratio':>6} {'MB':>6}" if run["timed"] else "", flush=True)
-    if not set(names) <= set(done):
+    print(HEAD, flush=True)
+    if any((name, part) not in done for name in names for part in parts):
         load_libraries()
-    for name in names:
-        if name not in done:
-            found = try_network(resize(NETWORKS[name], args.image), args.limit, run["timed"])
-            if args.json:
-                with args.json.open("a") as file:
-                    file.write(json.dumps({"name": name, **run, **found}) + "\n")
-            done |= {name: found}
-        print(write_row(name, done[name]), flush=True)
-    print(f"{sum('error' not in done[name] for name in names)} of {len(names)} compile")
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            path = (args.bundles or Path(folder)) / f"{name.replace(' ', '_').replace(',', '')}.bundle"
+            measure_missing(name, path, args, done)
+            found = {k: v for part in PARTS for k, v in done.get((name, part), {}).items()}
+            print(write_row(name, found), flush=True)
+            failed += "error" in found
+    print(f"{len(names) - failed} of {len(names)}")
     return 0
 
 

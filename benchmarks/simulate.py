@@ -196,15 +196,21 @@ def play(args: argparse.Namespace) -> None:
     out = args.play / f"rank-{ranks.number}"
     out.mkdir()
     replay = Replay(data="race", out=out, method="fedavg", rounds=args.rounds, resume=True, local_only=False)
-    times: list[float] = []
+    times: list[tuple[float, float]] = []
     job = Simulation(replay=replay, judges=1, save_every=1e9)
     prepared = Prepared(run, cohort, RaceClients(), None, 0)
-    course = Course(job, prepared, ranks, Envs(prepared, find_kernels()), lambda line: times.append(time.monotonic()))
+
+    def note(line: Any) -> None:
+        times.append((time.monotonic(), time.process_time()))
+
+    course = Course(job, prepared, ranks, Envs(prepared, find_kernels()), note)
     course.begin(lambda text: None)
     course.play()
+    seconds, cpu = (times[args.rounds - 1][i] - times[WARM - 1][i] for i in range(2))
+    spent = sum(json.loads(data) for data in ranks.gather(json.dumps(cpu).encode()))
     if ranks.number == 0:
-        ended = times[args.rounds - 1] - times[WARM - 1]
-        print(json.dumps({"rate": args.cohort * (args.rounds - WARM) / ended}), flush=True)
+        answers = args.cohort * (args.rounds - WARM)
+        print(json.dumps({"rate": answers / seconds, "cpu_ms": 1000 * spent / answers}), flush=True)
     ranks.close()
 
 

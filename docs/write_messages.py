@@ -20,7 +20,7 @@ from edge_sdk.contract.method import Method  # noqa: E402
 from edge_sdk.errors import UsageError  # noqa: E402
 from edge_sdk.methods import METHODS  # noqa: E402
 from edge_sdk.methods.integers.method import rounded  # noqa: E402
-from edge_sdk.methods.integers.settings import Uploads  # noqa: E402
+from edge_sdk.methods.integers.settings import AMONG, Uploads  # noqa: E402
 from edge_sdk.methods.rollout.method import ROLLOUT  # noqa: E402
 from edge_sdk.methods.secret.method import secret  # noqa: E402
 from edge_sdk.methods.settling.method import settled  # noqa: E402
@@ -34,6 +34,21 @@ EVERY = "every method"
 SWITCHES = {"Integers": "integers", "Changes": "integers", "Behind": "integers", "NumberedQuestion": "secret sums"}
 SWITCHES |= dict.fromkeys(("Masked", "MaskedSum", "TooFew"), "secret sums")
 SWITCHES |= dict.fromkeys(("PoolReady", "PoolQuestion"), "secret sums over hospitals")
+AMONG_DEVICES = (
+    *(
+        "KeysOffer",
+        "Participants",
+        "Dealt",
+        "PassedShares",
+        "Covered",
+        "Survivors",
+        "Confirmed",
+        "Agreement",
+        "Revealed",
+    ),
+    *("Withdrawn", "NoSum"),
+)
+SWITCHES |= dict.fromkeys(AMONG_DEVICES, "secret sums among devices")
 NAMES = {"d": "device", "h": "hospital", "a": "aggregator"}
 
 
@@ -60,6 +75,7 @@ def all_types(method: Method) -> tuple[type, ...]:
         lambda: rounded(method, method.settings(), Uploads()),
         lambda: secret(evaluated(adding), adding, method.settings(), Uploads(secret=True)),
         lambda: secret(evaluated(adding), adding, method.settings(), Uploads(secret=True, hospitals=2)),
+        lambda: secret(evaluated(adding), adding, method.settings(), Uploads(secret=AMONG)),
         lambda: evaluated(adding),
     ):
         try:

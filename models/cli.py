@@ -74,11 +74,13 @@ def add_input_options(p: argparse.ArgumentParser) -> None:
 def add_training_options(p: argparse.ArgumentParser) -> None:
     """Options that say what is trained, and how."""
     p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
+    p.add_argument("--smooth", type=float, default=0.0, metavar="SHARE", help="label smoothing: a share of 0 to 1")
     p.add_argument(
         "--norm",
         choices=NORMS,
         help="statistics of batch normalisation in training: as they are (frozen, the default), the batch's (batch), "
-        "or the batch's with running ones as part of the parameters, which evaluation uses (running)",
+        "the batch's with running ones as part of the parameters, which evaluation uses (running), or the same with "
+        "outputs corrected towards those of the running ones, for small batches (renorm)",
     )
     p.add_argument(
         "--dropout",
@@ -256,7 +258,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     return net.eval(), Spec(
         name, shape, classes, args.loss, below, norm, groups, features=args.features, blocked=args.blocked,
         max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names, signal=signal,
-        lora=args.lora, target=args.target, also=args.also,
+        lora=args.lora, target=args.target, also=args.also, smoothing=args.smooth,
     )  # fmt: skip
 
 

@@ -26,7 +26,8 @@ WORKSTATION = {
     "optuna": "edge_sdk.replay.tuning.study",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
     "mlflow": "edge_sdk.replay.reports.mlflow_runs",
-    "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key edge_sdk.nodes.masks",
+    "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key edge_sdk.nodes.masks "
+    "edge_sdk.nodes.sharing",
 }
 """Packages beside the budget, and the few modules that may import each of them, when it is asked for."""
 OF_HARDWARE = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from aggregator.service.declared import Also, Either, Keys, ListOf, declare
 from aggregator.service.forms import from_table, read_json
 from aggregator.service.guard import needs
 from aggregator.service.pages import awaits_of, checked_action, service_of
+from aggregator.service.paging import NUMBERS, QUERY, cut_page
 from aggregator.service.people import OPERATOR
 from aggregator.service.runs import NoSuchRunError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
 from aggregator.service.shapes import (
@@ -26,19 +26,17 @@ from aggregator.service.shapes import (
     STATUS,
     WHOLE_RUN,
 )
-from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import STATES
 from edge_sdk.nodes.settings import from_mapping
 
-DEVICES, MOST_DEVICES = 500, 5000
-"""Devices of an answer, where nothing else is asked for and at most."""
 
-
-@declare(Keys({"runs": ListOf(RUN)}))
+@declare(Keys({"runs": ListOf(RUN), **NUMBERS}), query=QUERY)
 @needs()
 async def list_all(request: Request) -> Response:
+    """Runs, the newest first."""
     service = service_of(request)
-    return JSONResponse({"runs": [view.describe_run(service, row) for row in list_runs(service.database)]})
+    rows, numbers = cut_page(request.query_params, list_runs(service.database))
+    return JSONResponse({"runs": [view.describe_run(service, row) for row in rows], **numbers})
 
 
 @declare(RUN, body=ASKED, code=201)
@@ -86,10 +84,9 @@ def merge(before: Any, after: Any) -> Any:
 
 
 @declare(
-    Keys({"hospitals": ListOf(HOSPITAL), **dict.fromkeys(("total", "offset", "limit"), int)}),
+    Keys({"hospitals": ListOf(HOSPITAL), **NUMBERS}),
     query={
-        "limit#": f"devices at most in the answer, up to {MOST_DEVICES}; {DEVICES} where it is not said",
-        "offset#": "devices before the first one of the answer",
+        **QUERY,
         "q": "part of the name of a device or hospital, or of a reason",
         "state": f"only devices of this state: {', '.join(STATES)}",
         "sort": f"order of devices: {', '.join(name for name in view.SORTS if name)}",
@@ -97,24 +94,16 @@ def merge(before: Any, after: Any) -> Any:
 )
 @needs()
 async def list_fleet(request: Request) -> Response:
-    """Hospitals, and a page of their devices."""
+    """Hospitals, and a page of their devices, which are the rows."""
     service, query = service_of(request), request.query_params
-    limit, offset = read_count(query, "limit", DEVICES, MOST_DEVICES), read_count(query, "offset", 0, 2**53)
     found = view.list_devices(service, query.get("q", ""), query.get("state", ""), query.get("sort", "hospital"))
+    devices, numbers = cut_page(query, found)
     page: dict[str, list[dict[str, Any]]] = {}
-    for device in found[offset : offset + limit]:
+    for device in devices:
         page.setdefault(device.hospital, []).append(view.describe_device(device))
     hospitals = [view.describe_hospital(hospital, devices=False) for hospital in service.monitor.list_hospitals()]
     rows = [{**hospital, "devices": page.get(hospital["name"], [])} for hospital in hospitals]
-    return JSONResponse({"hospitals": rows, "total": len(found), "offset": offset, "limit": limit})
-
-
-def read_count(query: Mapping[str, str], name: str, default: int, most: int) -> int:
-    """A whole number of an address. Raises UsageError for one that is none or above `most`."""
-    text = query.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 17 and int(text) <= most):
-        raise UsageError(f"{name} = {text[:40]!r}: expected a whole number up to {most}")
-    return int(text)
+    return JSONResponse({"hospitals": rows, **numbers})
 
 
 @declare(Either((DEVICE, HOSPITAL)))

@@ -28,10 +28,12 @@ from aggregator.service import (
     prometheus,
     rollout_api,
     rollout_pages,
+    settings_page,
 )
 from aggregator.service.door import Door
 from aggregator.service.fleet_file import LOCAL
 from aggregator.service.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
+from aggregator.service.refusals import RefusalLog
 from aggregator.service.runs import NoSuchRunError, NotPossibleError
 from aggregator.service.service import FleetService
 from aggregator.service.view import ACTIONS, FILTERS, STATE_WORDS
@@ -48,16 +50,17 @@ NAVIGATION = (
     ("/models", "Models"),
     ("/rollouts", "Rollouts"),
     ("/audit", "Audit"),
+    ("/settings", "Settings"),
 )
 
 ROUTES = [
+    *csv_pages.ROUTES,
     Route("/", pages.overview),
     Route("/fleet", pages.fleet),
     Route("/runs", pages.runs_page),
     Route("/runs", pages.queue_run, methods=["POST"]),
     Route("/runs/new", pages.new_run),
     Route("/runs/{id}", pages.run_page),
-    Route("/runs/{id}/rounds.csv", pages.run_csv),
     Route("/runs/{id}/{action}", pages.act_on_run, methods=["POST"]),
     Route("/schedules/{name}/remove", pages.end_schedule, methods=["POST"]),
     Route("/compare", pages.compare),
@@ -70,11 +73,11 @@ ROUTES = [
     *enrol_web.PAGE_ROUTES,
     *enrol_web.NODE_ROUTES,
     Route("/audit", pages.audit_page),
+    settings_page.ROUTE,
     Route("/sign-in", pages.sign_in_page),
     Route("/sign-in", pages.sign_in, methods=["POST"]),
     Route("/sign-out", pages.sign_out, methods=["POST"]),
     Route("/events", live.stream),
-    *csv_pages.ROUTES,
     Route("/metrics", prometheus.show_metrics),
     Route("/api/openapi.json", openapi.show_document),
     Mount("/api/v1", routes=[*api.ROUTES, *models_api.ROUTES, *rollout_api.ROUTES, *enrol_web.API_ROUTES]),
@@ -92,7 +95,7 @@ def make_app(service: FleetService) -> Starlette:
     )
     app.state.service, app.state.news = service, live.News(service)
     app.state.show = Templates(service).show
-    app.state.door = Door()
+    app.state.door, app.state.refusals = Door(), RefusalLog(service.database)
     return app
 
 

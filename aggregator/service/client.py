@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from aggregator.service import models_client, rollout_client
+from aggregator.service import fleet_client, models_client, rollout_client
 from aggregator.service.demo import DIRECTORY
 from aggregator.service.enrol_client import add_enrolment
 from aggregator.service.run_export import add_export
 from aggregator.service.service import read_connection
-from aggregator.service.view import ago, duration, number, percent
+from aggregator.service.view import duration, number, percent
 from edge_sdk.errors import AuscultError, say_reason
 from edge_sdk.nodes.settings import assigned
 
 TIMEOUT = 30.0  # seconds
-PAGE = 2000  # devices that are asked for at once
+PAGE = 2000  # rows that are asked for at once
 ACTIONS = {
     "pause": "let runs end in good order, to be resumed later",
     "resume": "queue paused, stopped or failed runs again: they go on where they were",
@@ -66,8 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_export(runs, add)
     command = add(runs, "wait", wait_for, "wait until runs have ended; exit code 1 if one has failed")
     command.add_argument("id", nargs="+")
-    add(fleet, "ls", list_fleet, "hospitals and devices")
-    add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
+    fleet_client.add_commands(fleet, add)
     add_enrolment(fleet, add)
     add(schedules, "ls", list_schedules, "runs that begin by themselves")
     command = add(schedules, "add", add_schedule, "let a run begin in a window of the day or after an event")
@@ -130,6 +129,21 @@ class ServiceClient:
         """
         return self.send(path, None if body is None else json.dumps(body).encode(), "application/json")
 
+    def ask_for_all(self, key: str, name: str, path: str = "") -> list[dict[str, Any]]:
+        """All rows of a list, page by page. One that changes its place meanwhile is there once.
+
+        Args:
+            key: of the rows in an answer, and the path of the list where none is named.
+            name: key of a row by which it is known.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        offset, total = 0, 1
+        while offset < total:
+            answer = self.ask(f"{path or f'/{key}'}?limit={PAGE}&offset={offset}")
+            offset, total = offset + PAGE, answer["total"]
+            found |= {row[name]: row for row in answer[key]}
+        return [*found.values()]
+
     def send(self, path: str, data: bytes | None, kind: str) -> Any:
         """What the service answers to bytes of some kind. Raises RefusedError as `ask`."""
         heads = {"authorization": f"Bearer {self.token}", "content-type": kind}
@@ -163,9 +177,9 @@ def print_json(options: argparse.Namespace, found: Any) -> bool:
 
 
 def list_runs(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = client.ask("/runs")
-    if not print_json(options, found["runs"]):
-        print_runs(found["runs"])
+    found = client.ask_for_all("runs", "id")
+    if not print_json(options, found):
+        print_runs(found)
 
 
 def print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
@@ -273,39 +287,6 @@ def remove_schedule(options: argparse.Namespace, client: ServiceClient) -> None:
     found = client.ask(f"/schedules/{quote(options.name)}/remove", {})
     if not print_json(options, found):
         print(f"{found['removed']} is removed; its runs stay as they are")
-
-
-# Fleet -----------------------------------------------------------------------------------------------------
-
-
-def list_fleet(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = fetch_fleet(client)
-    if print_json(options, found):
-        return
-    for hospital in found:
-        here = f"{hospital['here']} of {hospital['size']} devices here"
-        print(f"{hospital['name']}: {here}; {hospital['why'] or 'all right'}")
-        for device in hospital["devices"]:
-            heard = "now" if device["state"] in ("here", "training") else f"{ago(device['heard'])} ago"
-            print(f"  {device['name']:<22} {device['state']:<10} {heard:<14} {device['why']}")
-
-
-def fetch_fleet(client: ServiceClient) -> list[dict[str, Any]]:
-    """Hospitals with all of their devices, page by page. One that changes its place meanwhile is there once."""
-    devices: dict[str, dict[str, dict[str, Any]]] = {}
-    offset, total = 0, 1
-    while offset < total:
-        answer = client.ask(f"/fleet?limit={PAGE}&offset={offset}")
-        offset, total = offset + PAGE, answer["total"]
-        for hospital in answer["hospitals"]:
-            devices.setdefault(hospital["name"], {}).update({d["name"]: d for d in hospital["devices"]})
-    return [{**hospital, "devices": [*devices[hospital["name"]].values()]} for hospital in answer["hospitals"]]
-
-
-def why(options: argparse.Namespace, client: ServiceClient) -> None:
-    found = client.ask(f"/fleet/{quote(options.name)}")
-    if not print_json(options, found):
-        print(f"{found['name']}: {found.get('state', '')} {found['why'] or 'all right'}".replace(":  ", ": "))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aggregator.service.curves import TABLE
+from aggregator.service.round_table import TABLE
 from aggregator.service.tables import Column, key_column
 
 RUN_COLUMNS = (
@@ -15,7 +15,10 @@ RUN_COLUMNS = (
     key_column("loss", "Loss", is_number=True),
 )
 PAST_RUNS = (*RUN_COLUMNS, key_column("ended", "Ended", is_number=True))
-ROUND_NAMES = ("Round", "Devices", "Loss", "Global", "Personalised", "Seconds", "Down", "Up")
+ROUND_NAMES = (
+    *("Round", "Devices", "Untold", "Loss", "Global", "±", "Personalised", "±", "Alone", "±"),
+    *("Harmed", "Density", "Rank", "Sent", "Seconds", "Training", "Evaluation", "Aggregator", "Down", "Up"),
+)
 ROUNDS = tuple(key_column(key, name, is_number=True) for key, name in zip(TABLE, ROUND_NAMES, strict=True))
 BUNDLES = (
     key_column("name", "Name"),

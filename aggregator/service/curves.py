@@ -93,26 +93,3 @@ def accuracies_of(line: Line) -> dict[str, float]:
     """Model -> mean accuracy over devices, on the samples by which rounds are judged."""
     found = mean_accuracies(line.get("sums", {}))
     return {name: share for name, share in found.items() if not name.startswith("test_")}
-
-
-TABLE = ("round", "devices", "loss", "global", "personal", "seconds", "bytes_down", "bytes_up")
-"""Columns of the table of rounds, and of its CSV."""
-
-
-def tabulate(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each round. `global`, `personal`: accuracies of the models that the round started from."""
-    rows: list[dict[str, Any]] = []
-    before: Line | None = None
-    for line in lines:
-        if line["kind"] != "round":
-            continue
-        totals, earlier = line.get("bytes", {}), {} if before is None else before.get("bytes", {})
-        moved = {way: totals.get(way, 0) - earlier.get(way, 0) for way in ("bytes_out", "bytes_in")}
-        found = accuracies_of(line)
-        row = {"round": line["round"], "devices": line["devices"], "loss": mean_loss(line)}
-        row |= {"global": found.get("global"), "personal": found.get("personal")}
-        row |= {"seconds": None if before is None else line["time"] - before["time"]}
-        row |= {"bytes_down": moved["bytes_out"], "bytes_up": moved["bytes_in"]}
-        rows.append(row)
-        before = line
-    return rows

@@ -33,6 +33,9 @@ runs = sql.Table(
     sql.Column("wanted", sql.JSON, nullable=False),  # what was asked for: see runs.Wanted
     sql.Column("hospitals", sql.JSON, nullable=False, default=dict),  # name -> devices, from its first start
     sql.Column("awaits", sql.Integer, nullable=False, default=0),  # approvals that it still needs
+    sql.Column(
+        "beside", sql.Integer, nullable=False, default=0
+    ),  # number of its lane at its hospitals; 0: the main one
     sql.Column("cloned", sql.String(64), nullable=False, default=""),
     sql.Column("by", sql.String(64), nullable=False, default=""),
     sql.Column("why", sql.Text, nullable=False, default=""),
@@ -64,6 +67,15 @@ hospitals = sql.Table(
     sql.Column("report", sql.JSON, nullable=False),  # the latest, as edge_sdk/live/fleet_report.py makes it
     sql.Column("first_heard", sql.Float, nullable=False),
     sql.Column("last_heard", sql.Float, nullable=False),
+)
+
+hops = sql.Table(  # bytes between a hospital and its devices in a run, as the hospital has reported them
+    "hops",
+    tables,
+    sql.Column("run", sql.String(64), primary_key=True),
+    sql.Column("hospital", sql.String(64), primary_key=True),
+    sql.Column("up", sql.BigInteger, nullable=False),
+    sql.Column("down", sql.BigInteger, nullable=False),
 )
 
 models = sql.Table(

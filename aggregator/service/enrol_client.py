@@ -25,6 +25,7 @@ class EnrolmentClient(Protocol):
     url: str
 
     def ask(self, path: str, body: Any = None) -> Any: ...
+    def ask_for_all(self, key: str, name: str, path: str = "") -> list[dict[str, Any]]: ...
 
 
 def add_enrolment(fleet: Any, add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -54,7 +55,7 @@ def print_token(token: str, name: str, client: EnrolmentClient) -> None:
 
 
 def list_nodes(options: argparse.Namespace, client: EnrolmentClient) -> None:
-    found = client.ask("/enrolment")["nodes"]
+    found = client.ask_for_all("nodes", "name", "/enrolment")
     if options.json:
         print(json.dumps(found, indent=1))
         return
@@ -71,5 +72,7 @@ def decide(options: argparse.Namespace, client: EnrolmentClient) -> None:
         return
     for node in found:
         print(f"{node['name']}: {node['state']}")
+        for why in node["waits"]:
+            print(f"  {why}")
         if "token" in node:
             print_token(node["token"], node["name"], client)

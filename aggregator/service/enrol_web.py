@@ -12,11 +12,13 @@ from starlette.routing import Route
 from aggregator.service import columns
 from aggregator.service.declared import Either, Keys, ListOf, declare
 from aggregator.service.enrolling import choices_for, describe_node
-from aggregator.service.enrolment import HOURS, TokenRefusedError
+from aggregator.service.enrolment import HOURS, WAITING, TokenRefusedError
 from aggregator.service.forms import read_json
-from aggregator.service.guard import needs
+from aggregator.service.guard import needs, note_refusal
 from aggregator.service.pages import service_of, show
+from aggregator.service.paging import NUMBERS, QUERY, cut_page
 from aggregator.service.people import OPERATOR
+from aggregator.service.service import FleetService
 from aggregator.service.tables import SortedTable
 from edge_sdk.errors import UsageError
 
@@ -34,7 +36,9 @@ async def answer(request: Request, what: str) -> Response:
         do = getattr(service_of(request).desk, what)
         return JSONResponse(await run_in_threadpool(do, read_json(body)))
     except UsageError as error:
-        return JSONResponse({"error": str(error)}, 403 if isinstance(error, TokenRefusedError) else 422)
+        code = 403 if isinstance(error, TokenRefusedError) else 422
+        note_refusal(request, code, str(error))
+        return JSONResponse({"error": str(error)}, code)
 
 
 async def take_request(request: Request) -> Response:
@@ -57,6 +61,7 @@ async def send_bundle(request: Request) -> Response:
     try:
         return FileResponse(service_of(request).desk.find_bundle(read_json(await request.body())))
     except UsageError as error:
+        note_refusal(request, 403, str(error))
         return JSONResponse({"error": str(error)}, 403)
 
 
@@ -79,19 +84,23 @@ async def page(request: Request) -> Response:
 def show_page(request: Request, token: str = "", note: str = "", code: int = 200) -> Response:
     """The page. `token`: one that was just made, which is shown this once."""
     service = service_of(request)
-    rows = [{**describe_node(row), "choices": choices_for(row)} for row in service.enrolment.list_all()]
-    rows.sort(key=lambda row: (row["state"] != "waiting", row["hospital"], row["name"]))
     return show(
         request,
         "enrolment.html",
         code,
         title="Enrolment",
-        table=SortedTable(rows, columns.MEMBERS, request.query_params),
+        table=SortedTable(list_members(service), columns.MEMBERS, request.query_params),
         token=token,
         note=note,
         url=str(request.base_url).rstrip("/"),
         hospitals=[h.name for h in service.monitor.list_hospitals()],
     )
+
+
+def list_members(service: FleetService) -> list[dict[str, Any]]:
+    """Who was enrolled or asks to be, those that ask first."""
+    rows = [{**describe_node(row), "choices": choices_for(row)} for row in service.enrolment.list_all()]
+    return sorted(rows, key=lambda row: (row["state"] != WAITING, row["hospital"], row["name"]))
 
 
 @needs(OPERATOR)
@@ -110,7 +119,9 @@ async def make_token(request: Request) -> Response:
 async def decide(request: Request) -> Response:
     """POST /enrolment/NAME/ACTION."""
     found = await carry_out(request)
-    return show_page(request, token=found["token"]) if "token" in found else RedirectResponse("/enrolment", 303)
+    if not (found["waits"] or "token" in found):
+        return RedirectResponse("/enrolment", 303)
+    return show_page(request, token=found.get("token", ""), note=" ".join(found["waits"]))
 
 
 async def issue(request: Request, table: dict[str, Any]) -> str:
@@ -147,15 +158,17 @@ PAGE_ROUTES = [
 NODE = Keys(
     {"name": str, "kind": str, "hospital": str, "state": str, "key": str, "mask_key": str, "by": str, "asked": float}
     | {"ends": Either((float, None)), "decided": Either((float, None)), "token?": str}
+    | {"waits?": ListOf(str)}
 )
 INVITATION = Keys({"hospital?": str, "name?": str, "hours?": float, "approved?": bool})
 
 
-@declare(Keys({"nodes": ListOf(NODE)}))
+@declare(Keys({"nodes": ListOf(NODE), **NUMBERS}), query=QUERY)
 @needs()
 async def list_nodes(request: Request) -> Response:
     """Hospitals and devices that were enrolled, and those that ask to be."""
-    return JSONResponse({"nodes": [describe_node(row) for row in service_of(request).enrolment.list_all()]})
+    rows, numbers = cut_page(request.query_params, service_of(request).enrolment.list_all())
+    return JSONResponse({"nodes": [describe_node(row) for row in rows], **numbers})
 
 
 @declare(Keys({"token": str}), body=INVITATION, code=201)
@@ -171,7 +184,8 @@ async def api_token(request: Request) -> Response:
 @declare(NODE, problems=(409,))
 @needs(OPERATOR)
 async def api_decide(request: Request) -> Response:
-    """Approves, denies, suspends, removes or replaces a node; `token` is for the new one that takes its place."""
+    """Approves, denies, suspends, removes or replaces a node; `token` is for the new one that takes its place. `waits`
+    says which runs under way go on as if nothing had changed, and why."""
     return JSONResponse(await carry_out(request))
 
 

@@ -14,13 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from aggregator.service.database import Row
-from aggregator.service.enrolment import APPROVED, DEVICE, ENDED, HOURS, REPLACE, STEPS, Enrolment, TokenRefusedError
+from aggregator.service.enrolment import (
+    APPROVED,
+    BARRED,
+    DEVICE,
+    ENDED,
+    HOURS,
+    REPLACE,
+    STEPS,
+    Enrolment,
+    TokenRefusedError,
+)
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
 from aggregator.service.mask_desk import MaskDesk
 from aggregator.service.models_kept import Registry
 from aggregator.service.office import Office, check_request, check_signature, checked_mask_key
+from aggregator.service.runs import RUNNING, list_runs
 from aggregator.service.signing import public_key_pem
+from aggregator.service.waiting_changes import describe_waiting
 from edge_sdk.errors import UsageError
 
 
@@ -59,7 +71,8 @@ class EnrolmentDesk:
         """Let a person decide about a node.
 
         Returns:
-            The node as it is then and, where it is to be replaced, "token" for the new one.
+            The node as it is then, "waits": sentences about runs under way that it does not change and, where the node
+            is to be replaced, "token" for the new one.
         """
         row = self.enrolment.change(name, action, who)
         if row["state"] in ENDED:
@@ -68,6 +81,8 @@ class EnrolmentDesk:
         if row["kind"] == DEVICE:
             self.monitor.tell_roster(row["parent"])
         found = describe_node(row)
+        changes_fleet = row["state"] in (APPROVED, *BARRED)
+        found["waits"] = describe_waiting(row, list_runs(self.enrolment.database, RUNNING)) if changes_fleet else []
         if action == REPLACE:
             found["token"] = self.make_token(who, row["parent"], name, approved=True)
         return found

@@ -195,6 +195,7 @@ class Enrolment:
 
         Raises:
             NotPossibleError: there is no such node, or that is not possible from where it stands.
+            UsageError: the name is another node's by now.
         """
         with self.database.transaction() as t:
             found = find_row(t, name)
@@ -203,6 +204,8 @@ class Enrolment:
             if (after := STEPS.get((found["state"], action))) is None:
                 possible = sorted(a for state, a in STEPS if state == found["state"]) or ["nothing but asking anew"]
                 raise NotPossibleError(f"{name} is {found['state']}; possible: {', '.join(possible)}")
+            if action == APPROVE:
+                self.check_name(name, found["kind"])  # who was made by hand since it asked has the name now
             changes = {"state": after, "decided": time.time(), "by": who}
             if after in ENDED:
                 changes |= {"certificate": "", "ends": None, "mask_key": ""}

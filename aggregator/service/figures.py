@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from edge_sdk.methods.shared.reports import mean_loss
-from edge_sdk.replay.reports.charts import lines
+from edge_sdk.replay.reports.charts import bars, lines
 from edge_sdk.replay.reports.page import COLOURS, accuracy_bands, accuracy_curves, per_round
 
+Hops = Mapping[str, int | None]
+HOPS = {
+    "device_up": "devices up",
+    "device_down": "devices down",
+    "hospital_up": "hospitals up",
+    "hospital_down": "hospitals down",
+}
+TRAFFIC = {"bytes_down": "down", "bytes_up": "up"}
+PHASES = {"seconds": "whole round", "training": "training", "evaluation": "evaluation", "aggregator": "aggregator"}
+OWN = {
+    **{"down": "var(--c3)", "up": "var(--c0)", "loss": "var(--c4)", "whole round": "var(--c5)"},
+    **{"training": "var(--c0)", "evaluation": "var(--c2)", "aggregator": "var(--c1)"},
+    **{"harmed": "var(--c4)", "density": "var(--c2)", "rank": "var(--c1)"},
+}
+"""Curve that is no model's accuracy -> its colour."""
+ACCURACY = "Means over devices; shaded: one standard deviation between them."
+TIMES = "Training and evaluation: until the slowest hospital has answered. Aggregator: the rest of the round."
+HOP_NOTE = "Between devices and hospitals: known of hospitals that report their devices by name."
+HARM = "Their personalised model is right on fewer held-out samples than the global one, by more than a point."
+DENSITY = "Share of a personal component's entries that are not zero, mean over devices."
 MOST_POINTS = 400
 """Points of one curve; of longer ones each n-th is drawn."""
 
@@ -19,6 +40,67 @@ def draw_accuracy(found: Sequence[dict[str, Any]]) -> Markup:
     """Mean accuracy of the models over rounds, with the spread over devices."""
     result = {"curve": thin(found)}
     return draw(accuracy_curves(result), "accuracy", percent=True, bands=accuracy_bands(result))
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of a run's page.
+
+    Attributes:
+        title: above it.
+        svg: the chart.
+        note: a sentence below it, or empty.
+        csv: name of the file with its numbers, below the run's address.
+    """
+
+    title: str
+    svg: Markup
+    note: str = ""
+    csv: str = "rounds.csv"
+
+
+def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], hops: Hops) -> list[Chart]:
+    """All charts of a run's page; those of figures that its method does not have are left out.
+
+    Args:
+        rows: of the table of rounds.
+        hops: hop -> bytes so far, or None where they are not known.
+    """
+    found = [
+        Chart("Accuracy on held-out samples", draw_accuracy(lines), ACCURACY),
+        Chart("Training loss", draw_loss(lines)),
+        Chart("MB through the aggregator, for each round", draw_column(rows, TRAFFIC, 1e6, "MB")),
+        Chart(
+            "Seconds for each round", draw_column(rows, PHASES, 1.0, "seconds"), TIMES if has(rows, "training") else ""
+        ),
+        Chart("MB on each hop so far", draw_hops(hops), HOP_NOTE * (hops["device_up"] is None), "hops.csv"),
+    ]
+    if has(rows, "harmed"):
+        found.append(Chart("Devices that are harmed", draw_column(rows, {"harmed": "harmed"}, 1.0, "devices"), HARM))
+    if has(rows, "density"):
+        found.append(Chart("Density of personal components", draw_density(rows), DENSITY))
+    if has(rows, "rank"):
+        sent = f"{rows[-1]['sent_parameters']:,} parameters travel down: the fewer, the lower the ranks."
+        found.append(
+            Chart("Mean rank of the global model's layers", draw_column(rows, {"rank": "rank"}, 1.0, "rank"), sent)
+        )
+    return found
+
+
+def has(rows: Sequence[dict[str, Any]], column: str) -> bool:
+    return any(row[column] is not None for row in rows)
+
+
+def draw_hops(hops: Hops) -> Markup:
+    """Bytes of each hop, as bars."""
+    known = {HOPS[key]: count for key, count in hops.items() if count is not None}
+    return Markup(bars([*known], {"MB": [count / 1e6 for count in known.values()]}, "MB", colours={"MB": "var(--c3)"}))
+
+
+def draw_density(rows: Sequence[dict[str, Any]]) -> Markup:
+    """Mean share of the personal components that is not zero, after each evaluation."""
+    points = [(row["round"], row["density"]) for row in thin(rows) if row["density"] is not None]
+    return draw({"density": points}, "share that is not zero", percent=True)
 
 
 def draw_loss(found: Sequence[dict[str, Any]]) -> Markup:
@@ -32,7 +114,7 @@ def draw_column(rows: Sequence[dict[str, Any]], names: dict[str, str], scale: fl
     curves = {
         name: [(row["round"], row[key] / scale) for row in few if row[key] is not None] for key, name in names.items()
     }
-    return draw(curves, y_name)
+    return draw(curves, y_name, has_zero=True)
 
 
 def draw_comparison(found: Mapping[str, Sequence[dict[str, Any]]], model: str) -> Markup:
@@ -42,11 +124,11 @@ def draw_comparison(found: Mapping[str, Sequence[dict[str, Any]]], model: str) -
     return Markup(lines(curves, "round", "accuracy", percent=True, colours=colours))
 
 
-def draw(curves: Any, y_name: str, percent: bool = False, bands: Any = None) -> Markup:
+def draw(curves: Any, y_name: str, percent: bool = False, bands: Any = None, has_zero: bool = False) -> Markup:
     """Curves over rounds, in the colours that models have in the report of a replay. The text is made of numbers and of
     our own names, and `charts` escapes it."""
-    own = {"down": "var(--c3)", "up": "var(--c0)", "loss": "var(--c4)", "seconds": "var(--c5)"}
-    return Markup(lines(curves, "round", y_name, percent=percent, colours={**COLOURS, **own}, bands=bands or {}))
+    colours = {**COLOURS, **OWN}
+    return Markup(lines(curves, "round", y_name, percent, colours, bands or {}, has_zero))
 
 
 def thin(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

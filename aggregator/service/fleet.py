@@ -18,8 +18,10 @@ import sqlalchemy as sql
 from aggregator.service.database import Database, Row, hospitals
 from aggregator.service.fleet_file import CONSOLE, FleetFile
 from aggregator.service.fleet_reading import read_report
+from aggregator.service.hops import NewBytes
 from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import AGAIN, AWAY, CONNECTED, HERE, JOINING, REFUSES, TRAINING
+from edge_sdk.live.frequency import Frequency
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection
@@ -30,6 +32,8 @@ log = logging.getLogger("auscult.service")
 SILENT = 3 * AGAIN
 """Seconds without a report after which a hospital counts as silent."""
 SAVE_EVERY, SAVE_ROW = 2.0, 1e-3  # seconds between two writes to the database, and more for each row that was written
+REPORT_RATE, REPORT_BURST = 4.0, 100.0
+"""Reports of a hospital that are read, in a second and at once; it sends at most two in a second."""
 ORDER = {REFUSES: 0, AWAY: 1, CONNECTED: 2, JOINING: 3, TRAINING: 4, HERE: 5}
 """States of devices, those that need somebody first."""
 
@@ -45,7 +49,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class SeenDevice:
-    """A device as its hospital has reported it."""
+    """A device as its hospital has reported it. `version`, `board`, `battery`: as it tells them itself, or nothing."""
 
     name: str
     hospital: str
@@ -55,6 +59,9 @@ class SeenDevice:
     bytes_in: int = 0
     bytes_out: int = 0
     late: int = 0
+    version: str = ""
+    board: str = ""
+    battery: int | None = None
 
     @property
     def why(self) -> str:
@@ -78,6 +85,8 @@ class SeenHospital:
         devices: empty where it reports numbers only.
         strangers: names of devices that call there, and that its settings do not name.
         labels: sum of the labels that its devices have been given, as it tells it; None: it does not.
+        evaluations: rollouts and evaluations that may go on there beside a training.
+        software: version of Auscult there; "": it does not say.
     """
 
     name: str
@@ -90,6 +99,8 @@ class SeenHospital:
     devices: tuple[SeenDevice, ...] = ()
     strangers: tuple[str, ...] = ()
     labels: int | None = None
+    evaluations: int = 0
+    software: str = ""
 
     @property
     def is_silent(self) -> bool:
@@ -112,15 +123,19 @@ class Monitor:
         seen: hospital -> what is known of it.
         places: hospital -> serial and part of the report that was taken last.
         unsaved: hospitals of which something else is known than the database has.
-        refused: payloads that were no reports, or none that could be taken whole.
+        hops: bytes between hospitals and their devices that have been reported and are not in the database yet.
+        refused: payloads that were no reports, none that could be taken whole, or too many.
+        frequency: how often each hospital's reports are read.
     """
 
     def __init__(self, file: FleetFile, database: Database):
         self.file, self.database = file, database
         self.seen = {row["name"]: to_hospital(row["name"], row["last_heard"], row["report"]) for row in load(database)}
         self.unsaved: set[str] = set()
+        self.hops = NewBytes()
         self.places: dict[str, tuple[int, int]] = {}
         self.save_at, self.refused = 0.0, 0
+        self.frequency = Frequency(REPORT_RATE, REPORT_BURST)
         self.known: dict[str, int | None] = {}
         self.to_tell: set[str] = set()
         self.answer: Callable[[Connection, str, int | None], None] = lambda connection, hospital, roster: None
@@ -186,6 +201,8 @@ class Monitor:
         that the whole report has not, wait for the next whole one."""
         try:
             parsed = parse_topic(topic)
+            if not self.frequency.admits(parsed.sender, 0, time.monotonic()):
+                return self.note_refused(f"{parsed.sender} reports too often: a report is dropped")
             report = read_report(payload, parsed.sender)
         except PeerError as error:
             return self.note_refused(f"a report is dropped: {error}")
@@ -204,6 +221,7 @@ class Monitor:
         self.known[sender] = report["roster"]
         found = to_hospital(sender, now, report)
         self.seen[sender] = found if before is None or not part else keep_others(found, before)
+        self.hops.note(before, self.seen[sender])
         self.unsaved.add(sender)
         if before is None or replace(before, heard=now) != self.seen[sender]:
             self.database.changed.set()
@@ -228,6 +246,8 @@ class Monitor:
                 found = t.execute(hospitals.update().where(hospitals.c.name == name).values(**values))
                 if not found.rowcount:
                     t.execute(hospitals.insert().values(name=name, first_heard=seen.heard, **values))
+            self.hops.save(t)
+        self.hops = NewBytes()
 
     # -- what others ask
 
@@ -239,6 +259,10 @@ class Monitor:
     def labels(self) -> dict[str, int]:
         """Hospital -> the sum of the labels that its devices have been given, of those that tell it."""
         return {name: h.labels for name, h in self.seen.items() if h.labels is not None}
+
+    def evaluations(self) -> dict[str, int]:
+        """Hospital -> how many rollouts and evaluations may go on there beside a training."""
+        return {name: hospital.evaluations for name, hospital in self.seen.items()}
 
     def sizes(self) -> dict[str, int]:
         """Hospitals that can take part now, each with its number of devices; those that the settings name can, unless
@@ -254,6 +278,8 @@ def to_hospital(name: str, heard: float, report: Mapping[str, Any]) -> SeenHospi
     """A hospital from a checked report."""
     devices = tuple(SeenDevice(hospital=name, **row) for row in report["children"])
     about = {key: report[key] for key in ("run", "refusal", "waiting", "counts")} | {"labels": report.get("labels")}
+    about["evaluations"] = report.get("evaluations", 0)
+    about["software"] = report.get("software", "")
     strangers = tuple(report.get("strangers", ()))
     return SeenHospital(name, heard, report["devices"], devices=devices, strangers=strangers, **about)
 
@@ -273,6 +299,7 @@ def keep_others(changed: SeenHospital, before: SeenHospital) -> SeenHospital:
 
 def to_report(hospital: SeenHospital) -> dict[str, Any]:
     """What is known of a hospital, as a report of it has it: the way back from `to_hospital`."""
-    about = {key: getattr(hospital, key) for key in ("run", "refusal", "waiting", "strangers", "labels")}
+    keys = ("run", "refusal", "waiting", "strangers", "labels", "evaluations", "software")
+    about = {key: getattr(hospital, key) for key in keys}
     rows = [{key: value for key, value in vars(d).items() if key != "hospital"} for d in hospital.devices]
     return about | {"devices": hospital.size, "counts": dict(hospital.counts), "children": rows}

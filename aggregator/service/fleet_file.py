@@ -133,6 +133,6 @@ class FleetFile:
             UsageError: it is no ADDRESS:PORT.
         """
         address, sign, port = self.listen.rpartition(":")
-        if not sign or not address or not port.isdigit() or int(port) > 65535:
+        if not sign or not address or not (port.isascii() and port.isdigit() and len(port) < 6) or int(port) > 65535:
             raise UsageError(f"listen = {self.listen!r}, expected ADDRESS:PORT, such as 127.0.0.1:8080")
         return address.strip("[]"), int(port)

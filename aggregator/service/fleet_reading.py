@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from edge_sdk.contract.device_facts import LONGEST
 from edge_sdk.contract.limits import MOST_DEVICES
 from edge_sdk.contract.run import ID
 from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import CHANGES, MOST, STATES, VERSION
 from edge_sdk.live.roster import LARGEST
 from edge_sdk.wire.codec.bodies import clip
+from edge_sdk.wire.topics import MOST_LANES
 
 MOST_STRANGERS = 100
 TEXT = 500  # characters of a text in a report
@@ -40,7 +42,9 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
             raise PeerError(f"{sender}: part = {plain['part']} in a report of version {found['version']}")
         roster = None if "roster" not in found else check_count(found["roster"], LARGEST)
         plain |= {"strangers": strangers, "roster": roster}
+        plain["evaluations"] = check_count(found.get("evaluations", 0), MOST_LANES)
         plain["labels"], plain["wrong"] = read_labels(found)
+        plain["software"] = check_short(found.get("software", ""))
         return {"devices": check_count(found["devices"], MOST_DEVICES), "counts": counts, "children": children, **plain}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PeerError(f"{sender}: its report cannot be read ({type(error).__name__}: {error})") from None
@@ -57,9 +61,18 @@ def check_child(row: Mapping[str, Any]) -> dict[str, Any]:
     if state not in STATES:
         raise ValueError(f"{state!r:.80} is no state")
     counts = {key: check_count(row[key]) for key in ("bytes_in", "bytes_out", "late")}
-    return {"name": name, "state": state, "refusal": check_text(row["refusal"]), **counts} | {
+    facts: dict[str, Any] = {key: check_short(row[key]) for key in ("version", "board") if key in row}
+    facts |= {"battery": check_count(row["battery"], 100)} if "battery" in row else {}
+    return {"name": name, "state": state, "refusal": check_text(row["refusal"]), **counts, **facts} | {
         "heard": None if heard is None else check_count(heard)
     }
+
+
+def check_short(value: Any) -> str:
+    """A text that a device tells of its machine, or a hospital of its own."""
+    if type(value) is not str or len(value) > LONGEST or not value.isprintable():
+        raise ValueError(f"{value!r:.80} is no printable text of at most {LONGEST} characters")
+    return value
 
 
 def check_count(value: Any, most: int = 2**53) -> int:

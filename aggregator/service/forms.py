@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from edge_sdk.replay.toml_files import as_toml
 
 TABLES = ("settings", "settle", "augment", "robust", "uploads", "privacy")
 """Parts of a run that a form has as lines of TOML."""
+WHOLE = re.compile("-?[0-9]{1,18}")
 COUNTS = ("rounds", "seed", "evaluate_every")
 
 
@@ -30,7 +32,7 @@ def read_form(form: Mapping[str, Any], hospitals: list[str]) -> Wanted:
     table: dict[str, Any] = {name: str(form.get(name, "")).strip() for name in ("method", "preset", "bundle")}
     for name in COUNTS:
         text = str(form.get(name, "")).strip() or "0"
-        if not text.lstrip("-").isdigit() or len(text) > 18:
+        if not WHOLE.fullmatch(text):
             raise UsageError(f"{name} = {text[:40]!r}: expected a whole number")
         table[name] = int(text)
     for name in TABLES:

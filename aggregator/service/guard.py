@@ -8,6 +8,7 @@ something brings either a token, which a browser sends for nobody, or the secret
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.service.people import ADMIN, SESSION, TOKEN, VIEWER, Somebody
+from aggregator.service.refusals import CODES, NOBODY
 from aggregator.service.service import FleetService
 
 COOKIE = "auscult-session"
@@ -26,6 +28,7 @@ ROLE = "role"
 METRICS = "/metrics"
 LARGEST_FORM = 256 * 1024  # bytes
 LARGEST_BUNDLE = 64 * 1024 * 1024
+SIZE = re.compile("[0-9]{1,18}")
 UPLOADS = ("/models", "/api/v1/models")
 """Paths that take a compiled model."""
 DEMO = "demo"
@@ -70,6 +73,8 @@ class WebGuard:
 
         largest = LARGEST_BUNDLE if scope["path"] in UPLOADS else LARGEST_FORM
         answer = self.refuse(heads, largest)
+        if not scope["query_string"].isascii():
+            answer = PlainTextResponse("That address is none.\n", 400)
         await (answer or self.app)(scope, receive, send_with_headers)
 
     def refuse(self, heads: dict[str, str], largest: int) -> Response | None:
@@ -81,7 +86,7 @@ class WebGuard:
         if origin != "null" and (urlsplit(origin).hostname or "") not in self.hosts:
             return PlainTextResponse("That form is of another site.\n", 403)
         size = heads.get("content-length", "0")
-        if "transfer-encoding" in heads or not size.isdigit() or int(size) > largest:
+        if "transfer-encoding" in heads or not SIZE.fullmatch(size) or int(size) > largest:
             return PlainTextResponse(f"That is larger than {largest:,} bytes, or does not say how large.\n", 413)
         return None
 
@@ -142,6 +147,14 @@ async def brings_secret(request: Request, who: Somebody) -> bool:
     return hmac.compare_digest(given.encode(), who.csrf.encode())
 
 
+def note_refusal(request: Request, code: int, why: str) -> None:
+    """Note in the audit log that a request is refused, if its code says that it may not be."""
+    if code in CODES:
+        who = getattr(request.state, "who", None) or find_somebody(request)
+        name = NOBODY if who is None else who.name
+        request.app.state.refusals.note(name, f"{request.method} {request.url.path}", code, why)
+
+
 def wants_json(request: Request) -> bool:
     return request.url.path.startswith("/api/")
 
@@ -153,7 +166,8 @@ def ask_to_sign_in(request: Request) -> Response:
 
 
 def refuse(request: Request, code: int, why: str) -> Response:
-    """An answer that says why something is not done."""
+    """An answer that says why something is not done. What somebody may not do, or not now, is in the audit log too."""
+    note_refusal(request, code, why)
     if wants_json(request):
         return JSONResponse({"error": why}, code)
     answer: Response = request.app.state.show(request, "problem.html", code, title="Not possible", why=why)

@@ -1,8 +1,9 @@
 """Which queued runs can begin now, and for what or whom the others wait.
 
-Runs go on side by side where no hospital is in two of them: a hospital works in one run at a time, so a device takes
-part in one training at a time. The queue's order holds among runs that want the same hospital: one that waits keeps its
-hospitals from those behind it, so nothing overtakes it for ever.
+Runs go on side by side where no hospital is in two of them: a hospital works in one training at a time, and so does a
+device. Rollouts and evaluations go on beside a training where all their hospitals have a lane for them. The queue's
+order holds among runs that want the same lane of the same hospital: one that waits keeps it from those behind it, so
+nothing overtakes it for ever.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from aggregator.service.database import Row
+from aggregator.service.rollout_files import is_rollout
 from aggregator.service.runs import wanted_of
-from edge_sdk.nodes.assembly import fixes_hospitals
+from edge_sdk.nodes.assembly import fixes_hospitals, fixes_members
+from edge_sdk.nodes.lane_parts import ROLLOUTS
+from edge_sdk.wire.topics import MOST_LANES
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,17 @@ class PresentFleet:
         present: those that can take part now, with the number of their devices.
         barred: those that may not, since somebody has suspended or removed them.
         labels: hospital -> the sum of the labels that its devices were given, of those that tell it.
+        evaluations: hospital -> rollouts and evaluations that may go on there beside a training.
     """
 
     present: Mapping[str, int]
     barred: frozenset[str] = frozenset()
     labels: Mapping[str, int] = field(default_factory=dict)
+    evaluations: Mapping[str, int] = field(default_factory=dict)
+
+
+Taken = dict[int, dict[str, str]]
+"""Number of a lane -> hospital -> the run that has it, or waits for it."""
 
 
 @dataclass
@@ -37,7 +47,7 @@ class LineUp:
     """What follows from a look at the queue.
 
     Attributes:
-        begin: runs that can begin now, with the hospitals of each and the number of their devices.
+        begin: runs that can begin now, each in its lane, with its hospitals and the number of their devices.
         waits: run -> what it waits for, as a sentence.
         stuck: those of them that need somebody: what they wait for does not come by itself.
     """
@@ -50,11 +60,12 @@ class LineUp:
 def line_up(queue: Iterable[Row], running: Sequence[Row], fleet: PresentFleet, most: int) -> LineUp:
     """Look at queued runs, the next one first. `most`: runs that may go on at once."""
     found = LineUp()
-    taken = {hospital: run["id"] for run in running for hospital in run["hospitals"]}
+    taken = list_taken(running)
     places = most - len(running)
     for run in queue:
         id, sizes = run["id"], find_hospitals(run, fleet)
-        why, somebody = find_hindrance(run, sizes, taken, fleet)
+        run = {**run, "beside": choose_lane(run, sizes, taken, fleet)}
+        why, somebody = find_hindrance(run, sizes, taken[run["beside"]], fleet)
         if not why and places < 1:
             why = f"{id} waits until one of {len(running) + len(found.begin)} runs has ended: more do not go on at once"
         if why:
@@ -63,8 +74,31 @@ def line_up(queue: Iterable[Row], running: Sequence[Row], fleet: PresentFleet, m
         else:
             found.begin.append((run, sizes))
             places -= 1
-        taken = {**dict.fromkeys(sizes, id), **taken}  # also of one that waits: its turn is before those behind it
+        for hospital in sizes:
+            taken[run["beside"]].setdefault(hospital, id)  # also of one that waits: its turn is before those behind it
     return found
+
+
+def list_taken(running: Iterable[Row]) -> Taken:
+    """The lanes of hospitals that runs work in."""
+    taken: Taken = {lane: {} for lane in range(MOST_LANES + 1)}
+    for run in running:
+        taken[run["beside"]] |= dict.fromkeys(run["hospitals"], run["id"])
+    return taken
+
+
+def choose_lane(run: Row, names: Iterable[str], taken: Taken, fleet: PresentFleet) -> int:
+    """Number of the lane for a run at its hospitals; 0: the main one, where only one run goes on.
+
+    A run that has begun stays where it is. A rollout is for the first lane beside the main one, and an evaluation for
+    the last one that is free, if all its hospitals have it.
+    """
+    if run["hospitals"] or not is_rollout(run):
+        return int(run["beside"])
+    there = min((fleet.evaluations.get(name, 0) for name in names), default=0)
+    if not there or not run["wanted"]["settings"].get("only_judge"):
+        return min(there, ROLLOUTS)
+    return next((lane for lane in range(there, 0, -1) if not taken[lane].keys() & {*names}), there)
 
 
 def find_hospitals(run: Row, fleet: PresentFleet) -> dict[str, int]:
@@ -77,30 +111,47 @@ def find_hospitals(run: Row, fleet: PresentFleet) -> dict[str, int]:
     return {name: fleet.present.get(name, 0) for name in names}
 
 
-def find_members(run: Row, fleet: PresentFleet, taken: Mapping[str, str]) -> dict[str, int]:
+def find_members(
+    run: Row, fleet: PresentFleet, taken: Mapping[str, str], reserved: frozenset[str] = frozenset()
+) -> dict[str, int]:
     """The hospitals of a run that goes on, as they should be now: without the barred ones, and with those that have
     come since, if it was asked for with these or with all. Empty: nobody is left.
 
     Args:
         taken: hospital -> another run in which it works.
+        reserved: hospitals that queued runs have named: none of them joins a run that is for all.
     """
     if why_fixed(run):
         return dict(run["hospitals"])
     stay = {name: size for name, size in run["hospitals"].items() if name not in fleet.barred}
-    wanted = wanted_of(run).hospitals or tuple(fleet.present)
-    come = [name for name in wanted if name in fleet.present and name not in run["hospitals"] and name not in taken]
+    named = wanted_of(run).hospitals
+    free = [name for name in named or fleet.present if name in fleet.present and name not in run["hospitals"]]
+    come = [name for name in free if name not in taken and (named or name not in reserved)]
     return stay | {name: fleet.present[name] for name in come}
+
+
+def list_reserved(queue: Iterable[Row], fleet: PresentFleet) -> frozenset[str]:
+    """Hospitals that queued runs wait for by name, or had when they were paused; not those of runs beside others."""
+    named = [(run, (*wanted_of(run).hospitals, *run["hospitals"])) for run in queue]
+    nobody = list_taken(())
+    return frozenset(name for run, names in named if not choose_lane(run, names, nobody, fleet) for name in names)
 
 
 def why_fixed(run: Row) -> str:
     """Why the hospitals of a run cannot change while it goes on; "": they can."""
-    return find_reason(json.dumps(run["wanted"], sort_keys=True))
+    return find_reasons(json.dumps(run["wanted"], sort_keys=True))[0]
+
+
+def why_fixed_for_devices(run: Row) -> str:
+    """Why the devices of a run cannot change while it goes on; "": they can."""
+    return find_reasons(json.dumps(run["wanted"], sort_keys=True))[1]
 
 
 @lru_cache(maxsize=256)
-def find_reason(wanted: str) -> str:
-    """Looks up the reason for what was asked for, as JSON; kept, since runs are looked at four times in a second."""
-    return fixes_hospitals(wanted_of({"wanted": json.loads(wanted)}).as_run("looked-at", ("a", "b")))
+def find_reasons(wanted: str) -> tuple[str, str]:
+    """Looks up both reasons for what was asked for, as JSON; kept, since runs are looked at four times in a second."""
+    run = wanted_of({"wanted": json.loads(wanted)}).as_run("looked-at", ("a", "b"))
+    return fixes_hospitals(run), fixes_members(run)
 
 
 def find_hindrance(

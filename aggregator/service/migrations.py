@@ -44,8 +44,13 @@ def add_events(t: Connection) -> None:
         add_column(t, "schedules", "counted JSON DEFAULT '{}' NOT NULL")
 
 
+def add_lanes(t: Connection) -> None:
+    """A rollout may go on beside a training at the same hospitals."""
+    add_column(t, "runs", "beside INTEGER DEFAULT 0 NOT NULL")
+
+
 FIRST = 1
-STEPS: Mapping[int, Step] = {2: scope_tokens, 3: add_tables, 4: add_events}
+STEPS: Mapping[int, Step] = {2: scope_tokens, 3: add_tables, 4: add_events, 5: add_lanes, 6: add_tables}
 """Number of a form -> what makes it of a database of the form before it."""
 SCHEMA = max(STEPS, default=FIRST)
 """Number of the form that database.py describes."""

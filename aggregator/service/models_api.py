@@ -16,6 +16,7 @@ from aggregator.service.declared import Also, Keys, ListOf, declare
 from aggregator.service.guard import needs
 from aggregator.service.models_kept import Registry
 from aggregator.service.pages import awaits_of, service_of
+from aggregator.service.paging import NUMBERS, QUERY, cut_page
 from aggregator.service.people import APPROVER, OPERATOR
 
 MODEL = Also(models, {"proposed_by": str})
@@ -28,14 +29,14 @@ def describe(registry: Registry, sha256: str) -> dict[str, Any]:
     return {**row, "proposed_by": promotion.list_proposals(registry.database).get(row["sha256"], "")}
 
 
-@declare(Keys({"models": ListOf(MODEL)}))
+@declare(Keys({"models": ListOf(MODEL), **NUMBERS}), query=QUERY)
 @needs()
 async def list_models(request: Request) -> Response:
     """Bundles, and global models of runs."""
     registry = service_of(request).registry
     proposed = promotion.list_proposals(registry.database)
-    found = [{**row, "proposed_by": proposed.get(row["sha256"], "")} for row in registry.list_all()]
-    return JSONResponse({"models": found})
+    rows, numbers = cut_page(request.query_params, registry.list_all())
+    return JSONResponse({"models": [{**r, "proposed_by": proposed.get(r["sha256"], "")} for r in rows], **numbers})
 
 
 @declare(MODEL, body=bytes, code=201)

@@ -26,7 +26,7 @@ def add_commands(models: Any, add: Add) -> None:
 
 
 def list_models(options: argparse.Namespace, client: Any) -> None:
-    found = client.ask("/models")["models"]
+    found = client.ask_for_all("models", "sha256")
     if options.json:
         return print(json.dumps(found, indent=1))
     for model in found:
@@ -37,7 +37,7 @@ def list_models(options: argparse.Namespace, client: Any) -> None:
 
 
 def show_model(options: argparse.Namespace, client: Any) -> None:
-    found = [m for m in client.ask("/models")["models"] if m["sha256"].startswith(options.sha256)]
+    found = [m for m in client.ask_for_all("models", "sha256") if m["sha256"].startswith(options.sha256)]
     if len(found) != 1:
         raise AuscultError(f"model {options.sha256!r}: {'several hashes begin so' if found else 'there is none'}")
     print(json.dumps(found[0], indent=1))

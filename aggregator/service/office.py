@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
@@ -136,7 +136,7 @@ def check_request(text: str, name: str) -> str:
         request = x509.load_pem_x509_csr(text[:LONGEST].encode())
         names = [str(a.value) for a in request.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
         good, key = request.is_signature_valid, request.public_key()
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise UsageError(f"request: is no certificate request in PEM ({error})") from None
     if not good:
         raise UsageError("request: is not signed by its own key")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from aggregator.service import audit, columns, figures, promotion, rollout_view, view
-from aggregator.service.curves import TABLE, tabulate
 from aggregator.service.forms import list_methods, read_form, to_fields
 from aggregator.service.guard import COOKIE, needs
 from aggregator.service.models_kept import BUNDLE, GLOBAL
@@ -102,6 +99,7 @@ async def fleet(request: Request) -> Response:
         title="Fleet",
         hospitals=[view.describe_hospital(h, devices=False) for h in service.monitor.list_hospitals()],
         devices=devices[(page - 1) * PAGE : page * PAGE],
+        told=view.find_told(devices),
         count=len(devices),
         pages=range(1, -(-len(devices) // PAGE) + 1),
         page=page,
@@ -116,16 +114,21 @@ async def fleet(request: Request) -> Response:
 async def runs_page(request: Request) -> Response:
     """GET /runs."""
     service = service_of(request)
-    rows = [view.describe_run(service, row) for row in without_rollouts(list_runs(service.database))]
+    rows = without_rollouts(list_runs(service.database))
+    active = [view.describe_run(service, r) for r in rows if r["state"] in ACTIVE and r["state"] != "queued"]
     order = [view.describe_run(service, row) for row in list_queue(service.database)]
-    active = [row for row in rows if row["state"] in ACTIVE and row["state"] != "queued"]
-    past = [row for row in rows if row["state"] not in ACTIVE]
     waits = service.supervisor.waits
     told = service.monitor.labels()
     planned = [{**row, "new": count_new(row, told)} for row in list_schedules(service.database)]
-    table = SortedTable(past, columns.PAST_RUNS, request.query_params)
+    table = SortedTable(list_past(service), columns.PAST_RUNS, request.query_params)
     found: dict[str, Any] = {"active": active, "queue": order, "past": table, "waits": waits, "schedules": planned}
     return show(request, "runs.html", title="Runs", **found)
+
+
+def list_past(service: FleetService) -> list[dict[str, Any]]:
+    """Runs that have ended, the newest first."""
+    rows = without_rollouts(list_runs(service.database))
+    return [view.describe_run(service, row) for row in rows if row["state"] not in ACTIVE]
 
 
 @needs(OPERATOR)
@@ -192,17 +195,14 @@ async def run_page(request: Request) -> Response:
         return RedirectResponse(f"/rollouts/{row['id']}", 303)
     run = view.describe_run(service, row, whole=True)
     lines = service.supervisor.lines_of(run["id"]).lines
-    traffic = {"bytes_down": "down", "bytes_up": "up"}
     return show(
         request,
         "run.html",
         title=run["id"],
         run=run,
         fields=to_fields(run["wanted"]),
-        accuracy=figures.draw_accuracy(lines),
-        loss=figures.draw_loss(lines),
-        traffic=figures.draw_column(run["curve"], traffic, 1e6, "MB"),
-        times=figures.draw_column(run["curve"], {"seconds": "seconds"}, 1.0, "seconds"),
+        charts=figures.list_charts(lines, run["curve"], run["hops"]),
+        hop_names=figures.HOPS,
         rounds=SortedTable(run["curve"][::-1], columns.ROUNDS, request.query_params),
         models=[m for m in service.registry.list_all(GLOBAL) if m["run"] == run["id"]],
     )
@@ -221,19 +221,6 @@ async def end_schedule(request: Request) -> Response:
     """POST /schedules/NAME/remove."""
     remove_schedule(service_of(request).database, request.path_params["name"], request.state.who.name)
     return RedirectResponse("/runs", 303)
-
-
-@needs()
-async def run_csv(request: Request) -> Response:
-    """GET /runs/ID/rounds.csv."""
-    service = service_of(request)
-    row = find_run(service.database, request.path_params["id"])
-    text = io.StringIO()
-    writer = csv.DictWriter(text, TABLE)
-    writer.writeheader()
-    writer.writerows(tabulate(service.supervisor.lines_of(row["id"]).lines))
-    name = f'attachment; filename="{row["id"]}.csv"'
-    return Response(text.getvalue(), media_type="text/csv", headers={"content-disposition": name})
 
 
 @needs()

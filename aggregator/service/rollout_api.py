@@ -10,9 +10,17 @@ from aggregator.service.declared import Also, Keys, ListOf, declare
 from aggregator.service.forms import read_json
 from aggregator.service.guard import needs
 from aggregator.service.pages import awaits_of, service_of
+from aggregator.service.paging import NUMBERS, QUERY, cut_page
 from aggregator.service.people import OPERATOR
 from aggregator.service.rollout_view import describe_rollout
-from aggregator.service.rollouts import WantedRollout, add_rollback, add_rollout, find_rollout
+from aggregator.service.rollouts import (
+    WantedEvaluation,
+    WantedRollout,
+    add_evaluation,
+    add_rollback,
+    add_rollout,
+    find_rollout,
+)
 from aggregator.service.rollouts import list_rollouts as find_all
 from aggregator.service.shapes import MAYBE
 
@@ -32,6 +40,8 @@ ROLLOUT = Keys(
         **{name: int | None for name in ("target", "of_stages")},
         **{name: list[str] for name in ("actions", "undone_by")},
         "may_undo": bool,
+        "only_judge": bool,
+        "beside": bool,
         "model": dict[str, str] | None,
         "counts": dict[str, float],
         "accuracy": dict[str, float] | None,
@@ -42,12 +52,13 @@ ROLLOUT = Keys(
 )
 
 
-@declare(Keys({"rollouts": ListOf(ROLLOUT)}))
+@declare(Keys({"rollouts": ListOf(ROLLOUT), **NUMBERS}), query=QUERY)
 @needs()
 async def list_rollouts(request: Request) -> Response:
-    """All rollouts, the newest first."""
+    """Rollouts, the newest first."""
     service = service_of(request)
-    return JSONResponse({"rollouts": [describe_rollout(service, row) for row in find_all(service.database)]})
+    rows, numbers = cut_page(request.query_params, find_all(service.database))
+    return JSONResponse({"rollouts": [describe_rollout(service, row) for row in rows], **numbers})
 
 
 @declare(ROLLOUT)
@@ -68,6 +79,16 @@ async def roll_out(request: Request) -> Response:
     return JSONResponse(describe_rollout(service, find_rollout(service.database, id)), 201)
 
 
+@declare(ROLLOUT, body=Also(WantedEvaluation, {"id?": str}), code=201)
+@needs(OPERATOR)
+async def evaluate(request: Request) -> Response:
+    """Let devices judge a model on their held-out samples, beside a training where hospitals have room for that."""
+    service, table = service_of(request), read_json(await request.body())
+    model, who = request.path_params["sha256"], request.state.who.name
+    id = add_evaluation(service.database, service.registry, model, table, who, awaits_of(service))
+    return JSONResponse(describe_rollout(service, find_rollout(service.database, id)), 201)
+
+
 @declare(ROLLOUT, code=201, problems=(409,))
 @needs(OPERATOR)
 async def roll_back(request: Request) -> Response:
@@ -82,4 +103,5 @@ ROUTES = [
     Route("/rollouts/{id}", show_rollout),
     Route("/rollouts/{id}/rollback", roll_back, methods=["POST"]),
     Route("/models/{sha256}/rollout", roll_out, methods=["POST"]),
+    Route("/models/{sha256}/evaluate", evaluate, methods=["POST"]),
 ]

@@ -25,6 +25,13 @@ def add_commands(models: Any, add: Add) -> None:
     command.add_argument("--margin", default="2%", help="fall of accuracy that is borne, in points (default: 2%%)")
     command.add_argument("--failures", default="10%", help="share of devices that may fail (default: 10%%)")
     command.add_argument("--id", default="", help="name of the rollout")
+    words = "let devices judge a model on their held-out samples; they keep what they have"
+    command = add(models, "evaluate", evaluate, words)
+    command.add_argument("model", help="beginning of the hash of a trained model or of a bundle")
+    command.add_argument("--to", default="100%", metavar="SHARE", help="of all devices, such as 50%% (default: all)")
+    command.add_argument("--hospitals", nargs="+", default=[], metavar="NAME", help="only devices of these")
+    command.add_argument("--devices", nargs="+", default=[], metavar="NAME", help="only these")
+    command.add_argument("--id", default="", help="name of the evaluation")
     add(models, "rollouts", list_rollouts, "all rollouts, the newest first")
     add(models, "progress", show_rollout, "how far a rollout is").add_argument("id")
     add(models, "rollback", roll_back, "take a rollout back").add_argument("id")
@@ -45,8 +52,15 @@ def roll_out(options: argparse.Namespace, client: Any) -> None:
     print(json.dumps(found, indent=1) if options.json else f"{found['id']} is queued")
 
 
+def evaluate(options: argparse.Namespace, client: Any) -> None:
+    body: dict[str, Any] = {"hospitals": options.hospitals, "devices": options.devices}
+    body |= {"to": read_share(options.to, "--to")} | ({"id": options.id} if options.id else {})
+    found = client.ask(f"/models/{options.model}/evaluate", body)
+    print(json.dumps(found, indent=1) if options.json else f"{found['id']} is queued")
+
+
 def list_rollouts(options: argparse.Namespace, client: Any) -> None:
-    found = client.ask("/rollouts")["rollouts"]
+    found = client.ask_for_all("rollouts", "id")
     if options.json:
         return print(json.dumps(found, indent=1))
     print(f"{'rollout':<22} {'outcome':<12} {'model':<22} {'devices':>9} {'before':>8} {'after':>8}")

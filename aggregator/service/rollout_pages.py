@@ -16,6 +16,7 @@ from aggregator.service.people import OPERATOR
 from aggregator.service.rollout_view import describe_rollout
 from aggregator.service.rollouts import (
     WantedRollout,
+    add_evaluation,
     add_rollback,
     add_rollout,
     check_model,
@@ -77,7 +78,10 @@ async def queue_rollout(request: Request) -> Response:
         table = read_fields(told) | {"hospitals": ticked}
         model = check_model(told.get("model", ""))
         who, awaits = request.state.who.name, awaits_of(service)
-        id = add_rollout(service.database, service.registry, model, table, who, awaits)
+        add = add_rollout
+        if told.get("only_judge"):
+            add, table = add_evaluation, {key: table[key] for key in ("to", "hospitals", "devices") if key in table}
+        id = add(service.database, service.registry, model, table, who, awaits)
     except UsageError as error:
         fields = fields_of(WantedRollout()) | told | {"hospitals": ticked}
         return show_form(request, fields, str(error), 422)

@@ -14,7 +14,7 @@ from aggregator.service.view import DAY, Need
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.rollout.plan import count_failures, count_having
 
-KEPT, BACK, UNDONE, LEAVING = "kept", "rolled back", "undone", "going back"
+KEPT, BACK, UNDONE, LEAVING, JUDGED = "kept", "rolled back", "undone", "going back", "judged"
 
 
 def describe_rollout(service: FleetService, row: Row) -> dict[str, Any]:
@@ -38,7 +38,9 @@ def describe_rollout(service: FleetService, row: Row) -> dict[str, Any]:
         "outcome": find_outcome(row, stages, verdict),
         "why": latest.get("fault", "") or row["why"],
         "actions": [action for action in list_actions(row) if action != "first"],
-        "may_undo": not undo and row["state"] != QUEUED,
+        "may_undo": not (undo or settings.get("only_judge")) and row["state"] != QUEUED,
+        "only_judge": bool(settings.get("only_judge")),
+        "beside": row["beside"] > 0,
         "undo": undo,
         "undone_by": [r["id"] for r in list_rollouts(service.database) if undone_in(r) == row["id"]],
         "model": describe_model(service, settings.get("model", "")),
@@ -75,6 +77,8 @@ def describe_stage(stage: Mapping[str, Any], before: Mapping[str, Any] | None) -
 
 def find_outcome(row: Row, stages: Sequence[Mapping[str, Any]], verdict: Mapping[str, Any] | None) -> str:
     """What has become of a rollout, in a word or two; the run's state where nothing more is known."""
+    if row["state"] == FINISHED and row["wanted"]["settings"].get("only_judge"):
+        return JUDGED
     if verdict is not None and row["state"] == FINISHED:
         return KEPT if verdict["kept"] else UNDONE if row["wanted"]["settings"].get("undo") else BACK
     if row["state"] == RUNNING and stages and stages[-1]["fault"]:

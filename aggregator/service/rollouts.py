@@ -57,6 +57,41 @@ class WantedRollout:
     judged: int = 20
 
 
+@dataclass(frozen=True, kw_only=True)
+class WantedEvaluation:
+    """What somebody asks for who wants to know how good a version is; fields as of `WantedRollout`."""
+
+    to: float = 1.0
+    hospitals: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+
+def add_evaluation(
+    database: Database, registry: Registry, model: str, table: Mapping[str, Any], who: str, awaits: int = 0
+) -> str:
+    """Put an evaluation first in the queue, and return its id: devices try a version and keep what they have.
+
+    Args:
+        model, awaits: as of `add_rollout`. table: fields of `WantedEvaluation`, and perhaps `id`.
+
+    Raises:
+        UsageError: there is no such model, or something that is asked for cannot be used.
+    """
+    table = dict(table)
+    id, wanted = str(table.pop("id", "")), from_mapping(WantedEvaluation, table, "evaluation")
+    bundle, settings = describe_version(registry, model)
+    settings |= {"share": wanted.to, "devices": wanted.devices, "only_judge": True}
+    id = id or make_id("evaluation", {one["id"] for one in list_runs(database)})
+    return insert(database, settings, bundle["sha256"], wanted.hospitals, who, id, awaits)
+
+
+def describe_version(registry: Registry, model: str) -> tuple[Row, dict[str, Any]]:
+    """The row of a model's bundle, and the settings that say which version the model is."""
+    row = registry.find(model)
+    bundle = row if row["kind"] != GLOBAL else registry.find(row["bundle"])
+    return bundle, {"theta": hash_model(find_theta(registry, row, bundle)), "model": row["sha256"]}
+
+
 def add_rollout(
     database: Database, registry: Registry, model: str, table: Mapping[str, Any], who: str, awaits: int = 0
 ) -> str:
@@ -72,10 +107,8 @@ def add_rollout(
     """
     table = dict(table)
     id, wanted = str(table.pop("id", "")), from_mapping(WantedRollout, table, "rollout")
-    row = registry.find(model)
-    bundle = row if row["kind"] != GLOBAL else registry.find(row["bundle"])
-    theta = find_theta(registry, row, bundle)
-    settings = {"theta": hash_model(theta), "model": row["sha256"], "share": wanted.to, "devices": wanted.devices}
+    bundle, settings = describe_version(registry, model)
+    settings |= {"share": wanted.to, "devices": wanted.devices}
     settings |= {key: getattr(wanted, key) for key in ("canary", "growth", "margin", "failures", "judged")}
     return insert(database, settings, bundle["sha256"], wanted.hospitals, who, id, awaits)
 
@@ -97,6 +130,8 @@ def add_rollback(database: Database, id: str, who: str) -> str:
     row = find_rollout(database, id)
     if row["wanted"]["settings"].get("undo"):
         raise NotPossibleError(f"rollout {id} takes another one back; roll that version out again in its place")
+    if row["wanted"]["settings"].get("only_judge"):
+        raise NotPossibleError(f"{id} is an evaluation: no device has taken anything; stop it")
     if row["state"] in (QUEUED, PROPOSED):
         raise NotPossibleError(f"rollout {id} has not begun; stop it")
     if find_changes(row, STOP) is not None:

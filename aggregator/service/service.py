@@ -72,7 +72,8 @@ class FleetService:
         """Hospitals that can take part now, each with its number of devices, and those that were suspended."""
         barred = self.enrolment.list_barred()
         present = {name: size for name, size in self.monitor.sizes().items() if name not in barred}
-        return PresentFleet(present, barred, {h: n for h, n in self.monitor.labels().items() if h not in barred})
+        labels = {h: n for h, n in self.monitor.labels().items() if h not in barred}
+        return PresentFleet(present, barred, labels, self.monitor.evaluations())
 
     def start(self) -> None:
         self.desk.bring_up()

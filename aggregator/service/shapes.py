@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from aggregator.service.curves import TABLE
 from aggregator.service.declared import Also, Keys, ListOf
 from aggregator.service.fleet import SeenDevice, SeenHospital
+from aggregator.service.round_table import TABLE
 from aggregator.service.runs import Wanted
 
 MAYBE = float | None
-ROUND = Keys({**{name: MAYBE for name in TABLE}, "round": int, "devices": int, "bytes_down": int, "bytes_up": int})
+ROUND = Keys(
+    {**{name: MAYBE for name in TABLE}, "round": int, "devices": int, "untold": int, "bytes_down": int, "bytes_up": int}
+)
 RUN_FIELDS: dict[str, Any] = {
     **{name: str for name in ("id", "state", "wish", "why", "waits", "method", "by", "cloned")},
     **{name: MAYBE for name in ("loss", "seconds_per_round", "seconds_left", "started", "ended")},
@@ -24,7 +26,16 @@ RUN_FIELDS: dict[str, Any] = {
     "wanted": dict,
 }
 RUN = Keys(RUN_FIELDS)
-WHOLE_RUN = Keys({**RUN_FIELDS, "curve": ListOf(ROUND), "complaints": list[dict[str, Any]], "log": list[str]})
+WHOLE_RUN = Keys(
+    {
+        **RUN_FIELDS,
+        "curve": ListOf(ROUND),
+        "hops": dict[str, int | None],
+        "not_counted": list[dict[str, str]],
+        "complaints": list[dict[str, Any]],
+        "log": list[str],
+    }
+)
 ASKED = Also(Wanted, {"id?": str})
 """What a run is asked for with; what is left out has its default."""
 DEVICE = Also(SeenDevice, {"why": str})

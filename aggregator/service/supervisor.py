@@ -21,7 +21,7 @@ from aggregator.service import audit
 from aggregator.service.curves import METRICS, RunLines
 from aggregator.service.database import Database, Row, runs
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.lineup import LineUp, PresentFleet, find_members, line_up
+from aggregator.service.lineup import LineUp, PresentFleet, find_members, line_up, list_reserved, list_taken
 from aggregator.service.mask_desk import mask_keys
 from aggregator.service.rollout_files import add_settings, find_model, is_rollout
 from aggregator.service.runs import (
@@ -67,7 +67,8 @@ class Supervisor:
     Attributes:
         lines: run -> its metrics so far.
         shown: run -> number of its lines when browsers were told last.
-        lanes: run that has a process -> its lane, by which the broker tells the connections apart.
+        lanes: run that has a process -> its lane, by which the broker tells the connections apart. (At hospitals a lane
+            is something else: the one that a run works in beside a training, which is in its row as `beside`.)
         written: run that has a process -> the hospitals that its settings file names.
         without_lane: runs that are running as the table says, and whose process waits for a lane -> why, as a sentence.
         rests: run whose turn failed -> time.monotonic() at which it has its next one.
@@ -128,10 +129,11 @@ class Supervisor:
         self.without_lane = {}
         for run in list_runs(self.database, RUNNING):
             self.take_turn(run, self.look_after)
-        running = list_runs(self.database, RUNNING)
+        running, waiting = list_runs(self.database, RUNNING), list_queue(self.database)
+        reserved = list_reserved(waiting, fleet)
         for run in running:
-            self.take_turn(run, self.change_hospitals, running, fleet)
-        queue = line_up(list_queue(self.database), running, fleet, self.file.most_runs)
+            self.take_turn(run, self.change_hospitals, running, fleet, reserved)
+        queue = line_up(waiting, running, fleet, self.file.most_runs)
         queue.waits |= self.without_lane
         queue.stuck += self.without_lane
         self.queue = queue
@@ -174,17 +176,16 @@ class Supervisor:
             now = get_run(t, run["id"])
             if now["state"] != run["state"]:
                 return  # somebody was faster
-            changes: dict[str, Any] = {"state": RUNNING, "wish": "", "hospitals": dict(sizes)}
+            changes: dict[str, Any] = {"state": RUNNING, "wish": "", "hospitals": dict(sizes), "beside": run["beside"]}
             changes["started"] = run["started"] or time.time()
             t.execute(runs.update().where(runs.c.id == run["id"]).values(**changes))
             audit.note(t, SERVICE, "run.start", run["id"], hospitals=dict(sizes))
 
-    def change_hospitals(self, run: Row, running: Sequence[Row], fleet: PresentFleet) -> None:
+    def change_hospitals(self, run: Row, running: Sequence[Row], fleet: PresentFleet, reserved: frozenset[str]) -> None:
         """Let hospitals join and leave a run that goes on: first in the table, then in the settings of its process."""
         id, now = run["id"], run["hospitals"]
-        others = [other for other in running if other["id"] != id]
-        taken = {hospital: other["id"] for other in others for hospital in other["hospitals"]}
-        members = find_members(run, fleet, taken)
+        taken = list_taken(other for other in running if other["id"] != id)[run["beside"]]
+        members = find_members(run, fleet, taken, reserved)
         if {*members} != {*now} and not run["wish"]:
             come, gone = sorted({*members} - {*now}), sorted({*now} - {*members})
             with self.database.transaction() as t:
@@ -277,7 +278,7 @@ def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None =
     first start: what is recommended may be something else since then, and a run goes on as it was begun.
 
     Args:
-        lane: number of the run among those that go on now.
+        lane: number of the run's connection among those of the runs that go on now.
 
     Raises:
         UsageError: no run can be made of what is wanted.
@@ -296,6 +297,7 @@ def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None =
         "enrolled": True,
     }
     table["client"], lane_wire = file.find_lane(lane)
+    table["lane"] = run["beside"]
     if is_rollout(run):
         add_settings(table, own, model)
     keys = mask_keys(file)

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 PAGE = 200  # rows of one page
+ALL = 10**9  # in place of it: a file has the rows of all pages
 LONGEST = 200  # characters of a search
 
 
@@ -89,6 +90,11 @@ class SortedTable:
         if self.sort.removeprefix("-") != column.key:
             return ""
         return "descending" if column.is_number != self.sort.startswith("-") else "ascending"
+
+    def csv_address(self, path: str) -> str:
+        """The address of the same rows as a file."""
+        own = {key: self.query[f"{self.start}{key}"] for key in ("q", "sort") if self.query.get(f"{self.start}{key}")}
+        return f"{path}?{urlencode(own)}" if own else path
 
     def others(self) -> dict[str, str]:
         """Parameters that a form for the search has to keep."""

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from aggregator.service.curves import tabulate
+from aggregator.service.curves import RunLines
 from aggregator.service.database import Row
 from aggregator.service.enrolment import APPROVED, DENIED, LOST, REMOVED, SUSPENDED, WAITING
 from aggregator.service.fleet import ORDER, WORDS, SeenDevice, SeenHospital
+from aggregator.service.hops import DOWN, UP, find_hops
 from aggregator.service.promotion import list_proposals
 from aggregator.service.rollout_files import is_rollout
+from aggregator.service.round_table import tabulate
 from aggregator.service.runs import (
     FAILED,
     FINISHED,
@@ -26,9 +28,13 @@ from aggregator.service.runs import (
     list_runs,
 )
 from aggregator.service.service import FleetService
-from edge_sdk.live.fleet_report import AWAY, REFUSES
+from edge_sdk.live.fleet_report import AWAY, HERE, REFUSES, TRAINING
+from edge_sdk.methods.shared.scores import UNTOLD
 
 RECENT = 6
+MOST_ABSENT = 20
+"""Devices of one hospital that a run's page names."""
+BELOW = {"device_up": UP, "device_down": DOWN}
 REASONS = 3
 """Reasons that are told where many devices cannot take part."""
 UNNAMED = "and is not in that hospital's settings: name it there, or find out whose it is"
@@ -65,9 +71,43 @@ def describe_run(service: FleetService, row: Row, whole: bool = False) -> dict[s
     }
     if whole:
         found["curve"] = tabulate(lines.lines)
+        found["hops"] = describe_hops(service, lines, row["id"])
+        found["not_counted"] = list_not_counted(service, row, lines)
         found["complaints"] = lines.complaints
         found["log"] = service.supervisor.read_log(row["id"], 60)
     return found
+
+
+def describe_hops(service: FleetService, lines: RunLines, id: str) -> dict[str, int | None]:
+    """Hop -> bytes of a run so far; None where no hospital reports its devices by name."""
+    below = find_hops(service.database, id).values()
+    totals: dict[str, int] = next((line["bytes"] for line in reversed(lines.lines) if "bytes" in line), {})
+    found: dict[str, int | None] = {key: sum(h[way] for h in below) if below else None for key, way in BELOW.items()}
+    return found | {"hospital_up": totals.get("bytes_in", 0), "hospital_down": totals.get("bytes_out", 0)}
+
+
+def list_not_counted(service: FleetService, row: Row, lines: RunLines) -> list[dict[str, str]]:
+    """Who is not counted in a run now, and why: its hospitals and their devices, while it goes on; and whose scores
+    the latest round does not tell."""
+    found: list[dict[str, str]] = []
+    for hospital in service.monitor.list_hospitals() if row["state"] == RUNNING else ():
+        if hospital.name in row["hospitals"]:
+            found += list_absent(hospital, row["id"])
+    untold = int(lines.rounds[-1].get("sums", {}).get(UNTOLD, 0)) if lines.rounds else 0
+    why = "counted in the latest round without scores: their hospital has too few devices to tell them"
+    return found + [{"name": f"{untold} device{'s' * (untold != 1)}", "why": why}] * bool(untold)
+
+
+def list_absent(hospital: SeenHospital, run: str) -> list[dict[str, str]]:
+    """A hospital of a run that is not in it, or else its devices that are not, with reasons."""
+    if why := why_hospital(hospital):
+        return [{"name": hospital.name, "why": why}]
+    if hospital.run != run:
+        return [{"name": hospital.name, "why": "is not in this run yet"}]
+    absent = [d for d in hospital.devices if d.state not in (HERE, TRAINING)]
+    shown = [{"name": d.name, "why": d.why or WORDS[d.state]} for d in absent[:MOST_ABSENT]]
+    more = len(absent) - len(shown)
+    return shown + [{"name": f"{more} more of {hospital.name}", "why": "see the fleet"}] * (more > 0)
 
 
 def describe_hospital(hospital: SeenHospital, devices: bool = True) -> dict[str, Any]:
@@ -160,11 +200,20 @@ def list_devices(service: FleetService, text: str = "", state: str = "", sort: s
     SORTS, after a dash for the opposite order."""
     found = [device for hospital in service.monitor.list_hospitals() for device in hospital.devices]
     if text:
-        found = [d for d in found if text.lower() in f"{d.name} {d.hospital} {d.why}".lower()]
+        found = [d for d in found if text.lower() in f"{d.name} {d.hospital} {d.why} {d.version} {d.board}".lower()]
     if state:
         found = [d for d in found if d.state == state]
     key = SORTS.get(sort.removeprefix("-"), SORTS[""])
     return sorted(found, key=key, reverse=sort.startswith("-"))
+
+
+def find_told(devices: list[SeenDevice]) -> dict[str, bool]:
+    """Facts of their machines that some devices tell: columns of nothing are not shown."""
+    return {
+        "version": any(device.version for device in devices),
+        "board": any(device.board for device in devices),
+        "battery": any(device.battery is not None for device in devices),
+    }
 
 
 SORTS: Mapping[str, Any] = {
@@ -176,6 +225,9 @@ SORTS: Mapping[str, Any] = {
     "down": lambda d: -d.bytes_out,
     "late": lambda d: -d.late,
     "why": lambda d: (not d.why, d.why, d.name),
+    "version": lambda d: (not d.version, d.version, d.name),
+    "board": lambda d: (not d.board, d.board, d.name),
+    "battery": lambda d: (d.battery is None, d.battery or 0, d.name),
 }
 """Name of a sorting -> its key; the first is used where none is asked for."""
 
@@ -233,6 +285,7 @@ ACTIONS = {
     "people.remove": "may use the console no longer",
     "session.make": "signed in",
     "token.make": "has a new token",
+    "refused": "was refused",
 }
 """Actions of the audit log in words, behind what they are of."""
 
@@ -245,6 +298,11 @@ def percent(share: float | None) -> str:
 
 def number(value: float | None, digits: int = 4) -> str:
     return NONE if value is None else f"{value:.{digits}g}"
+
+
+def count(value: int | None) -> str:
+    """A whole number for people, with thousands apart."""
+    return NONE if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def size(count: float | None) -> str:
@@ -278,4 +336,12 @@ def when(at: float | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else NONE
 
 
-FILTERS = {"percent": percent, "number": number, "size": size, "duration": duration, "ago": ago, "when": when}
+FILTERS = {
+    "percent": percent,
+    "number": number,
+    "count": count,
+    "size": size,
+    "duration": duration,
+    "ago": ago,
+    "when": when,
+}

@@ -29,6 +29,7 @@ from edge_sdk.contract.masks import Masks
 from edge_sdk.contract.own_noise import OwnNoise
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.search import SearchSpace
+from edge_sdk.contract.sharing import MaskReader, SecretKeeper
 from edge_sdk.contract.traffic import VectorTraffic
 
 UP = "up"  # the parent
@@ -150,6 +151,10 @@ class NodeEnv:
         asked: number of this node's latest question, 0 before the first; filled in by the node at each call.
         outputs: device, hospital: classes that its model tells apart, which may be more than the run's; 0: none.
         masks: device, aggregator: what hides an upload in a run with secret sums; None: this run has none.
+        secrets: device: keeps what it shares with other devices, where these open sums; None: they do not.
+        reader: hospital: makes masks of what its devices have told, in such a run.
+        allowed: device: an answer -> as much of it as its holder lets leave, for answers that are masked, where nobody
+            can take anything out afterwards; None: all of it.
     """
 
     me: str = ""
@@ -178,6 +183,9 @@ class NodeEnv:
     asked: int = 0
     outputs: int = 0
     masks: Masks | None = None
+    secrets: SecretKeeper | None = None
+    reader: MaskReader | None = None
+    allowed: Callable[[Any], Any] | None = None
 
     @property
     def willing(self) -> tuple[str, ...]:

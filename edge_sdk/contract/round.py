@@ -105,6 +105,11 @@ def count_questions(r: Round) -> int:
     return r.number % LEAP
 
 
+def life_of(number: int) -> int:
+    """Which life of the node asked the question of this number; another than before: it has gone on from a backup."""
+    return number // LEAP
+
+
 def patience(r: Round) -> float:
     """Seconds from the latest question to the close of its round."""
     if not r.policy.measured:

@@ -35,3 +35,19 @@ class Counters(Counter[str]):
         for name, value in dict(self).items():  # a copy: the loop may count while another thread reads
             sums[name.partition(".")[0]] += value
         return dict(sorted(sums.items()))
+
+
+class LaneCounters(Counters):
+    """Counters of one lane of a node. `whole`: of all its lanes, in which everything is counted too."""
+
+    def __init__(self, whole: Counters) -> None:
+        super().__init__()
+        self.whole = whole
+
+    def count(self, name: str, by: int = 1) -> None:
+        super().count(name, by)
+        self.whole.count(name, by)
+
+    def count_traffic(self, direction: str, peer: str, size: int) -> None:
+        super().count_traffic(direction, peer, size)
+        self.whole.count_traffic(direction, peer, size)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from edge_sdk.contract.device_facts import DeviceFacts
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.willing import Reason
 from edge_sdk.live.directory import encode_run
@@ -38,6 +39,7 @@ class Standing:
         unwilling: why it wants no training now; None: it does.
         devices: children that may take part below it; 0: it does not say.
         labelled: windows that were given a label here, in steps; 0: it does not say.
+        facts: what it tells of its machine; None: nothing.
     """
 
     epoch: int = 0
@@ -47,6 +49,7 @@ class Standing:
     unwilling: Reason | None = None
     devices: int = 0
     labelled: int = 0
+    facts: DeviceFacts | None = None
 
 
 class Announcer:
@@ -63,6 +66,7 @@ class Announcer:
 
     def __init__(self, publisher: Publisher):
         self.publisher, self.name, self.parent = publisher, publisher.name, publisher.parent
+        self.lane = publisher.lane
         self.sessions: dict[Link, int] = {}
         self.counts: dict[Link, int] = {}
         self.answered = self.nonce = 0
@@ -70,18 +74,22 @@ class Announcer:
 
     def make_will(self, link: Link, epoch: int) -> Will:
         """The will of a new connection: the birth that its broker publishes for us when the connection breaks."""
-        session = self.sessions[link] = random.getrandbits(62) or 1
-        self.counts[link] = 0
-        self.answered = 0 if link is self.publisher.above else self.answered
+        session = random.getrandbits(62) or 1
+        self.begin_connection(link, session)
         return Will(self.list_topics(link)[0], pack_frame(Birth(self.name, epoch, session, gone=True)))
+
+    def begin_connection(self, link: Link, session: int) -> None:
+        """A connection is about to be made, with this number: births and their answers are counted anew."""
+        self.sessions[link], self.counts[link] = session, 0
+        self.answered = 0 if link is self.publisher.above else self.answered
 
     def list_topics(self, link: Link) -> list[str]:
         """Topics of our births over a link. The first one is also the will's, of which a connection has only one."""
         found = []
         if link is self.publisher.above and self.parent:
-            found.append(topics.upward(self.parent, self.name, BIRTHS))
+            found.append(topics.upward(self.parent, self.name, BIRTHS, self.lane))
         if link is self.publisher.below:
-            found.append(topics.downward(self.name, ALL, BIRTHS))
+            found.append(topics.downward(self.name, ALL, BIRTHS, self.lane))
         return found
 
     def listen(self) -> None:
@@ -130,7 +138,8 @@ class Announcer:
         self.counts[link] += 1
         run = "" if standing.run is None else standing.run.id
         about = (run, standing.ready, standing.refusal, False, self.counts[link], self.nonce, standing.unwilling)
-        birth = Birth(self.name, standing.epoch, self.sessions[link], *about, standing.devices, standing.labelled)
+        more = standing.devices, standing.labelled, standing.facts
+        birth = Birth(self.name, standing.epoch, self.sessions[link], *about, *more)
         for topic in self.list_topics(link):
             self.publisher.publish_frame(link, topic, birth, 0, self.parent or ALL)
 
@@ -150,7 +159,8 @@ class Announcer:
         if standing.run is not None:
             hello = replace(hello, run=standing.run.id, body=encode_run(standing.run))
         hello = replace(hello, to=birth.session, count=birth.count, nonce=nonce)
-        self.publisher.publish_frame(below, topics.downward(self.name, birth.src, BIRTHS), hello, 0, birth.src)
+        topic = topics.downward(self.name, birth.src, BIRTHS, self.lane)
+        self.publisher.publish_frame(below, topic, hello, 0, birth.src)
 
     def is_answer(self, hello: Hello) -> bool:
         """A hello answers a birth of our present connection to the parent, and no later one has been answered."""

@@ -1,8 +1,9 @@
 """Gives each payload that arrives to whom it concerns, once it has been read and checked.
 
 Whatever a peer sends, it costs that payload and a line in the log. The checks are in this order: is the topic one of
-ours, is the payload a frame, may this peer write on this topic, and does the frame say that it is from that peer. With
-TLS the broker has made sure that the topic's name is the certificate's, so nobody can speak for another.
+ours, may its sender send so often, is the payload a frame, may this peer write on this topic, and does the frame say
+that it is from that peer. With TLS the broker has made sure that the topic's name is the certificate's, so nobody can
+speak for another.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import DiskError
 from edge_sdk.errors import PeerError
+from edge_sdk.live.frequency import LARGE, Frequency
 from edge_sdk.live.membership import Membership
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.roster import Roster
@@ -34,8 +36,12 @@ class Dispatcher:
     """Dispatcher of one node.
 
     Attributes:
+        lane: of the session.
         heard_at: parent or child -> when a payload of it came last, by time.time().
+        beside: dispatchers of the node's other lanes. They hear from the main one who has gone: a connection has one
+            will, and it is about all lanes.
         strangers: the latest of those who call as children without being any -> when they did, by time.time().
+        frequency: how often each parent or child may be heard; all strangers together are "?".
     """
 
     def __init__(
@@ -46,12 +52,15 @@ class Dispatcher:
         neighbours: Neighbours,
         counters: Counters,
         log: Logger,
+        lane: int = 0,
     ):
         self.name, self.parent, self.membership, self.neighbours = name, parent, membership, neighbours
+        self.lane, self.beside = lane, list[Dispatcher]()
         self.counters, self.log = counters, log
         self.roster: Roster | None = None  # given by a hospital whose settings want one
         self.heard_at: dict[str, float] = {}
         self.strangers: dict[str, float] = {}
+        self.frequency = Frequency()
 
     def take_payload(self, topic: str, payload: bytes) -> None:
         """Take a payload that has arrived; never raises because of it."""
@@ -60,9 +69,15 @@ class Dispatcher:
             parsed = topics.parse_topic(topic)
             if parsed.channel == REPORTS and parsed.upward:
                 return  # for a console
+            if not self.frequency.admits(self.name_of(parsed), len(payload), time.monotonic()):
+                return self.refuse_flood(self.name_of(parsed))
             if parsed.channel == ROSTERS and not parsed.upward:
                 return self.take_roster(parsed, payload)
+            if parsed.lane != self.lane and (parsed.lane or parsed.channel != BIRTHS):
+                return self.counters.count("refused.lane")  # of a run beside this one, which another process works in
             frame = self.check_frame(parsed, unpack_frame(payload))
+            if parsed.lane != self.lane and not (isinstance(frame, Birth) and frame.gone):
+                return
             sender = parsed.sender
             self.counters.count_traffic("in", sender, len(payload))
             self.heard_at[sender] = time.time()
@@ -84,6 +99,23 @@ class Dispatcher:
             raise PeerError("a roster does not come here")
         self.roster.take(payload)
 
+    def name_of(self, topic: topics.ParsedTopic) -> str:
+        """The sender's name, as counters and limits have it: strangers may be many, and share one."""
+        return topic.sender if self.is_known(topic) else "?"
+
+    def is_known(self, topic: topics.ParsedTopic) -> bool:
+        """Is it for us, and from our parent or one of our children?"""
+        if topic.upward:
+            return topic.parent == self.name and topic.child in self.membership.presence.expected
+        return topic.parent == self.parent and topic.child in (self.name, ALL)
+
+    def refuse_flood(self, sender: str) -> None:
+        self.counters.count(f"refused.frequency.{sender}")
+        who = "somebody" if sender == "?" else sender
+        self.log.warning(
+            "%s: %s sends too often: what is beyond %g a second is dropped", self.name, who, self.frequency.rate
+        )
+
     def refuse(self, reason: str, sender: str, why: str) -> None:
         self.counters.count(f"refused.{reason}.{sender}")
         whose = "of somebody" if sender == "?" else f"of {sender}"  # not what it says: the log counts lines by these
@@ -95,10 +127,7 @@ class Dispatcher:
         Raises:
             PeerError: it may not.
         """
-        if topic.upward:
-            known = topic.parent == self.name and topic.child in self.membership.presence.expected
-        else:
-            known = topic.parent == self.parent and topic.child in (self.name, ALL)
+        known = self.is_known(topic)
         if not known and topic.upward and topic.parent == self.name:
             self.note_stranger(topic.child)
         if not known:
@@ -122,10 +151,9 @@ class Dispatcher:
         """Give a checked frame to whom it concerns. `broadcast`: it was for all children."""
         session = self.membership.session
         if isinstance(frame, Birth):
-            if broadcast:
-                self.neighbours.handle_parents_birth(frame)
-            else:
-                self.neighbours.handle_childs_birth(frame)
+            self.handle_birth(frame, broadcast)
+            for other in self.beside if frame.gone else ():
+                other.handle_birth(frame, broadcast)
         elif isinstance(frame, Hello):
             self.neighbours.handle_hello(frame)
         elif self.membership.is_broken:
@@ -143,6 +171,13 @@ class Dispatcher:
             if not isinstance(frame, Acks):
                 self.take_in(session, frame, broadcast)
 
+    def handle_birth(self, birth: Birth, broadcast: bool) -> None:
+        """A parent or a child has come, has changed or has gone."""
+        if broadcast:
+            self.neighbours.handle_parents_birth(birth)
+        else:
+            self.neighbours.handle_childs_birth(birth)
+
     def take_in(self, session: Session, m: Message | Chunk | Offer, broadcast: bool) -> None:
         """Give a message, or a piece of one, to the session, and count what came of it."""
         parent = self.membership.presence.parent
@@ -150,6 +185,8 @@ class Dispatcher:
             self.counters.count(f"refused.early.{m.src}")  # it was for those who were here before us
             return
         verdict = session.take_message(m) if isinstance(m, Message) else session.take_piece(m)
+        if verdict == "new" and isinstance(m, Chunk) and len(m.body) >= LARGE:
+            self.frequency.give_back(m.src)
         if verdict == "duplicate":
             self.counters.count(f"duplicate{'_chunk' if isinstance(m, Chunk) else ''}.{m.src}")
         elif verdict not in ("new", "offer"):

@@ -17,14 +17,17 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, Protocol
 
+from edge_sdk.contract.device_facts import DeviceFacts, clean
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.dispatcher import Dispatcher
+from edge_sdk.live.lane import RunLane
 from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.presence import Child, Presence
 from edge_sdk.live.publisher import Publisher
 from edge_sdk.live.waiting_log import SHOWN, WaitingLog
+from edge_sdk.version import find_version
 from edge_sdk.wire.topics import ALL, REPORTS, upward
 
 NOTHING, COUNTS, NAMES = "nothing", "counts", "names"
@@ -54,6 +57,7 @@ class Reported(Protocol):
     waiting_log: WaitingLog
     dispatcher: Dispatcher
     neighbours: Neighbours
+    lanes: tuple[RunLane, ...]
 
     @property
     def children(self) -> tuple[str, ...]: ...
@@ -154,10 +158,13 @@ def describe_node(node: Reported, standings: Mapping[str, Standing], level: str,
         "refusal": node.refusal,
         "waiting": node.waiting_log.what if node.waiting_log.gauges(now)["waiting_seconds"] > SHOWN else "",
         "devices": len(node.children),
+        "software": clean(find_version()),
         "counts": {state: told[state] for state in STATES if state in told},
     }
     if (labels := node.neighbours.labels) is not None and labels.told is not None:
         report["labels"] = labels.told
+    if len(node.lanes) > 1:
+        report["evaluations"] = len(node.lanes) - 1
     if node.dispatcher.roster is not None:
         report["roster"] = node.dispatcher.roster.number
     if level == NAMES:
@@ -188,6 +195,7 @@ def describe_child(node: Reported, name: str, standing: Standing) -> dict[str, A
     """The row of one child. `heard`: Unix time, to ten seconds, so that not every report is new for that alone."""
     counters, heard = node.counters, node.dispatcher.heard_at.get(name)
     state, refusal = standing
+    child = node.presence.children.get(name)
     return {
         "name": name,
         "state": state,
@@ -196,4 +204,10 @@ def describe_child(node: Reported, name: str, standing: Standing) -> dict[str, A
         "bytes_in": counters.get(f"bytes_in.{name}", 0),
         "bytes_out": counters.get(f"bytes_out.{name}", 0) + counters.get(f"bytes_out.{ALL}", 0),
         "late": counters.get(f"late.{name}", 0),
-    }
+    } | ({} if child is None or child.facts is None else describe_facts(child.facts))
+
+
+def describe_facts(facts: DeviceFacts) -> dict[str, Any]:
+    """What a child has told of its machine; nothing of what it has not."""
+    told = {"version": facts.version, "board": facts.board, "battery": facts.battery}
+    return {key: value for key, value in told.items() if value not in ("", None)}

@@ -13,6 +13,7 @@ from dataclasses import replace
 from logging import Logger
 from math import inf
 
+from edge_sdk.contract.device_facts import DeviceFacts
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.counters import Counters
@@ -56,6 +57,7 @@ class Membership:
         announced: parent and children have been told that the role has been started.
         unwilling: why this node wants no training now; None: it does.
         labelled: windows that were given a label here, as the parent is told.
+        facts: of this machine, as the parent is told them.
         reconsider: what stood against the refused run may be gone: it is to be tried again. Set by any thread.
         reopen_at: when to look at the disk again, by time.monotonic(); inf: it has not failed.
     """
@@ -88,6 +90,7 @@ class Membership:
         self.announced = False
         self.unwilling: Reason | None = None
         self.labelled = 0
+        self.facts: DeviceFacts | None = None
         self.reopen_at = inf
 
     @property
@@ -107,9 +110,8 @@ class Membership:
     def standing(self) -> Standing:
         ready = self.session is not None and self.session.ready
         devices = len(self.children) if self.flexible else 0
-        return Standing(
-            self.epoch, self.run, ready, self.refusal or self.refusal_below, self.unwilling, devices, self.labelled
-        )
+        refusal = self.refusal or self.refusal_below
+        return Standing(self.epoch, self.run, ready, refusal, self.unwilling, devices, self.labelled, self.facts)
 
     # -- taking a run up
 

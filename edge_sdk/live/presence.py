@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edge_sdk.contract.device_facts import DeviceFacts
 from edge_sdk.contract.willing import Reason
 from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
@@ -23,6 +24,7 @@ class Child:
         ready: its role has been started.
         refusal: why it cannot take part, or empty.
         unwilling: why it wants no training now; None: it does.
+        facts: what it tells of its machine; None: nothing.
     """
 
     epoch: int
@@ -32,6 +34,7 @@ class Child:
     ready: bool
     refusal: str = ""
     unwilling: Reason | None = None
+    facts: DeviceFacts | None = None
 
 
 REASON = 500  # characters of a refusal that are kept
@@ -84,7 +87,8 @@ class Presence:
     def note_birth(self, birth: Birth, run: str) -> tuple[Child, Child | None]:
         """Note a child's birth; returns the child as it is now, and as it was before."""
         joined, refusal = bool(run) and birth.run == run, clip(birth.refusal, REASON)
-        child = Child(birth.epoch, birth.session, birth.count, joined, joined and birth.ready, refusal, birth.unwilling)
+        ready, about = joined and birth.ready, (birth.unwilling, birth.facts)
+        child = Child(birth.epoch, birth.session, birth.count, joined, ready, refusal, *about)
         before = self.children.get(birth.src)
         if before is None or before.session != birth.session:
             self.nonces.pop(birth.src, None)  # it has been used

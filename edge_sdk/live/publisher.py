@@ -25,12 +25,20 @@ class Publisher:
     Args:
         below: link to the children's broker.
         above: link to the parent's broker; the same one where they share it.
+        lane: of the session.
     """
 
     def __init__(
-        self, name: str, parent: str | None, below: Link | None, above: Link | None, counters: Counters, log: Logger
+        self,
+        name: str,
+        parent: str | None,
+        below: Link | None,
+        above: Link | None,
+        counters: Counters,
+        log: Logger,
+        lane: int = 0,
     ):
-        self.name, self.parent, self.below, self.above = name, parent, below, above
+        self.name, self.parent, self.below, self.above, self.lane = name, parent, below, above, lane
         self.links = tuple(link for link in dict.fromkeys((below, above)) if link is not None)
         self.counters, self.log = counters, log
 
@@ -126,8 +134,8 @@ class Publisher:
         link = self.above if upward else self.below
         assert link is not None
         if upward:
-            return link, topics.upward(peer, self.name, MESSAGES)
-        return link, topics.downward(self.name, peer, MESSAGES)
+            return link, topics.upward(peer, self.name, MESSAGES, self.lane)
+        return link, topics.downward(self.name, peer, MESSAGES, self.lane)
 
     def publish_frame(self, link: Link, topic: str, frame: Frame, qos: int, peer: str) -> None:
         if not link.up or link.connection is None:

@@ -5,7 +5,8 @@ saved, and many messages share a commit.
 
 What is read goes to `dispatcher.py`, and from there to the session or, where a peer speaks of itself, to
 `neighbours.py`. `membership.py` decides in which run the node has a session. What leaves goes through `publisher.py`
-(messages) and `announcer.py` (births, hellos, goodbyes).
+(messages) and `announcer.py` (births, hellos, goodbyes). A node has these once for each of its lanes (`lane.py`): as a
+rule there is one, and further ones are for runs beside it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,22 +26,16 @@ from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly as Assembly
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import Store
-from edge_sdk.live.announcer import Announcer
-from edge_sdk.live.changes import RequestedChanges
-from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.live.dispatcher import Dispatcher
 from edge_sdk.live.fleet_report import NOTHING, FleetReporter
 from edge_sdk.live.gauges import CounterLog, name_peers, read_gauges
+from edge_sdk.live.lane import LaneWork, RunLane, Surroundings, nothing_told
 from edge_sdk.live.log_guard import guard_log
-from edge_sdk.live.membership import GRACE, Membership
-from edge_sdk.live.neighbours import Neighbours
 from edge_sdk.live.node_names import check_names
 from edge_sdk.live.permission import Permission
 from edge_sdk.live.presence import Presence
-from edge_sdk.live.publisher import Publisher
-from edge_sdk.live.waiting_log import WaitingLog
 from edge_sdk.live.willingness import Willingness
+from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
@@ -78,6 +73,8 @@ class Runtime:
         willingness, permission: does this node want to train, and does its owner let the run go on? None: always.
         flexible: the number of devices may change while a run goes on: a child tells it, and a parent believes it.
         client: its client id, where other nodes of its name lead other children; "": the name, and it leads all.
+        lane: number of the lane that it works in: above 0, beside other nodes of its name at the same children.
+        beside: number of a lane -> what it does there, beside the main one; only where `lane` is 0.
     """
 
     def __init__(
@@ -91,7 +88,7 @@ class Runtime:
         upstream: str | None = None,
         run: Run | None = None,
         assemble: Callable[[Run], Assembly],
-        told: Callable[[int, Any], None] = lambda number, message: None,
+        told: Callable[[int, Any], None] = nothing_told,
         told_refusal: Callable[[str], None] = lambda why: None,
         check_run: Callable[[Run], None] = lambda run: None,
         sizes: Mapping[str, int] | None = None,
@@ -113,40 +110,47 @@ class Runtime:
         permission: Permission | None = None,
         flexible: bool = False,
         client: str = "",
+        lane: int = 0,
+        beside: Mapping[int, LaneWork] | None = None,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children, wait_for)
-        self.name, self.parent, self.flexible, self.changes = name, parent, flexible, RequestedChanges()
-        self.run_given, self.told, self.figures = run, told, figures
+        self.name, self.parent, self.flexible = name, parent, flexible
+        self.run_given, self.figures = run, figures
         least, self.waits_for_all = len(children) if wait_for is None else wait_for, wait_for is None
         self.habits = Habits(worker, least, settle, rto, outbox_bytes, addresses_each=bool(client))
         self.log, self.counters = guard_log(log or logging.getLogger("auscult.node")), Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
-        self.waiting_log, self.reporter = WaitingLog(name, parent, self.log), FleetReporter(reports)
-        self.directory, self.durability, self.keepalive = Path(directory), durability, keepalive
-        self.largest_chunk, self.stopping = largest_chunk, False
+        self.reporter = FleetReporter(reports)
+        self.directory, self.keepalive, self.stopping = Path(directory), keepalive, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
-        self.willingness, self.turned = willingness or Willingness(), inf  # the loop has not gone round yet
-        self.permission, self.waiter, backoff = permission or Permission(), Waiter(), backoff or Backoff()
+        self.turned = inf  # the loop has not gone round yet
+        self.waiter, backoff = Waiter(), backoff or Backoff()
         contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
-        seams = (self.waiter.wake, self.make_will, self.log, client, lambda: self.children)
+        seams = (self.waiter.wake, self.make_will, self.log, client, lambda: self.children, lane)
         maker = LinkMaker(name, contexts, keepalive, version, backoff, *seams)
         self.below, self.above = maker.make_links(parent, bool(children) or flexible, broker, upstream)
-        self.publisher = Publisher(name, parent, self.below, self.above, self.counters, self.log)
-        self.all_links, self.announcer = self.publisher.links, Announcer(self.publisher)
-        self.membership = Membership(
-            name, children, assemble, self.new_session, self.announcer, self.counters, self.log, told_refusal,
-            check_run, flexible,
+        own = (willingness or Willingness(), permission or Permission())
+        work = LaneWork(self.directory, assemble, told, told_refusal, check_run, *own)
+        around = Surroundings(
+            name, parent, tuple(children), self.below, self.above, sizes or {}, flexible, self.habits, durability,
+            largest_chunk, self.counters, self.waiter.wake, self.log,
         )  # fmt: skip
-        self.neighbours = Neighbours(self.membership, self.announcer, sizes or {}, self.habits, flexible, self.log)
-        self.dispatcher = Dispatcher(name, parent, self.membership, self.neighbours, self.counters, self.log)
+        self.main = main = RunLane(lane, work, around)
+        further = [RunLane(number, work, around, beside=True) for number, work in sorted((beside or {}).items())]
+        self.lanes = (main, *further)
+        main.dispatcher.beside += [other.dispatcher for other in further]
+        self.publisher, self.announcer, self.membership = main.publisher, main.announcer, main.membership
+        self.neighbours, self.dispatcher, self.changes = main.neighbours, main.dispatcher, main.changes
+        self.willingness, self.permission, self.waiting_log = main.willingness, main.permission, main.waiting_log
+        self.all_links = self.publisher.links
 
     def make_will(self, link: Link) -> Will:
-        return self.announcer.make_will(link, self.membership.epoch)
-
-    def new_session(self, run: Run, assembly: Assembly, store: Store) -> Session:
-        args = (self.habits, self.counters, self.told, self.waiter.wake, self.log)
-        return Session(self.name, self.parent, run, assembly, store, *args, frozenset(self.children))
+        """The will of a new connection: that of the main lane, which says it for all."""
+        will = self.announcer.make_will(link, self.membership.epoch)
+        for lane in self.lanes[1:]:
+            lane.announcer.begin_connection(link, self.announcer.sessions[link])
+        return will
 
     # -- how things stand
 
@@ -191,7 +195,7 @@ class Runtime:
     @property
     def delivered(self) -> bool:
         """No message is waiting to be worked on, or to be acknowledged by a peer. A device's own clock may tick on."""
-        return (s := self.session) is None or not (s.calls.jobs or any(s.outbox.pending.values()))
+        return all(lane.delivered for lane in self.lanes)
 
     def gauges(self) -> dict[str, float]:
         """Figures of this moment (see gauges.py). From any thread."""
@@ -212,7 +216,9 @@ class Runtime:
 
     def wake(self) -> None:
         """Let the loop look at everything now. May be called from any thread."""
-        self.due = self.willingness.at = 0.0
+        self.due = 0.0
+        for lane in self.lanes:
+            lane.willingness.at = 0.0
         self.waiter.wake()
 
     def change_waiting(self, run: Run) -> None:
@@ -227,11 +233,12 @@ class Runtime:
 
     def change(self, limits: Limits | None = None, children: tuple[str, ...] | None = None) -> None:
         """Go on with other limits, or other children; `assemble` has to say the same from now on. From any thread."""
-        self.changes.limits = limits or self.changes.limits
         if children is not None:
             check_names(self.name, self.parent, children)
             self.habits.wait_for = len(children) if self.waits_for_all else self.habits.wait_for
-            self.changes.children = children
+        for lane in self.lanes:
+            lane.changes.limits = limits or lane.changes.limits
+            lane.changes.children = lane.changes.children if children is None else children
         self.wake()
 
     def cancelled(self) -> bool:
@@ -247,10 +254,10 @@ class Runtime:
             UsageError: the run of the root cannot be used here, or another process works in the directory.
         """
         with ExitStack() as stack:
-            self.membership.directory = stack.enter_context(closing(NodeDirectory(self.directory, self.durability)))
             stack.enter_context(self.waiter)
             stack.callback(self.drop_all)
-            self.membership.begin_run(self.run_given)
+            for lane in self.lanes:
+                lane.open(stack, self.run_given if lane is self.main else None)
             while not self.stopping and not (until is not None and until()):
                 self.take_turn(LOOK if until is not None else inf)
             self.finish()
@@ -260,7 +267,6 @@ class Runtime:
         self.stopping = False
         for link in self.all_links:
             link.close()
-        self.membership.drop_session()
 
     def take_turn(self, patience: float) -> None:
         """Wait for something to do, and do it."""
@@ -270,13 +276,8 @@ class Runtime:
         if not (woken or any(news)) and now < self.due:
             return  # an acknowledgement of the broker, or nothing
         self.due = 0.0
-        self.willingness.look(self.membership, self.announcer, now)
-        self.permission.look(self.membership, now)
-        self.changes.carry_out(self.membership, self.neighbours.update_here)
-        self.membership.take_up_pending(now)
-        self.save_session(now)
-        self.publish_due(now)
-        self.waiting_log.look(self.session, self.presence, now)
+        for lane in self.lanes:
+            lane.take_turn(now)
         self.reporter.publish_due(self, now)
         if now >= self.counter_log.due:
             self.counter_log.write(now)
@@ -290,14 +291,13 @@ class Runtime:
 
     def get_timer(self) -> float:
         """Seconds until something is to be done if nothing comes."""
-        now, session = time.monotonic(), self.session
-        wait = session.get_timer(now) if session and not self.membership.is_broken else inf
+        now = time.monotonic()
+        wait = min(lane.get_timer(now) for lane in self.lanes)
         for link in self.all_links:
             wait = min(wait, link.get_timer() - now, inf if link.connection is None else self.keepalive / 4)
             if link.connection is not None and not link.up:
                 wait = min(wait, 1.0)
-        ats = self.membership.reopen_at, self.willingness.at, self.permission.at, self.reporter.look_at
-        return min(wait, self.announcer.get_timer(now), min(ats) - now)
+        return min(wait, self.reporter.look_at - now)
 
     def serve_link(self, link: Link, now: float) -> bool:
         """Read from and write to a connection; True if something has come or changed that needs more than that."""
@@ -307,44 +307,33 @@ class Runtime:
             if connection.wants_write:
                 connection.write()
             for topic, payload in connection.read() if connection.ready else ():
-                self.dispatcher.take_payload(topic, payload)
+                self.find_dispatcher(topic).take_payload(topic, payload)
                 news = True
             if connection.retained:
                 self.counters.count("refused.retained.?", connection.retained)
                 connection.retained = 0
             connection.check_health(now)
         if link.poll(now):
-            self.neighbours.handle_lost_link(link)
+            for lane in self.lanes:
+                lane.neighbours.handle_lost_link(link)
         if link.has_come_up():
-            self.announcer.announce_over(link)
-        return news or full or link.connection is not connection or bool(self.announcer.births)
+            for lane in self.lanes:
+                lane.announcer.announce_over(link)
+        due = any(lane.announcer.births for lane in self.lanes)
+        return news or full or link.connection is not connection or due
 
-    def save_session(self, now: float) -> None:
-        if (session := self.session) is None or self.membership.is_broken:
-            return
-        chunks = [link.connection.chunk for link in self.all_links if link.connection is not None]
-        session.chunk = min(self.largest_chunk, *chunks) if chunks else session.chunk
-        for child in tuple(self.presence.refusals) if session.members.present else ():
-            session.excuse_child(child)  # but not where nobody is left: rounds without anybody would use up the run
-        self.membership.save_session(session, now)
-
-    def publish_due(self, now: float) -> None:
-        if self.announcer.births:
-            self.announcer.publish_births(self.membership.standing, self.presence, now)
-        if (session := self.session) is not None and not self.membership.is_broken:
-            self.publisher.publish_due(session, now)
+    def find_dispatcher(self, topic: str) -> Dispatcher:
+        """The dispatcher of the lane that a topic is of; the main one, where there is no such lane."""
+        if len(self.lanes) == 1:
+            return self.dispatcher
+        number = topics.find_lane(topic)
+        return next((lane.dispatcher for lane in self.lanes if lane.number == number), self.dispatcher)
 
     def finish(self) -> None:
         """Save, say goodbye, close."""
-        if self.session is not None:
-            self.session.calls.stop(GRACE)
-            self.save_session(time.monotonic())
-        if self.session is not None:  # the last call may have found that the run cannot be used here
-            self.session.incoming.acknowledge_now()
-        self.announcer.births.clear()
-        self.publish_due(time.monotonic())
-        self.announcer.publish_goodbye(self.membership.standing)
+        for lane in self.lanes:
+            lane.finish()
         close_links(self.all_links)
-        self.membership.presence = Presence(self.children)
         self.counter_log.write(time.monotonic())
-        self.membership.leave_run()
+        for lane in self.lanes:
+            lane.leave()

@@ -28,6 +28,7 @@ from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.records import changed
 from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather
@@ -183,7 +184,8 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     weight = float(samples) if env.settings.weighting == "samples" else 1.0
     if weight == 0:
         return s, [Send(UP, Nobody())]
-    return s, [Send(UP, Sum(weight * w_local, weight, 1, training_scores(env, loss, {"global": w})))]
+    total = w_local if weight == 1.0 else weight * w_local
+    return s, [Send(UP, Sum(total, weight, 1, training_scores(env, loss, {"global": w})))]
 
 
 # Hospital -------------------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ def hospital_start(env: Env) -> Step:
 
 def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -> Step:
     if sender != UP:
-        return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
+        return changed(s, tally=gather.gathered(env, s.tally, sender, message)), []
     m: FedavgModel = gather.expected(sender, message, FedavgModel)
     return HospitalState(), [Send(draw.chosen(env, m.round, m.pick), m)]
 

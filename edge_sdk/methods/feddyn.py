@@ -133,7 +133,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     account = mirror.recalled(s.account, env.me, m)
     if account is None:
         return s, [Send(UP, Unremembered())]
-    g = own_gradient(s, account)
+    g = mirror.own_vector(s.account, account, s.gradient, s.tried)
     if env.samples == 0:
         return DeviceState(g, g, account), [Send(UP, Nobody())]
     theta_k, loss = local_update(env, m.round, m.model, g)
@@ -147,16 +147,9 @@ def shortened(env: Env, before: DeviceState, after: DeviceState, m: CountedModel
     account = mirror.recalled(before.account, env.me, m)
     if account is None:
         return after
-    gradient = own_gradient(before, account)
+    gradient = mirror.own_vector(before.account, account, before.gradient, before.tried)
     tried = gradient + share * (after.tried - gradient) if share else gradient
     return DeviceState(gradient, tried, replace(account, round=m.round))
-
-
-def own_gradient(s: DeviceState, account: Account) -> Vector:
-    """g_k as the aggregator's mean has it."""
-    if account.era != s.account.era:
-        return np.zeros_like(s.gradient)
-    return s.tried if account.counted == s.account.round else s.gradient
 
 
 # Aggregator -----------------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     account = mirror.recalled(s.account, env.me, m)
     if account is None:
         return s, [Send(UP, Unremembered())]
-    c_i = own_control(s, account)
+    c_i = mirror.own_vector(s.account, account, s.control, s.tried)
     if env.samples == 0:
         return DeviceState(c_i, c_i, account), [Send(UP, Nobody())]
     y, steps, loss = local_update(env, m.round, m.model, m.control, c_i)
@@ -196,16 +196,9 @@ def shortened(env: Env, before: DeviceState, after: DeviceState, m: ModelAndCont
     account = mirror.recalled(before.account, env.me, m)
     if account is None:
         return after
-    control = own_control(before, account)
+    control = mirror.own_vector(before.account, account, before.control, before.tried)
     tried = control + share * (after.tried - control) if share else control
     return DeviceState(control, tried, replace(account, round=m.round))
-
-
-def own_control(s: DeviceState, account: Account) -> Vector:
-    """c_i as the aggregator's mean has it."""
-    if account.era != s.account.era:
-        return np.zeros_like(s.control)
-    return s.tried if account.counted == s.account.round else s.control
 
 
 # Aggregator -----------------------------------------------------------------------------------------------------

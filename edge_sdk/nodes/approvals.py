@@ -95,6 +95,11 @@ def decide(directory: Path, id: str, approve: bool) -> dict[str, Any]:
     return about
 
 
+def list_folders(directory: Path) -> list[Path]:
+    """A node's directory and the folders of its lanes: runs are offered and decided about in each."""
+    return [directory, *sorted(path for path in directory.glob("lane-*") if path.is_dir())]
+
+
 def list_asked(directory: Path) -> list[dict[str, Any]]:
     """Runs that a node was offered, each with what was decided about it: True, False, or None for nothing."""
     decided = read_table(directory / DECIDED)

@@ -22,6 +22,7 @@ from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
 from edge_sdk.methods.secret.aggregator import NotSummed
+from edge_sdk.methods.secret.among_messages import NoneOpened, Withheld
 from edge_sdk.methods.secret.method import secret
 from edge_sdk.methods.secret.pool_messages import NotOpened, NotPooled
 from edge_sdk.methods.settling.method import Choice, settled
@@ -42,7 +43,7 @@ from edge_sdk.wire.codec.codec import Codec
 TOLD = (
     Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed, PrivateProgress, PrivateReport,
     *TOLD_OF_ROLLOUTS,
-    *(NotSummed, NotPooled, NotOpened, Scores),
+    *(NotSummed, NotPooled, NotOpened, NoneOpened, Withheld, Scores),
 )  # fmt: skip
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
 
@@ -121,12 +122,22 @@ def uploads_of(run: Run) -> Uploads:
 
 def is_secret(run: Run) -> bool:
     """Says if a run's sums are secret."""
-    return bool(run.uploads) and uploads_of(run).secret
+    return bool(run.uploads) and bool(uploads_of(run).secret)
+
+
+def opens_among_devices(run: Run) -> bool:
+    """Says if a run's sums are opened by the devices of a hospital, and not by the aggregator."""
+    return bool(run.uploads) and uploads_of(run).among_devices
 
 
 def is_rollout(run: Run) -> bool:
     """Does the run bring a version to devices, in place of training one?"""
     return run.method == ROLLOUT.name
+
+
+def only_judges(run: Run) -> bool:
+    """Is the run a rollout in which devices try a version and keep what they have: an evaluation?"""
+    return is_rollout(run) and bool(run.settings.get("only_judge"))
 
 
 def robust_of(run: Run) -> Robust:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +20,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.contract.device_facts import BATTERY, TOLD, check_told
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.allow import Allow
@@ -32,6 +33,7 @@ from edge_sdk.nodes.participant import Participant
 from edge_sdk.nodes.prediction_stream import PredictionStream
 from edge_sdk.nodes.predictions import Predictions
 from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.telling_facts import LOOK, facts_reader
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 LABELS_LOOK = 60.0  # seconds between two looks at how many windows have a label
@@ -63,6 +65,9 @@ class Device(Participant):
         warm_start: a new run begins with the personal model that an earlier one has made here, where the method has one
             and parameters and classes are the same; False: as on a device that was never in a run. See
             `edge_sdk.nodes.warm_start`.
+        evaluations: rollouts and evaluations that it takes part in beside a training, as its hospital has it.
+        tells: facts of this machine that its hospital is told, and whoever that reports to: "version" of Auscult,
+            "board" and charge of its "battery".
         on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
             thread.
 
@@ -92,17 +97,24 @@ class Device(Participant):
         allow: Allow | None = None,
         warm_start: bool = True,
         masks: DeviceKeys | None = None,
+        evaluations: int = 0,
+        tells: Collection[str] = TOLD,
         log: logging.Logger | None = None,
     ):
         if isinstance(budget, str | Path):
             budget = read_toml(budget, BudgetFile).budget
         super().__init__(
             name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
-            budget, trusted_key, allow, warm_start, masks,
+            budget, trusted_key, allow, warm_start, masks, evaluations,
         )  # fmt: skip
         if recording.tells_labels:
             willingness = self.runtime.willingness
             willingness.count, willingness.every = self.live.count_labels, min(willingness.every, LABELS_LOOK)
+        check_told(tells)
+        if tells:
+            willingness = self.runtime.willingness
+            willingness.facts = facts_reader(tells)
+            willingness.every = min(willingness.every, LOOK if BATTERY in tells else inf)
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
 

@@ -54,6 +54,8 @@ class DeviceService:
             allow=self.file.allow,
             warm_start=self.file.warm_start,
             masks=self.file.masks,
+            evaluations=self.file.evaluations,
+            tells=self.file.tells,
             wire=self.file.wire,
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation)

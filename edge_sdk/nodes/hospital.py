@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.atomic import write_bytes
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run, checked_name
@@ -20,6 +19,7 @@ from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import NOTHING
 from edge_sdk.live.labels import COHORT, LabelSum
+from edge_sdk.live.lane import RunLane
 from edge_sdk.live.permission import Permission
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.rollout.messages import VersionTaken
@@ -31,9 +31,10 @@ from edge_sdk.nodes import leaving_scores, mask_giving
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, is_rollout, make_assembly, make_env
 from edge_sdk.nodes.gate import Gate
+from edge_sdk.nodes.hospital_lanes import HospitalLane, assemble_rollout
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import HospitalParts
-from edge_sdk.nodes.kernels.rollout import open_version
+from edge_sdk.nodes.lane_parts import list_lanes, rollouts_trust
 from edge_sdk.nodes.masks import HospitalKeys
 from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.nodes.trust import Trust
@@ -64,6 +65,7 @@ class Hospital:
         enrolled: devices that a service has enrolled for it count beside `devices`, and come and go during a run.
         masks: its keys for sums over hospitals; None: it takes part in no such run.
         label_cohort: devices that have had new labels before it tells a console of the sum, see `live/labels.py`.
+        evaluations: rollouts and evaluations that may go on here beside a training; its devices have the same setting.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Hospital:
         enrolled: bool = False,
         masks: HospitalKeys | None = None,
         label_cohort: int = COHORT,
+        evaluations: int = 0,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -102,6 +105,9 @@ class Hospital:
         self.finished, self.current = threading.Event(), ""
         self.log = log or logging.getLogger(f"auscult.{name}")
         self.gate = Gate(allow or Allow(), Path(directory), self.finished)
+        self.rollouts = rollouts_trust(trusted_key, Path(directory), evaluations)
+        rules = (trusted_key, allow or Allow())
+        self.lanes = [HospitalLane(n, self, Path(directory), *rules) for n in list_lanes(evaluations)]
         if upstream_wire is not None:
             upstream_wire.check(upstream or broker)
         self.runtime = Runtime(
@@ -113,7 +119,7 @@ class Hospital:
             upstream=upstream,
             assemble=self.assemble,
             told=self.receive_event,
-            check_run=self.trust.check_run,
+            check_run=self.check_run,
             wait_for=wait_for,
             worker=self.model is not None,  # it computes
             figures=count_suspensions,
@@ -121,10 +127,12 @@ class Hospital:
             reports=reports,
             permission=Permission(self.gate.owner),
             flexible=enrolled,
+            beside={lane.number: lane.work for lane in self.lanes},
             upstream_tls=(upstream_wire or wire).tls,
             **wire.options(broker, None if upstream_wire else upstream),
         )
-        self.gate.counters = self.runtime.counters
+        for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
+            gate.counters = lane.counters
         if reports != NOTHING:
             self.runtime.neighbours.labels = LabelSum(Path(directory), label_cohort)
 
@@ -166,16 +174,26 @@ class Hospital:
         self.runtime.change(children=self.devices)
 
     def may_change_devices(self) -> bool:
-        """The run that goes on, if there is one, can do with other devices than those with which it began."""
-        membership = self.runtime.membership
-        if membership.run is None or self.finished.is_set():
-            return True
-        return self.runtime.flexible and not membership.counted_above and not fixes_members(membership.run)
+        """The runs that go on, if there are any, can do with other devices than those with which they began."""
+        under_way = [lane.membership for lane, over in self.list_lanes() if lane.session is not None and not over]
+        fixed = [m for m in under_way if m.run is not None and (m.counted_above or fixes_members(m.run))]
+        return not under_way or (self.runtime.flexible and not fixed)
+
+    def list_lanes(self) -> list[tuple[RunLane, bool]]:
+        """The lanes, each with: its run is over."""
+        overs = (self.finished, *(lane.over for lane in self.lanes))
+        return [(lane, over.is_set()) for lane, over in zip(self.runtime.lanes, overs, strict=True)]
+
+    @property
+    def is_idle(self) -> bool:
+        """No run is under way."""
+        return all(lane.session is None or over for lane, over in self.list_lanes())
 
     def change_allow(self, allow: Allow) -> None:
         """Let other rules decide about runs from now on, also about the present one. May be called from any thread."""
-        self.gate.allow = allow
-        self.runtime.permission.change_owner(self.gate)
+        for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
+            gate.allow = allow
+            lane.permission.change_owner(gate)
         self.runtime.wake()
 
     def stop(self) -> None:
@@ -189,9 +207,7 @@ class Hospital:
         self.current = run.id
         sizes = dict.fromkeys(self.devices, 1)
         if is_rollout(run):
-            verify = {"verify": lambda bundle, theta: open_version(run, bundle, theta)}
-            env = make_env(run, EMPTY_LAYOUT, self.bundle.theta0[:0], sizes=sizes, limits=self.limits, **verify)
-            return make_assembly(run, "hospital", env)
+            return assemble_rollout(run, sizes, self.limits)
         self.bundle = self.find_bundle(run)
         check_bundle(run, self.bundle, "hospital")
         given = family_of(run).for_hospital(
@@ -209,6 +225,10 @@ class Hospital:
         assembly = make_assembly(run, "hospital", env)
         role = self.gate.ledger.guard(run, assembly.role)
         return replace(assembly, role=leaving_scores.limited(role, lambda: self.gate.allow, hospital=True))
+
+    def check_run(self, run: Run) -> None:
+        """Raises UsageError if a run is not to be trusted."""
+        (self.rollouts if is_rollout(run) else self.trust).check_run(run)
 
     def find_bundle(self, run: Run) -> Bundle:
         """The bundle of a run: the settings' one, or one that a rollout has brought here.

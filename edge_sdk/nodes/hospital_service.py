@@ -85,8 +85,7 @@ class HospitalService:
 
     def may_change(self) -> bool:
         """Other settings wait, and no run is under way that counts on the present ones."""
-        session = self.runtime.session
-        return self.changed is not None and (session is None or self.finished.is_set())
+        return self.changed is not None and self.hospital.is_idle
 
     def take_changes(self) -> None:
         """Make the hospital anew. What it remembers of its runs is on the disk, so it goes on as after a restart."""
@@ -158,6 +157,7 @@ def hospital_of(file: HospitalFile) -> Hospital:
         enrolled=file.enrolled,
         masks=file.masks,
         label_cohort=file.label_cohort,
+        evaluations=file.evaluations,
     )
     if file.data is not None:
         hospital.train_on(patients_of(file.data.samples))

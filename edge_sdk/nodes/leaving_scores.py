@@ -6,9 +6,10 @@ node itself takes out what its [allow] table does not let leave, from every mess
     a device      histograms of scores by class: their sizes are the numbers of its held-out samples of each class
     a hospital    the same, and all scores of fewer devices than `scores_of`: a sum of one is that device's
 
-Where sums are secret there is nothing to take out: the answers are masked, and of few they are not opened. What is left
-out is left out for good: a hospital does not add it to the sum of a later round. Sums that a method itself computes
-with (HSGD's noise, AugFL's residuals) stay, as do counts of training samples.
+Where sums are secret a device takes the same out before it masks an answer (`for_masking`). A hospital cannot, and need
+not: of few devices nothing is opened. What is left out is left out for good: a hospital does not add it to the sum of a
+later round. Sums that a method itself computes with (HSGD's noise, AugFL's residuals) stay, as do counts of training
+samples.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from edge_sdk.contract.method import UP, Role, Send, Step
 from edge_sdk.methods.settling.method import Counts
 from edge_sdk.methods.shared.evaluation import Scores
-from edge_sdk.methods.shared.scores import MODELS, STAGES, TEST, UNTOLD
+from edge_sdk.methods.shared.scores import LOSS_DEVICES, MODELS, STAGES, TEST, UNTOLD, partial_histograms
 from edge_sdk.nodes.allow import CLASSES, Allow
 
 Told = Mapping[str, float]
@@ -45,6 +46,11 @@ def limited(role: Role, allow: Callable[[], Allow], hospital: bool = False) -> R
         receive=lambda env, s, sender, m: sent(role.receive(env, s, sender, m)),
         close=lambda env, s: sent(role.close(env, s)),
     )
+
+
+def for_masking(allow: Callable[[], Allow]) -> Callable[[Any], Any]:
+    """What a device takes out of an answer before it is masked, by its table at that moment."""
+    return lambda message: allowed_message(message, allow().scores == CLASSES, 1)
 
 
 def leaving(send: Send, by_class: bool, least: int) -> Send:
@@ -85,10 +91,12 @@ def allowed_scores(scores: Told, count: float, by_class: bool, least: int) -> di
         by_class: histograms may leave.
         least: devices of which a score is that may leave.
     """
+    hidden = partial_histograms(scores) if by_class and least > 1 else frozenset[str]()
     found = {
         name: value
         for name, value in scores.items()
-        if (by_class or "_auc:" not in name) and devices_behind(name, scores, count) >= least
+        if ("_auc:" not in name or (by_class and name.partition("_auc:")[0] not in hidden))
+        and devices_behind(name, scores, count) >= least
     }
     if 0 < count < least and found != scores:
         found[UNTOLD] = count
@@ -96,9 +104,9 @@ def allowed_scores(scores: Told, count: float, by_class: bool, least: int) -> di
 
 
 def devices_behind(name: str, scores: Told, count: float) -> float:
-    """Devices whose models or samples a score is of: those that have held-out samples or such a model, or all that
-    answered. For accuracies on own samples it is not said how many have such samples, so they count as of one. Sums
-    that the method computes with count as of all there are."""
+    """Devices whose models or samples a score is of: those that have held-out samples, such a model or a training loss.
+    For accuracies on own samples it is not said how many have such samples, so they count as of one. Sums that the
+    method computes with count as of all there are."""
     part = TEST if name.startswith(TEST) else ""
     stem = name.removeprefix(TEST)
     model = stem.partition("_")[0]
@@ -106,4 +114,4 @@ def devices_behind(name: str, scores: Told, count: float) -> float:
         return scores.get(f"{part}{model}_devices", scores.get(f"{part}devices", 0.0))
     if model in STAGES:  # of FedAL
         return min(count, 1.0) if stem.endswith("_own_accuracy") else scores.get("devices", 0.0)
-    return count if stem == "loss" else float("inf")
+    return scores.get(LOSS_DEVICES, 0.0) if stem in ("loss", LOSS_DEVICES) else float("inf")

@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from edge_sdk.data.live.resample import ChannelJoiner, Resampler, is_same_rate
 from edge_sdk.data.live.windower import LiveWindows, Windower
+from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.cipher import read_key
-from edge_sdk.data.store.frozen import FrozenSamples, drop_frozen, freeze
+from edge_sdk.data.store.frozen import FrozenSamples, copy_held_out, drop_frozen, freeze
 from edge_sdk.data.store.sample_store import SampleStore, StoreLimits
 from edge_sdk.errors import UsageError
 from edge_sdk.model.signal_spec import SignalSpec
@@ -187,6 +188,10 @@ class LiveSamples:
         self.flush()
         self.frozen = freeze(self.store, self.directory, run, self.signal.normalise)
         return self.frozen
+
+    def copy_held_out(self) -> Samples:
+        """What is held out now, in memory: for a comparison beside a run, whose own copy stays as it is."""
+        return copy_held_out(self.store, self.signal.normalise)
 
     def end_run(self) -> None:
         """Let go the copy of the samples that the run had."""

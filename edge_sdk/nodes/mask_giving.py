@@ -5,28 +5,27 @@ A hospital's are those that it shares with other hospitals; of what its devices 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.settings import LEAST_COHORT
-from edge_sdk.nodes.assembly import is_secret, uploads_of
-from edge_sdk.nodes.masks import (
-    AggregatorKeys,
-    DeviceKeys,
-    HospitalKeys,
-    aggregator_masks,
-    device_masks,
-    hospital_masks,
-)
+from edge_sdk.nodes import masks
+from edge_sdk.nodes.allow import Allow
+from edge_sdk.nodes.assembly import is_secret, opens_among_devices, uploads_of
+from edge_sdk.nodes.leaving_scores import for_masking
+from edge_sdk.nodes.sharing import device_secrets, mask_reader
 
 
-def for_device(run: Run, files: DeviceKeys | None, name: str, classes: int) -> dict[str, Any]:
+def for_device(
+    run: Run, files: masks.DeviceKeys | None, name: str, classes: int, allow: Callable[[], Allow]
+) -> dict[str, Any]:
     """Fields of a device's env with which it hides its answers, in a run whose sums are secret.
 
     Args:
         classes: that its model tells apart.
+        allow: its holder's table, at that moment.
 
     Raises:
         UsageError: it was given no keys, or they cannot be used.
@@ -35,19 +34,25 @@ def for_device(run: Run, files: DeviceKeys | None, name: str, classes: int) -> d
         return {}
     if files is None:
         raise UsageError(f"device {name}: run {run.id} has secret sums, and this device no keys for them (masks)")
-    return {"masks": device_masks(files, run.id), "outputs": classes}
+    given: dict[str, Any] = {"outputs": classes, "allowed": for_masking(allow)}
+    if opens_among_devices(run):
+        return given | {"secrets": device_secrets(files, run.id)}
+    return given | {"masks": masks.device_masks(files, run.id)}
 
 
 def for_hospital(run: Run, classes: int) -> dict[str, Any]:
-    """Field of a hospital's env by which it knows what masked scores look like, in a run whose sums are secret.
+    """Fields of a hospital's env by which it knows what masked scores look like, in a run whose sums are secret, and by
+    which it reads what its devices reveal.
 
     Args:
         classes: that the models of its devices tell apart.
     """
-    return {"outputs": classes} if is_secret(run) else {}
+    if not is_secret(run):
+        return {}
+    return {"outputs": classes} | ({"reader": mask_reader()} if opens_among_devices(run) else {})
 
 
-def for_pooling(run: Run, files: HospitalKeys | None, name: str) -> dict[str, Any]:
+def for_pooling(run: Run, files: masks.HospitalKeys | None, name: str) -> dict[str, Any]:
     """Field of a hospital's env with which it hides its sums from the aggregator, in a run with sums over hospitals.
 
     Raises:
@@ -57,10 +62,10 @@ def for_pooling(run: Run, files: HospitalKeys | None, name: str) -> dict[str, An
         return {}
     if files is None:
         raise UsageError(f"hospital {name}: run {run.id} has sums over hospitals, and this one no keys (masks)")
-    return {"masks": hospital_masks(files, run.id, name)}
+    return {"masks": masks.hospital_masks(files, run.id, name)}
 
 
-def for_aggregator(run: Run, files: AggregatorKeys | None, hospitals: Mapping[str, int]) -> dict[str, Any]:
+def for_aggregator(run: Run, files: masks.AggregatorKeys | None, hospitals: Mapping[str, int]) -> dict[str, Any]:
     """Field of the aggregator's env that opens sums, in a run whose sums are secret.
 
     Args:
@@ -71,10 +76,13 @@ def for_aggregator(run: Run, files: AggregatorKeys | None, hospitals: Mapping[st
     """
     if not is_secret(run):
         return {}
+    if opens_among_devices(run):
+        check_hospitals(run, hospitals)
+        return {}
     if files is None:
         raise UsageError(f"run {run.id} has secret sums, and the aggregator no keys for them (masks)")
     check_hospitals(run, hospitals)
-    return {"masks": aggregator_masks(files, run.id)}
+    return {"masks": masks.aggregator_masks(files, run.id)}
 
 
 def check_hospitals(run: Run, hospitals: Mapping[str, int]) -> None:

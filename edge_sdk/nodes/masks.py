@@ -72,10 +72,13 @@ class DeviceKeys:
     Attributes:
         key: its private key.
         aggregator: file with the aggregator's public key.
+        peers: file with the public keys of all devices of its hospital, for sums that these open. It is read again
+            when it has changed.
     """
 
     key: Path
     aggregator: Path
+    peers: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

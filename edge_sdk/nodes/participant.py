@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.contract.willing import Reason
@@ -37,11 +36,13 @@ from edge_sdk.nodes.assembly import (
     settings_of,
 )
 from edge_sdk.nodes.budget import TrainingBudget
+from edge_sdk.nodes.device_lanes import DeviceLane, assemble_version, hears_of_rollout
+from edge_sdk.nodes.device_words import describe_scores, describe_want
 from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
-from edge_sdk.nodes.kernels.rollout import open_version
 from edge_sdk.nodes.labels import class_codes, select_listed
+from edge_sdk.nodes.lane_parts import list_lanes, rollouts_trust
 from edge_sdk.nodes.live_device import LiveDevice
 from edge_sdk.nodes.live_samples import Recording
 from edge_sdk.nodes.masks import DeviceKeys
@@ -97,6 +98,7 @@ class Participant:
         allow: Allow | None = None,
         warm_start: bool = True,
         masks: DeviceKeys | None = None,
+        evaluations: int = 0,
     ):
         self.warm_start = warm_start
         self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
@@ -114,7 +116,11 @@ class Participant:
         self.log = log or logging.getLogger(f"auscult.{name}")
         self.live = LiveDevice(name, self.model.bundle, directory / "samples", recording, self.log)
         self.finished = threading.Event()
+        self.rollouts = rollouts_trust(trusted_key, directory, evaluations)
         self.gate = Gate(allow or Allow(), directory, self.finished)
+        self.pace = None if budget is None else self.make_pace(budget, threads)
+        rules = (trusted_key, allow or Allow())
+        self.lanes = [DeviceLane(n, self, *rules, self.make_willingness()) for n in list_lanes(evaluations)]
         self.runtime = Runtime(
             name,
             parent=checked_name(hospital, "hospital"),
@@ -124,14 +130,15 @@ class Participant:
             assemble=self.assemble,
             told=self.receive_event,
             told_refusal=self.receive_refusal,
-            check_run=self.trust.check_run,
+            check_run=self.check_run,
             log=self.log,
-            willingness=Willingness() if budget is None else Willingness(self.ask_pace, IDLE_LOOK),
+            willingness=self.make_willingness(),
             permission=Permission(self.gate.owner),
+            beside={lane.number: lane.work for lane in self.lanes},
             **wire.options(broker),
         )
-        self.gate.counters = self.runtime.counters
-        self.pace = None if budget is None else self.make_pace(budget, threads)
+        for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
+            gate.counters = lane.counters
         self.rollout: Run | None = None
         self.versions = Versions(name, directory, self.model, threads, lambda: self.working, self.use_version, self.log)
 
@@ -148,8 +155,14 @@ class Participant:
         def cancelled() -> bool:
             return self.runtime.cancelled() or (self.train is None and self.live.all_erased())
 
-        log, wake = self.log, self.runtime.wake
+        def wake() -> None:
+            self.runtime.wake()
+
+        log = self.log
         return TrainingPace(budget, self.name, self.directory, threads=threads, cancelled=cancelled, wake=wake, log=log)
+
+    def make_willingness(self) -> Willingness:
+        return Willingness() if self.pace is None else Willingness(self.ask_pace, IDLE_LOOK)
 
     def ask_pace(self) -> Reason | None:
         return None if self.pace is None else self.pace.unwilling()
@@ -159,7 +172,8 @@ class Participant:
     def assemble(self, run: Run) -> Assembly:
         """This device's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
         self.runtime.permission.check(run)
-        self.versions.leave_unconfirmed(run.id)
+        if not hears_of_rollout(self.lanes, self.working.run):
+            self.versions.leave_unconfirmed(run.id)
         self.rollout = run if is_rollout(run) else None
         if self.rollout is not None:
             return self.assemble_rollout(run)
@@ -167,8 +181,8 @@ class Participant:
         check_bundle(run, self.model.bundle, "device")
         assembly = make_assembly(run, "device", self.env(run))
         self.current, self.kept = run, kept_models.load(self.kept_path(run))
-        if self.kept.models:
-            self.use_models(run)
+        if self.kept.models and not (self.lanes and self.versions.predicts(self.working.run)):
+            self.use_models(run)  # unless a rollout beside the run has brought a version since
         if self.kept.finished:
             self.finished.set()
         else:
@@ -187,12 +201,11 @@ class Participant:
         self.current = None
         self.finished.clear()
         samples = self.choose_judges(run)
-        given = {
-            "verify": lambda bundle, theta: open_version(run, bundle, theta),
-            "attempt": lambda bundle, theta: self.versions.attempt(run, bundle, theta, samples),
-            "has_version": lambda rollout: self.versions.predicts(rollout or run.id),
-        }
-        return make_assembly(run, "device", make_env(run, EMPTY_LAYOUT, np.zeros(0, np.float32), **given))
+        return assemble_version(run, self.versions, lambda: samples)
+
+    def check_run(self, run: Run) -> None:
+        """Raises UsageError if a run is not to be trusted."""
+        (self.rollouts if is_rollout(run) else self.trust).check_run(run)
 
     def choose_judges(self, run: Run) -> Samples | None:
         """Held-out samples on which two versions are compared; None: there are none."""
@@ -215,8 +228,8 @@ class Participant:
         else:
             given = family_of(run).for_device(self.parts(run, cancellable))
         earlier = find_earlier(self.working, self.model, run, self.log) if self.warm_start else NOTHING
-        given = {**given, **mask_giving.for_device(run, self.masks, self.name, self.model.classes)}
-        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given)
+        masking = mask_giving.for_device(run, self.masks, self.name, self.model.classes, lambda: self.gate.allow)
+        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given, **masking)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
         """What the method's family of kernels makes this device's env of."""
@@ -330,21 +343,3 @@ class Participant:
 
     def kept_path(self, run: Run) -> Path:
         return self.directory / f"{run.id}.npz"
-
-
-def describe_want(listed: int, given: int, held_out: int, least: int) -> str:
-    """The reason why a device has too little to learn from: of the samples given for that so many have a label of the
-    run, others are held out."""
-    if given and not listed:
-        return "no training sample has a label of this run"
-    if given or held_out:
-        return f"{listed} labelled windows to train on, and {held_out} held out; {least} are needed: label more"
-    return "nothing is labelled yet"
-
-
-def describe_scores(sums: Mapping[str, float]) -> str:
-    """A device's own scores for people, e.g. "global 3 of 9 right, personal 7 of 9 right"."""
-    right = {name.removesuffix("_correct"): count for name, count in sums.items() if name.endswith("_correct")}
-    return (
-        ", ".join(f"{name} {count:.0f} of {sums['samples']:.0f} right" for name, count in right.items()) or "no samples"
-    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.contract.device_facts import TOLD, check_told
 from edge_sdk.contract.limits import Limits, check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
@@ -15,6 +16,7 @@ from edge_sdk.live.labels import COHORT
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
+from edge_sdk.nodes.lane_parts import check_evaluations
 from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, HospitalKeys
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
@@ -36,6 +38,8 @@ class DeviceFile:
         allow: which runs it takes part in.
         warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
         masks: its keys for runs with secret sums; None: it takes part in no such run.
+        evaluations: rollouts and evaluations that it takes part in beside a training.
+        tells: facts of this machine that its hospital is told: "version", "board", "battery".
     """
 
     name: str
@@ -52,17 +56,23 @@ class DeviceFile:
     allow: Allow = field(default_factory=Allow)
     warm_start: bool = True
     masks: DeviceKeys | None = None
+    evaluations: int = 0
+    tells: tuple[str, ...] = TOLD
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
         checked_name(self.hospital, "hospital")
+        check_evaluations(self.evaluations)
+        check_told(self.tells)
         self.wire.check(self.broker)
         if self.threads < 1:
             raise UsageError(f"threads = {self.threads}, at least 1")
         if self.masks is not None:
             existing(self.masks.key, "masks.key")
             existing(self.masks.aggregator, "masks.aggregator")
+            if self.masks.peers is not None:
+                existing(self.masks.peers, "masks.peers")
         existing(self.bundle, "bundle")
         if self.public is not None:
             existing(self.public, "public")
@@ -90,6 +100,7 @@ class HospitalFile:
         enrolled: devices that the aggregator's service has enrolled for it count beside `devices`.
         masks: its keys for sums over hospitals; None: it takes part in no such run.
         label_cohort: devices that have had new labels before a console is told of the sum of all.
+        evaluations: rollouts and evaluations that go on here beside a training; devices have the same setting.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -107,6 +118,7 @@ class HospitalFile:
     companions: tuple[str, ...] = ()
     last_words: float = 60.0
     label_cohort: int = COHORT
+    evaluations: int = 0
     reports: str = NOTHING
     limits: Limits = field(default_factory=Limits)
     trusted_key: Path | None = None
@@ -118,6 +130,7 @@ class HospitalFile:
     def __post_init__(self) -> None:
         checked_name(self.name, "name")
         checked_name(self.aggregator, "aggregator")
+        check_evaluations(self.evaluations)
         self.wire.check(self.broker)
         (self.upstream_wire or self.wire).check(self.upstream or self.broker)
         existing(self.bundle, "bundle")
@@ -200,8 +213,9 @@ class AggregatorFile:
         model: a trained model that a rollout brings to devices, NPZ; None: the bundle's initial one.
         signing_key: PEM file of the operator's private key, with which the run is signed; None: it is not.
         enrolled: hospitals say themselves how many devices they have, which may change while the run goes on.
-        client: its client id at the broker, where other runs of the same aggregator go on at other hospitals: it hears
-            its own hospitals only, and reads this file again when it is written; "": its name, and no other goes on.
+        client: its client id at the broker, where other runs of the same aggregator go on: it hears its own hospitals
+            only, and reads this file again when it is written; "": its name, and no other goes on.
+        lane: 0; of a rollout or an evaluation beside a training at the same hospitals, the number of their lane.
         threads: of torch on a CPU. One is fastest for small models, and beside other work; large ones gain from more.
     """
 
@@ -227,6 +241,7 @@ class AggregatorFile:
     limits: Limits = field(default_factory=Limits)
     enrolled: bool = False
     client: str = ""
+    lane: int = 0
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
@@ -252,6 +267,7 @@ class AggregatorFile:
         deadline_above(self.deadline, parse_deadline(self.run.deadline, "run.deadline"))
         if self.device not in ("auto", "cpu", "cuda"):
             raise UsageError(f"device = {self.device!r}, expected auto, cpu or cuda")
+        check_evaluations(self.lane, "lane")
         if self.svt not in ("full", "fast"):
             raise UsageError(f"svt = {self.svt!r}, expected full or fast")
 

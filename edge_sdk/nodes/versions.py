@@ -29,6 +29,7 @@ from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models
+from edge_sdk.nodes.assembly import only_judges
 from edge_sdk.nodes.kept_models import KeptModels
 from edge_sdk.nodes.kernels.rollout import hash_model, open_version
 from edge_sdk.nodes.settings import from_mapping
@@ -109,7 +110,7 @@ class Versions:
             UsageError: it is not what the run has signed.
         """
         file = open_version(run, bundle, theta)
-        if self.has(run, theta):
+        if self.has(run, theta) and not only_judges(run):
             return {"already": 1.0}
         try:
             model = self.load(file)
@@ -134,8 +135,8 @@ class Versions:
         for known in (self.tried, self.working().model, self.model):
             if known is not None and known.sha256 == file.sha256:
                 return known
-        self.tried = Model(file, self.threads)
-        return self.tried
+        made = self.tried = Model(file, self.threads)
+        return made
 
     def make_candidate(self, run: Run, model: Model, theta: Vector) -> WorkingModel:
         """The version with this device's personal component, where that fits."""

@@ -95,7 +95,8 @@ def make_mask_keys(folder: Path, devices: Sequence[str], hospitals: Sequence[str
         public[name] = written.read_text()
     write_text(folder / "devices.pub", "".join(public[name] for name in devices))
     write_text(folder / "hospitals.pub", "".join(public[name] for name in hospitals))
-    tables = {name: {"key": folder / f"{name}.key", "aggregator": folder / f"{CLOUD}.pub"} for name in devices}
+    common = {"aggregator": folder / f"{CLOUD}.pub", "peers": folder / "devices.pub"}
+    tables = {name: {"key": folder / f"{name}.key", **common} for name in devices}
     tables |= {name: {"key": folder / f"{name}.key", "hospitals": folder / "hospitals.pub"} for name in hospitals}
     return tables | {CLOUD: {"key": folder / f"{CLOUD}.key", "devices": folder / "devices.pub"}}
 

@@ -21,7 +21,6 @@ from edge_sdk.nodes.assembly import TOLD
 from edge_sdk.simulate.clients import Clients
 from edge_sdk.simulate.crowd import Crowd
 from edge_sdk.simulate.exchange import ClientOutcome, Exchange, RankOutcomes
-from edge_sdk.simulate.light import Light
 from edge_sdk.simulate.network import SimulatedNetwork, Told
 from edge_sdk.simulate.ranks import Ranks
 from edge_sdk.simulate.states import ClientStates, Place
@@ -67,7 +66,7 @@ class NetworkPlan:
 
     def messages(self) -> Codec:
         """Codec of what crosses a wire, and of what ranks exchange."""
-        roots = dict.fromkeys([*self.method.messages, Light, ClientOutcome, RankOutcomes])
+        roots = dict.fromkeys([*self.method.messages, ClientOutcome, RankOutcomes])
         return Codec(roots, layout=self.layout, dtype=self.dtype, limit=BATCH)
 
 
@@ -93,8 +92,8 @@ def make_nodes(plan: NetworkPlan) -> dict[str, nodes.Node]:
     found = {plan.root: make_node(plan, plan.root, "aggregator", None, tuple(plan.crowd.tree))}
     for hospital, names in plan.crowd.tree.items():
         node = make_node(plan, hospital, "hospital", plan.root, names)
-        spread = plan.method.adds_up and plan.ranks.count > 1
-        found[hospital] = changed(node, role=closing_together(node.role, plan.ranks)) if spread else node
+        adds = plan.method.adds_up
+        found[hospital] = changed(node, role=closing_together(node.role, plan.ranks)) if adds else node
     return found
 
 

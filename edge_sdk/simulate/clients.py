@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.method import NodeEnv, Role
-from edge_sdk.contract.records import changed
+from edge_sdk.contract.records import changed, record
 from edge_sdk.contract.round import Policy
 from edge_sdk.simulate.states import ClientStates
 from edge_sdk.wire.codec.codec import Codec
@@ -20,7 +20,7 @@ MOST_ENVS = 1024
 """Clients whose data stay in memory for the next time."""
 
 
-@dataclass(frozen=True)
+@record
 class Worked:
     """What a question to a client has come to.
 
@@ -60,7 +60,7 @@ class Clients:
         """What a client is given; made anew when it was not needed for a while."""
         found = self.envs.pop(name, None)
         if found is None:
-            found = replace(self.env_of(name), me=name)
+            found = changed(self.env_of(name), me=name)
             if len(self.envs) >= MOST_ENVS:
                 self.envs.popitem(last=False)
         self.envs[name] = found
@@ -79,7 +79,8 @@ class Clients:
                 told += done.told
         if done.refused:
             return Worked(refused=done.refused, kept=e.to in self.states)
-        return Worked(tuple(m.message for m in out), tuple(told), self.save(done.node))
+        first = None if e.to in self.states else node.record.state
+        return Worked(tuple(m.message for m in out), tuple(told), self.save(done.node, first))
 
     def load(self, name: str, hospital: str) -> nodes.Node:
         """A client as it was left, or as on its first day."""
@@ -90,21 +91,21 @@ class Clients:
         node = nodes.new(name, self.role, env, hospital, self.policy, 0.0)
         return nodes.start(node, 0.0).node
 
-    def save(self, node: nodes.Node) -> bool:
-        """Keeps what a client has to remember; False: it is as on its first day."""
-        if self.is_fresh(node):
+    def save(self, node: nodes.Node, first: Any = None) -> bool:
+        """Keeps what a client has to remember; False: it is as on its first day. `first`: its state then, if known."""
+        if self.is_fresh(node, first):
             self.states.forget(node.name)
             return False
         self.states.write(node.name, self.records.encode(changed(node.record, last={})))
         return True
 
-    def is_fresh(self, node: nodes.Node) -> bool:
+    def is_fresh(self, node: nodes.Node, first: Any = None) -> bool:
         """True if a client's state is that of its first day. One that begins with arrays is taken to change them."""
         if self.begins_with_arrays is None:
             self.begins_with_arrays = holds_arrays(self.role.start(node.env)[0])
         if self.begins_with_arrays or holds_arrays(getattr(node.record.state, "inner", None)):
             return False
-        return bool(node.record.state == self.role.start(node.env)[0])
+        return bool(node.record.state == (first if first is not None else self.role.start(node.env)[0]))
 
 
 def holds_arrays(value: Any) -> bool:

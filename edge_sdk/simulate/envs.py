@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.records import changed
 from edge_sdk.data.augment import Augment
 from edge_sdk.methods.shared.local import Gradient
 from edge_sdk.model.bundle import read_bundle
@@ -95,7 +96,7 @@ class Envs:
         given = self.family.for_device(parts)
         if self.calls == EPOCH and "grad_fn" in given:
             given["grad_fn"] = self.in_epochs(path, parts, given["grad_fn"])
-        return replace(self.shared[path], **given)
+        return changed(self.shared[path], **given)
 
     def in_epochs(self, path: Path, parts: DeviceParts, grad_fn: Gradient) -> Gradient:
         """A client's gradient that makes many steps in one call; as it is, where its model cannot."""

@@ -16,14 +16,15 @@ import numpy as np
 
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.method import Method
+from edge_sdk.contract.records import record
 from edge_sdk.errors import AuscultError
 from edge_sdk.simulate.clients import Clients, Worked
-from edge_sdk.simulate.light import lightened, stand_in
+from edge_sdk.simulate.light import LightUploads, gather_lights, is_light, ready_to_add, stand_ins
 from edge_sdk.simulate.ranks import Ranks
 from edge_sdk.wire.codec.codec import Codec
 
 
-@dataclass(frozen=True)
+@record
 class ClientOutcome:
     """What a question to a client has come to, as all ranks know it.
 
@@ -43,12 +44,14 @@ class RankOutcomes:
     """What one rank tells the others of a batch.
 
     Attributes:
-        outcomes: of its clients.
+        outcomes: of its clients, but for those of which `lights` has all.
+        lights: uploads without their vectors.
         asked: checksum of the questions.
         save: rank 0: a checkpoint is due.
     """
 
     outcomes: tuple[ClientOutcome, ...]
+    lights: tuple[LightUploads, ...]
     asked: int
     save: bool = False
 
@@ -59,7 +62,7 @@ class Exchange:
     Args:
         method: of the run; says whether vectors must be exchanged.
         ranks: all of them.
-        codec: of the method's messages, `Light` and `RankOutcomes`.
+        codec: of the method's messages and `RankOutcomes`.
 
     Attributes:
         owners: client -> the rank that has its state, of those that have one.
@@ -111,15 +114,15 @@ class Exchange:
             self.owners.pop(name, None)
 
     def outcome(self, at: int, worked: Worked) -> ClientOutcome:
-        return ClientOutcome(at, worked.kept, worked.answers)
+        answers = tuple(map(ready_to_add, worked.answers)) if self.method.adds_up else worked.answers
+        return ClientOutcome(at, worked.kept, answers)
 
     def swap(self, batch: Sequence[nodes.Envelope], mine: Mapping[int, ClientOutcome]) -> dict[int, ClientOutcome]:
         """The outcomes of all ranks. The own ones keep their vectors."""
-        light = [
-            ClientOutcome(o.at, o.kept, tuple(lightened(self.method, m) for m in o.answers))
-            for _, o in sorted(mine.items())
-        ]
-        own = RankOutcomes(tuple(light), checksum([e.message for e in batch]), self.wants_save)
+        added = [o for o in mine.values() if is_light(o.answers)]
+        lights = gather_lights([(o.at, o.kept, o.answers[0]) for o in added])
+        rest = tuple(o for o in mine.values() if not is_light(o.answers))
+        own = RankOutcomes(rest, lights, checksum([e.message for e in batch]), self.wants_save)
         every = [self.codec.decode(data, RankOutcomes) for data in self.ranks.gather(self.codec.encode(own))]
         for rank, other in enumerate(every):
             if other.asked != own.asked:
@@ -128,7 +131,10 @@ class Exchange:
                     "round differently, so they cannot play one run together"
                 )
         self.saves |= every[0].save
-        found = {o.at: ClientOutcome(o.at, o.kept, tuple(map(stand_in, o.answers))) for p in every for o in p.outcomes}
+        found = {o.at: o for other in every for o in other.outcomes}
+        for other in every[: self.ranks.number] + every[self.ranks.number + 1 :]:
+            for some in other.lights:
+                found |= {at: ClientOutcome(at, kept, (upload,)) for at, kept, upload in stand_ins(some)}
         return {**found, **mine}
 
 

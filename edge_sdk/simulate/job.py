@@ -6,9 +6,10 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from edge_sdk.atomic import write_text
 from edge_sdk.methods.shared.reports import Complaint, Event
@@ -86,6 +87,7 @@ class Course:
     progress: Callable[[Line], None]
     lines: list[Line] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
+    metrics: TextIO | None = None
 
     def begin(self, say: Say) -> None:
         """Makes the network, or puts it where the last checkpoint was."""
@@ -134,12 +136,14 @@ class Course:
     def play(self) -> None:
         """Plays the run to its end, with checkpoints on the way."""
         exchange = self.network.exchange
-        while self.network.step():
-            exchange.wants_save = time.monotonic() >= self.due
-            if exchange.saves and not self.network.waiting:
-                exchange.saves = False
-                self.checkpoints.save(self.network, len(self.lines), self.judges.written)
-                self.due = time.monotonic() + self.job.save_every
+        with self.metrics or nullcontext():
+            while self.network.step():
+                if self.network.waiting:  # what it wants is told with the next questions to clients
+                    exchange.wants_save = time.monotonic() >= self.due
+                elif exchange.saves:
+                    exchange.saves = False
+                    self.checkpoints.save(self.network, len(self.lines), self.judges.written)
+                    self.due = time.monotonic() + self.job.save_every
 
     def receive(self, name: str, message: Any, now: float) -> None:
         """Notes what the aggregator's role tells its application."""
@@ -150,9 +154,9 @@ class Course:
         if not isinstance(message, Complaint):
             line["sent_parameters"] = self.count_sent()
         self.lines.append(line)
-        if self.ranks.number == 0:
-            with (self.job.replay.out / METRICS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+        if self.metrics is not None:
+            self.metrics.write(json.dumps(line) + "\n")
+            self.metrics.flush()
         self.progress(line)
 
     def count_sent(self) -> int | None:
@@ -175,6 +179,7 @@ class Course:
         if self.ranks.number == 0:
             text = "".join(json.dumps(line) + "\n" for line in self.lines)
             write_text(self.job.replay.out / METRICS, text)
+            self.metrics = (self.job.replay.out / METRICS).open("a", encoding="utf-8")
 
     def finish(self) -> dict[str, Any]:
         """The result, of what all ranks have; rank 0 writes the model."""

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.records import changed
@@ -28,21 +27,20 @@ Told = Callable[[str, Any, float], None]
 """Called with a node's name, what its role tells the application, and the time."""
 
 
-@dataclass(frozen=True, order=True)
-class Happening:
-    """Something in the queue.
+class Happening(NamedTuple):
+    """Something in the queue, sorted by the first two.
 
     Attributes:
         time: when it happens, in seconds of the virtual clock.
-        ticket: of two at one time the lower one is first.
+        ticket: of two at one time the lower one is first; no other has it.
         mail: an envelope that arrives; None: a node looks at its clock.
         name: of that node.
     """
 
     time: float
     ticket: int
-    mail: nodes.Envelope | None = field(default=None, compare=False)
-    name: str = field(default="", compare=False)
+    mail: nodes.Envelope | None = None
+    name: str = ""
 
 
 class SimulatedNetwork:

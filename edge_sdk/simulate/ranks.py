@@ -18,6 +18,10 @@ import numpy.typing as npt
 from edge_sdk.errors import UsageError
 
 Counts = npt.NDArray[np.int64]
+LEAST_ROOM = 4096
+"""Bytes that each rank can give at first."""
+SIZE = 8
+"""Bytes of a size."""
 
 
 class Ranks(Protocol):
@@ -83,16 +87,22 @@ class TorchRanks:
         wait = timedelta(seconds=patience)
         self.distributed.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=wait)
         self.number, self.count = int(self.distributed.get_rank()), int(self.distributed.get_world_size())
+        self.room = LEAST_ROOM
 
     def gather(self, data: bytes) -> list[bytes]:
-        sizes = np.zeros(self.count, np.int64)
-        sizes[self.number] = len(data)
-        sizes = self.add(sizes)
-        own = np.zeros(max(1, int(sizes.max())), np.uint8)
-        own[: len(data)] = np.frombuffer(data, np.uint8)
-        parts = [self.torch.empty(len(own), dtype=self.torch.uint8) for _ in range(self.count)]
-        self.distributed.all_gather(parts, self.torch.from_numpy(own))
-        return [part.numpy()[:size].tobytes() for part, size in zip(parts, sizes, strict=True)]
+        """One exchange, in which each rank gives its size and as much as there was room for before; a second one, with
+        more room, only where that was too little for one of them. All ranks see the same sizes, so they agree."""
+        while True:
+            own = np.zeros(SIZE + self.room, np.uint8)
+            own[:SIZE] = np.frombuffer(len(data).to_bytes(SIZE, "little"), np.uint8)
+            own[SIZE : SIZE + len(data)] = np.frombuffer(data[: self.room], np.uint8)
+            parts = [self.torch.empty(len(own), dtype=self.torch.uint8) for _ in range(self.count)]
+            self.distributed.all_gather(parts, self.torch.from_numpy(own))
+            found = [part.numpy() for part in parts]
+            sizes = [int.from_bytes(part[:SIZE].tobytes(), "little") for part in found]
+            if max(sizes) <= self.room:
+                return [part[SIZE : SIZE + size].tobytes() for part, size in zip(found, sizes, strict=True)]
+            self.room = 1 << (max(sizes) - 1).bit_length()
 
     def tell(self, data: bytes) -> bytes:
         """What rank 0 gives, on all ranks."""

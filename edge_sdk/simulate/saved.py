@@ -23,9 +23,10 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.simulate.build import BATCH, NetworkPlan
-from edge_sdk.simulate.light import Light, as_light, stand_in
+from edge_sdk.simulate.light import Light, as_light, as_sent, ready_to_add, stand_in
 from edge_sdk.simulate.network import Happening, SimulatedNetwork
 from edge_sdk.simulate.states import Place
+from edge_sdk.simulate.tallies import written_out
 from edge_sdk.wire.codec.codec import Codec
 
 FORMAT = 1
@@ -147,12 +148,13 @@ class Checkpoints:
         )
 
     def encode(self, node: nodes.Node) -> bytes:
-        return self.codecs[self.tier_of(node.name)].encode(node.record)
+        record = changed(node.record, state=written_out(node.record.state))
+        return self.codecs[self.tier_of(node.name)].encode(record)
 
     def write_happening(self, what: Happening) -> SavedHappening:
         mail = b""
         if what.mail is not None:
-            mail = self.mails.encode(changed(what.mail, message=as_light(what.mail.message)))
+            mail = self.mails.encode(changed(what.mail, message=as_light(as_sent(what.mail.message))))
         return SavedHappening(what.time, what.ticket, what.name, octets(mail))
 
     # Reading ------------------------------------------------------------------------------------------------------
@@ -198,7 +200,10 @@ class Checkpoints:
         if not len(what.mail):
             return Happening(what.time, what.ticket, None, what.name)
         mail = self.mails.decode(what.mail.tobytes(), nodes.Envelope)
-        return Happening(what.time, what.ticket, changed(mail, message=stand_in(mail.message)), what.name)
+        message = stand_in(mail.message)
+        if self.plan.method.adds_up and mail.to in self.plan.crowd.tree and mail.sender != self.plan.root:
+            message = ready_to_add(message)
+        return Happening(what.time, what.ticket, changed(mail, message=message), what.name)
 
 
 def places_of(saved: SavedRun) -> dict[str, Place]:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.method import NodeEnv, Role, Step
-from edge_sdk.methods.shared.gather import MANY, Tally, carried
+from edge_sdk.methods.shared.gather import MANY, Integers, Tally, carried
 from edge_sdk.methods.shared.guard import Guard
+from edge_sdk.simulate.open_sums import OpenSum
 from edge_sdk.simulate.ranks import Ranks
 
 
@@ -42,12 +43,28 @@ def whole(value: Any, ranks: Ranks) -> Any:
     """Plain data with each tally as the sum over ranks. All ranks must call it."""
 
     def add_up(tally: Tally) -> Tally:
-        total = ranks.add(np.concatenate([tally.high, tally.low]))
-        high, low = np.split(total, 2)
+        high, low = integers_of(tally)
+        if ranks.count > 1:
+            high, low = np.split(ranks.add(np.concatenate([high, low])), 2)
         tally = replace(tally, high=high, low=low)
         return tally if len(tally.heard) < MANY else carried(tally, "a rank")  # one way to write each sum
 
     return with_tallies(value, add_up)
+
+
+def integers_of(tally: Tally) -> tuple[Integers, Integers]:
+    """The integers of a tally of this rank, with all that waits to be added."""
+    return tally.high.close() if isinstance(tally.high, OpenSum) else (tally.high, tally.low)
+
+
+def written_out(value: Any) -> Any:
+    """Plain data with the integers of this rank in each tally, as a checkpoint has them."""
+
+    def write(tally: Tally) -> Tally:
+        high, low = integers_of(tally)
+        return tally if high is tally.high else replace(tally, high=high, low=low)
+
+    return with_tallies(value, write)
 
 
 def spread(value: Any, ranks: Ranks) -> Any:

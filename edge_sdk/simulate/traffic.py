@@ -15,7 +15,7 @@ import numpy as np
 
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.uploads import VectorSum
-from edge_sdk.simulate.light import KINDS, SumElsewhere, VectorElsewhere
+from edge_sdk.simulate.light import KINDS, SumElsewhere, VectorElsewhere, as_sent
 from edge_sdk.wire.codec.codec import Codec
 
 HOPS = ("device_to_hospital", "hospital_to_device", "hospital_to_aggregator", "aggregator_to_hospital")
@@ -54,7 +54,7 @@ class Traffic:
             form = form_of(message)
             if form not in self.sizes:
                 self.sizes[form] = len(self.codec.encode(filled(message)))
-            if type(message) not in KINDS:  # a question goes to many
+            if not isinstance(message, Sum):  # a question goes to many
                 self.latest = (message, self.sizes[form])
             return self.sizes[form]
         return self.latest[1]
@@ -62,10 +62,8 @@ class Traffic:
 
 def form_of(value: Any) -> Any:
     """What the length of a message depends on."""
-    if isinstance(value, (SumElsewhere, VectorElsewhere)):
-        return ("Sum" if isinstance(value, SumElsewhere) else "VectorSum", value.total.shape, len(value.scores))
-    if type(value) in (Sum, VectorSum):
-        return (type(value).__name__, value.total.shape, len(value.scores))
+    if type(value) in KINDS:
+        return (KINDS[type(value)], value.total.shape, len(value.scores))
     if isinstance(value, np.ndarray):
         return value.shape
     if is_dataclass(value):
@@ -83,4 +81,4 @@ def filled(message: Any) -> Any:
         return Sum(np.zeros(message.total.shape, np.float32), message.weight, message.count, message.scores)
     if isinstance(message, VectorElsewhere):
         return VectorSum(np.zeros(message.total.shape, np.float32), message.weight, message.count, message.scores)
-    return message
+    return as_sent(message)

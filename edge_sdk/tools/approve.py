@@ -22,17 +22,25 @@ def add_approve(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> No
 
 def do_approve(options: argparse.Namespace) -> None:
     from edge_sdk.errors import UsageError
-    from edge_sdk.nodes.approvals import decide, list_asked
+    from edge_sdk.nodes.approvals import decide, list_asked, list_folders
 
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder}: there is no such folder; name that of a hospital or a device")
     if options.run is None:
-        asked = list_asked(options.folder)
+        asked = [about for folder in list_folders(options.folder) for about in list_asked(folder)]
         print(json.dumps(asked, indent=1) if options.json else "\n".join(map(to_line, asked)) or "no run was offered")
         return
-    about = decide(options.folder, options.run, not options.deny)
+    about = decide(find_folder(options.folder, options.run), options.run, not options.deny)
     said = "denied" if options.deny else "approved"
     print(json.dumps(about, indent=1) if options.json else f"{said}: {about['id']}, method {about['method']}")
+
+
+def find_folder(folder: Path, run: str) -> Path:
+    """Folder of the lane in which a node was offered a run of this name; its own, where it was offered none."""
+    from edge_sdk.nodes.approvals import list_asked, list_folders
+
+    lanes = reversed(list_folders(folder))
+    return next((lane for lane in lanes if any(about["id"] == run for about in list_asked(lane))), folder)
 
 
 def to_line(about: dict[str, Any]) -> str:

@@ -61,6 +61,8 @@ subjectAltName = {alternative}
 """
 
 Purpose = Literal["client", "server"]
+HOLD = "certificateHold"
+"""Reason of a revocation that may end (RFC 5280, 5.3.1)."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,21 @@ class Issued:
         name: common name of its holder.
         serial: hexadecimal digits; also the name of the copy in `issued`.
         expires: when it ends by itself.
-        revoked: it was taken back before.
+        revoked: it was taken back before, for good or until it is released.
+        held: it was taken back until it is released.
     """
 
     name: str
     serial: str
     expires: datetime
     revoked: bool
+    held: bool = False
+
+    @property
+    def state(self) -> str:
+        if self.held:
+            return "held"
+        return "revoked" if self.revoked else "good" if self.is_good else "expired"
 
     @property
     def is_good(self) -> bool:
@@ -159,12 +169,30 @@ class Authority:
             (self.folder / "request.csr").unlink()
 
     def revoke(self, name: str) -> int:
-        """Take back all certificates of a holder that are still good; returns their number."""
+        """Take back all certificates of a holder that are good or held, for good; returns their number."""
+        self.release(name)
+        return self.take_back(name)
+
+    def hold(self, name: str) -> int:
+        """Take back all certificates of a holder that are good, until `release`; returns their number."""
+        return self.take_back(name, "-crl_reason", HOLD)
+
+    def take_back(self, name: str, *reason: str) -> int:
         good = [one for one in self.list_issued() if one.name == name and one.is_good]
         for one in good:
             self.configure()
-            self.use_key("ca", "-config", "ca.cnf", "-revoke", f"issued/{one.serial}.pem", "-batch")
+            self.use_key("ca", "-config", "ca.cnf", "-revoke", f"issued/{one.serial}.pem", *reason, "-batch")
         return len(good)
+
+    def release(self, name: str) -> int:
+        """Let the held certificates of a holder be good again; returns their number. openssl has no command for that:
+        the list of certificates says of such a one again what it said before."""
+        index = self.folder / "index.txt"
+        lines = index.read_text().splitlines() if index.exists() else []
+        held = [line for line in lines if (one := read_index_line(line)).name == name and one.held]
+        if held:
+            write_text(index, "".join(f"{to_good(line) if line in held else line}\n" for line in lines))
+        return len(held)
 
     def write_list(self, path: Path) -> None:
         """Write the list of what was taken back (CRL, PEM)."""
@@ -197,10 +225,18 @@ class Authority:
 
 def read_index_line(line: str) -> Issued:
     """Read one line of `index.txt`: state, end, revocation, serial, file and subject, with tabs between them."""
-    state, end, _, serial, _, subject = line.split("\t")
+    state, end, revocation, serial, _, subject = line.split("\t")
     # openssl writes the year with two digits up to 2049 and with four from 2050 on, as X.509 does
     expires = datetime.strptime(end, "%y%m%d%H%M%SZ" if len(end) == 13 else "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
-    return Issued(subject.removeprefix("/CN="), serial, expires, state == "R")
+    return Issued(
+        subject.removeprefix("/CN="), serial, expires, state == "R", revocation.partition(",")[2].startswith(HOLD)
+    )
+
+
+def to_good(line: str) -> str:
+    """A line of `index.txt` as it was before its certificate was taken back."""
+    _, end, _, *rest = line.split("\t")
+    return "\t".join(["V", end, "", *rest])
 
 
 def encrypt_key(folder: Path, plain: str, passphrase: str) -> str:

@@ -15,6 +15,7 @@ from edge_sdk.nodes.masks import (
     aggregator_masks,
     device_masks,
     hospital_masks,
+    read_public,
 )
 from edge_sdk.tools.enrol import NOTE, Desk
 from edge_sdk.tools.findings import Finding
@@ -47,6 +48,11 @@ def check_masks(
             shared.derive(other)
         return Finding(WHAT, True, f"a key of its own, and those of {', '.join(sorted(shared.known))}")
     own = device_masks(masks, "doctor")
+    if masks.peers is not None and (found := read_public(masks.peers)).get(name, own.public) != own.public:
+        detail = f"{masks.peers} has another key of {name}, one of {len(found)}"
+        return Finding(
+            WHAT, False, detail, "other devices would not know it: put the key into the file of each of them"
+        )
     own.derive(next(iter(own.known)))
     return compare(base64.b64encode(own.public).decode(), read_note(folder))
 

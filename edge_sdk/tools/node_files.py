@@ -36,7 +36,7 @@ class NodeFile:
         lines: the brokers to which the node goes.
         key: what it trusts runs by or, of an aggregator, signs them with; None: nothing.
         masks: its keys for secret sums; None: it has none.
-        secret: of an aggregator: the sums of its run are secret.
+        secret: of an aggregator: it opens the sums of its run, which are secret.
         devices: of an aggregator: behind all its hospitals.
     """
 
@@ -91,7 +91,7 @@ def of_hospital(path: Path, file: HospitalFile) -> NodeFile:
 def of_aggregator(path: Path, file: AggregatorFile) -> NodeFile:
     line = Line(file.broker, file.wire, Part(file.name, None, True))
     said = f"aggregator {file.name} of {len(file.hospitals)} hospitals, run {file.run.id}"
-    secret, devices = bool(file.run.uploads.get("secret")), sum(file.hospitals.values())
+    secret, devices = file.run.uploads.get("secret") is True, sum(file.hospitals.values())
     about = (file.signing_key, file.masks, secret, devices)
     return NodeFile(path, "aggregator", said, file.bundle, file.directory, (line,), *about)
 

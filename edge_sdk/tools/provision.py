@@ -8,7 +8,8 @@
     site.json       what was said in earlier calls
 
 A certificate names its holder (CN); the broker takes that name as user and as client id, and its access list lets each
-node publish and read only its own topics. What is there already is kept: a call adds, `revoke` takes away.
+node publish and read only its own topics. A key or certificate that is there already is kept. Who is left out of a
+later call is locked out until it is named again, with what it has; `revoke` is for good.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Provisioner:
         return load_site(self.places.site)
 
     def apply(self, site: Site, plain: bool = False, aggregator_key: Path | None = None) -> list[str]:
-        """Make what is not there yet, for the broker and for all nodes of a site.
+        """Make what is not there yet, for the broker and for all nodes of a site; lock out who was there before.
 
         Args:
             plain: the key of an authority that is made now is not encrypted.
@@ -85,8 +86,12 @@ class Provisioner:
 
         Returns:
             What a person should know, in sentences.
+
+        Raises:
+            UsageError: a name is an enrolled node's, or openssl fails.
         """
         before = self.saved
+        self.check_new_names(site, before)
         secret = None if plain or self.authority.exists else self.passphrase(True)
         if plain and self.authority.exists and self.authority.is_encrypted:
             raise UsageError("--no-passphrase: the authority's key has one already")
@@ -96,14 +101,57 @@ class Provisioner:
         moved = before is not None and before.host != site.host
         if moved or not (self.places.broker / "broker.crt").exists():
             self.give_broker(site)
+        told = self.lock_out(site, before)
         for name in site.nodes:
-            if not (self.places.node(name) / f"{name}.crt").exists():
+            if not (self.places.node(name) / f"{name}.crt").exists() or not self.has_certificate(name):
                 self.give_node(name)
         self.give_signing_key(site)
         write_mask_keys(self.places.directory, site, aggregator_key)
         save_site(self.places.site, site)
         said = [f"the broker's certificate is a new one, for {site.host}"] if moved else []
-        return said + self.write_broker(site)
+        return told + said + self.write_broker(site)
+
+    def check_new_names(self, site: Site, before: Site | None) -> None:
+        """Raises UsageError for a name under which somebody has enrolled with the service: one line in the access list
+        would let both in. Who is suspended or waits for the broker is in no list; the certificate tells of it."""
+        known = () if before is None else before.nodes
+        enrolled = {pair.rpartition("/")[2] for pair in site.enrolled}
+        enrolled |= set() if before is None else {pair.rpartition("/")[2] for pair in before.enrolled}
+        enrolled |= {one.name for one in self.authority.list_issued() if one.is_good and not self.was_made(one.name)}
+        others = {name.lower(): name for name in enrolled}
+        for name in site.nodes:
+            if name not in known and (other := others.get(name.lower())):
+                raise UsageError(
+                    f"{name!r}: {other} has enrolled with the service under that name; take another one, or let "
+                    f"`auscult fleet remove {other}` set it free"
+                )
+
+    def was_made(self, name: str) -> bool:
+        """Was a certificate of this name made by a call, which may have been killed in between?"""
+        return self.places.node(name).exists()
+
+    def has_certificate(self, name: str) -> bool:
+        """Has a node one that was not taken back?"""
+        return any(one.name == name and not one.revoked for one in self.authority.list_issued())
+
+    def lock_out(self, site: Site, before: Site | None) -> list[str]:
+        """Hold the certificates of who was left out, and release those of who was named again; says so."""
+        held = {one.name for one in self.authority.list_issued() if one.held}
+        back = [name for name in site.nodes if name in held and self.authority.release(name)]
+        out = [] if before is None else [name for name in before.nodes if name not in site.nodes]
+        for name in out:
+            self.authority.hold(name)
+        if back or out:
+            self.authority.write_list(self.places.broker / "crl.pem")
+        told = [f"{', '.join(back)}: may connect again, with what is in nodes/NAME; {RELOAD}"] if back else []
+        return told + ([self.say_left_out(out)] if out else [])
+
+    def say_left_out(self, names: list[str]) -> str:
+        again = f"auscult provision {self.places.directory} --revoke {' '.join(names)}"
+        return (
+            f"{', '.join(names)}: left out of this call, and locked out; {RELOAD}. Who is named in a later call may "
+            f"connect again with what it has; to end it for good: {again}"
+        )
 
     def make_folders(self) -> None:
         """Make the folders. Others may pass through the outermost one, since the broker is another user."""
@@ -162,8 +210,9 @@ class Provisioner:
                 "revoke broker: nodes keep no list of what was revoked; take another directory, and give all new ones"
             )
         after = site
+        held = {one.name for one in self.authority.list_issued() if one.held}
         for name in names:
-            after = after.without(name)
+            after = after if name in held - set(site.nodes) else after.without(name)
         for name in names:
             self.authority.revoke(name)
             shutil.rmtree(self.places.node(name), ignore_errors=True)

@@ -16,7 +16,8 @@ WORDS = "make certificates for the nodes of one broker, and the matching mosquit
 DETAILS = f"""
 A hospital's broker: --hospital NAME --devices ...   An aggregator's: --aggregator NAME --hospitals ...
 One broker for all: --hospital NAME --devices ... --aggregator NAME
-What was said in an earlier call need not be said again, and what is there is kept.
+What was said in an earlier call need not be said again. But --devices and --hospitals say who is there: who is left
+out of such a list is locked out until it is named again, unless --keep is said.
 The passphrase of the authority's key comes from {SOURCES}.
 """
 
@@ -30,6 +31,9 @@ def add_provision(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> 
     command.add_argument("--devices", nargs="*", metavar="DEVICE", help="devices of the hospital")
     command.add_argument("--aggregator", metavar="NAME")
     command.add_argument("--hospitals", nargs="*", metavar="NAME", help="hospitals of the aggregator")
+    command.add_argument(
+        "--keep", action="store_true", help="those who are not named stay, and the named come beside them"
+    )
     words = "public key of an aggregator that has a site of its own (its masks/NAME.pub), for secret sums"
     command.add_argument("--aggregator-key", type=Path, metavar="FILE", help=words)
     command.add_argument("--revoke", nargs="+", metavar="NAME", help="take back all certificates of these nodes")
@@ -69,11 +73,9 @@ def say(sentences: list[str]) -> None:
 
 
 def make_site(site: Provisioner, options: argparse.Namespace) -> None:
-    """Make what is new, then say what is where, and who was not named although there is a certificate."""
+    """Make what is new, then say what is where, and who was locked out."""
     names = ("host", "port", "hospital", "devices", "aggregator", "hospitals")
-    before = site.saved
-    said = {name: getattr(options, name) for name in names}
-    wanted = combine(before, **said)
+    wanted = combine(site.saved, options.keep, **{name: getattr(options, name) for name in names})
     say(site.apply(wanted, plain=options.no_passphrase, aggregator_key=options.aggregator_key))
     directory = site.places.directory
     print(
@@ -82,14 +84,8 @@ def make_site(site: Provisioner, options: argparse.Namespace) -> None:
     print(f"for secret sums: {directory / 'masks'}, whose devices.pub is for the aggregator")
     print(f"to install it as Debian's service: sh {site.places.broker}/install.sh, as root on the broker's machine")
     print(f"for nobody else: {site.places.authority}")
-    named = {*(said["devices"] or ()), *(said["hospitals"] or ()), wanted.hospital, wanted.aggregator}
-    left_out = [] if before is None else [name for name in before.nodes if name not in named]
-    if left_out:
-        print(f"{', '.join(left_out)}: not named in this call, and may still connect; to end that:")
-        print(f"    auscult provision {options.directory} --revoke {' '.join(left_out)}")
 
 
 def list_certificates(site: Provisioner) -> None:
     for one in site.authority.list_issued():
-        state = "revoked" if one.revoked else "good" if one.is_good else "expired"
-        print(f"{one.name:20} {state:8} until {one.expires:%Y-%m-%d}  {one.serial}")
+        print(f"{one.name:20} {one.state:8} until {one.expires:%Y-%m-%d}  {one.serial}")

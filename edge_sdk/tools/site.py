@@ -106,8 +106,11 @@ class Site:
         return replace(self, devices=devices, hospitals=hospitals)
 
 
-def combine(saved: Site | None, **given: Any) -> Site:
-    """The site of a call: what was said before, and what is said now. Devices and hospitals are added.
+def combine(saved: Site | None, keep: bool = False, **given: Any) -> Site:
+    """The site of a call: what is said now, and of what was said before all else.
+
+    Args:
+        keep: devices and hospitals that were named before and are not named now stay.
 
     Raises:
         UsageError: the call contradicts the site, or leaves out what nobody has said yet.
@@ -123,8 +126,19 @@ def combine(saved: Site | None, **given: Any) -> Site:
             raise UsageError(f"{key} = {said[key]!r}: this site is that of {before}; take another directory")
     for key in ("devices", "hospitals"):
         if key in said:
-            said[key] = unique((*getattr(saved, key), *said[key]))
+            said[key] = unique((*getattr(saved, key), *said[key])) if keep else said[key]
+            check_list(key, getattr(saved, key), said[key])
     return make_site({**asdict(saved), **said})
+
+
+def check_list(key: str, before: Iterable[str], now: Iterable[str]) -> None:
+    """Raises UsageError where a list names none of those who are there. Who is left out is locked out, and such a list
+    is more likely meant as an addition: all would be locked out by one word too few."""
+    if (there := sorted(before)) and not set(there) & set(now):
+        raise UsageError(
+            f"--{key} {' '.join(now)} names none of those who are there: {', '.join(there)}. With --keep they stay, "
+            "and who is named comes beside them; to end their time here, --revoke them first"
+        )
 
 
 def make_site(table: dict[str, Any]) -> Site:

@@ -6,6 +6,7 @@ import re
 from math import isfinite
 from typing import Any
 
+from edge_sdk.contract.device_facts import LONGEST, DeviceFacts
 from edge_sdk.contract.limits import MOST_DEVICES, MOST_LABELLED
 from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
@@ -76,6 +77,20 @@ def check_chunk(value: Any) -> int:
     if check_count(value) < SMALLEST_CHUNK:
         raise PeerError(f"chunks of {value} bytes, they have at least {SMALLEST_CHUNK}")
     return int(value)
+
+
+def check_facts(value: Any) -> DeviceFacts | None:
+    """Check what a device tells of its machine; a later version may tell more behind the three."""
+    if value is None:
+        return None
+    if type(value) is not list or len(value) < 3:
+        raise PeerError("expected facts, [version, board, battery]")
+    version, board, battery = value[:3]
+    if any(type(text) is not str or len(text) > LONGEST or not text.isprintable() for text in (version, board)):
+        raise PeerError(f"facts have printable texts of at most {LONGEST} characters")
+    if battery is not None and check_count(battery) > 100:
+        raise PeerError(f"a battery at {battery} %")
+    return DeviceFacts(version, board, battery)
 
 
 def check_reason(value: Any) -> Reason | None:

@@ -12,7 +12,7 @@ The header begins with a letter, and then has these fields:
     a  run src acks [epoch closed]                      acknowledgements on their own; of a parent's questions up to
                                                         the number `closed`, none of this receiver's wants an answer
     b  src epoch session run ready refusal gone count nonce [unwilling] [devices]
-        [labelled]                                      birth, at each connect; as a will or a goodbye: gone
+        [labelled] [facts]                              birth, at each connect; as a will or a goodbye: gone
     h  src epoch session run here to count nonce taken devices refusal
                                                         hello, the answer to a birth; body: the encoded run, or empty
 
@@ -39,6 +39,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
+from edge_sdk.contract.device_facts import DeviceFacts
 from edge_sdk.contract.records import record
 from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
@@ -52,6 +53,7 @@ from edge_sdk.wire.fields import (
     check_count,
     check_devices,
     check_digest,
+    check_facts,
     check_flag,
     check_labelled,
     check_reason,
@@ -199,6 +201,7 @@ class Birth:
         unwilling: why the node wants no training now; None: it does.
         devices: how many there are behind it, where that may change while a run goes on; 0: it does not say.
         labelled: how many windows were given a label there so far, in steps; 0: it does not say.
+        facts: what it tells of its machine; None: nothing.
     """
 
     src: str
@@ -213,6 +216,7 @@ class Birth:
     unwilling: Reason | None = None
     devices: int = 0
     labelled: int = 0
+    facts: DeviceFacts | None = None
     body: Buffer = b""
 
 
@@ -263,6 +267,7 @@ MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, chec
 DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
 BIRTH_FIELDS = (
     *DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_devices, check_labelled,
+    check_facts,
 )  # fmt: skip
 HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_devices, check_text)
 
@@ -277,7 +282,7 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
 }
 """Letter -> class of the frame, and the checks of its header's fields in their order."""
 
-APPENDED = {"a": 2, "b": 3}
+APPENDED = {"a": 2, "b": 4}
 """Letter -> how many of its fields were appended after the first version, so that they may be missing."""
 
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}
@@ -290,13 +295,15 @@ def pack_frame(frame: Frame) -> bytes:
     fields = HEADERS[kind](frame)
     if isinstance(frame, Acks) and not frame.closed:
         fields = fields[: -APPENDED["a"]]  # most of them, and there are many
-    if isinstance(frame, Birth) and not frame.labelled:
-        fields = fields[:-1]
+    if isinstance(frame, Birth) and frame.facts is None:
+        fields = fields[: -1 if frame.labelled else -2]
     header = msgpack.packb((LETTERS[kind], *fields), default=list_fields)
     return b"".join((struct.pack("<H", len(header)), header, bytes(-(2 + len(header)) % ALIGN), frame.body))
 
 
-def list_fields(part: ChunkReport | Reason) -> tuple[Any, ...]:
+def list_fields(part: ChunkReport | Reason | DeviceFacts) -> tuple[Any, ...]:
+    if isinstance(part, DeviceFacts):
+        return part.version, part.board, part.battery
     if isinstance(part, Reason):
         return part.kind, float(part.value), float(part.limit)
     return part.to, part.epoch, part.seq, part.bitmap, part.nonce

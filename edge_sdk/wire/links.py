@@ -27,6 +27,7 @@ class LinkMaker:
         client: its client id, where others of its name lead other children: then it hears its own children only; "":
             its name, and it hears whoever calls.
         children: names of its children now.
+        lane: of the node's run, where it works in no other; 0: it hears all.
         contexts: URL of a broker -> its TLS context; no entry for a broker without TLS.
         wake: called from another thread when the loop should look.
         will: link -> will of its next connection.
@@ -42,6 +43,7 @@ class LinkMaker:
     log: Logger
     client: str
     children: Callable[[], Sequence[str]]
+    lane: int = 0
 
     def __post_init__(self) -> None:
         if self.version not in (4, 5):
@@ -49,7 +51,7 @@ class LinkMaker:
 
     def list_heard(self) -> tuple[str, ...]:
         """Topics of children that are to be heard now."""
-        return topics.heard_by_parent(self.name, *([self.children()] if self.client else []))
+        return topics.heard_by_parent(self.name, self.children() if self.client else (topics.ANYBODY,), self.lane)
 
     def make_links(
         self, parent: str | None, leads: bool, broker: str, upstream: str

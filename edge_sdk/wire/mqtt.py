@@ -24,6 +24,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.addresses import Broker
+from edge_sdk.wire.fields import SMALLEST_CHUNK
 from edge_sdk.wire.stream import Stream
 
 BURST = 256  # packets read at once
@@ -163,6 +164,9 @@ class Connection:
             return
         self.window = getattr(properties, "ReceiveMaximum", WINDOW)
         self.packet = getattr(properties, "MaximumPacketSize", PACKET)
+        if self.packet < (least := SMALLEST_CHUNK + HEADROOM):
+            self.lost = f"the broker takes packets of {self.packet} bytes, at least {least} are needed"
+            return
         self.chunk = self.fit_chunk()
         self.is_accepted = True
         self.listen(self.topics)

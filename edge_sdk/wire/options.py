@@ -8,8 +8,7 @@ from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.addresses import Tls, broker_at, conceal, is_this_machine
-
-SMALLEST_CHUNK = 4096
+from edge_sdk.wire.fields import SMALLEST_CHUNK
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,7 @@ class Compiled:
 
     Attributes:
         data: the file. parameters: their number. nodes: graph -> its number of nodes. errors: measured by the gate.
+        truth: the module's gradient by autograd, for further comparisons; None for split models.
     """
 
     spec: Spec
@@ -50,6 +51,7 @@ class Compiled:
     parameters: int
     nodes: dict[str, int] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
+    truth: Truth | None = field(default=None, repr=False)
 
     def save(self, path: Path) -> None:
         """Write the file in one step."""
@@ -90,12 +92,14 @@ def compile_module(
     spec = set_max_batch(set_classes(spec, source.output_shape), trained)
     graphs = make_graphs(source, trained, spec) | (make_blocked_graphs(source, trained, spec) if spec.blocked else {})
     fixed, y_shape = read_vectors(net, state.slots, state.buffers), find_target_shape(spec, source.output_shape)
-    truth = Truth(net, inputs, spec.loss, bool(state.momenta), drops, spec.output, state.running)
+    truth = Truth(net, inputs, spec.loss, bool(state.momenta), drops, spec.output, state.running, spec.smoothing)
+    if spec.norm == "renorm":
+        truth.renormalise()
     models = {k: t.model() for k, t in graphs.items()}
     runs = {k: RunnableGraph(m) for k, m in models.items()}
     for name in find_unequal_parts(graphs, runs, truth, fixed, y_shape):
         progress(f"{name}: is rounded differently from the whole gradient, so it is cut out of that")
-        graphs[name] = targets.write_loss_grad(trained, spec.loss, [name.partition("@")[2]], cut=True)
+        graphs[name] = write_loss_grad(trained, spec, [name.partition("@")[2]], cut=True)
         models[name] = graphs[name].model()
         runs[name] = RunnableGraph(models[name])
     progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
@@ -109,7 +113,7 @@ def compile_module(
         spec, inputs, state.slots, state.buffers, graphs, models, fixed, vector, errors, output, tolerance, sites=sites
     )
     progress(f"bundle: {len(data):,} bytes")
-    return Compiled(spec, data, state.size, {k: len(m.graph.node) for k, m in models.items()}, errors)
+    return Compiled(spec, data, state.size, {k: len(m.graph.node) for k, m in models.items()}, errors, truth)
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def lay_out_state(net: nn.Module, spec: Spec) -> State:
     Raises:
         CompileError: nothing is trained.
     """
-    running = name_statistics(net) if spec.norm == "running" else []
+    running = name_statistics(net) if spec.norm in ("running", "renorm") else []
     momenta = find_momenta(net) if spec.norm != "frozen" else {}
     parameters = lay_out_parameters(net, spec.groups)
     if not parameters:
@@ -157,7 +161,8 @@ def write_source(
     forward = export_forward(
         net, state.parameters, names, examples, dropout=dropout, result=spec.output, arguments=arguments
     )
-    return forward, Source(forward, {"theta": state.slots}, state.buffers, state.momenta, state.running)
+    renorm = spec.norm == "renorm"
+    return forward, Source(forward, {"theta": state.slots}, state.buffers, state.momenta, state.running, renorm)
 
 
 def find_drops(
@@ -199,7 +204,7 @@ def make_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target
     """
     graphs = {
         "predict": targets.write_predict(source),
-        "loss_grad": targets.write_loss_grad(trained, spec.loss),
+        "loss_grad": write_loss_grad(trained, spec),
         "vjp": targets.write_vjp(trained),
     }
     if spec.features:
@@ -207,7 +212,12 @@ def make_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target
         graphs["features_vjp"] = targets.write_features_vjp(trained, spec.features)
     named = sorted({s.group for s in source.parameters} - {""})
     wanted = spec.partial if spec.partial is not None else (named if len(named) > 1 else [])
-    return graphs | {f"loss_grad@{group}": targets.write_loss_grad(trained, spec.loss, [group]) for group in wanted}
+    return graphs | {f"loss_grad@{group}": write_loss_grad(trained, spec, [group]) for group in wanted}
+
+
+def write_loss_grad(source: Source, spec: Spec, groups: Sequence[str] | None = None, cut: bool = False) -> Target:
+    """The loss of a batch and its gradient, with the loss of the spec; see `targets.write_loss_grad`."""
+    return targets.write_loss_grad(source, spec.loss, groups, cut, spec.smoothing)
 
 
 def make_blocked_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:
@@ -217,7 +227,7 @@ def make_blocked_graphs(source: Source, trained: Source, spec: Spec) -> dict[str
         return {}
     return {
         f"predict{BLOCKED}": targets.write_predict(other),
-        f"loss_grad{BLOCKED}": targets.write_loss_grad(training, spec.loss),
+        f"loss_grad{BLOCKED}": write_loss_grad(training, spec),
         f"probe{BLOCKED}": Target(blocked.write_probe(), ["y"]),
     }
 

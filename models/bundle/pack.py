@@ -76,7 +76,9 @@ def pack_bundle(
         "golden": {"arrays": index, "tolerance": dict(tolerance)},
         "runtime": RUNTIME,
     }
-    if sites:  # bundles without them stay the same to the byte
+    if spec.smoothing:  # bundles without it stay the same to the byte
+        manifest["smoothing"] = spec.smoothing
+    if sites:
         manifest["dropout"] = write_sites(sites)
     if spec.class_names:
         manifest["class_names"] = list(spec.class_names)

@@ -26,7 +26,7 @@ from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.forward import read_forward
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.losses import LOSSES
+from edge_sdk.models.ir.losses import choose_loss
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.shapes import Shape, as_numbers
 from edge_sdk.models.passes.arrange import arrange
@@ -34,6 +34,7 @@ from edge_sdk.models.passes.batch_norm import VARIANCE, find_momentum, mix, use_
 from edge_sdk.models.passes.blocked import use_blocked_layout
 from edge_sdk.models.passes.fold_norm import fold_norms
 from edge_sdk.models.passes.merge_samples import merge_samples
+from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
 
@@ -65,6 +66,7 @@ class Source:
         buffers: running statistics.
         momentum: path of a batch normalisation -> its momentum, if it trains with the statistics of the batch.
         running: names of the parameters that are running statistics.
+        renorm: batch normalisation with the statistics of the batch corrects its output towards the running ones.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class Source:
         buffers: Sequence[Slot] = (),
         momentum: Mapping[str, float] | None = None,
         running: Collection[str] = (),
+        renorm: bool = False,
     ) -> None:
+        self.renorm = renorm
         self.parameters, self.running = [s for slots in vectors.values() for s in slots], frozenset(running)
         self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
@@ -90,6 +94,7 @@ class Source:
         rewrite(g, keep)
         if not self.momentum:
             fold_norms(g, keep)
+        write_precise_units(g)
         merge_samples(g)
         return g
 
@@ -113,7 +118,7 @@ class Source:
     def copy_training_graph(self) -> TrainingGraph:
         """A copy of the graph for training, with the statistics of the batch if it has momenta."""
         g = self.copy_graph()
-        fresh = use_batch_statistics(g) if self.momentum else {}
+        fresh = use_batch_statistics(g, self.renorm) if self.momentum else {}
         if self.running or not fresh:
             return TrainingGraph(g, {k: (v, find_momentum(self.momentum, k)) for k, v in fresh.items()})
         mixed = {old: mix(g, old, new, find_momentum(self.momentum, old)) for old, new in fresh.items()}
@@ -187,17 +192,20 @@ def write_predict(source: Source) -> Target:
     return Target(source.copy_graph(), [source.output])
 
 
-def write_loss_grad(source: Source, loss: str, groups: Sequence[str] | None = None, cut: bool = False) -> Target:
+def write_loss_grad(
+    source: Source, loss: str, groups: Sequence[str] | None = None, cut: bool = False, smoothing: float = 0.0
+) -> Target:
     """The loss of a batch and its gradient.
 
     Args:
         loss: a key of LOSSES.
         groups: layer groups to differentiate; None for all.
         cut: differentiate all, and cut these groups out of the result.
+        smoothing: of labels, for the cross entropy.
     """
     training = source.copy_training_graph()
     g, more = training.graph, training.more
-    value, seed = LOSSES[loss](g, source.output)
+    value, seed = choose_loss(loss, smoothing)(g, source.output)
     slots = choose_slots(source.parameters, groups)
     pulls = training.write_pulls()
     grad = write_flat_gradient(g, {source.output: seed}, source.parameters if cut else slots, pulls)

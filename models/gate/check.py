@@ -10,11 +10,11 @@ import torch
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.gate.gate import (
     FLOAT32_LIMIT,
-    TORCH_LOSSES,
     Case,
     Truth,
     check_float32,
     check_semantics,
+    compute_losses,
 )
 from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, relative_error
 from edge_sdk.models.gate.runnable import RunnableGraph
@@ -133,15 +133,16 @@ def check_vjp(run: RunnableGraph, truth: Truth, fixed: Arrays, data: Arrays, who
         (len(data["weights"]), *truth.predict({k: torch.from_numpy(v) for k, v in data.items()}).shape[1:])
     )
     output = run(fixed, data, {"cotangent": zeros})[run.outputs[0]]
-    made = run(fixed, data, {"cotangent": find_loss_cotangent(truth.loss, output, data)})
+    made = run(fixed, data, {"cotangent": find_loss_cotangent(truth, output, data)})
     error = relative_error(made["grad"], whole)
     if not np.array_equal(made[run.outputs[0]], output) or not error <= VJP_LIMIT:
         raise ParityError("vjp", "the loss's cotangent", "the gradient", error, VJP_LIMIT)
 
 
-def find_loss_cotangent(loss: str, output: np.ndarray, data: Arrays) -> np.ndarray:
+def find_loss_cotangent(truth: Truth, output: np.ndarray, data: Arrays) -> np.ndarray:
     """dloss/doutput by autograd on the output alone."""
     z = torch.from_numpy(output.astype(np.float64)).requires_grad_()
-    value = (torch.from_numpy(data["weights"]) * TORCH_LOSSES[loss](z, torch.from_numpy(data["y"]))).sum()
+    losses = compute_losses(truth.loss, truth.smoothing, z, torch.from_numpy(data["y"]))
+    value = (torch.from_numpy(data["weights"]) * losses).sum()
     cotangent: np.ndarray = torch.autograd.grad(value, z)[0].numpy()
     return cotangent

@@ -28,6 +28,7 @@ from edge_sdk.models.frontend.outputs import pick, run_module
 from edge_sdk.models.frontend.randomness import Draw, fix_draws, set_training
 from edge_sdk.models.gate.layouts import EvenLayouts
 from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, measure_slots, relative_error
+from edge_sdk.models.gate.renorm import renormalise
 from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import DataInput
@@ -145,6 +146,13 @@ TORCH_LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = 
 }
 
 
+def compute_losses(kind: str, smoothing: float, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Torch's loss of each sample (B,)."""
+    if smoothing:
+        return F.cross_entropy(z, y, reduction="none", label_smoothing=smoothing)
+    return TORCH_LOSSES[kind](z, y)
+
+
 class Truth:
     """The gradient of a module by torch's autograd, against which everything is measured.
 
@@ -154,6 +162,7 @@ class Truth:
         drops: what the module drops at random in training; None: nothing.
         output: which of several results counts, as of `pick`.
         running: names of running statistics whose entries follow those of the parameters in theta and gradient.
+        smoothing: of labels.
     """
 
     def __init__(
@@ -165,14 +174,20 @@ class Truth:
         drops: Drops | None = None,
         output: str = "",
         running: Sequence[str] = (),
+        smoothing: float = 0.0,
     ) -> None:
-        self.running = list(running)
+        self.running, self.smoothing = list(running), smoothing
         self.inputs, self.loss, self.train, self.drops, self.output = list(inputs), loss, train, drops, output
         self.state = copy.deepcopy(net.state_dict())
         self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
         for layer in self.nets[torch.float64].modules():
             if isinstance(layer, nn.RMSNorm) and layer.eps is None:  # torch takes that of the type, devices run float32
                 layer.eps = torch.finfo(torch.float32).eps
+
+    def renormalise(self) -> None:
+        """Let batch normalisations that use the statistics of the batch correct them; see gate/renorm.py."""
+        for net in self.nets.values():
+            renormalise(net)
 
     def draw(self, case: Case, target: tuple[int, ...] | None) -> dict[str, torch.Tensor]:
         """The inputs of `draw`, and masks for what is dropped at random."""
@@ -193,7 +208,8 @@ class Truth:
         mode: AbstractContextManager[Any] = fix_draws(drops.draws, data[MASKS]) if drops else nullcontext()
         with mode, EvenLayouts():
             z = pick(self.run(net, data, dtype), self.output)
-        value = (cast(data["weights"], dtype) * TORCH_LOSSES[self.loss](z, cast(data["y"], dtype))).sum()
+        losses = compute_losses(self.loss, self.smoothing, z, cast(data["y"], dtype))
+        value = (cast(data["weights"], dtype) * losses).sum()
         trained = [p for p in net.parameters() if p.requires_grad]
         grads = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
         flat = torch.cat([v.reshape(-1) for v in (*grads, *self.pull(net, data, dtype))])

@@ -6,6 +6,7 @@ weights = 1/B gives the mean; weight 0 masks a sample. Where a sample has severa
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -18,17 +19,19 @@ WriteLoss = Callable[[OnnxGraph, str], tuple[str, str]]
 """(graph, output of the module) -> names of the loss and of the adjoint of the output."""
 
 
-def cross_entropy(g: OnnxGraph, output: str) -> tuple[str, str]:
-    """-log softmax(z)[y] with labels y int64 (B,); its adjoint is w (softmax(z) - onehot(y)).
+def cross_entropy(g: OnnxGraph, output: str, smoothing: float = 0.0) -> tuple[str, str]:
+    """-sum_k q_k log softmax(z)_k with labels y int64 (B,); its adjoint is w (softmax(z) - q).
 
-    One LogSoftmax serves both.
+    One LogSoftmax serves both. q is onehot(y), or with label smoothing (1 - s) onehot(y) + s / K over K classes, as in
+    C. Szegedy et al., "Rethinking the Inception Architecture", CVPR 2016, section 7.
     """
     batch, classes = require_matrix(g, output)
     g.input("y", (batch,), "int64")
     weights = g.reshape(g.input("weights", (batch,)), (batch, 1))
     log_p = g.op("LogSoftmax", output, axis=1, shape=(batch, classes))
-    values = g.constant(np.asarray([0.0, 1.0]))
-    depth = g.constant(np.int64(as_number(classes, "the number of classes")))
+    count = as_number(classes, "the number of classes")
+    values = g.constant(np.asarray([smoothing / count, 1 - smoothing + smoothing / count]))
+    depth = g.constant(np.int64(count))
     hot = g.op("OneHot", "y", depth, values, axis=1, shape=(batch, classes))
     loss = g.neg(g.sum(g.mul(g.mul(log_p, hot), weights), [0, 1]))
     return loss, g.mul(g.sub(g.unary("Exp", log_p), hot), weights)
@@ -84,6 +87,11 @@ def sum_weighted(g: OnnxGraph, each: str, weights: str, count: int) -> str:
 def weigh_adjoint(g: OnnxGraph, d: str, weights: str, factor: float) -> str:
     """d times its sample's weight times a factor."""
     return g.mul(d, g.scale(weights, factor))
+
+
+def choose_loss(kind: str, smoothing: float) -> WriteLoss:
+    """The loss of this name; `smoothing` is for labels, and 0 for the others."""
+    return partial(cross_entropy, smoothing=smoothing) if smoothing else LOSSES[kind]
 
 
 LOSSES: dict[str, WriteLoss] = {

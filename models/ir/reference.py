@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from edge_sdk.models.ir.reference_products import MatMul
+from edge_sdk.models.ir.reference_products import MatMul, to_tensor
 from edge_sdk.models.ir.reference_windows import AveragePool, Resize
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -89,7 +89,7 @@ def pad_positions(x: np.ndarray, pads: list[int], value: float = 0.0) -> torch.T
     """x padded along its positions; sizes as ONNX orders them: all before, then all after."""
     nd = len(pads) // 2
     flat = [v for i in reversed(range(nd)) for v in (pads[i], pads[nd + i])]
-    return F.pad(torch.from_numpy(np.array(x, order="C")), flat, value=value)
+    return F.pad(to_tensor(x), flat, value=value)
 
 
 class Conv(OpRun):
@@ -109,8 +109,8 @@ class Conv(OpRun):
     ) -> tuple[np.ndarray, ...]:
         nd = x.ndim - 2
         pads, strides, dilations = fill_defaults(nd, pads, strides, dilations, auto_pad)
-        bias = None if b is None else torch.from_numpy(np.array(b))
-        weight = torch.from_numpy(np.array(w, order="C"))
+        bias = None if b is None else to_tensor(b)
+        weight = to_tensor(w)
         y = CONVOLUTIONS[nd](
             pad_positions(x, pads), weight, bias, stride=strides, dilation=dilations, groups=group or 1
         )
@@ -136,17 +136,15 @@ class ConvTranspose(OpRun):
     ) -> tuple[np.ndarray, ...]:
         nd = x.ndim - 2
         pads, strides, dilations = fill_defaults(nd, pads, strides, dilations, auto_pad)
-        weight = torch.from_numpy(np.array(w, order="C"))
-        y = TRANSPOSED[nd](
-            torch.from_numpy(np.array(x, order="C")), weight, stride=strides, dilation=dilations, groups=group or 1
-        )
+        weight = to_tensor(w)
+        y = TRANSPOSED[nd](to_tensor(x), weight, stride=strides, dilation=dilations, groups=group or 1)
         extra = list(output_padding or [0] * nd)
         # grow by output_padding first, then cut the padding off: the other way round could leave nothing in between
         y = F.pad(y, [v for e in reversed(extra) for v in (0, e)])
         cut = tuple(slice(pads[i], y.shape[2 + i] - pads[nd + i]) for i in range(nd))
         y = y[(slice(None), slice(None), *cut)]
         if b is not None:
-            y = y + torch.from_numpy(np.array(b)).reshape(-1, *[1] * nd)
+            y = y + to_tensor(b).reshape(-1, *[1] * nd)
         return (np.ascontiguousarray(y.numpy()),)
 
 
@@ -229,14 +227,14 @@ class Erf(OpRun):
     op_domain = ""
 
     def _run(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (torch.erf(torch.from_numpy(np.array(x))).numpy(),)
+        return (torch.erf(to_tensor(x)).numpy(),)
 
 
 class LogSoftmax(OpRun):
     op_domain = ""
 
     def _run(self, x: np.ndarray, axis: Any = None) -> tuple[np.ndarray, ...]:
-        return (torch.log_softmax(torch.from_numpy(np.array(x)), -1 if axis is None else axis).numpy(),)
+        return (torch.log_softmax(to_tensor(x), -1 if axis is None else axis).numpy(),)
 
 
 class Scan(OpRun):

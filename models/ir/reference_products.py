@@ -1,10 +1,16 @@
-"""Products of matrices for the float64 evaluation of a graph."""
+"""Products of matrices for the float64 evaluation of a graph, and the way of arrays to torch."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 from onnx.reference.op_run import OpRun
+
+
+def to_tensor(a: np.ndarray) -> torch.Tensor:
+    """An array for torch: the same memory where that is in order, for copies of large ones took most of the time."""
+    ready = a.flags.c_contiguous and a.flags.writeable
+    return torch.from_numpy(a if ready else np.array(a, order="C"))
 
 
 class MatMul(OpRun):
@@ -15,5 +21,4 @@ class MatMul(OpRun):
     def _run(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
         if a.dtype.kind != "f" or a.dtype != b.dtype:
             return (np.matmul(a, b),)
-        left, right = (torch.from_numpy(np.array(v, order="C")) for v in (a, b))
-        return (np.asarray(torch.matmul(left, right).numpy(), a.dtype),)
+        return (np.asarray(torch.matmul(to_tensor(a), to_tensor(b)).numpy(), a.dtype),)

@@ -10,7 +10,7 @@ from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.losses import LOSSES
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
 
-NORMS = ("frozen", "batch", "running")
+NORMS = ("frozen", "batch", "running", "renorm")
 DROPOUT = ("", "keep", "off")
 
 
@@ -41,10 +41,11 @@ class Spec:
         name: of the model, in the manifest.
         input: shape of one sample; of a module with several inputs, argument -> shape.
         classes: number of classes; 0 takes what the module returns.
-        loss: a key of LOSSES.
+        loss: a key of LOSSES. smoothing: of labels, for the cross entropy: that share is spread over all classes.
         below: the input holds integers in [0, below), for embeddings; of several inputs, argument -> below.
         norm: the statistics of batch normalisation in training: "frozen" ones, or those of the "batch"; with "running"
-            those of the batch, and running statistics are part of theta, where a step of training moves them.
+            those of the batch, and running statistics are part of theta, where a step of training moves them;
+            "renorm" is the same, with outputs corrected towards those of the running statistics.
         groups: group name -> comma-separated prefixes of parameter names; None: the module's top-level parts.
         partial: groups that get a gradient graph of their own; None: all of them, if there are at least two.
         features: path of the layer whose result is offered as features; "" for none.
@@ -78,10 +79,13 @@ class Spec:
     lora: int = 0
     target: Sequence[str] = ()
     also: Sequence[str] = ()
+    smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise CompileError(f"loss {self.loss!r}: there are {', '.join(LOSSES)}")
+        if not 0 <= self.smoothing < 1 or (self.smoothing and self.loss != "cross_entropy"):
+            raise CompileError(f"smoothing {self.smoothing:g}: a share of 0 to 1, with the loss cross_entropy")
         if self.norm not in NORMS:
             raise CompileError(f"norm {self.norm!r}: there are {', '.join(NORMS)}")
         if self.dropout not in DROPOUT:

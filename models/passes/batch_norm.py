@@ -7,6 +7,10 @@ as in torch's training mode. Where running statistics are part of theta, their g
     (momentum / STEP) (running - statistic)
 so that plain descent with the step size STEP does just that, and any other optimiser keeps an average of its own kind:
 the mean over devices, proximal terms and personal layers are theirs as they are the parameters'.
+
+Batch renormalisation (S. Ioffe, "Batch Renormalization", NeurIPS 2017, algorithm 1) is x -> scale (r (x - mean) / std
++ d) + shift, with r = std / running std in [1 / R_MAX, R_MAX] and d = (mean - running mean) / running std in [-D_MAX,
+D_MAX], which the gradient takes for constants: within these bounds a small batch is normalised as evaluation does it.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from edge_sdk.models.rules.normalise import invert_root
 
 STEP = 0.1  # torch's usual momentum, and the usual step size here
 VARIANCE = "running_var"
+R_MAX, D_MAX = 3.0, 5.0  # those that the paper's training ends with
 
 
 def name_statistics(net: nn.Module) -> list[str]:
@@ -47,7 +52,7 @@ def find_momenta(net: nn.Module) -> dict[str, float]:
     return found
 
 
-def use_batch_statistics(g: OnnxGraph) -> dict[str, str]:
+def use_batch_statistics(g: OnnxGraph, renorm: bool = False) -> dict[str, str]:
     """Rewrite all batch normalisations in place; name of a running statistic -> name of the batch's."""
     fresh: dict[str, str] = {}
     forward, g.nodes = g.nodes, []
@@ -56,7 +61,7 @@ def use_batch_statistics(g: OnnxGraph) -> dict[str, str]:
             g.nodes.append(n)
             continue
         g.where = n.where
-        fresh |= rewrite_norm(g, n)
+        fresh |= rewrite_norm(g, n, renorm)
     g.where = ""
     return fresh
 
@@ -66,7 +71,7 @@ def find_momentum(momenta: Mapping[str, float], statistic: str) -> float:
     return momenta[statistic.removeprefix("b.").rpartition(".")[0]]
 
 
-def rewrite_norm(g: OnnxGraph, n: OnnxNode) -> dict[str, str]:
+def rewrite_norm(g: OnnxGraph, n: OnnxNode, renorm: bool = False) -> dict[str, str]:
     """Append y = scale d / std + shift with d = x - mean; name of a running statistic -> name of the batch's.
 
     BatchNormalization with given statistics is an affine map per channel in one pass, so it does all three: d, y, and
@@ -78,21 +83,41 @@ def rewrite_norm(g: OnnxGraph, n: OnnxNode) -> dict[str, str]:
     mu = average_channels(g, x)
     d = g.op("BatchNormalization", x, one, zero, mu, one, epsilon=0.0, shape=shape)
     v = average_channels(g, g.mul(d, d))
-    g.op("BatchNormalization", d, scale, shift, zero, v, epsilon=epsilon, shape=shape, output=n.outputs[0])
+    factor, offset = correct(g, mu, v, n) if renorm else ("", "")
+    slope0 = g.mul(scale, factor) if renorm else scale
+    shift0 = g.add(shift, g.mul(scale, offset)) if renorm else shift
+    g.op("BatchNormalization", d, slope0, shift0, zero, v, epsilon=epsilon, shape=shape, output=n.outputs[0])
     rstd = invert_root(g, v, n)
 
     def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str]:
         """With the means m0 of gy and m1 of gy d: gx = scale rstd (gy - m0 - d rstd^2 m1)."""
         slopes = g.mul(gy, d)
-        slope = g.mul(scale, rstd)
+        slope = g.mul(slope0, rstd)
         m0, m1 = (average_channels(g, v) for v in (gy, slopes))
         by_d = g.neg(g.mul(slope, g.mul(g.mul(rstd, rstd), m1)))
         rest = g.op("BatchNormalization", d, by_d, g.neg(g.mul(slope, m0)), zero, one, epsilon=0.0, shape=shape)
         gx = g.add(g.mul(gy, g.reshape(slope, (*g.shape(slope), *(1 for _ in shape[2:])))), rest)
-        return [gx, g.mul(add_up_channels(g, slopes), rstd), add_up_channels(g, gy)]
+        by_scale, by_shift = g.mul(add_up_channels(g, slopes), rstd), add_up_channels(g, gy)
+        if renorm:
+            by_scale = g.add(g.mul(by_scale, factor), g.mul(by_shift, offset))
+        return [gx, by_scale, by_shift]
 
     g.custom_gradients[n.outputs[0]] = CustomGradient((x, scale, shift), backward)
     return {mean: mu, variance: g.mul(v, correct_bias(g, x, [0, *range(2, len(shape))]))}
+
+
+def correct(g: OnnxGraph, mu: str, v: str, n: OnnxNode) -> tuple[str, str]:
+    """r and d of batch renormalisation, per channel, from the batch's mean and variance."""
+    mean, known = n.inputs[3], invert_root(g, n.inputs[4], n)
+    std = g.unary("Sqrt", g.add(v, g.scalar(n.attributes.get("epsilon", 1e-5))))
+    r = clip(g, g.mul(std, known), 1 / R_MAX, R_MAX)
+    d = clip(g, g.mul(g.sub(mu, mean), known), -D_MAX, D_MAX)
+    return r, d
+
+
+def clip(g: OnnxGraph, x: str, low: float, high: float) -> str:
+    """x between two bounds."""
+    return g.op("Clip", x, g.scalar(low), g.scalar(high), shape=g.shape(x))
 
 
 def average_channels(g: OnnxGraph, x: str) -> str:

@@ -47,7 +47,7 @@ def write_merged(g: OnnxGraph, n: OnnxNode, window: Window) -> None:
     rows, weights = write_rows(g, x, window, outputs), g.reshape(w, (out, columns))
     made = g.op("Gemm", rows, weights, *bias, transB=1, shape=(g.shape(rows)[0], out))
     turned = g.transpose(g.reshape(made, (batch, prod(outputs), out)), [0, 2, 1])
-    g.op("Reshape", turned, g.ints([0, out, *outputs]), shape=(batch, out, *spatial), output=y)
+    g.op("Reshape", turned, g.ints([0, sw[0], *outputs]), shape=(batch, out, *spatial), output=y)
 
     def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str | None]:
         adjoint = turn_adjoint(g, gy)

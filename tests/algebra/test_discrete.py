@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from aggregator.accountant import epsilon_of_sums
-from edge_sdk.algebra.discrete import LARGEST_VARIANCE, cumulative, draw_gaussian
+from edge_sdk.algebra.discrete import LARGEST_VARIANCE, cumulative, draw_gaussian, find_distances
 from edge_sdk.algebra.privacy import epsilon_of, multiplier_of, rho_of_sum, total_epsilon
 
 
@@ -45,6 +45,16 @@ def test_the_largest_variance_fits_64_bits():
 def test_another_variance_is_refused(variance):
     with pytest.raises(ValueError, match="a whole number from 1"):
         draw_gaussian(variance, 1, Stream(0))
+
+
+@pytest.mark.parametrize("variance", [1, 4, 10_000, LARGEST_VARIANCE])
+def test_the_first_bits_of_a_word_decide_what_a_search_for_all_of_it_finds(variance):
+    table = cumulative(variance)
+    words = np.random.default_rng(variance).integers(0, 2**64, 20_000, dtype=np.uint64)
+    near = table.words[:: max(1, len(table.words) // 2000)]  # where a search can go wrong by one
+    ends = np.array([0, 2**64 - 1], np.uint64)
+    words = np.concatenate([words, near, near - np.uint64(1), near + np.uint64(1), ends])
+    assert (find_distances(table, words) == np.searchsorted(table.words, words, side="right")).all()
 
 
 def test_a_word_that_falls_on_a_probability_is_decided_by_more_bits():

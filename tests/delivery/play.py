@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
+from edge_sdk.delivery.engine import Assembly
+from edge_sdk.live.lane import LaneWork
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.wire.link import Backoff
 from tests.delivery import roles
@@ -18,11 +20,19 @@ ROLES = {"device": roles.DEVICE, "hospital": roles.HOSPITAL, "aggregator": roles
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Settings: name, tier, parent, children, directory, broker, and of an aggregator: rounds, size."""
+    """Settings: name, tier, parent, children, directory, broker, and of an aggregator: rounds, size, lane.
+
+    With `beside` a node plays another counting run in the first lane beside its main one.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     directory = Path(settings["directory"])
     run = Run(id="count", method="count", rounds=settings["rounds"]) if settings["tier"] == "aggregator" else None
     role, sizes = ROLES[settings["tier"]], dict.fromkeys(settings.get("children", ()), 1)
+    lane = settings.get("lane", 0)
+
+    def assemble(run: Run) -> Assembly:
+        return roles.assembly(role, run, size=settings.get("size", 4), sizes=sizes)
+
     node = Runtime(
         settings["name"],
         parent=settings.get("parent"),
@@ -31,7 +41,7 @@ def main(settings: dict[str, Any]) -> None:
         broker=settings["broker"],
         upstream=settings.get("upstream"),
         run=run,
-        assemble=lambda r: roles.assembly(role, r, size=settings.get("size", 4), sizes=sizes),
+        assemble=assemble,
         told=lambda number, done: append(directory / "told", number, done),
         worker=settings.get("worker", True),
         durability=settings.get("durability", "normal"),
@@ -40,6 +50,9 @@ def main(settings: dict[str, Any]) -> None:
         backoff=Backoff(0.02, 0.3),
         rto=0.5,
         largest_chunk=settings.get("largest_chunk", 2**20),
+        lane=lane,
+        client=f"{settings['name']}:{lane}" if lane else "",
+        beside={1: LaneWork(directory / "lane-1", assemble)} if settings.get("beside") and run is None else {},
     )
     signal.signal(signal.SIGTERM, lambda *_: node.stop())
     node.run()

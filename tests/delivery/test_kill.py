@@ -39,6 +39,40 @@ def test_everything_counts_once_whatever_is_killed(tmp_path: Path, mortal: Local
         fleet.end()
 
 
+@pytest.mark.long
+def test_two_runs_at_once_count_once_each_whatever_is_killed(tmp_path: Path, mortal: LocalBroker) -> None:
+    """Two aggregators of one name, a hospital and two devices that work in the runs of both at once. Both runs have the
+    same name, so nothing but the lane tells them apart."""
+    dice = random.Random(17)
+    first = Fleet(tmp_path / "first", mortal.url, TREE, beside=True)
+    second = Fleet(tmp_path / "second", mortal.url, TREE, lane=1)
+    (tmp_path / "second").mkdir()
+    for name in ("h", "a", "b"):
+        (tmp_path / "second" / name).symlink_to(tmp_path / "first" / name / "lane-1")
+    try:
+        first.start_all()
+        second.start("agg")
+        eventually(lambda: min(first.rounds(), second.rounds()) >= 3)
+        for victim in ("h", "a", "other", "b", "agg", "broker"):
+            time.sleep(dice.uniform(0.02, 0.4))  # the moment is what is varied
+            if victim == "broker":
+                mortal.kill()
+                mortal.start()
+            else:
+                fleet, name = (second, "agg") if victim == "other" else (first, victim)
+                fleet.kill(name)
+                fleet.start(name)
+        reached = first.rounds(), second.rounds()
+        eventually(lambda: first.rounds() >= reached[0] + 5 and second.rounds() >= reached[1] + 5)
+        first.stop_all()
+        second.stop_all()
+        first.check()
+        second.check()
+    finally:
+        first.end()
+        second.end()
+
+
 def victims(dice: random.Random, count: int) -> list[str]:
     """Each at least once."""
     everybody = ["agg", "h", "a", "b", "broker"]

@@ -16,7 +16,7 @@ from edge_sdk.nodes.assembly import settings_of as settings_of_run
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.integers.test_noise import played
 from tests.methods.problems import envs_of, play
-from tests.methods.secret import parties, test_pools
+from tests.methods.secret import among, parties, test_pools
 from tests.methods.secret.parties import envs_for
 from tests.methods.test_contract import settings_of
 
@@ -83,6 +83,17 @@ def test_nothing_else_crosses_in_a_run_with_sums_over_hospitals() -> None:
     found = ways_of(method_of(run), transcript.crossed)
     assert found <= said() and {("PoolReady", "h>a"), ("PoolQuestion", "a>h"), ("MaskedSum", "h>a")} <= found
     assert not {kind for kind, way in found if way == "h>a"} & {"Sum", "Integers", "Scores"}
+
+
+def test_nothing_else_crosses_in_a_run_with_sums_among_devices() -> None:
+    run = among.among_run(rounds=2)
+    _, transcript = among.played(run)
+    found = ways_of(method_of(run), transcript.crossed)
+    up = {"KeysOffer", "Dealt", "Covered", "Confirmed", "Revealed"}
+    assert found <= said() and {kind for kind, way in found if way == "d>h"} == up
+    assert ("Integers", "h>a") in found and {"Participants", "Agreement"} <= {
+        kind for kind, way in found if way == "h>d"
+    }
 
 
 def test_a_message_that_nobody_declared_has_no_bytes() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["edge_sdk", "msgpack"]):
+with atheris.instrument_imports(include=["edge_sdk", "aggregator", "msgpack"]):
     from edge_sdk.errors import AuscultError
     from tests.fuzz.targets import TARGETS, Target
 

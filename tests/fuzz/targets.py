@@ -7,7 +7,9 @@ raises, so anything but an AuscultError is a fault, and so is a broken promise a
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from edge_sdk.data.npz import read_npz
 from edge_sdk.data.samples import read_samples
 from edge_sdk.data.traces import cut_windows, read_trace
 from edge_sdk.errors import AuscultError
+from edge_sdk.live.roster import Roster
 from edge_sdk.model import bundle
 from edge_sdk.nodes.presets import SettingsFile
 from edge_sdk.nodes.service_files import AggregatorFile, DeviceFile, HospitalFile
@@ -133,6 +136,21 @@ def graph_seeds() -> list[bytes]:
     return [bytes(part) for name, part in found.parts.items() if name.endswith(".onnx")][:1]
 
 
+# Rosters ---------------------------------------------------------------------------------------------------------
+def check_roster(data: bytes) -> None:
+    """A roster is refused, or says the same when a hospital reads what it has kept of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        roster = Roster("north", Path(folder))
+        roster.take(data)
+        kept = Roster("north", Path(folder))
+        assert (kept.number, kept.devices) == (roster.number, roster.devices) and roster.number > 0
+
+
+def roster_seeds() -> list[bytes]:
+    about = {"version": 1, "hospital": "north", "number": 3}
+    return [json.dumps(about | {"devices": names}).encode() for names in ([], ["watch-7", "bed.1", "a"])]
+
+
 # Settings --------------------------------------------------------------------------------------------------------
 SETTINGS = (DeviceFile, HospitalFile, AggregatorFile, SettingsFile)
 
@@ -159,6 +177,18 @@ def settings_seeds() -> list[bytes]:
     ]
 
 
+def service_targets() -> dict[str, Target]:
+    """Targets of the service, where what it needs is installed."""
+    if any(importlib.util.find_spec(name) is None for name in ("starlette", "sqlalchemy", "jinja2", "argon2")):
+        return {}
+    from tests.fuzz import service_targets as service
+
+    return {
+        "requests": Target(service.check_request, service.request_seeds),
+        "reports": Target(service.check_report, service.report_seeds),
+    }
+
+
 TARGETS: Mapping[str, Target] = {
     "frames": Target(check_frame, frame_seeds),
     "messages": Target(check_message, lambda: list(WRITTEN)),
@@ -167,4 +197,6 @@ TARGETS: Mapping[str, Target] = {
     "bundle": Target(check_bundle, bundle_seeds),
     "graph": Target(check_graph, graph_seeds),
     "settings": Target(check_settings, settings_seeds),
+    "rosters": Target(check_roster, roster_seeds),
+    **service_targets(),
 }

@@ -11,7 +11,7 @@ from edge_sdk.errors import AuscultError
 from tests.fuzz.mutate import mutate
 from tests.fuzz.targets import TARGETS
 
-CASES = {"bundle": 60, "graph": 60}
+CASES = {"bundle": 60, "graph": 60, "requests": 60, "rosters": 60}
 MEMORY = 64 * 2**20  # bytes; the largest seed has 1 MB
 
 by_target = pytest.mark.parametrize("name", sorted(TARGETS))

@@ -11,6 +11,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_sdk.hardware.bad_link import Proxy
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
+from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.mqtt import Connection
 from tests.conftest import missing
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
@@ -87,6 +89,15 @@ def test_the_brokers_limits_are_kept(tmp_path: Path) -> None:
             assert devices[0].counters["chunks_out.agg"] >= 4 * 5
         assert strict.violations == []
         assert strict.most == 2 and strict.connections == 5
+
+
+def test_a_broker_for_smaller_packets_than_peers_take_is_not_used() -> None:
+    """Chunks that fit its packets would be refused by every peer, and sent again for ever."""
+    with StrictBroker(receive_maximum=2, packet=10_000) as strict:
+        connection = Connection(broker_at(strict.url), "a", ["topic"], version=5)
+        connection.open()
+        eventually(lambda: connection.read() or connection.write() or connection.lost)
+        assert "packets of 10000 bytes" in connection.lost and "20480" in connection.lost and not connection.up
 
 
 def test_a_client_that_does_not_count_is_thrown_out() -> None:

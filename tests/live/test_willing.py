@@ -10,6 +10,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from edge_sdk.contract.device_facts import DeviceFacts
 from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.round import Policy, count_questions
 from edge_sdk.contract.willing import Reason
@@ -161,7 +162,7 @@ def test_births_of_peers_that_know_no_willingness() -> None:
 
 def old_birth(birth: Birth) -> bytes:
     """The birth as the first version wrote it: without the appended fields."""
-    whole = pack_frame(replace(birth, labelled=1))
+    whole = pack_frame(replace(birth, labelled=1, facts=DeviceFacts()))
     header = msgpack.packb(msgpack.unpackb(header_of(whole))[: -APPENDED["b"]])
     return len(header).to_bytes(2, "little") + header + bytes(-(2 + len(header)) % 8)
 

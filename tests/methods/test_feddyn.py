@@ -15,7 +15,7 @@ from edge_sdk.methods.fedslr import method as fedslr
 from edge_sdk.methods.shared.evaluation import Progress
 from edge_sdk.methods.shared.mirror import Account
 from tests.methods import literal
-from tests.methods.lost_disks import counted_by_era, replacing_a_disk
+from tests.methods.lost_disks import counted_by_era, putting_back, replacing_a_disk
 from tests.methods.problems import (
     DEVICES,
     HASTY,
@@ -90,6 +90,15 @@ def test_a_lost_disk_begins_an_era_and_leaves_no_trace_in_the_mean(node, at):
     assert counted_by_era(transcript).index(None) == at
     assert max(errors(net, transcript, BASIC)) < 1e-11
     assert state(net, "d3").account == Account(1, 19, 18)
+
+
+@pytest.mark.parametrize("at", [1, 7])
+def test_a_hospital_that_is_put_back_from_a_backup_begins_an_era(at):
+    """The backup has not heard all whose sum was counted: told so, the others would move as if it had not been."""
+    net, transcript = play(putting_back(FEDDYN, "h0", at), BASIC, 20)
+    assert state(net, "aggregator").ledger.era == 1
+    assert counted_by_era(transcript).index(None) == at
+    assert max(errors(net, transcript, BASIC)) < 1e-11
 
 
 def test_without_the_acknowledgement_the_mean_is_lost():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from tests.methods.problems import DEVICES, TREE, envs_of, play, told
 from tests.methods.test_contract import settings_of
 
 OWN = {
-    "loss": 1.0,
+    **{"loss": 1.0, "loss_devices": 1.0},
     **{"global_correct": 3.0, "global_accuracy": 0.75, "global_loss": 2.0, "samples": 4.0, "devices": 1.0},
     **{"global_auc:0:1:9": 1.0, "global_auc:0:0:2": 3.0},
 }
@@ -36,15 +37,20 @@ ALL_OPEN = Allow(scores=CLASSES, scores_of=1)
 
 
 def held(env: Any, sums: dict[str, float]) -> Any:
-    return replace(env, score=lambda theta: sums, judge=lambda theta: sums | {"auc:0:1:9": 1.0, "auc:1:1:3": 2.0})
+    return replace(env, score=lambda theta: sums, judge=lambda theta: sums | {"auc:0:1:9": 1.0, "auc:0:0:3": 2.0})
 
 
-def played(name: str, allow: Allow, uploads: Uploads | None = None) -> Any:
-    """A run of the product's roles, each limited as its node limits it; the hospitals have 3, 2 and 1 devices."""
+def played(name: str, allow: Allow, uploads: Uploads | None = None, idle: Collection[str] = ()) -> Any:
+    """A run of the product's roles, each limited as its node limits it; the hospitals have 3, 2 and 1 devices.
+
+    Args:
+        idle: devices without training samples.
+    """
     method, settings = METHODS[name], settings_of(METHODS[name])
     settings = replace(settings, participation=1.0) if hasattr(settings, "participation") else settings
     envs = envs_of(method, settings, 2)
     envs |= {d: held(envs[d], {"samples": 3.0, "correct": 2.0, "loss": 1.0}) for d in DEVICES}
+    envs |= {d: replace(envs[d], samples=0) for d in idle}
     around = method if uploads is None else rounded(method, settings, uploads)
     whole = evaluated(around)
     whole = replace(
@@ -93,7 +99,7 @@ def test_what_a_holder_lets_out_is_what_a_run_without_limits_tells(uploads: Uplo
 def test_a_mean_loss_is_of_the_devices_that_have_told_theirs() -> None:
     for progress in told(played("fedavg", Allow())[1], Progress):
         assert progress.devices == 6 and progress.sums["untold"] == 3
-        assert mean_loss(progress.to_metrics()) == progress.sums["loss"] / 3
+        assert mean_loss(progress.to_metrics()) == progress.sums["loss"] / 3 and progress.sums["loss_devices"] == 3
     assert mean_loss({"kind": "round", "devices": 2, "sums": {"untold": 2.0}}) is None
 
 
@@ -115,9 +121,38 @@ def test_scores_of_a_model_that_few_have_do_not_leave_beside_those_of_many() -> 
     check_scores(found.sums, 5)
 
 
+LOSS_OF_FOUR = {"loss": 2.0, "loss_devices": 4.0}
+
+
 def test_a_sum_of_enough_that_few_have_samples_for_says_its_loss_only() -> None:
-    m = Sum(np.zeros(2), 4.0, 4, {"loss": 2.0, "global_correct": 1.0, "samples": 4.0, "devices": 2.0})
-    assert allowed_message(m, True, 3).scores == {"loss": 2.0}
+    m = Sum(np.zeros(2), 4.0, 4, LOSS_OF_FOUR | {"global_correct": 1.0, "samples": 4.0, "devices": 2.0})
+    assert allowed_message(m, True, 3).scores == LOSS_OF_FOUR
+
+
+def test_a_training_loss_that_one_of_four_has_told_stays_at_their_hospital() -> None:
+    scores = {"global_correct": 1.0, "samples": 4.0, "devices": 4.0}
+    m = Sum(np.zeros(2), 4.0, 4, scores | {"loss": 2.0, "loss_devices": 1.0})
+    assert allowed_message(m, True, 3).scores == scores
+    assert allowed_message(replace(m, scores={"loss": 2.0}), True, 3).scores == {}, "nobody has said whose it is"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_loss_of_the_only_device_of_a_hospital_that_can_train_does_not_leave_it(alone: bool) -> None:
+    idle = {"d1", "d2"} if alone else set()
+    _, transcript = played("fedbcd", Allow(), idle=idle)
+    up = [m.scores for a, b, m in transcript.crossed if (a, b) == ("h0", ROOT) and hasattr(m, "scores")]
+    assert up and all(("loss" in scores) != alone for scores in up)
+    for line in (progress.to_metrics() for progress in told(transcript, Progress)):
+        assert alone or mean_loss(line) == line["sums"]["loss"] / 3
+
+
+def test_histograms_leave_a_hospital_where_all_that_have_samples_have_told_theirs() -> None:
+    sums = {"samples": 12.0, "devices": 3.0, "global_correct": 9.0}
+    all_three = {"global_auc:0:1:9": 3.0, "global_auc:0:0:2": 9.0, "global_auc:1:0:2": 12.0}
+    assert allowed_message(Scores(4, sums | all_three), True, 3).sums == sums | all_three
+    of_one = {"global_auc:0:1:9": 1.0, "global_auc:0:0:2": 3.0, "global_auc:1:0:2": 4.0}
+    assert allowed_message(Scores(4, sums | of_one), True, 3).sums == sums
+    assert allowed_message(Scores(4, sums | of_one), True, 1).sums == sums | of_one, "whose holder shows single devices"
 
 
 def test_counts_of_settling_by_few_devices_do_not_vote() -> None:
@@ -157,8 +192,9 @@ def test_the_keys_of_the_table_are_checked_and_are_no_rules_about_runs() -> None
 def test_what_is_measured_around_stages_is_of_those_that_can_measure_it() -> None:
     """Of three devices that answer one has held-out samples; of how many the own samples are is not said."""
     measured = {"settled_accuracy": 0.5, "settled_own_accuracy": 0.9}
-    one = {"loss": 2.0, "personal_correct": 3.0, "samples": 6.0, "devices": 1.0}
-    assert allowed_message(Settled(3, one | measured), False, 3).scores == {"loss": 2.0}
+    loss = {"loss": 2.0, "loss_devices": 3.0}
+    one = loss | {"personal_correct": 3.0, "samples": 6.0, "devices": 1.0}
+    assert allowed_message(Settled(3, one | measured), False, 3).scores == loss
     three = one | {"devices": 3.0}
     assert allowed_message(Settled(3, three | measured), False, 3).scores == three | {"settled_accuracy": 0.5}
     alone = Settled(1, one | measured)

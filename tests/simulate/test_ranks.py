@@ -16,9 +16,10 @@ from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import Robust
 from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.gather import MANY, Sum, add, carried, total
 from edge_sdk.simulate.exchange import checksum
-from edge_sdk.simulate.light import lightened, stand_in
+from edge_sdk.simulate.light import as_light, gather_lights, ready_to_add, stand_in, stand_ins
+from edge_sdk.simulate.tallies import integers_of
 from tests.methods.contract import fingerprint
 from tests.methods.problems import DEVICES, PATIENT, envs_of, play, told
 from tests.methods.test_contract import settings_of
@@ -68,7 +69,7 @@ def test_a_method_that_says_too_much_of_itself_is_found_out(tmp_path):
     assert not sound.adds_up
     expected, *_ = outcomes(sound, settings_of(FEDAVG), 1, tmp_path)
     assert outcomes(sound, settings_of(FEDAVG), 2, tmp_path)[0] == expected
-    with pytest.raises(AuscultError, match="asks its clients something else"):
+    with pytest.raises(AuscultError, match="looks into the sum of its uploads"):
         outcomes(replace(sound, adds_up=True), settings_of(FEDAVG), 3, tmp_path)
 
 
@@ -83,11 +84,41 @@ def test_integers_are_added_up_once(name, tmp_path):
 
 def test_a_stand_in_weighs_and_counts_like_its_upload():
     upload = Sum(np.arange(5, dtype=np.float32), 3.0, 1, {"loss": 0.5})
-    found = stand_in(lightened(FEDAVG, upload))
+    ((at, kept, found),) = stand_ins(*gather_lights([(3, True, ready_to_add(upload))]))
+    assert (at, kept) == (3, True) and stand_in(as_light(found)) == found
     assert found.measure() == upload.measure() and found.weighing(2.0).weight == 2.0
-    assert (found.count, found.scores) == (1, {"loss": 0.5}) and not np.any(found.onto(None, None))
+    assert (found.count, found.scores) == (1, {"loss": 0.5}) and not np.any(found.onto(None, None)[0].close())
     high, low = upload.onto(None, None)
     assert found.onto(high, low) == (high, low)
+
+
+@pytest.mark.parametrize("count", [1, 40, 4200])
+def test_a_sum_that_stays_open_has_the_bits_of_one_by_one(count):
+    """Also of large numbers, which are cut in another way, and of so many uploads that remainders are carried over."""
+    random, one_by_one, ours, others = np.random.default_rng(count), None, None, None
+    for i in range(count):
+        upload = Sum((random.standard_normal(3) * 10.0 ** random.integers(-12, 9)).astype(np.float32), 1.0)
+        one_by_one = add(one_by_one, f"d{i:04}", upload)
+        ours = add(ours, f"d{i:04}", stand_in(as_light(elsewhere(upload))) if i % 3 == 0 else ready_to_add(upload))
+        others = add(others, f"d{i:04}", ready_to_add(upload) if i % 3 == 0 else elsewhere(upload))
+    parts = [integers_of(tally) for tally in (ours, others)]
+    found = replace(ours, high=parts[0][0] + parts[1][0], low=parts[0][1] + parts[1][1])
+    found = found if count < MANY else carried(found, "a rank")
+    assert fingerprint(found) == fingerprint(one_by_one)
+
+
+def elsewhere(upload):
+    ((_, _, found),) = stand_ins(*gather_lights([(0, False, ready_to_add(upload))]))
+    return found
+
+
+def test_a_sum_that_is_open_cannot_be_looked_into():
+    tally = add(None, "d1", ready_to_add(Sum(np.ones(3, np.float32), 1.0)))
+    for look in (lambda: total(tally, np.ones(3, np.float32)), lambda: add(tally, "d2", Sum(np.ones(3), 1.0))):
+        with pytest.raises((AuscultError, TypeError)):
+            look()
+    with pytest.raises(ValueError, match="a vector of 2 numbers, the sum is of vectors of 3"):
+        add(tally, "d2", ready_to_add(Sum(np.ones(2), 1.0)))
 
 
 def test_ranks_whose_models_differ_stop(tmp_path):

@@ -31,9 +31,13 @@ PATIENCE = 240.0
 
 
 class Fleet:
-    """A service with a hospital and three devices, each a process."""
+    """A service with a hospital and three devices, each a process.
 
-    def __init__(self, directory: Path, url: str):
+    Args:
+        evaluations: lanes beside the main one, at the hospital and its devices.
+    """
+
+    def __init__(self, directory: Path, url: str, evaluations: int = 0):
         from edge_sdk.data.traces import load_folder
         from edge_sdk.replay.toml_files import write_toml
 
@@ -45,8 +49,9 @@ class Fleet:
         write_toml(
             directory / "service.toml", {**common, **service, "hospitals": {"north": 3}, "listen": "127.0.0.1:0"}
         )
-        key = {"trusted_key": "service/trusted.pem", "bundle": BUNDLE}
+        key = {"trusted_key": "service/trusted.pem", "bundle": BUNDLE, "evaluations": evaluations}
         north = {"name": "north", "aggregator": "cloud", "devices": list(DEVICES), "directory": "north"}
+        north["reports"] = "counts"
         write_toml(directory / "north.toml", {**common, **north, **key})
         for name, trace in zip(DEVICES, sorted((directory / "traces").glob("*.csv")), strict=True):
             device = {"name": name, "hospital": "north", "directory": name, "data": {"trace": trace, "held_out": 0.3}}
@@ -73,6 +78,35 @@ class Fleet:
     def roll_out(self) -> str:
         [bundle] = self.ask("/models")["models"]
         return str(self.ask(f"/models/{bundle['sha256']}/rollout", {"to": 1.0, "judged": 1})["id"])
+
+    def train(self) -> str:
+        """A training that goes on as long as somebody looks."""
+        wanted = {"method": "fedavg", "rounds": 100_000, "settings": {"local_epochs": 1}, "id": "train"}
+        id = str(self.ask("/runs", wanted)["id"])
+        eventually(lambda: self.rounds(id) >= 2, PATIENCE)
+        return id
+
+    def rounds(self, id: str) -> int:
+        return len(self.played(id))
+
+    def played(self, id: str) -> list[int]:
+        """Rounds that the aggregator of a run was told of."""
+        path = self.directory / "service" / "runs" / id / "metrics.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [line["round"] for line in lines if line["kind"] == "round"]
+
+    def check_training(self, id: str) -> None:
+        """It goes on, and no round was lost or played twice."""
+        done = self.rounds(id)
+        eventually(lambda: self.rounds(id) > done + 2, PATIENCE)
+        assert self.ask(f"/runs/{id}")["state"] == "running"
+        played = self.played(id)
+        assert played == [*range(1, len(played) + 1)], self.logs()
+
+    def has_begun(self, id: str) -> bool:
+        """A hospital has taken the rollout up."""
+        folder = self.directory / "north" / "lane-1"
+        return (folder / f"{id}.db").exists()
 
     def dies(self, name: str) -> None:
         assert self.running[name].wait(PATIENCE) == -signal.SIGKILL, self.logs()
@@ -101,9 +135,9 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
     with Mosquitto() as broker:
-        fleet = Fleet(tmp_path, broker.url)
+        fleet = Fleet(tmp_path, broker.url, getattr(request, "param", 0))
         try:
             fleet.start_service()
             yield fleet
@@ -146,3 +180,39 @@ def test_a_hospital_is_killed_while_it_passes_a_version_on(fleet: Fleet, point: 
     fleet.dies("north")
     fleet.start("north")
     fleet.check_kept(id)
+
+
+@pytest.mark.parametrize("fleet", [1], indirect=True)
+@pytest.mark.parametrize("victim", ["service", "north", "d2"])
+def test_whoever_is_killed_while_a_rollout_goes_on_beside_a_training_both_go_on(fleet: Fleet, victim: str) -> None:
+    fleet.start("north")
+    for name in DEVICES:
+        fleet.start(name)
+    training = fleet.train()
+    fleet.running["d1"].send_signal(signal.SIGSTOP)  # so that the rollout cannot end before the kill
+    id = fleet.roll_out()
+    eventually(lambda: fleet.ask(f"/rollouts/{id}")["beside"] and fleet.has_begun(id), PATIENCE)
+    fleet.running[victim].kill()
+    fleet.running[victim].wait()
+    fleet.start_service() if victim == "service" else fleet.start(victim)
+    fleet.running["d1"].send_signal(signal.SIGCONT)
+    fleet.check_kept(id)
+    fleet.check_training(training)
+
+
+@pytest.mark.parametrize("fleet", [1], indirect=True)
+@pytest.mark.parametrize("point", ["working:6", "worked:6", "saved:8"])
+def test_a_device_dies_at_a_step_while_it_takes_part_in_both(fleet: Fleet, point: str) -> None:
+    """Steps are counted over both lanes, so it may be the training's or the rollout's: both have to go on."""
+    fleet.start("north")
+    for name in DEVICES:
+        fleet.start(name)
+    training = fleet.train()
+    fleet.running["d2"].terminate()
+    fleet.running["d2"].wait(PATIENCE)
+    id = fleet.roll_out()
+    fleet.start("d2", point)
+    fleet.dies("d2")
+    fleet.start("d2")
+    fleet.check_kept(id)
+    fleet.check_training(training)

@@ -14,6 +14,7 @@ import numpy as np
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.rollout.messages import RolloutVerdict
+from edge_sdk.methods.shared.reports import Progress
 from edge_sdk.nodes.device import Device
 from edge_sdk.nodes.hospital import Hospital
 from edge_sdk.nodes.kernels.rollout import hash_model
@@ -41,6 +42,7 @@ class Ward:
 
     Args:
         trusted: the operator's public key; None: nobody checks anything.
+        evaluations: lanes beside the main one, at the hospital and its devices.
 
     Attributes:
         signer: signs what `roll` brings; it is the operator of those who trust `own_key`.
@@ -48,12 +50,14 @@ class Ward:
 
     signer = Signer(make_private_key())
 
-    def __init__(self, base: Path, url: str, trusted: Path | None = None):
+    def __init__(self, base: Path, url: str, trusted: Path | None = None, evaluations: int = 0):
         self.base, self.url, self.stack, self.number = base, url, ExitStack(), 0
         self.trust: dict[str, Any] = {} if trusted is None else {"trusted_key": trusted}
+        self.trust |= {"evaluations": evaluations}
         self.devices = {name: self.make_device(name) for name in ("a", "b")}
         self.theta0 = self.devices["a"].model.theta0
         self.verdicts: list[RolloutVerdict] = []
+        self.rounds: list[int] = []
 
     def make_device(self, name: str) -> Device:
         x = np.random.default_rng(len(name)).normal(size=(60, 3, 64)).astype(np.float32)
@@ -88,25 +92,43 @@ class Ward:
         np.savez(path, **{slot.name: layout.view(theta, slot) for slot in layout.slots})
         return path
 
-    def cloud(self, run: Run, theta: np.ndarray) -> Any:
+    def cloud(self, run: Run, theta: np.ndarray, lane: int = 0) -> Any:
         from aggregator.server import Aggregator
 
         model = self.save_model(self.base / f"{run.id}.npz", theta)
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / f"cloud-{run.id}"}
         given |= {"hospitals": {"h": 2}, "deadline": "auto", "model": None if "undo" in run.settings else model}
+        given |= {"lane": lane, "client": f"cloud:{lane}" if lane else ""}
         return Aggregator("cloud", run=run, on_event=self.note, **given)
 
+    def training(self, id: str = "train") -> Any:
+        """An aggregator whose run goes on as long as somebody looks; `rounds` hears of each."""
+        from aggregator.server import Aggregator
+
+        settings = {"eta_l": 1e-4, "batch": 8}
+        run = Run(id=id, method="fedavg", bundle=self.devices["a"].model.sha256, classes=NAMES, rounds=10**6)
+        run = self.sign(replace(run, settings=settings, deadline=60.0))
+        given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / f"cloud-{id}"}
+        return Aggregator("cloud", run=run, hospitals={"h": 2}, deadline="auto", on_event=self.note, **given)
+
+    def goes_on(self) -> None:
+        done = len(self.rounds)
+        eventually(lambda: len(self.rounds) > done + 2, 60)
+
     def note(self, message: Any) -> None:
+        if isinstance(message, Progress):
+            self.rounds.append(message.round)
         if isinstance(message, RolloutVerdict):
             self.verdicts.append(message)
 
-    def roll(self, theta: np.ndarray, **settings: Any) -> RolloutVerdict:
+    def roll(self, theta: np.ndarray, lane: int = 0, **settings: Any) -> RolloutVerdict:
         """A rollout from its begin to its end."""
         before = len(self.verdicts)
         run = self.sign(self.run_of(theta, **settings))
-        with running(self.cloud(run, theta)) as cloud:
+        with running(self.cloud(run, theta, lane)) as cloud:
             eventually(lambda: len(self.verdicts) > before and cloud.finished.is_set() and cloud.runtime.delivered, 60)
-        eventually(lambda: all(d.finished.is_set() for d in self.devices.values()), 60)
+        ends = [(d.lanes[lane - 1] if lane else d).finished for d in self.devices.values()]
+        eventually(lambda: all(end.is_set() for end in ends), 60)
         return self.verdicts[-1]
 
     @property

@@ -2,7 +2,8 @@
 the machine of every tier fails in every way of axes.py.
 
 On each broker, with either durability; the machine's faults on mosquitto alone, as no broker makes a difference there.
-The kills once more in a run with secret sums, in which a watcher notes every use of a mask: none may hide two answers.
+The kills once more in runs with secret sums, with noise and without, and over hospitals: a watcher notes every use of a
+mask, and none may hide two answers.
 
     python -m tests.wire.matrix [--rounds 1] [--seed 7] [--only kills|machine|masks]
 
@@ -26,6 +27,7 @@ from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from tests.delivery.fleet import Fleet, eventually
 from tests.faults.machine import missing
 from tests.wire import axes
+from tests.wire.among_node import AmongFleet
 from tests.wire.secret_node import PoolFleet, SecretFleet
 
 TREE = {"agg": ["h"], "h": ["a", "b"]}
@@ -102,7 +104,8 @@ def main() -> None:
     if args.only in (None, "machine"):
         print_faults(play_faults(dice, args.rounds))
     if args.only in (None, "masks"):
-        print_kills(play_masks(dice, args.rounds) | play_pools(dice, args.rounds))
+        columns = play_masks(dice, args.rounds) | play_pools(dice, args.rounds)
+        print_kills(columns | play_among(dice, args.rounds))
 
 
 def play_kills(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
@@ -123,20 +126,26 @@ SMALL = [cell for cell in cells() if cell[2] not in ("chunk", "assembled", "file
 """Cells that a run with a small model has: its bodies are in one piece, and in no file."""
 
 
+LEGS: dict[str, dict[str, object]] = {
+    "secret normal": {"durability": "normal"},
+    "secret full": {"durability": "full"},
+    "secret noisy": {"noisy": True},
+}
+"""Runs with secret sums of eight bits, rotated: with either durability, and with noise."""
+
+
 def play_masks(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
-    """Kill in a run with secret sums, on mosquitto with either durability."""
+    """Kill in runs with secret sums, on mosquitto."""
     columns = {}
-    for durability in ("normal", "full"):
+    for leg, settings in LEGS.items():
         wanted = SMALL * rounds
         dice.shuffle(wanted)
         with lasting(Mosquitto()) as broker, tempfile.TemporaryDirectory() as base:
-            fleet = SecretFleet(Path(base), broker.url, TREE, durability=durability)
-            columns[f"secret {durability}"] = visit(fleet, broker, wanted, dice)
+            fleet = SecretFleet(Path(base), broker.url, TREE, **settings)
+            columns[leg] = visit(fleet, broker, wanted, dice)
             uses, twice = len(fleet.uses()), fleet.tried_twice()
         said = f"{uses} masks were used, and each hid one answer; {twice} questions had two answers"
-        print(
-            f"secret {durability}: {columns[f'secret {durability}'].total()} kills, {said}", file=sys.stderr, flush=True
-        )
+        print(f"{leg}: {columns[leg].total()} kills, {said}", file=sys.stderr, flush=True)
     return columns
 
 
@@ -151,6 +160,20 @@ def play_pools(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
         said = f"{len(fleet.uses())} masks were used, and each hid one value; {lost} rounds were lost"
     print(f"over hospitals: {column.total()} kills, {said}", file=sys.stderr, flush=True)
     return {"over hospitals": column}
+
+
+def play_among(dice: random.Random, rounds: int) -> dict[str, Counter[Cell]]:
+    """Kill in a run whose devices open its sums among themselves: a kill may cost a device's part in the round."""
+    wanted = SMALL * rounds
+    dice.shuffle(wanted)
+    with lasting(Mosquitto()) as broker, tempfile.TemporaryDirectory() as base:
+        fleet = AmongFleet(Path(base), broker.url)
+        column = visit(fleet, broker, wanted, dice)
+        fewer, lost = (sum(row[2] == count for row in fleet.told()) for count in (3, 0))
+        uses = len(fleet.uses())
+    said = f"{uses} secrets and shares, each used once; {fewer} rounds without a device, {lost} without a sum"
+    print(f"among devices: {column.total()} kills, {said}", file=sys.stderr, flush=True)
+    return {"among devices": column}
 
 
 def play_faults(dice: random.Random, rounds: int) -> dict[str, Counter[axes.Cell]]:

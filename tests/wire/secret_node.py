@@ -3,7 +3,8 @@
 It notes each use of a mask in NAME/masks before the answer can leave: what the mask follows from, and a digest of
 what it hides. Training is different in each process, as code is that never gives the same twice: so an answer that is
 worked out again after a kill is another answer to the same question, under what would be the same mask if a mask
-followed from the question alone. `forgetful` makes masks that do.
+followed from the question alone. `forgetful` makes masks that do. With `noisy` devices add noise before they mask: who
+was killed draws other noise, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +25,7 @@ import numpy as np
 from edge_sdk.contract.run import Run
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Progress
+from edge_sdk.methods.shared.spent import PrivateProgress
 from edge_sdk.nodes.assembly import make_assembly, method_of, settings_of
 from edge_sdk.nodes.masks import RunMasks
 from edge_sdk.wire.link import Backoff
@@ -38,6 +41,7 @@ RUN = Run(
     classes=("a", "b"),
     uploads={"bits": 8, "secret": True, "cohort": 2},
 )
+NOISE = {"clip": 1.0, "noise": 1.0, "cohort": 2}
 PROBLEM_OF = {"a": "d0", "b": "d1"}
 
 
@@ -75,7 +79,9 @@ class NotedMasks:
 
 
 def run_of(place: dict[str, Any]) -> Run:
-    """The run; `pools`: with sums over two hospitals, of one device each."""
+    """The run; `pools`: with sums over two hospitals, of one device each; `noisy`: with noise, too."""
+    if place.get("noisy"):
+        return replace(RUN, privacy=NOISE, uploads={**RUN.uploads, "feedback": False})
     return replace(RUN, uploads={**RUN.uploads, "hospitals": 2}) if place.get("pools") else RUN
 
 
@@ -99,7 +105,7 @@ def assembly_of(run: Run, place: dict[str, Any]) -> Assembly:
 
     own = RunMasks(masks_of(PROBLEM_OF[name]).private, masks_of(PROBLEM_OF[name]).peers, run.id)
     noted = NotedMasks(own, Path(place["directory"]) / "masks", bool(place.get("forgetful")))
-    return make_assembly(run, tier, replace(envs[PROBLEM_OF[name]], grad_fn=gradient, masks=noted))
+    return make_assembly(run, tier, replace(envs[PROBLEM_OF[name]], grad_fn=gradient, masks=noted, entropy=os.urandom))
 
 
 def public_keys() -> dict[str, bytes]:
@@ -161,14 +167,15 @@ class PoolFleet(SecretFleet):
         assert not self.reused()
 
 
-def main(text: str) -> None:
-    place = json.loads(text)
+def play(place: dict[str, Any], run: Run, assemble: Callable[[Run], Assembly]) -> None:
+    """Play a node until it is told to stop."""
     directory, name = Path(place["directory"]), place["name"]
 
     def tell(number: int, message: Any) -> None:
         if isinstance(message, Progress):
+            epsilon = message.spent.epsilon if isinstance(message, PrivateProgress) else 0.0
             with (directory / "told").open("a") as file:
-                file.write(json.dumps([number, message.round, message.devices, 0]) + "\n")
+                file.write(json.dumps([number, message.round, message.devices, epsilon]) + "\n")
 
     node = Runtime(
         name,
@@ -176,9 +183,9 @@ def main(text: str) -> None:
         children=tuple(place["children"]),
         directory=directory,
         broker=place["broker"],
-        run=run_of(place) if name == "agg" else None,
+        run=run if name == "agg" else None,
         told=tell,
-        assemble=lambda run: assembly_of(run, place),
+        assemble=assemble,
         backoff=Backoff(0.02, 0.3),
         rto=0.3,
         settle=30.0,
@@ -186,6 +193,11 @@ def main(text: str) -> None:
     )
     signal.signal(signal.SIGTERM, lambda *_: node.stop())
     node.run()
+
+
+def main(text: str) -> None:
+    place = json.loads(text)
+    play(place, run_of(place), lambda run: assembly_of(run, place))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ can be read again."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -18,10 +18,19 @@ from edge_sdk.methods.rollout.method import ROLLOUT
 from edge_sdk.nodes.assembly import method_of
 
 BOUNDED = (int, float, bool, str, bytes, NoneType)  # numbers by their width, the others by the header's limit
-WRAPPERS = ("Both.", "Finished.shown", "Evaluate.shown", "Changes.label", "NumberedQuestion.question")
+WRAPPERS = (
+    "Both.",
+    "Finished.shown",
+    "Evaluate.shown",
+    "Changes.label",
+    "NumberedQuestion.question",
+    "NoSum.nothing",
+    "Integers.label",
+)
 """Whose Any the codec reads as one of the run's declared messages, or nothing."""
 SECRET = Run(id="r", method="fedslr", classes=("a", "b"), settle={}, uploads={"bits": 8, "secret": True})
-AROUND = {"rollout": ROLLOUT, "secret sums": method_of(SECRET)}
+AMONG = replace(SECRET, uploads={"bits": 8, "secret": "among-devices"})
+AROUND = {"rollout": ROLLOUT, "secret sums": method_of(SECRET), "among devices": method_of(AMONG)}
 ALL = [(name, message) for name, method in sorted({**METHODS, **AROUND}.items()) for message in method.messages]
 
 

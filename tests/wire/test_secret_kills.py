@@ -8,6 +8,7 @@ import pytest
 
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
+from tests.wire.among_node import AmongFleet
 from tests.wire.matrix import TREE
 from tests.wire.secret_node import PoolFleet, SecretFleet
 
@@ -37,6 +38,16 @@ def test_no_mask_hides_two_answers_after_a_kill(tmp_path: Path, quick: LocalBrok
 
 
 @pytest.mark.long
+def test_no_mask_hides_two_answers_with_noise_after_a_kill(tmp_path: Path, quick: LocalBroker) -> None:
+    """8 bits, rotated, with noise, under masks: what the killed device had drawn is lost, and it draws anew."""
+    fleet = play(tmp_path, quick, noisy=True)
+    fleet.check()
+    assert fleet.tried_twice() == 1
+    epsilons = [row[3] for row in fleet.told()]
+    assert 0 < epsilons[0] < epsilons[-1], "every round is counted"
+
+
+@pytest.mark.long
 def test_the_watcher_finds_a_mask_that_follows_from_the_question_alone(tmp_path: Path, quick: LocalBroker) -> None:
     assert len(play(tmp_path, quick, forgetful=True).reused()) == 1
 
@@ -61,3 +72,39 @@ def test_a_killed_hospital_has_its_sum_in_one_pool_at_most(tmp_path: Path, quick
         fleet.end()
     fleet.check()
     assert sum(row[2] == 0 for row in fleet.told()) <= 1
+
+
+# Among devices; tests/methods/secret/test_among.py has the same in memory -----------------------------------------
+def play_among(base: Path, broker: LocalBroker, victim: str, point: str, **settings: object) -> AmongFleet:
+    """A run of four devices that open their sums among themselves; one node dies, comes back, and all count again."""
+    fleet = AmongFleet(base, broker.url, **settings)
+    try:
+        for name in fleet.names:
+            fleet.start(name, fail=point if name == victim else "")
+        assert fleet.dies(victim), fleet.log(victim)
+        fleet.start(victim)
+        eventually(lambda: fleet.rounds() >= 3 and fleet.told()[-1][2] == 4)
+        fleet.stop_all()
+    finally:
+        fleet.end()
+    return fleet
+
+
+@pytest.mark.long
+def test_a_device_that_was_killed_in_an_exchange_is_missing_in_one_round(tmp_path: Path, quick: LocalBroker) -> None:
+    """It dies with its masked answer worked out: the fourth call after its start, and the others tell its key."""
+    fleet = play_among(tmp_path, quick, "a", "worked:4")
+    fleet.check()
+    assert [row[2] for row in fleet.told()][:2] == [3, 4]
+
+
+@pytest.mark.long
+def test_the_watcher_finds_secrets_that_are_drawn_again(tmp_path: Path, quick: LocalBroker) -> None:
+    assert len(play_among(tmp_path, quick, "a", AFTER_THE_FIRST_ANSWER, forgetful=True).reused()) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("call", range(2, 8))
+@pytest.mark.parametrize("victim", ["a", "h"])
+def test_no_kill_makes_devices_tell_more(tmp_path: Path, quick: LocalBroker, victim: str, call: int) -> None:
+    play_among(tmp_path, quick, victim, f"worked:{call}").check()

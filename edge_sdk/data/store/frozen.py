@@ -22,6 +22,8 @@ from edge_sdk.atomic import replace_file
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
 
+MOST_JUDGED = 500
+"""Windows on which two versions are compared beside a run: of one device a rollout counts fewer."""
 Floats = npt.NDArray[np.float32]
 Normalise = Callable[[Floats], Floats]
 
@@ -101,6 +103,16 @@ def copy_windows_out(store: SampleStore, path: Path | None, normalise: Normalise
             x[place] = normalise(window[None])[0]
         else:
             return describe_copy(x, stored, order)
+
+
+def copy_held_out(store: SampleStore, normalise: Normalise) -> Samples:
+    """The latest MOST_JUDGED labelled windows that are held out, in memory and as the model takes them."""
+    stored = store.labelled()
+    held = np.flatnonzero(stored.held)[-MOST_JUDGED:]
+    found = [(store.read(int(stored.ids[at])), stored.labels[at]) for at in held]
+    whole = [(normalise(window[None])[0], label) for window, label in found if window is not None]
+    x = np.stack([window for window, _ in whole]) if whole else np.zeros((0, *store.shape), np.float32)
+    return Samples(x, tuple(label for _, label in whole))
 
 
 def make_array(path: Path | None, shape: tuple[int, ...]) -> Floats:

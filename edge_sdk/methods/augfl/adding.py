@@ -26,7 +26,7 @@ from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send,
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.augfl import device as opened
-from edge_sdk.methods.augfl.aggregator import make_terms, measure_residual
+from edge_sdk.methods.augfl.aggregator import census_close, make_terms, measure_residual
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Upload
 from edge_sdk.methods.augfl.settings import BOTH, SAMPLES, Env, U
 from edge_sdk.methods.shared import draw, gather, meta, mirror, running
@@ -229,7 +229,7 @@ def all_penalties(env: Env) -> float:
 
 def aggregator_close(env: Env, s: AggregatorState) -> Step:
     if s.counting:
-        return census_close(env, s)
+        return census_close(env, s, ask)
     if departed(env, s.ledger.counted):  # a hospital has left with all its devices
         s = replace(s, ledger=replace(s.ledger, forgotten=True))
     done, found = step(env, s)
@@ -238,16 +238,6 @@ def aggregator_close(env: Env, s: AggregatorState) -> Step:
     told = Send(OUT, Progress(done.round, count, scores | found))
     over = done.round >= env.rounds or is_stationary(env, count, found)
     return done, [told] if over else [told, *ask(env, done)]
-
-
-def census_close(env: Env, s: AggregatorState) -> Step:
-    """Not a round, unless nobody was there."""
-    if sum(s.samples.values()) > 0:
-        s = replace(s, counting=False)
-        return s, ask(env, s)
-    s = replace(s, round=s.round + 1)
-    told = Send(OUT, Progress(s.round, 0, {}))
-    return s, [told] if s.round >= env.rounds else [told, Send(DOWN, Census())]
 
 
 def step(env: Env, s: AggregatorState) -> tuple[AggregatorState, dict[str, float]]:

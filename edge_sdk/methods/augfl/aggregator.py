@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -83,7 +83,7 @@ def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: objec
 def aggregator_close(env: Env, s: AggregatorState) -> Step:
     s = replace(s, news=remaining(env, s.news), samples=remaining(env, s.samples), held=remaining(env, s.held))
     if s.counting:
-        return census_close(env, s)
+        return census_close(env, s, ask_hospitals)
     done, found = step(env, s)
     scores = add_scores({h: m.scores for h, m in s.news.items()})
     told = Send(OUT, Progress(done.round, sum(m.count for m in s.news.values()), scores | found))
@@ -91,11 +91,11 @@ def aggregator_close(env: Env, s: AggregatorState) -> Step:
     return done, [told] if over else [told, *ask_hospitals(env, done)]
 
 
-def census_close(env: Env, s: AggregatorState) -> Step:
-    """Not a round, unless nobody was there."""
+def census_close(env: Env, s: Any, ask: Callable[[Env, Any], list[Send]]) -> Step:
+    """The end of a census, which is no round unless nobody was there. `ask`: (env, state) -> a round's questions."""
     if sum(s.samples.values()) > 0:
         s = replace(s, counting=False)
-        return s, ask_hospitals(env, s)
+        return s, ask(env, s)
     s = replace(s, round=s.round + 1)
     told = Send(OUT, Progress(s.round, 0, {}))
     return s, [told] if s.round >= env.rounds else [told, Send(DOWN, Census())]

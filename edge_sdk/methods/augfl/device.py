@@ -31,6 +31,7 @@ class DeviceState:
         y: the dual, if the upload of `round` was not counted.
         tried: the dual, if it was.
         round: the global round in which this device last took part; -1: it never did.
+        counted: the round of its upload that `y` is of, as its hospital said last; -1: of none.
     """
 
     written_as: ClassVar[str] = "Device"
@@ -38,6 +39,7 @@ class DeviceState:
     y: Theta
     tried: Theta
     round: int = -1
+    counted: int = -1
 
 
 def device_start(env: Env) -> Step:
@@ -51,7 +53,8 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         return s, [Send(UP, Nobody())]
     if isinstance(m, Census):
         return s, [Send(UP, Counted(env.samples))]
-    theta, y = lowrank.unpack(env.layout, m.model), s.tried if m.counted.get(env.me, -1) == s.round else s.y
+    theta, counted = lowrank.unpack(env.layout, m.model), m.counted.get(env.me, -1)
+    y = s.tried if counted == s.round else s.y
     weight, rho = weight_of(env, m), env.settings.penalty_of(env.me)
     loss, g = meta_gradient(env, theta, m.round, weight)
     if env.settings.y_init == PLAIN and env.me not in m.counted:
@@ -64,7 +67,9 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         said = Diverged(m.round, "training diverged; its round is dropped")
         return s, [Send(OUT, said), Send(UP, Nobody())]
     scores = training_scores(env, loss, {"global": theta}) | measure_residuals(theta_i - theta, after - y)
-    return DeviceState(y, after, m.round), [Send(UP, make_upload(env, theta_i, after, rho, scores))]
+    whole = counted not in (s.round, s.counted)  # its hospital holds another y_i^- than this, or none
+    upload = make_upload(env, theta_i, after, rho, scores, BOTH if whole else env.settings.upload)
+    return DeviceState(y, after, m.round, counted), [Send(UP, upload)]
 
 
 def measure_residuals(primal: Vector, dual: Vector) -> dict[str, float]:
@@ -72,10 +77,11 @@ def measure_residuals(primal: Vector, dual: Vector) -> dict[str, float]:
     return {"primal_residual": bounded(float(primal @ primal)), "dual_residual": bounded(float(dual @ dual))}
 
 
-def make_upload(env: Env, theta_i: Vector, y: Vector, rho: float, scores: Mapping[str, float]) -> Upload:
-    if env.settings.upload == U:
+def make_upload(env: Env, theta_i: Vector, y: Vector, rho: float, scores: Mapping[str, float], sent: str) -> Upload:
+    """What travels. `sent`: as of `Settings.upload`."""
+    if sent == U:
         return Upload(env.samples, u=y + rho * theta_i, scores=scores)
-    return Upload(env.samples, theta=theta_i if env.settings.upload == BOTH else None, y=y, scores=scores)
+    return Upload(env.samples, theta=theta_i if sent == BOTH else None, y=y, scores=scores)
 
 
 def models(env: Env, s: DeviceState | None, m: AugflModel) -> dict[str, Vector]:

@@ -11,6 +11,7 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Send, Step
+from edge_sdk.contract.round import life_of
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload
 from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U, Y
@@ -19,6 +20,9 @@ from edge_sdk.methods.shared import draw, gather, meta
 from edge_sdk.methods.shared.changing import departed
 from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.registration import registered
+
+WHOLE = {"theta", "y"}
+"""What a device sends whose y_i^- may be another than the one that its hospital holds: one of the two lost its disk."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,8 @@ class HospitalState:
         samples: device -> how many it has.
         news: device -> its upload in the round that is on.
         held: device -> its latest contribution.
-        answered: the round of this hospital's latest sums.
+        answered: the round of this hospital's latest sums; -1: none, or those that were sent may have been others.
+        life: in which the question that is on came (see `life_of`).
     """
 
     written_as: ClassVar[str] = "Hospital"
@@ -40,6 +45,7 @@ class HospitalState:
     news: Mapping[str, Upload] = field(default_factory=dict)
     held: Mapping[str, Contribution] = field(default_factory=dict)
     answered: int = -1
+    life: int = 0
 
 
 def hospital_start(env: Env) -> Step:
@@ -56,7 +62,7 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
         return replace(s, asked=None, news={}, samples={}), [Send(here, m)]
     chosen = draw.chosen(replace(env, here=here), m.round, m.pick)
     question = replace(m, counted={d: s.held[d].round for d in chosen if d in s.held})
-    return replace(s, asked=m, news={}), [Send(chosen, question)]
+    return replace(s, asked=m, news={}, life=life_of(env.asked)), [Send(chosen, question)]
 
 
 def note_answer(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
@@ -66,7 +72,7 @@ def note_answer(env: Env, s: HospitalState, sender: str, message: object) -> Hos
     if isinstance(m, Nobody):
         return s
     sent = {name for name in ("theta", "y", "u") if getattr(m, name) is not None}
-    if sent != {BOTH: {"theta", "y"}, U: {"u"}, Y: {"y"}}[env.settings.upload]:
+    if sent not in (WHOLE, {BOTH: WHOLE, U: {"u"}, Y: {"y"}}[env.settings.upload]):
         raise PeerError(f"{sender} sent {', '.join(sorted(sent)) or 'nothing'}, upload is {env.settings.upload!r}")
     return replace(s, news={**s.news, sender: m})
 
@@ -81,7 +87,8 @@ def hospital_close(env: Env, s: HospitalState) -> Step:
     theta = lowrank.unpack(env.layout, asked.model)
     held = {**without(s.held, gone), **{d: complete_upload(env, s, asked.round, theta, d) for d in sorted(s.news)}}
     sums = make_sums(env, s, asked, held)
-    return replace(s, news={}, held=held, answered=asked.round), [Send(UP, sums)]
+    is_only_answer = s.life == life_of(env.asked)  # else it was put back: it may have answered with other sums
+    return replace(s, news={}, held=held, answered=asked.round if is_only_answer else -1), [Send(UP, sums)]
 
 
 def without(of: Mapping[str, Any], gone: frozenset[str]) -> dict[str, Any]:
@@ -139,6 +146,8 @@ def can_be_inferred(env: Env, s: HospitalState, asked: AugflModel, held: Mapping
     """
     if not set(s.held) <= set(held):
         return False  # a device has left, and the aggregator does not know its part of the previous sums
+    if any(m.theta is not None for m in s.news.values()):
+        return False  # that device's y_i^- is no part of them
     new = set(held) - set(s.held)
     starts_at_zero = not new or env.settings.y_init != PLAIN
     return set(s.news) == set(held) and asked.counted.get(env.me, -1) == s.answered and starts_at_zero

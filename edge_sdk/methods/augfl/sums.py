@@ -6,7 +6,8 @@ rho_i, where y_i^- is the dual before, one of them gives the other:
     u_i = rho_i theta + 2 y_i - y_i^-        y_i = (u_i - rho_i theta + y_i^-) / 2
 
 The same holds for sums, if all devices in them have answered the same question. So a device sends (theta_i, y_i), u_i
-or y_i; its hospital has both, and sends both, or the one where the aggregator can do without the other.
+or y_i; its hospital has both, and sends both, or the one where the aggregator can do without the other. Where y_i^- may
+be another above than below, as when a disk was lost on either side, both travel.
 """
 
 from __future__ import annotations

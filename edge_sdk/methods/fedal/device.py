@@ -26,7 +26,7 @@ from edge_sdk.methods.fedal.messages import LOGITS, MODEL, Average, Feedback, Lo
 from edge_sdk.methods.fedal.settings import START, Env
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.reports import COMPANION, judge
+from edge_sdk.methods.shared.reports import COMPANION, judge, loss_scores
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def answer(env: Env, s: DeviceState, then: str) -> Step:
         return s, [Send(UP, Outputs(s.sent))]
     if then == MODEL:
         return s, [Send(UP, make_share(env, s.theta))]
-    loss = {"loss": s.loss} if env.samples else {}
+    loss = loss_scores(s.loss if env.samples else None)
     after = measure_forgetting(env, s.round, "settled", s.theta)
     scores = {**loss, **judge(env, {"personal": s.theta}), **s.scores, **after}
     return s, [Send(UP, Settled(1, scores))]

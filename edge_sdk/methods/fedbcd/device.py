@@ -25,7 +25,7 @@ from edge_sdk.methods.fedbcd.settings import Env, OfflineEnv
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.local import gradient
-from edge_sdk.methods.shared.reports import training_scores
+from edge_sdk.methods.shared.reports import loss_scores, training_scores
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def offline_device_receive(env: OfflineEnv, s: DeviceState, sender: str, message
     scores = training_scores(env, None, {"global": z, "personal": s.x})
     s = s if s.offline or not env.samples else train(env, s)
     x, before = pull(h, s.x, s.before, z, gamma, s.steps) if env.samples else (project(h, z), project(h, z))
-    scores |= {} if s.loss is None else {"loss": s.loss}
+    scores |= loss_scores(s.loss)
     s = replace(s, x=x, before=x if h.after_pull == "reset" else before, offline=0)
     return s, [Send(UP, Sum(gamma * x, gamma, 1, scores))]
 

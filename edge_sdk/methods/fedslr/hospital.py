@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from edge_sdk.contract.method import UP, Send, Step
+from edge_sdk.contract.round import life_of
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
 from edge_sdk.methods.fedslr.uploads import Past, recall
 from edge_sdk.methods.shared import draw, gather
 from edge_sdk.methods.shared.changing import departed
 from edge_sdk.methods.shared.gather import Tally
+from edge_sdk.methods.shared.mirror import was_put_back
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class HospitalState:
         tally: the uploads of that round.
         counted: device -> the last round of this era in which its upload entered w.
         forgotten: a node has lost its memory, this one or a device.
+        life: in which it was asked last in this era; -1: not yet, or that was not noted (see shared/mirror.py).
     """
 
     written_as: ClassVar[str] = "FedslrHospital"
@@ -32,6 +35,7 @@ class HospitalState:
     tally: Tally | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
     forgotten: bool = False
+    life: int = -1
 
 
 def hospital_start(env: Env) -> Step:
@@ -45,14 +49,14 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
         return replace(s, tally=gather.gathered(env, s.tally, sender, message)), []
     m: FedslrModel = gather.expected(sender, message, FedslrModel)
     past = recall(s.past, env.me, m)
-    if past is None:
-        return HospitalState(s.past, None, s.counted, forgotten=True), [Send((), m)]
+    if past is None or was_put_back(env, s.life, in_same_era=past.era == s.past.era):
+        return HospitalState(s.past, None, s.counted, True, s.life), [Send((), m)]
     counted = confirm_counted(s, past)
     if departed(env, counted):
-        return HospitalState(s.past, None, counted, forgotten=True), [Send((), m)]
+        return HospitalState(s.past, None, counted, True, s.life), [Send((), m)]
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
-    return HospitalState(replace(past, round=m.round), None, counted), [Send(chosen, question)]
+    return HospitalState(replace(past, round=m.round), None, counted, life=life_of(env.asked)), [Send(chosen, question)]
 
 
 def confirm_counted(s: HospitalState, past: Past) -> Mapping[str, int]:

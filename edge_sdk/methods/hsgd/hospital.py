@@ -51,6 +51,7 @@ from edge_sdk.methods.hsgd.row_integers import pack_rows, pack_vector, read_vect
 from edge_sdk.methods.hsgd.settings import Env, Plan, require
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Nobody, Sum
+from edge_sdk.methods.shared.scores import LOSS_DEVICES
 
 GROUP = ""  # name of the one copy of theta_0 and theta_1 that a whole group shares
 NO_PLAN = Plan(1, 1, 0.0)
@@ -308,7 +309,8 @@ def sum_group(env: Env, s: HospitalState) -> Sum | Nobody:
     if not seen or theta is None:
         return Nobody()
     weight = float(sum(len(rows) for rows in env.rows.values()))
-    scores = {"loss": len(seen) * s.loss / max(s.losses, 1)} | (measure_group(env, s, weight) if s.measure else {})
+    scores = {"loss": len(seen) * s.loss / max(s.losses, 1), LOSS_DEVICES: float(len(seen))}
+    scores |= measure_group(env, s, weight) if s.measure else {}
     return Sum(theta.dtype.type(weight) * theta, weight, len(seen), scores)
 
 

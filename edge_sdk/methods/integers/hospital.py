@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,80 +23,106 @@ from edge_sdk.methods.shared.gather import Nobody
 
 
 def around(inner: Role, plan: IntegersPlan) -> Role:
-    kind = state_around(inner.state)
+    """The hospital's role around that of the method, which reads and sends floats."""
+    hospital = IntegersHospital(inner, plan)
+    return Role(hospital.start, hospital.receive, hospital.close, state_around(inner.state))
 
-    def start(env: NodeEnv) -> Step:
-        state, sends = inner.start(env)
-        return first_state(kind, env, plan.traffic, state), sends
 
-    def receive(env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
+@dataclass(frozen=True)
+class IntegersHospital:
+    """The three functions of a hospital's role in a run whose uploads are integers.
+
+    Attributes:
+        inner: the method's own role.
+        plan: what does not change in the run.
+    """
+
+    inner: Role
+    plan: IntegersPlan
+
+    def start(self, env: NodeEnv) -> Step:
+        state, sends = self.inner.start(env)
+        return first_state(state_around(self.inner.state), env, self.plan.traffic, state), sends
+
+    def receive(self, env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
         if sender == UP:
-            return asked(env, s, m)
+            return self.ask(env, s, m)
         if sender == ME:
-            return inside(env, s, sender, m)
-        return heard(env, s, sender, m)
+            return self.hand_on(env, s, sender, m)
+        return self.hear(env, s, sender, m)
 
-    def asked(env: NodeEnv, s: IntegersState, m: Any) -> Step:
+    def ask(self, env: NodeEnv, s: IntegersState, m: Any) -> Step:
+        """The step after the parent's question."""
         s = replace(s, pending=None, opened=0, behind=False)
         if not isinstance(m, Changes):
-            if type(m) in plan.traffic.down:
+            if type(m) in self.plan.traffic.down:
                 raise PeerError(f"the parent sent {type(m).__name__} with floats; this run's are integers")
-            return inside(env, replace(s, scale=None), UP, m)
-        reference = read(env, plan.settings, s.reference, m)
+            return self.hand_on(env, replace(s, scale=None), UP, m)
+        reference = read(env, self.plan.settings, s.reference, m)
         if reference is None:
             return replace(s, behind=True), [Send((), m)]
-        question = read_question(env, plan.traffic, reference.model, m)
-        return inside(env, replace(s, reference=reference, scale=Scale(m.bits, m.half)), UP, question)
+        question = read_question(env, self.plan.traffic, reference.model, m)
+        return self.hand_on(env, replace(s, reference=reference, scale=Scale(m.bits, m.half)), UP, question)
 
-    def inside(env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
-        """A message for the method itself, whose questions go down with the reference."""
-        state, sends = inner.receive(env, s.inner, sender, m)
+    def hand_on(self, env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
+        """The step after a message for the method itself, whose questions go down with the reference."""
+        state, sends = self.inner.receive(env, s.inner, sender, m)
         s = replace(s, inner=state)
-        model = model_in(env, plan.traffic, sends)
+        model = model_in(env, self.plan.traffic, sends)
         if model is None:
             return s, sends
         if s.scale is None or not np.array_equal(model, s.reference.model):
             raise ValueError("this hospital shows its devices another model than it was shown")
-        return s, addressed(env, plan.traffic, s.reference, s.scale, sends)
+        return s, addressed(env, self.plan.traffic, s.reference, s.scale, sends)
 
-    def heard(env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
-        """A device's answer."""
+    def hear(self, env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
+        """The step after a device's answer."""
         if isinstance(m, Behind):
             return replace(s, reference=s.reference.lost(sender)), []
         if s.scale is not None:
             s = replace(s, reference=s.reference.answered(sender))
-        if not isinstance(m, Integers):
-            if not is_plain(env, plan.traffic, m):
-                raise PeerError(f"{sender} sent {type(m).__name__} with floats; this run's are integers")
-            return inside(env, s, sender, m)
+        if isinstance(m, Integers):
+            return self.count(env, s, sender, m)
+        if not is_plain(env, self.plan.traffic, m):
+            raise PeerError(f"{sender} sent {type(m).__name__} with floats; this run's are integers")
+        return self.hand_on(env, s, sender, m)
+
+    def count(self, env: NodeEnv, s: IntegersState, sender: str, m: Integers) -> Step:
+        """The step after a device's integers, which are added up unopened, or opened for the method.
+
+        Raises:
+            PeerError: they are not what was asked for.
+        """
         if s.scale is None:
             raise PeerError(f"{sender} sent integers, which the question did not ask for")
-        check_upload(env, plan, s.scale, sender, m)
-        if plan.privacy is not None:
+        check_upload(env, self.plan, s.scale, sender, m)
+        if self.plan.privacy is not None:
             check_noisy(m, sender)
-        if s.scale.half and not plan.opens:
-            state, sends = inner.receive(env, s.inner, sender, without_numbers(env, m))
+        if s.scale.half and not self.plan.opens:
+            state, sends = self.inner.receive(env, s.inner, sender, without_numbers(env, m))
             return replace(s, inner=state, pending=added(s.pending, sender, m)), sends
         r = s.reference
-        message = open_upload(env, plan, r.model, r.version, sender, m, env.theta0)
-        return inside(env, replace(s, opened=s.opened + 1), sender, message)
+        message = open_upload(env, self.plan, r.model, r.version, sender, m, env.theta0)
+        return self.hand_on(env, replace(s, opened=s.opened + 1), sender, message)
 
-    def close(env: NodeEnv, s: IntegersState) -> Step:
+    def close(self, env: NodeEnv, s: IntegersState) -> Step:
         if s.behind:
             return replace(s, behind=False), [Send(UP, Behind())]
-        state, sends = inner.close(env, s.inner)
+        state, sends = self.inner.close(env, s.inner)
         s = replace(s, inner=state)
-        if s.scale is None:
-            return s, sends
-        if s.pending is not None and plan.privacy is not None and s.pending.terms < plan.privacy.cohort:
-            return replace(s, pending=None), [Send(UP, Nobody())]  # too few: their noise would not be enough
-        if s.pending is not None:
-            return replace(s, pending=None), [summed(env, plan, s.scale, s.pending, send) for send in sends]
-        if plan.privacy is not None:
-            return s, sends  # noise is the devices': of these nobody has answered
-        return answered(env, plan, s, own_scale(s.scale, s.opened), sends)
+        return (s, sends) if s.scale is None else self.answer(env, s, s.scale, sends)
 
-    return Role(start, receive, close, kind)
+    def answer(self, env: NodeEnv, s: IntegersState, scale: Scale, sends: Sequence[Send]) -> Step:
+        """The state and the sends of the method, with its upload as integers of that scale."""
+        privacy, pending = self.plan.privacy, s.pending
+        if pending is None and privacy is not None:
+            return s, sends  # noise is the devices': of these nobody has answered
+        if pending is None:
+            return answered(env, self.plan, s, own_scale(scale, s.opened), sends)
+        s = replace(s, pending=None)
+        if privacy is not None and pending.terms < privacy.cohort:
+            return s, [Send(UP, Nobody())]  # too few: their noise would not be enough
+        return s, [summed(env, self.plan, scale, pending, send) for send in sends]
 
 
 def own_scale(scale: Scale, terms: int) -> Scale:

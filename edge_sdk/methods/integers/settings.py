@@ -10,6 +10,7 @@ from edge_sdk.contract.method import Method
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import UsageError
 
+AMONG = "among-devices"
 LEAST_COHORT, MOST_COHORT = 2, 1000
 """Devices of which a secret sum is made: of one it would be that device's upload."""
 
@@ -25,7 +26,8 @@ class Uploads:
         feedback: whoever rounds an upload adds what rounding took from it to the next one.
         unopened: hospitals open no upload, in the first round neither: its scale is a guess of the aggregator's.
         secret: hospitals could not open an upload if they wanted to: uploads, weights and scores are masked, and only
-            the aggregator takes the masks off a sum (methods/secret). It implies `unopened`.
+            the aggregator takes the masks off a sum (methods/secret); "among-devices": the devices of a hospital do,
+            together. It implies `unopened`.
         cohort: devices of which a secret sum is made at least.
         hospitals: of which a secret sum is made at least, so that the aggregator reads no single one's; 0: it does.
     """
@@ -35,7 +37,7 @@ class Uploads:
     rotate: bool = True
     feedback: bool = True
     unopened: bool = False
-    secret: bool = False
+    secret: bool | str = False
     cohort: int = 3
     hospitals: int = 0
 
@@ -47,8 +49,15 @@ class Uploads:
                 raise UsageError(f"{name} = {bits}: a number travels with {FEWEST} to {MOST} bits{also}")
         if not LEAST_COHORT <= self.cohort <= MOST_COHORT:
             raise UsageError(f"cohort = {self.cohort}: a sum of {LEAST_COHORT} to {MOST_COHORT} devices hides each")
+        if self.secret not in (False, True, AMONG):
+            raise UsageError(f"secret = {self.secret!r}: true, false or {AMONG!r}")
         if self.hospitals < 0 or self.hospitals == 1:
             raise UsageError(f"hospitals = {self.hospitals}: a sum of 2 or more hides each; 0: each one's is read")
+        if self.hospitals and self.among_devices:
+            raise UsageError(
+                f"hospitals = {self.hospitals} with secret = {AMONG!r}: a hospital's sum is known when its devices "
+                "have opened it"
+            )
         if self.hospitals and not self.secret:
             raise UsageError(
                 f"hospitals = {self.hospitals} without secret = true: hospitals' sums are read as they are"
@@ -57,7 +66,12 @@ class Uploads:
     @property
     def sums_only(self) -> bool:
         """Nobody looks at single uploads."""
-        return self.unopened or self.secret
+        return self.unopened or bool(self.secret)
+
+    @property
+    def among_devices(self) -> bool:
+        """A hospital's devices open its sums, and the aggregator has no key to them."""
+        return self.secret == AMONG
 
     @property
     def downward(self) -> int:

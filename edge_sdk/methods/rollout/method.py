@@ -13,6 +13,7 @@ node's part is on its disk, so that a kill of any of them at any moment leaves a
 Leaves the device: that it has taken the version, and how many of its own held-out samples are right by the version
 before and by this one. The aggregator sees sums over the devices of a stage; a stage of one device is that device.
 When few answer: silent devices count as failures. A device that is never heard leaves the version with its next run.
+An evaluation (`only_judge`) is the same without its consequence: nobody takes the version, or leaves another one.
 Devices and hospitals that come or leave for good wait for the next run: stages were dealt out among those of the start.
 """
 
@@ -105,7 +106,8 @@ def attempt_version(env: Env, m: VersionOffer) -> Step:
     assert env.verify is not None and env.attempt is not None
     env.verify(m.bundle, m.theta)
     counts = {"answered": 1.0, **env.attempt(m.bundle, m.theta)}
-    taken = [Send(OUT, VersionTaken(m.bundle, m.theta))] if counts.get("installed") else []
+    takes = counts.get("installed") and not env.settings.only_judge
+    taken = [Send(OUT, VersionTaken(m.bundle, m.theta))] if takes else []
     return DeviceState(True), [Send(UP, VersionTried(counts)), *taken]
 
 
@@ -151,7 +153,8 @@ def pass_order(env: Env, s: HospitalState, m: VersionOrder) -> Step:
     assert env.verify is not None
     env.verify(m.bundle, m.theta)
     chosen = choose_devices(env, s.asked, m.upto - len(s.asked))
-    first = [Send(OUT, VersionTaken(m.bundle, NO_MODEL))] if m.stage == 1 or not s.asked else []
+    is_first = (m.stage == 1 or not s.asked) and not env.settings.only_judge
+    first = [Send(OUT, VersionTaken(m.bundle, NO_MODEL))] if is_first else []
     state = replace(s, asked=(*s.asked, *chosen), latest=len(chosen), counts={})
     return state, [Send(chosen, VersionOffer(m.bundle, m.theta)), *first]
 
@@ -224,7 +227,12 @@ def aggregator_close(env: Env, s: AggregatorState) -> Step:
     if s.leaving:
         return end(env, replace(s, kept=False))
     stages, fault = list_stages(env.settings, env.devices), find_fault(env.settings, s.counts)
-    if s.stage == len(stages) and not fault and count_having(s.counts) == 0:
+    last = s.stage == len(stages)
+    if last and env.settings.only_judge:
+        told = Send(OUT, StageOver(s.stage, 1, stages[-1], stages[-1], s.counts))
+        s, sends = end(env, s)
+        return s, [told, *sends]
+    if last and not fault and count_having(s.counts) == 0:
         fault = "no device has taken it: none was here when it was asked"
     told = Send(OUT, StageOver(s.stage, len(stages), stages[s.stage - 1], stages[-1], s.counts, fault))
     if fault:

@@ -39,6 +39,8 @@ class Settings:
         margin: drop of accuracy on the devices' own held-out samples that is borne, in shares of 1.
         failures: share of the asked devices that may fail or stay silent.
         judged: held-out samples below which accuracies are not compared.
+        only_judge: it is an evaluation: devices try the version and say what they found, all in one stage, and keep
+            what they have.
     """
 
     theta: str = ""
@@ -51,6 +53,7 @@ class Settings:
     margin: float = 0.02
     failures: float = 0.1
     judged: int = 20
+    only_judge: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.theta) == bool(self.undo):
@@ -64,6 +67,8 @@ class Settings:
         for name in ("margin", "failures"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"{name} = {getattr(self, name)}: a share from 0 to 1")
+        if self.only_judge and self.undo:
+            raise UsageError("only_judge: an evaluation takes no rollout back")
         if self.judged < 0:
             raise UsageError(f"judged = {self.judged}: held-out samples, 0 or more")
 
@@ -76,7 +81,7 @@ def count_target(settings: Settings, devices: int) -> int:
 def list_stages(settings: Settings, devices: int) -> tuple[int, ...]:
     """Devices that have been asked by the end of each stage: the canaries, then growing, up to the target."""
     target = count_target(settings, devices)
-    stages = [min(settings.canary, target)]
+    stages = [target if settings.only_judge else min(settings.canary, target)]
     while stages[-1] < target:
         stages.append(min(target, max(stages[-1] + 1, ceil(settings.growth * stages[-1] - 1e-9))))
     return tuple(stages)
@@ -133,6 +138,8 @@ def count_failures(counts: Counts) -> float:
 
 def find_fault(settings: Settings, counts: Counts) -> str:
     """Why a rollout has to be halted, as a sentence; "": it is healthy."""
+    if settings.only_judge:
+        return ""  # nothing is taken, so nothing has to be halted
     asked, failed, samples = counts.get("asked", 0), count_failures(counts), counts.get("samples", 0)
     if golden := counts.get("golden_failed", 0):
         return f"{golden:.0f} devices compute something else than the golden vectors of the bundle say"

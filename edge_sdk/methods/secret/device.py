@@ -30,7 +30,8 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         kind = plan.kinds.get(type(send.message))
         if kind is None:
             raise ValueError(f"{type(send.message).__name__} is no answer that can be masked")
-        hidden: Masked = put_on(env, kind, m.ticket, m.terms, send.message)
+        message = send.message if env.allowed is None else env.allowed(send.message)
+        hidden: Masked = put_on(env, kind, m.ticket, m.terms, message)
         return Send(UP, hidden)
 
     def close(env: NodeEnv, s: Any) -> Step:

@@ -25,7 +25,7 @@ from edge_sdk.methods.secret.messages import SumForm
 from edge_sdk.methods.settling.method import Counts
 from edge_sdk.methods.shared.evaluation import Scores
 from edge_sdk.methods.shared.gather import MANY, Exact, bounded, carry_number, number, split_number
-from edge_sdk.methods.shared.scores import MODELS, NAMES, TEST
+from edge_sdk.methods.shared.scores import LOSS_DEVICES, MODELS, NAMES, PERSONAL_FACTS, TEST, partial_histograms
 
 MASK_64 = (1 << 64) - 1
 MOST_NUMBER = 2.0**28
@@ -101,8 +101,8 @@ def to_words(values: Sequence[int]) -> npt.NDArray[np.uint64]:
 
 
 def written_scores(names: Sequence[str], scores: Mapping[str, float]) -> tuple[list[int], list[int]]:
-    """Which of these scores are there (0 or 1 each), and their words."""
-    if strange := next((name for name in scores if name not in names), None):
+    """Flags of these scores, 1 for each that is there, and their words. The flag of the loss says LOSS_DEVICES."""
+    if strange := next((name for name in scores if name not in names and name != LOSS_DEVICES), None):
         raise ValueError(f"score {strange!r} is none of those that can be masked")
     there = [int(name in scores) for name in names]
     words = [word for name in names for word in split_words(scores.get(name, 0.0))]
@@ -116,7 +116,9 @@ def read_scores(
     if max(there, default=0) > terms:
         raise PeerError(f"a score of {max(there)} devices in a sum of {terms}")
     sums = (join_words(words[2 * i], words[2 * i + 1], terms) for i in range(len(names)))
-    return {name: bounded(value) for name, value, count in zip(names, sums, there, strict=True) if count >= cohort}
+    counts = dict(zip(names, there, strict=True))
+    found = {name: bounded(value) for name, value in zip(names, sums, strict=True) if counts[name] >= cohort}
+    return found | ({LOSS_DEVICES: float(counts["loss"])} if "loss" in found else {})
 
 
 def check_count(words: npt.NDArray[np.uint64], terms: int) -> None:
@@ -126,7 +128,7 @@ def check_count(words: npt.NDArray[np.uint64], terms: int) -> None:
 
 
 # Scores of an evaluation ----------------------------------------------------------------------------------------
-PLAIN_NAMES = tuple(sorted(NAMES))
+PLAIN_NAMES = tuple(sorted(NAMES - {LOSS_DEVICES}))
 EVALUATION_NAMES = (*PLAIN_NAMES, *(f"{TEST}{name}" for name in PLAIN_NAMES))
 
 
@@ -148,7 +150,7 @@ class ScoresKind:
 
     def flatten(self, form: SumForm, message: Scores) -> Flat:
         counts = {name: value for name, value in message.sums.items() if "_auc:" in name}
-        others = {name: value for name, value in message.sums.items() if "_auc:" not in name}
+        others = {n: value for n, value in message.sums.items() if "_auc:" not in n and n not in PERSONAL_FACTS}
         there, words = written_scores(EVALUATION_NAMES, others)
         bins = np.zeros(self.lengths(form)[0] - len(EVALUATION_NAMES), np.uint32)
         for name, value in counts.items():
@@ -160,7 +162,9 @@ class ScoresKind:
         sums = read_scores(EVALUATION_NAMES, there.tolist(), flat.words[1:].tolist(), terms, cohort)
         counts = {name_of(place, form.size): float(bins[place]) for place in np.flatnonzero(bins).tolist()}
         counts = {name: value for name, value in counts.items() if correct_of(name) in sums}
-        return Scores(form.round, sums | counts)
+        partial = partial_histograms(sums | counts)
+        whole = {name: value for name, value in counts.items() if model_of(name) not in partial}
+        return Scores(form.round, sums | whole)
 
     def blank(self, form: SumForm) -> Scores:
         return Scores(form.round, {})
@@ -190,7 +194,12 @@ def name_of(place: int, classes: int) -> str:
 
 def correct_of(name: str) -> str:
     """Name of the score that each device has which has a bin of this name; a bin does not tell of how many it is."""
-    return f"{name.partition('_auc:')[0]}_correct"
+    return f"{model_of(name)}_correct"
+
+
+def model_of(name: str) -> str:
+    """Model of a bin, with TEST before it or not."""
+    return name.partition("_auc:")[0]
 
 
 # Counts of settling ---------------------------------------------------------------------------------------------

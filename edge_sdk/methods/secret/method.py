@@ -9,6 +9,9 @@ sum. Masked are uploads with their weights, sizes and scores, the scores of eval
 what remains to be read is that a device has answered, and with what kind of answer. Codecs of such a run know neither
 uploads nor scores in the clear, so none can leave by accident.
 
+With secret = "among-devices" the devices of a hospital open its sums (among_device.py, among_hospital.py), and nothing
+rests on who does not work with whom above them.
+
 With `hospitals` the aggregator reads sums over so many hospitals only (pool_hospital.py, pool_aggregator.py).
 
 What it rests on: **hospital and aggregator do not show each other what they have.** The hospital has each masked
@@ -26,7 +29,29 @@ from typing import Any
 from edge_sdk.contract.method import Method
 from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.settings import Uploads, check_unopened, traffic_of
-from edge_sdk.methods.secret import aggregator, device, hospital, pool_aggregator, pool_hospital
+from edge_sdk.methods.secret import (
+    aggregator,
+    among_aggregator,
+    among_device,
+    among_hospital,
+    device,
+    hospital,
+    pool_aggregator,
+    pool_hospital,
+)
+from edge_sdk.methods.secret.among_messages import (
+    Agreement,
+    Confirmed,
+    Covered,
+    Dealt,
+    KeysOffer,
+    NoSum,
+    Participants,
+    PassedShares,
+    Revealed,
+    Survivors,
+    Withdrawn,
+)
 from edge_sdk.methods.secret.forms import CountsKind, NumbersKind, ScoresKind, SumKind
 from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, SumForm, TooFew
 from edge_sdk.methods.secret.plan import SecretPlan
@@ -51,6 +76,8 @@ def secret(method: Method, inside: Method, method_settings: Any, settings: Uploa
     kinds: dict[type, SumKind] = {kind.message: kind for kind in (uploads, *others)}
     names = {cls.__name__: uploads for cls in traffic.up} | {k.message.__name__: k for k in others}
     plan = SecretPlan(settings.cohort, kinds, names, settings.hospitals)
+    if settings.among_devices:
+        return among_devices(method, plan)
     in_the_clear = {*kinds, *traffic.up, *traffic.down, *(label_type(c, p) for c, p in traffic.up.items())}
     show = method.show
     found = replace(
@@ -85,4 +112,17 @@ def pooled(found: Method, method: Method, plan: SecretPlan) -> Method:
         aggregator=pool_aggregator.around(method.aggregator, plan),
         messages=(*found.messages, PoolReady, PoolQuestion),
         show=lambda env, s: show(env, s.inner),
+    )
+
+
+def among_devices(method: Method, plan: SecretPlan) -> Method:
+    """The method with sums that a hospital's devices open among themselves; they travel on as in the clear."""
+    downward = (Participants, PassedShares, Survivors, Agreement)
+    exchange = (KeysOffer, Dealt, Covered, Confirmed, Revealed, Withdrawn, *downward)
+    return replace(
+        method,
+        device=among_device.around(method.device, plan),
+        hospital=among_hospital.around(method.hospital, plan),
+        aggregator=among_aggregator.around(method.aggregator, plan),
+        messages=(*method.messages, NumberedQuestion, SumForm, *exchange, NoSum),
     )

@@ -7,30 +7,24 @@ hospital.
 
 A sum that cannot be, once all masks are off it, blames nobody: which hospital has spoilt it, or which device, cannot be
 seen. Refused, and in the end suspended, is a hospital only for what it alone has sent: another form or ring than asked
-for, or a sum that it has not announced.
-
-The method inside is made for answers of single hospitals. It is given the mean answer of a device in each hospital's
-place, times the number of its devices: the integers are dealt out so that they add up to the sum, to the bit. Scores
-and counts, which are only added up, are given as one hospital's.
+for, or a sum that it has not announced. What the method inside is given of a sum says pool_sums.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from edge_sdk.algebra import rounding
-from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.method import ME, OUT, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.secret import aggregator
 from edge_sdk.methods.secret.aggregator import NotSummed
-from edge_sdk.methods.secret.masking import cut
-from edge_sdk.methods.secret.messages import MaskedSum, SumForm
+from edge_sdk.methods.secret.messages import MaskedSum
 from edge_sdk.methods.secret.plan import SecretPlan, says_nothing
 from edge_sdk.methods.secret.pool_messages import (
     NotOpened,
@@ -40,6 +34,7 @@ from edge_sdk.methods.secret.pool_messages import (
     PoolState,
     pool_state_around,
 )
+from edge_sdk.methods.secret.pool_sums import added, nothing_of, shares, together
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.suspension import Suspended
 
@@ -49,65 +44,86 @@ TOGETHER = "all hospitals together"
 def around(inner: Role, plan: SecretPlan) -> Role:
     """The aggregator's role around that of the method, with secret sums inside."""
     secret = aggregator.around(inner, plan)
-    kind = pool_state_around(secret.state)
+    pools = PoolAggregator(inner, secret, plan)
+    return Role(pools.start, pools.receive, pools.close, pool_state_around(secret.state), pools.refuse)
 
-    def start(env: NodeEnv) -> Step:
-        if len(env.sizes) < plan.hospitals:
+
+@dataclass(frozen=True)
+class PoolAggregator:
+    """The functions of the aggregator's role in a run with sums over hospitals.
+
+    Attributes:
+        inner: the method's own role.
+        secret: the one that opens secret sums, around it.
+        plan: what does not change in the run.
+    """
+
+    inner: Role
+    secret: Role
+    plan: SecretPlan
+
+    def start(self, env: NodeEnv) -> Step:
+        if len(env.sizes) < self.plan.hospitals:
             found = f"there are {len(env.sizes)}"
-            raise UsageError(f"sums are made of {plan.hospitals} hospitals (run.uploads.hospitals): {found}")
-        state, sends = secret.start(env)
-        return kind(state), sends
+            raise UsageError(f"sums are made of {self.plan.hospitals} hospitals (run.uploads.hospitals): {found}")
+        state, sends = self.secret.start(env)
+        return pool_state_around(self.secret.state)(state), sends
 
-    def receive(env: NodeEnv, s: PoolState, sender: str, m: Any) -> Step:
+    def receive(self, env: NodeEnv, s: PoolState, sender: str, m: Any) -> Step:
         try:
             if isinstance(m, PoolReady):
-                return noted(env, plan, s, sender, m), []
+                return noted(env, self.plan, s, sender, m), []
             if isinstance(m, MaskedSum):
-                return summed(env, plan, s, sender, m), []
+                return summed(env, self.plan, s, sender, m), []
         except PeerError as error:
-            return refuse(env, s, sender, str(error))
+            return self.refuse(env, s, sender, str(error))
         if s.number and sender != ME and says_nothing(m):
             return s, []  # it has had a sum, and does not send it
-        return inside(s, secret.receive(env, s.inner, sender, m))
+        return inside(s, self.secret.receive(env, s.inner, sender, m))
 
-    def close(env: NodeEnv, s: PoolState) -> Step:
-        if s.ready and not s.number and not too_few(plan, s):
+    def close(self, env: NodeEnv, s: PoolState) -> Step:
+        if s.ready and not s.number and not too_few(self.plan, s):
             members = together(s)
-            nonces = np.concatenate([s.ready[h].nonce for h in members])
-            question = PoolQuestion(s.inner.ticket, members, nonces, tuple(s.ready[h].devices for h in members))
-            return replace(s, number=env.asked + 1), [Send(members, question, all=True)]
-        s, told = delivered(env, s) if s.ready else (s, [])
-        s, sends = inside(s, secret.close(env, s.inner))
+            return replace(s, number=env.asked + 1), [Send(members, ask(s, members), all=True)]
+        s, told = self.deliver(env, s) if s.ready else (s, [])
+        s, sends = inside(s, self.secret.close(env, s.inner))
         return s, [*told, *sends]
 
-    def delivered(env: NodeEnv, s: PoolState) -> Step:
+    def refuse(self, env: NodeEnv, s: PoolState, sender: str, why: str) -> Step:
+        assert self.secret.refuse is not None
+        return inside(s, self.secret.refuse(env, s.inner, sender, why))
+
+    def deliver(self, env: NodeEnv, s: PoolState) -> Step:
         """The state after the method was given what came of the sums, of which nothing is kept here."""
         told, parts = list[Send](), dict[str, Any]()
         env_then, cleared = replace(env, asked=s.inner.ticket), replace(s, ready={}, sums={}, number=0)
-        nothing = {h: nothing_of(plan, ready.form) for h, ready in sorted(s.ready.items())}
+        nothing = {h: nothing_of(self.plan, ready.form) for h, ready in sorted(s.ready.items())}
         try:
-            cleared, parts = opened(env_then, cleared, s)
+            cleared, parts = self.open(env_then, cleared, s)
         except PeerError as error:
             told, parts = [not_opened(s, str(error))], nothing
         if not parts:
-            missing = tuple(h for h in together(s) if h not in s.sums)
-            event = too_few(plan, s) or NotPooled(tuple(sorted(s.ready)), missing, plan.hospitals)
-            told, parts = [Send(OUT, event)], nothing
+            told, parts = [Send(OUT, too_few(self.plan, s) or not_pooled(self.plan, s))], nothing
         try:
-            return given(env, cleared, parts, told)
+            return self.give(env, cleared, parts, told)
         except PeerError as error:
-            return given(env, cleared, nothing, [not_opened(s, str(error))])
+            return self.give(env, cleared, nothing, [not_opened(s, str(error))])
 
-    def opened(env: NodeEnv, cleared: PoolState, s: PoolState) -> tuple[PoolState, dict[str, Any]]:
+    def open(self, env: NodeEnv, cleared: PoolState, s: PoolState) -> tuple[PoolState, dict[str, Any]]:
+        """Open the sum over all members, and deal it out; nothing, if it was not asked for or a member's is missing.
+
+        Raises:
+            PeerError: a rule forbids it, or the masks do not open it.
+        """
         members = together(s)
         if not s.number or set(members) != set(s.sums):
             return cleared, {}
         counts = {h: len(s.sums[h].names) for h in members}
         whole = replace(env, sizes={TOGETHER: sum(env.sizes.get(h, 0) for h in members)})
-        state, message = aggregator.opened(whole, plan, s.inner, TOGETHER, added(plan, s.sums))
-        return replace(cleared, inner=state), dict(shares(plan, s.ready[members[0]].form, message, counts))
+        state, message = aggregator.opened(whole, self.plan, s.inner, TOGETHER, added(self.plan, s.sums))
+        return replace(cleared, inner=state), dict(shares(self.plan, s.ready[members[0]].form, message, counts))
 
-    def given(env: NodeEnv, s: PoolState, parts: Mapping[str, Any], told: Sequence[Send]) -> Step:
+    def give(self, env: NodeEnv, s: PoolState, parts: Mapping[str, Any], told: Sequence[Send]) -> Step:
         """The state after the method has heard each part, as its hospital's answer.
 
         Raises:
@@ -117,19 +133,13 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         why, told = "", list(told)
         for h, part in parts.items():
             own = env if isinstance(part, Integers) else replace(env, sizes={**env.sizes, lead: whole})
-            state, sends = inner.receive(own, s.inner.inner, h, part)
+            state, sends = self.inner.receive(own, s.inner.inner, h, part)
             if refusals := [send.message for send in sends if isinstance(send.message, Refused)]:
                 why = refusals[0].reason
                 state, sends = unblamed(s.inner.inner, state, sends)
             s = replace(s, inner=replace(s.inner, inner=state))
             told += sends
         return s, [*told, Send(OUT, NotOpened(tuple(parts), why))] if why else told
-
-    def refuse(env: NodeEnv, s: PoolState, sender: str, why: str) -> Step:
-        assert secret.refuse is not None
-        return inside(s, secret.refuse(env, s.inner, sender, why))
-
-    return Role(start, receive, close, kind, refuse)
 
 
 def inside(s: PoolState, step: Step) -> tuple[PoolState, Sequence[Send]]:
@@ -149,8 +159,19 @@ def too_few(plan: SecretPlan, s: PoolState) -> NotPooled | NotSummed | None:
     return NotSummed(", ".join(members), devices, plan.cohort) if devices < plan.cohort else None
 
 
+def ask(s: PoolState, members: tuple[str, ...]) -> PoolQuestion:
+    """The question for the sums of these hospitals."""
+    nonces = np.concatenate([s.ready[h].nonce for h in members])
+    return PoolQuestion(s.inner.ticket, members, nonces, tuple(s.ready[h].devices for h in members))
+
+
 def not_opened(s: PoolState, why: str) -> Send:
     return Send(OUT, NotOpened(together(s), why))
+
+
+def not_pooled(plan: SecretPlan, s: PoolState) -> NotPooled:
+    missing = tuple(h for h in together(s) if h not in s.sums)
+    return NotPooled(tuple(sorted(s.ready)), missing, plan.hospitals)
 
 
 def unblamed(before: Any, after: Any, sends: Sequence[Send]) -> tuple[Any, list[Send]]:
@@ -191,58 +212,3 @@ def summed(env: NodeEnv, plan: SecretPlan, s: PoolState, sender: str, m: MaskedS
     if (m.width, m.steps.size, m.words.size) != (width, rounding.packed_size(size, width), words):
         raise PeerError(f"{sender} sent a sum in a ring of {m.width} bits and {m.words.size} words, not asked for")
     return replace(s, sums={**s.sums, sender: m})
-
-
-def together(s: PoolState) -> tuple[str, ...]:
-    """Hospitals whose sums are of one form: the most common one, so that one that lies is left out."""
-    forms = [ready.form for _, ready in sorted(s.ready.items())]
-    most = max(forms, key=forms.count)
-    return tuple(h for h, ready in sorted(s.ready.items()) if ready.form == most)
-
-
-def added(plan: SecretPlan, sums: Mapping[str, MaskedSum]) -> MaskedSum:
-    """One sum of all hospitals, in which their masks are gone.
-
-    Raises:
-        PeerError: a device is in two of them.
-    """
-    first, tags = next(iter(sums.values())), dict[str, Any]()
-    kind = plan.kind_of(first.form)
-    assert kind is not None  # noted
-    size = kind.lengths(first.form)[0]
-    for h, m in sums.items():
-        if twice := sorted({*m.names} & {*tags}):
-            raise PeerError(f"{h} sent a sum with {twice[0]}, who is in that of another hospital")
-        tags |= {name: m.tags[TAG * i : TAG * (i + 1)] for i, name in enumerate(m.names)}
-    steps = sum((rounding.unpack(m.steps, size, m.width) for m in sums.values()), np.zeros(size, np.uint32))
-    words = sum((m.words for m in sums.values()), np.zeros(first.words.size, np.uint64))
-    names, packed = tuple(sorted(tags)), rounding.pack(cut(steps, first.width), first.width)
-    return replace(first, names=names, tags=np.concatenate([tags[n] for n in names]), steps=packed, words=words)
-
-
-def nothing_of(plan: SecretPlan, form: SumForm) -> Any:
-    kind = plan.kind_of(form)
-    assert kind is not None  # noted
-    return kind.nothing(form)
-
-
-def shares(plan: SecretPlan, form: SumForm, message: Any, counts: Mapping[str, int]) -> Iterator[tuple[str, Any]]:
-    """What the method is given of a sum, for each hospital."""
-    if not isinstance(message, Integers):
-        yield from ((h, message if i == 0 else nothing_of(plan, form)) for i, h in enumerate(counts))
-        return
-    whole, rest = np.divmod(message.steps, np.uint32(message.terms))
-    done, scores = 0, message.label.scores
-    for h, count in counts.items():
-        before, done = done, done + count
-        mine = whole * np.uint32(count) + dealt(rest, done, message.terms) - dealt(rest, before, message.terms)
-        label = replace(message.label, weight=message.label.weight * count / message.terms, count=count)
-        label = replace(label, scores={name: value * count / message.terms for name, value in scores.items()})
-        packed = rounding.pack(mine.astype(np.uint32), rounding.width(message.bits, count))
-        yield h, replace(message, label=label, terms=count, packed=packed)
-
-
-def dealt(rest: rounding.Steps, done: int, terms: int) -> rounding.Steps:
-    """The part of what is left of each number that the first `done` of so many devices are given."""
-    found: rounding.Steps = (rest.astype(np.uint64) * done // terms).astype(np.uint32)
-    return found

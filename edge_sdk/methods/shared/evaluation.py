@@ -20,12 +20,13 @@ from typing import Any, ClassVar, get_type_hints
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv, Role, Send, Step
+from edge_sdk.contract.records import changed
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plus, split_number, with_name
 from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, is_vote, judge_answer
 from edge_sdk.methods.shared.healing import heal
 from edge_sdk.methods.shared.registration import bound_claim, note_claim
-from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_test
+from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_personal, judge_test
 from edge_sdk.methods.shared.scores import check_scores
 from edge_sdk.methods.shared.spent import told_with
 from edge_sdk.methods.shared.suspension import is_suspended, note_refusal, note_upload, without_suspended
@@ -180,7 +181,7 @@ def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any, no
         return s, []
     message, claims = bound_claim(env, s.guard, sender, message)
     guard, why = (s.guard, "") if noisy else judge_answer(env, s.guard, sender, message)
-    s, told = replace(s, guard=guard), [Send(OUT, claim) for claim in claims]
+    s, told = changed(s, guard=guard), [Send(OUT, claim) for claim in claims]
     if why and is_vote(message):
         return s, [*told, Send(OUT, Refused(sender, why))]  # a vote has its own rule of who is heard when
     if why:
@@ -190,7 +191,7 @@ def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any, no
     except PeerError as error:
         return refused(env, s, sender, str(error), told)
     guard = note_upload(note_claim(env, s.guard, sender, message), sender, message)
-    return replace(s, guard=guard), [*told, *sends]
+    return changed(s, guard=guard), [*told, *sends]
 
 
 def refused(env: NodeEnv, s: Watched, sender: str, why: str, told: list[Send]) -> Step:
@@ -204,7 +205,7 @@ def refused(env: NodeEnv, s: Watched, sender: str, why: str, told: list[Send]) -
 def inside(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> Step:
     """A message for the method itself, which does not see suspended children."""
     state, sends = inner.receive(without_suspended(env, s.guard), s.inner, sender, message)
-    return replace(s, inner=state), sends
+    return changed(s, inner=state), sends
 
 
 def closed(inner: Role, env: NodeEnv, s: Watched) -> Step:
@@ -222,7 +223,8 @@ def device(method: Method) -> Role:
         ensemble = None if method.predicts is None else method.predicts(env, shown)
         judged_by = env.held_out if env.test is None and env.held_out is not None else env.validation
         known = {} if ensemble is None else ensemble_sums(judged_by, models, ensemble)
-        sums = judge(env, models, known) | (judge_test(env, models, ensemble) if final else {})
+        found = judge(env, models, known)
+        sums = found | judge_personal(models, found) | (judge_test(env, models, ensemble) if final else {})
         scores = Scores(round, sums)
         return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models, ensemble))] * final
 
@@ -236,7 +238,7 @@ def device(method: Method) -> Role:
             return replace(s, round=m.round, final=True), [*told, Send(OUT, Finished(m.round))]
         step = method.device.receive(env, s.inner, sender, m)
         state, sends = heal(method.device, env, s.inner, step, getattr(m, "round", s.round))
-        return replace(s, inner=state), sends
+        return changed(s, inner=state), sends
 
     def close(env: NodeEnv, s: Watched) -> Step:
         if s.final:

@@ -30,6 +30,7 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.records import changed
 
 ENOUGH = 3
 """Children of whom something must be known before their median is a bound."""
@@ -119,7 +120,7 @@ class Guard:
 
     Attributes:
         lengths, weights: child -> measures of its latest upload, as they were when this round began.
-        newest_lengths, newest_weights: the same, with this round's uploads.
+        newest_lengths, newest_weights: the same, of this round's uploads.
         round: rounds that have begun here.
         votes: child -> how many rounds it has voided.
         silent_until: child -> the first round that it may void again.
@@ -141,8 +142,12 @@ class Guard:
 
 
 def begin_round(guard: Guard) -> Guard:
-    """The guard when a question is about to go down: the uploads so far are what the next ones are compared with."""
-    return replace(guard, lengths=guard.newest_lengths, weights=guard.newest_weights, round=guard.round + 1)
+    """The guard when a question is about to go down: the uploads so far are what the next ones are compared with.
+
+    Each answer copies the newest ones, so these are of one round only, and are put to all others here.
+    """
+    lengths, weights = {**guard.lengths, **guard.newest_lengths}, {**guard.weights, **guard.newest_weights}
+    return replace(guard, lengths=lengths, weights=weights, newest_lengths={}, newest_weights={}, round=guard.round + 1)
 
 
 def judge_answer(env: NodeEnv, guard: Guard, sender: str, message: Any) -> tuple[Guard, str]:
@@ -156,7 +161,7 @@ def judge_answer(env: NodeEnv, guard: Guard, sender: str, message: Any) -> tuple
     key = f"{found.kind}/{sender}" if found.kind else sender
     lengths = {**guard.newest_lengths, key: found.length}
     weights = {**guard.newest_weights, key: found.weight}
-    return replace(guard, newest_lengths=lengths, newest_weights=weights), why
+    return changed(guard, newest_lengths=lengths, newest_weights=weights), why
 
 
 def is_vote(message: Any) -> bool:

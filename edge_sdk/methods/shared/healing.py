@@ -25,6 +25,8 @@ RESET = "training diverged, and so had the private state; the device begins as o
 
 def is_sound(value: Any) -> bool:
     """True if no array of floats in plain data holds a number that may not travel: none, or above gather.LARGEST."""
+    if value is None or isinstance(value, (float, int, str)):  # as most of what there is
+        return True
     if isinstance(value, np.ndarray):
         return value.dtype.kind != "f" or not has_diverged(value)
     if is_dataclass(value):

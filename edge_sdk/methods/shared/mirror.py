@@ -13,6 +13,8 @@ A hospital asks all that it has drawn with one message, so these read each other
 A node whose disk was lost remembers another round than it is told, and says `Unremembered`. Nobody knows its c_i any
 more, so the mean cannot be mended: the aggregator drops this round and begins a new era, in which every c_i is zero
 again, as in the first round, while the model stays. FedSLR does the same for its gamma.
+A hospital that is put back from a backup of the round's middle has heard fewer devices than its sum had. It would tell
+the others that they were not counted, so it says `Unremembered` too: its questions have other numbers since.
 A device that comes during a run has c_i = 0: the mean is over one more, so it shrinks. One that leaves for good takes
 its c_i with it, which nobody else knows: its hospital says `Unremembered`, as of a lost disk, if it was ever counted.
 """
@@ -26,8 +28,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.vectors import Layout
+from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.round import life_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import draw, gather, uploads
 from edge_sdk.methods.shared.changing import departed
@@ -92,6 +95,20 @@ def recalled(account: Account, me: str, question: CountedQuestion) -> Account | 
     return replace(account, counted=told) if told in (account.round, account.counted) else None
 
 
+def own_vector(before: Account, account: Account, kept: Vector, tried: Vector) -> Vector:
+    """c_i as the aggregator's mean has it.
+
+    Args:
+        before: what the device remembered of its uploads when it was asked.
+        account: what it knows since, as of `recalled`.
+        kept: c_i if its last upload was not counted.
+        tried: c_i if it was.
+    """
+    if account.era != before.era:
+        return np.zeros_like(kept)
+    return tried if account.counted == account.round else kept
+
+
 # Hospital -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class MirrorHospital:
@@ -102,12 +119,14 @@ class MirrorHospital:
         tally: the uploads of that round.
         counted: device -> the last round of this era in which its upload was counted.
         forgotten: a node has lost its memory, this one or a device.
+        life: in which it was asked last in this era; -1: not yet, or that was not noted.
     """
 
     account: Account = field(default_factory=Account)
     tally: Tally | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
     forgotten: bool = False
+    life: int = -1
 
 
 def hospital(
@@ -142,14 +161,21 @@ def hospital(
 def asked(env: NodeEnv, s: MirrorHospital, m: CountedQuestion) -> Step:
     """Passes a question on; to nobody, where this hospital cannot say what was counted."""
     account = recalled(s.account, env.me, m)
-    if account is None:
-        return MirrorHospital(s.account, None, s.counted, forgotten=True), [Send((), m)]
+    if account is None or was_put_back(env, s.life, in_same_era=account.era == s.account.era):
+        return MirrorHospital(s.account, None, s.counted, True, s.life), [Send((), m)]
     counted = confirmed(s, account)
     if departed(env, counted):
-        return MirrorHospital(s.account, None, counted, forgotten=True), [Send((), m)]
+        return MirrorHospital(s.account, None, counted, True, s.life), [Send((), m)]
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
-    return MirrorHospital(replace(account, round=m.round), None, counted), [Send(chosen, question)]
+    return MirrorHospital(replace(account, round=m.round), None, counted, life=life_of(env.asked)), [
+        Send(chosen, question)
+    ]
+
+
+def was_put_back(env: NodeEnv, life: int, in_same_era: bool) -> bool:
+    """True for a node that has lost a part of what it knew in this era, in which it was asked last in this life."""
+    return in_same_era and life not in (-1, life_of(env.asked))
 
 
 def confirmed(s: MirrorHospital, account: Account) -> Mapping[str, int]:

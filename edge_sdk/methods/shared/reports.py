@@ -5,6 +5,8 @@ global_accuracy_squared        sum of the squares of these, for their spread ove
 global_correct / samples       accuracy over all held-out samples
 unseen_correct / unseen_samples   the same for a model that only some devices have (unseen_accuracy / unseen_devices);
                                so for "companion"
+personal_harmed, personal_density   of an evaluation: devices whose personal model is worse than the global one by more
+                               than HARMED; sum of the shares of their personal components that are not zero
 loss / (devices - untold) of a Progress   mean training loss of the devices that took part, without those in hospitals
                                that have too few of them to tell their scores
 test_global_accuracy / test_devices   the same on test samples, in the last evaluation only, where devices have a
@@ -17,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from edge_sdk.algebra import classification
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.classification import areas
@@ -25,12 +29,15 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, Labelled, NodeEnv, Send
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Tally
+from edge_sdk.methods.shared.scores import LOSS_DEVICES, UNTOLD
 from edge_sdk.methods.shared.scores import TEST as TEST
-from edge_sdk.methods.shared.scores import UNTOLD
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
+
+HARMED = 0.01
+"""A device is harmed where its personal model's accuracy is below the global one's by more than this."""
 
 NO_SUMS: Mapping[str, Mapping[str, float]] = {}
 
@@ -131,7 +138,12 @@ def progress(round: int, tally: Tally | None) -> Send:
 
 def training_scores(env: NodeEnv, loss: float | None, received: Mapping[str, Vector]) -> dict[str, float]:
     """What rides on a device's upload: its training loss, and the scores of the models that it started from."""
-    return ({} if loss is None else {"loss": gather.bounded(loss)}) | judge(env, received)
+    return loss_scores(loss) | judge(env, received)
+
+
+def loss_scores(loss: float | None) -> dict[str, float]:
+    """A device's training loss as a score, and that it is of one device; nothing where there is none."""
+    return {} if loss is None else {"loss": gather.bounded(loss), LOSS_DEVICES: 1.0}
 
 
 def judge(
@@ -159,6 +171,20 @@ def judge(
         if name in (UNSEEN, COMPANION):
             sums |= {f"{name}_samples": float(found["samples"]), f"{name}_devices": 1.0}
     return sums
+
+
+def judge_personal(models: Mapping[str, Theta], sums: Mapping[str, float]) -> dict[str, float]:
+    """Facts about one device's personal model beside its scores: is it worse than the global one, and how much of the
+    personal component is not zero? Nothing, where it has no scores of both.
+
+    Args:
+        sums: the device's own, as `judge` names them.
+    """
+    if not {"personal_accuracy", "global_accuracy"} <= {*sums}:
+        return {}
+    own, shared = models["personal"], models["global"]
+    worse = sums["global_accuracy"] - sums["personal_accuracy"] > HARMED
+    return {"personal_harmed": float(worse), "personal_density": float(np.mean(own != shared))}
 
 
 def judge_test(env: NodeEnv, models: Mapping[str, Vector], ensemble: Ensemble | None = None) -> dict[str, float]:
@@ -215,9 +241,12 @@ def part_of(name: str) -> str:
 
 
 def mean_loss(line: Mapping[str, Any]) -> float | None:
-    """Mean training loss of the devices counted in a round that have told it; None for other lines of metrics."""
+    """Mean training loss of the devices counted in a round that have told it; None for other lines of metrics.
+
+    Lines of earlier versions do not say how many these are: there it is of all but those that have told no scores.
+    """
     sums = line.get("sums", {})
-    told = line.get("devices", 0) - sums.get(UNTOLD, 0.0)
+    told = sums.get(LOSS_DEVICES, line.get("devices", 0) - sums.get(UNTOLD, 0.0))
     return float(sums["loss"] / told) if line["kind"] == "round" and told > 0 and "loss" in sums else None
 
 

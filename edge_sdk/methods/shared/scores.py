@@ -21,19 +21,24 @@ TEST = (
 METRICS = ("correct", "accuracy", "accuracy_squared", "loss", "samples", "devices")
 UNTOLD = "untold"
 """Devices that are counted beside scores without theirs: their hospital has too few (nodes/leaving_scores.py)."""
+LOSS_DEVICES = "loss_devices"
+"""Devices that have told the training loss which is beside it: who has no training samples has none to tell."""
+PERSONAL_FACTS = ("personal_harmed", "personal_density")
+"""Of an evaluation: devices whose personal model is right on fewer samples than the global one (reports.HARMED), and
+shares of their personal components that are not zero. They are never masked: a sum of masked answers has none."""
 STAGES = ("started", "trained", "settled")  # of FedAL, around which it measures what is forgotten
 
 SIGNED = {"loss", "value", *(f"{model}_loss" for model in MODELS)}
 """Scores that may be below 0; no other may."""
 OTHERS = {
-    *("samples", "devices"),
+    *("samples", "devices", LOSS_DEVICES),
     *("primal_residual", "dual_residual"),  # AugFL
     *("noise_0", "noise_1", "noise_2", "contributors"),  # HSGD
     *(f"{stage}_{what}" for stage in STAGES for what in ("accuracy", "own_accuracy")),
 }
 NAMES = SIGNED | OTHERS | {f"{model}_{metric}" for model in MODELS for metric in METRICS}
 HISTOGRAM = re.compile(rf"({'|'.join(MODELS)})_auc:(\d{{1,4}}):[01]:(\d{{1,4}})")
-MOST = 2 * (len(NAMES) + len(MODELS) * MOST_CLASSES * 2 * BINS)
+MOST = 2 * (len(NAMES) + len(PERSONAL_FACTS) + len(MODELS) * MOST_CLASSES * 2 * BINS)
 SLACK = 1e-6  # relative: sums of fractions are rounded
 
 
@@ -55,7 +60,7 @@ def check_scores(scores: Mapping[str, float], count: float = LARGEST) -> None:
 
 
 def check_score(name: str, value: float, scores: Mapping[str, float], count: float) -> None:
-    if name not in NAMES and name != UNTOLD:
+    if name not in NAMES and name != UNTOLD and name not in PERSONAL_FACTS:
         check_histogram(name)
     if not (isfinite(value) and abs(value) <= LARGEST):
         raise ValueError(f"score {name!r} = {value} is not finite or above {LARGEST:.0f}")
@@ -73,11 +78,34 @@ def check_histogram(name: str) -> None:
         raise ValueError(f"score {name!r}: there are at most {MOST_CLASSES} classes and {BINS} bins")
 
 
+def partial_histograms(sums: Mapping[str, float]) -> frozenset[str]:
+    """Models, with TEST before them or not, whose histograms leave out samples that they were judged on.
+
+    Each class has a histogram of all samples of a device. So where a sum has fewer, not every device in it has told
+    its own, and it cannot be seen of how few devices they are.
+    """
+    counted: dict[tuple[str, str], float] = {}
+    for name, value in sums.items():
+        model, is_bin, place = name.partition("_auc:")
+        if is_bin:
+            key = model, place.partition(":")[0]
+            counted[key] = counted.get(key, 0.0) + value
+    return frozenset(model for (model, _), count in counted.items() if count != samples_of(model, sums))
+
+
+def samples_of(model: str, sums: Mapping[str, float]) -> float:
+    """Number of samples that a model, with TEST before it or not, was judged on."""
+    part = TEST if model.startswith(TEST) else ""
+    return sums.get(f"{model}_samples", sums.get(f"{part}samples", 0.0))
+
+
 def most_of(name: str, scores: Mapping[str, float], count: float) -> float:
     """The largest value that a score may have beside the others: no device is right more often than it has samples."""
     model, _, metric = name.partition("_")
     if name in ("devices", UNTOLD) or metric in ("devices", "own_accuracy"):
         return count
+    if name in PERSONAL_FACTS:
+        return scores.get("devices", 0.0)
     if metric == "accuracy":
         return count if model in STAGES else scores.get(f"{model}_devices", scores.get("devices", 0.0))
     if metric == "accuracy_squared":

@@ -64,10 +64,12 @@ def lines(
     percent: bool = False,
     colours: Colours = NO_COLOURS,
     bands: Bands = NO_BANDS,
+    has_zero: bool = False,
 ) -> str:
     """Curves over a common x. Points that are not finite are left out.
 
     Args:
+        has_zero: the axis of y has 0, as counts should.
         bands: name of a curve -> (x, low, high), a shaded area behind it.
     """
     series = {n: [(x, y) for x, y in ps if isfinite(y)] for n, ps in series.items()}
@@ -76,6 +78,7 @@ def lines(
         return "<p class='none'>nothing to draw</p>"
     xs = [x for ps in series.values() for x, _ in ps]
     ys = [y for ps in series.values() for _, y in ps] + [y for b in bands.values() for _, *ends in b for y in ends]
+    ys += [0.0] * has_zero
     across = Axis(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, LEFT, WIDTH - RIGHT)
     up = Axis(*span_of(ys, 0.0, percent), HEIGHT - BOTTOM, TOP)
     parts = [grid(across, up, x_name, percent, all(float(x).is_integer() for x in xs))]

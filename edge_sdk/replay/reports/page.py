@@ -150,7 +150,7 @@ def accuracy_points(result: Result) -> dict[str, list[tuple[float, float, float]
     """Model -> (round, mean, standard deviation over devices; 0 in runs of before, which have none)."""
     lines = {starting_round(line): line["sums"] for line in result["curve"] if "sums" in line}
     found = {r: (mean_accuracies(sums), accuracy_spreads(sums)) for r, sums in sorted(lines.items())}
-    names = {"global": "global model", "personal": "personalised"}
+    names = {"global": "global model", "personal": "personalised", "local": "local only"}
     return {
         name: [(r, means[key], spreads.get(key, 0.0)) for r, (means, spreads) in found.items() if key in means]
         for key, name in names.items()

@@ -88,7 +88,16 @@ def test_compose_and_settings_name_the_same_things(tmp_path: Path) -> None:
     assert (about["POSTGRES_USER"], about["POSTGRES_DB"]) == (user, name)
     assert "password" not in table["database"] and about["POSTGRES_PASSWORD_FILE"].startswith("/run/secrets/")
     mounts = {mount.split(":")[1]: mount.split(":")[0] for mount in services["service"]["volumes"]}
-    named = [table["directory"], *table["bundles"], *table["wire"].values(), "/etc/auscult/fleet.toml"]
+    assert table["wire"]["certificate"] != table["console_wire"]["certificate"]  # a broker takes one connection of each
+    for wire in (table["wire"], table["console_wire"]):
+        assert f" {Path(wire['certificate']).stem} " in (DEPLOY / "compose.yaml").read_text().replace("\n", " ")
+    named = [
+        table["directory"],
+        *table["bundles"],
+        *table["wire"].values(),
+        *table["console_wire"].values(),
+        "/etc/auscult/fleet.toml",
+    ]
     named.append(services["service"]["environment"]["PGPASSFILE"])
     for path in named:
         assert any(path == mount or path.startswith(f"{mount}/") for mount in mounts), path
@@ -108,6 +117,7 @@ def test_the_settings_of_the_containers_are_taken(tmp_path: Path) -> None:
     for name in table["wire"]:
         table["wire"][name] = tmp_path / name
         table["wire"][name].write_text("")
+    table["console_wire"] = make_wire(table)
     (tmp_path / "bundle").write_text("")
     file = FleetFile(**table | {"directory": tmp_path, "bundles": (tmp_path / "bundle",), "wire": make_wire(table)})
     assert file.proxied and file.address == "0.0.0.0"

@@ -33,6 +33,7 @@ PAGES = (
     "/rollouts/new",
     "/enrolment",
     "/audit",
+    "/settings",
     "/compare?run=ditto-1",
     "/runs/nothing",
 )

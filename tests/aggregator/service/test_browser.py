@@ -29,6 +29,7 @@ PAGES = (
     "/runs/ditto-1",
     "/models",
     "/audit",
+    "/settings",
     "/compare?run=ditto-1",
 )
 SIZES = {"screen": (1400, 900), "phone": (400, 850)}
@@ -120,7 +121,7 @@ def test_everything_can_be_read_and_stopped_without_scripts(console: tuple[Any, 
     page = chromium.new_context(java_script_enabled=False).new_page()
     page.goto(url)
     page.get_by_role("link", name=id).first.click()
-    sync_api.expect(page.locator("main svg")).to_have_count(4, timeout=60_000)
+    sync_api.expect(page.locator("main svg")).to_have_count(5, timeout=60_000)
     page.get_by_role("button", name="Stop").click()
     sync_api.expect(page.locator(".pill.stopped")).to_have_count(1, timeout=60_000)
     page.context.close()

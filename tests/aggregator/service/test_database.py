@@ -153,6 +153,7 @@ def test_schedules_of_a_form_without_events_begin_in_their_windows(url: str) -> 
         t.execute(schedules.insert().values(row))
         for column in ("samples", "counted"):
             t.execute(sql.text(f"ALTER TABLE schedules DROP COLUMN {column}"))
+        t.execute(sql.text("ALTER TABLE runs DROP COLUMN beside"))
         t.execute(about.update().where(about.c.key == "schema").values(value="3"))
     engine.dispose()
     database = Database(url)

@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,22 @@ def test_nobody_enrols_under_the_name_of_a_node_that_was_made_by_hand(
             continue
         with pytest.raises(UsageError, match="is another node's"):
             ask(service, tmp_path, name, service.desk.make_token("ada"))
+
+
+def test_nobody_is_approved_under_a_name_that_was_made_by_hand_meanwhile(
+    make_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUSCULT_CA_PASSPHRASE", SECRET)
+    files = tmp_path / "site"
+    site = Site(host="fleet.example", hospital="west", devices=("bed-1",), aggregator="cloud")
+    provision(files, site, SECRET)
+    service = make_service(enrolment=Enrolling(site=files), hospitals={"north": 2})
+    assert ask(service, tmp_path, "bed-2", service.desk.make_token("ada", "west"))["state"] == "waiting"
+    provision(files, replace(site, devices=("bed-1", "bed-2")), SECRET)
+    with pytest.raises(UsageError, match="is another node's"):
+        service.desk.decide("bed-2", "approve", "ada")
+    assert service.enrolment.find("bed-2")["state"] == "waiting"
+    assert service.desk.decide("bed-2", "deny", "ada")["state"] == "denied"
 
 
 def test_a_request_is_for_its_own_name_and_strong(tmp_path: Path) -> None:

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from aggregator.service.database import runs
 from aggregator.service.enrolment import APPROVE, REMOVE
+from aggregator.service.runs import RUNNING, Wanted, add_run
 from edge_sdk.cli import main
 from edge_sdk.nodes.hospital_service import HospitalService
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.tools.enrol import Applicant, Desk
 from tests.aggregator.service.asking import CLAIM, ask
-from tests.aggregator.service.conftest import secret_in
+from tests.aggregator.service.conftest import CLASSES, secret_in
 from tests.delivery.fleet import eventually
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -63,6 +65,31 @@ def test_the_command_line_does_the_same(
     assert "--token" in fleet("replace", "watch-7")
     assert '"state": "lost"' in fleet("requests", "--json")
     assert main(["fleet", "approve", "nobody", "--service", str(service.file.directory)]) == 1
+
+
+def begin_run(service: Any, method: str, **settings: Any) -> str:
+    """A run that is under way at hospital north, as the table says."""
+    id = add_run(service.database, Wanted(method=method, **settings), CLASSES, "test")
+    with service.database.transaction() as t:
+        t.execute(runs.update().where(runs.c.id == id).values(state=RUNNING, hospitals={"north": 2}))
+    return id
+
+
+def test_whoever_changes_the_fleet_is_told_which_runs_that_does_not_change(
+    browse: Callable[..., Any], service: Any, tmp_path: Path
+) -> None:
+    """It once stood in the documentation alone."""
+    operator = browse("operator")
+    csrf = {"csrf": secret_in(operator.get("/enrolment").text)}
+    for name, hospital in (("watch-7", "north"), ("watch-8", "west"), ("east", "")):
+        ask(service, tmp_path, name, service.desk.make_token("test", hospital, name))
+    begin_run(service, "fedavg")  # it can do with others
+    assert operator.post("/enrolment/watch-7/approve", data=csrf).status_code == 303
+    noisy = begin_run(service, "fedavg", privacy={"clip": 1.0, "epsilon": 8.0, "cohort": 1})
+    said = operator.post("/enrolment/watch-7/suspend", data=csrf)
+    assert said.status_code == 200 and f"Run {noisy} keeps the devices of its start: what its noise hides" in said.text
+    assert operator.post("/enrolment/watch-8/approve", data=csrf).status_code == 303  # a device of another hospital
+    assert f"Run {noisy} keeps the hospitals of its start" in operator.post("/enrolment/east/approve", data=csrf).text
 
 
 def test_a_killed_service_carries_out_what_was_decided(make_service: Callable[..., Any], tmp_path: Path) -> None:

@@ -157,3 +157,25 @@ def test_the_settings_say_what_is_wrong_with_them(service: Any) -> None:
     ):
         with pytest.raises(UsageError, match=says):
             type(service.file)(**{**vars(service.file), **change})
+
+
+def test_a_hospital_that_reports_too_often_is_read_less_often(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each report costs a look through its rows, and a row in the database every two seconds."""
+    now, payload = [1000.0], json.dumps({**REPORT, "node": "south"}).encode()
+    monkeypatch.setattr("aggregator.service.fleet.time.monotonic", lambda: now[0])
+    read: list[str] = []
+
+    def count(payload: bytes, sender: str) -> dict[str, Any]:
+        read.append(sender)
+        return read_report(payload, sender)
+
+    monkeypatch.setattr("aggregator.service.fleet.read_report", count)
+    for _ in range(1000):
+        service.monitor.take("auscult/v1/cloud/south/up/f", payload)
+    assert len(read) == 100 and service.monitor.refused == 900
+    service.monitor.take("auscult/v1/cloud/west/up/f", json.dumps({**REPORT, "node": "west"}).encode())
+    now[0] += 1.0
+    for _ in range(10):
+        service.monitor.take("auscult/v1/cloud/south/up/f", payload)
+    assert read.count("south") == 104 and read.count("west") == 1, "another hospital has an allowance of its own"
+    assert {h.name for h in service.monitor.list_hospitals()} >= {"south", "west"}

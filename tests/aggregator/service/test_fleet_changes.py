@@ -13,6 +13,7 @@ from aggregator.service.fleet import to_hospital, to_report
 from aggregator.service.fleet_reading import read_report
 from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import AGAIN, COUNTS, NAMES, FleetReporter
+from edge_sdk.live.frequency import Frequency
 from edge_sdk.live.presence import Child
 
 MANY = 300
@@ -39,6 +40,7 @@ class Hospital:
             session=None,
             current=None,
             refusal="",
+            lanes=(None, None, None),
         )
         self.reporter, self.now = FleetReporter(level), 1.0
 
@@ -82,6 +84,7 @@ def test_one_device_that_goes_costs_one_row(service: Any) -> None:
 
 def test_changes_after_one_that_was_lost_wait_for_the_next_whole_report(service: Any) -> None:
     hospital, draw = Hospital(40), random.Random(3)
+    service.monitor.frequency = Frequency(1e9, 1e9)  # minutes of reports come at once here
     lost, right = 0, 0
     for _ in range(300):
         name = f"d-{draw.randrange(40)}"

@@ -105,6 +105,8 @@ def list_asked(service: Any, id: str, folder: Path) -> Asked:
         ("post", "/models/{sha256}/deny", f"/models/{sha256}/deny", {}, 409),
         ("post", "/models/{sha256}/rollout", f"/models/{bundle}/rollout", {"to": 0.5, "id": "half"}, 201),
         ("post", "/models/{sha256}/rollout", f"/models/{bundle}/rollout", {"to": 7}, 422),
+        ("post", "/models/{sha256}/evaluate", f"/models/{bundle}/evaluate", {"devices": ["w-1"], "id": "good"}, 201),
+        ("post", "/models/{sha256}/evaluate", f"/models/{bundle}/evaluate", {"margin": 0.5}, 422),
         ("get", "/rollouts", "/rollouts", None, 200),
         ("get", "/rollouts/{id}", "/rollouts/half", None, 200),
         ("get", "/rollouts/{id}", "/rollouts/nothing", None, 404),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import time
 from pathlib import Path
@@ -9,10 +10,15 @@ from typing import Any
 
 import pytest
 
+from aggregator.service import audit
 from aggregator.service.fleet import to_hospital
 from aggregator.service.runs import Wanted, add_run
 from tests.aggregator.service.conftest import CLASSES, secret_in
 
+CSV_HEADS = {"runs": "id,", "enrolment": "name,", "models": "run,", "bundles": "name,"}
+CSV_HEADS |= {"rollouts": "id,", "audit": "seq,"}
+"""Table of the console -> how its file begins."""
+CSV_PAGES = {"bundles": "models"}
 STATES = ("training", "here", "refuses", "away")
 
 
@@ -38,7 +44,7 @@ def fill(service: Any, devices: int = 4, rounds: int = 5) -> str:
     return id
 
 
-@pytest.mark.parametrize("page", ["/", "/fleet", "/runs", "/runs/new", "/models", "/audit", "/compare"])
+@pytest.mark.parametrize("page", ["/", "/fleet", "/runs", "/runs/new", "/models", "/audit", "/settings", "/compare"])
 def test_every_page_is_there_when_nothing_else_is(browse: Any, page: str) -> None:
     assert browse("admin").get(page).status_code == 200
 
@@ -61,10 +67,12 @@ def test_many_devices_that_cannot_take_part_are_one_thing_that_needs_somebody(br
 def test_a_run_has_its_curves_and_the_same_as_a_table(browse: Any, service: Any) -> None:
     id, browser = fill(service), browse("viewer")
     text = browser.get(f"/runs/{id}").text
-    assert text.count("<figure") == 4 and "75.0 %" in text and "50.0 %" in text
+    assert text.count("<figure") == 5 and "75.0 %" in text and "50.0 %" in text
     lines = browser.get(f"/runs/{id}/rounds.csv").text.splitlines()
-    assert lines[0].startswith("round,devices,loss,global,personal")
-    assert lines[2] == "2,2,0.5,0.5,0.75,5.0,0,1000"
+    rows = list(csv.DictReader(lines))
+    found = {key: rows[1][key] for key in ("round", "devices", "loss", "global", "personal", "seconds", "bytes_up")}
+    assert [*found.values()] == ["2", "2", "0.5", "0.5", "0.75", "5.0", "1000"]
+    assert browser.get(f"/runs/{id}/hops.csv").text.splitlines()[1:3] == ["device_up,", "device_down,"]
     assert browser.get("/runs/nothing").status_code == 404
     assert browser.get(f"/compare?run={id}").text.count("<figure") == 2
 
@@ -81,7 +89,25 @@ def test_tables_and_figures_are_there_as_csv_in_which_no_text_is_a_formula(brows
     lines = browser.get(f"/compare.csv?run={id}").text.splitlines()
     assert lines[2] == f"{id},2,0.5,0.75,0.5"
     page = browser.get(f"/compare?run={id}").text
-    assert f'href="/compare.csv?run={id}"' in page and browser.get(f"/runs/{id}").text.count(">CSV</a>") == 5
+    assert f'href="/compare.csv?run={id}"' in page and browser.get(f"/runs/{id}").text.count(">CSV</a>") == 6
+
+
+def test_every_table_is_there_as_csv_with_the_search_of_its_page(browse: Any, service: Any) -> None:
+    id, browser = fill(service), browse("viewer")
+    with service.database.transaction() as t:
+        for name in ("a-run", "=1+1"):
+            audit.note(t, name, "test.note", id, why="so")
+    page = browser.get("/audit?q=test.note&sort=who").text
+    assert 'href="/audit.csv?q=test.note&amp;sort=who"' in page
+    lines = browser.get("/audit.csv?q=test.note&sort=who").text.splitlines()
+    assert lines[0] == "seq,at,who,action,subject,detail,hash" and len(lines) == 3
+    assert [line.split(",")[2] for line in lines[1:]] == ["'=1+1", "a-run"]
+    for name, first in CSV_HEADS.items():
+        answer = browser.get(f"/{name}.csv")
+        assert answer.text.splitlines()[0].startswith(first), name
+        assert f'filename="{name}.csv"' in answer.headers["content-disposition"]
+        assert f'href="/{name}.csv"' in browser.get(f"/{CSV_PAGES.get(name, name)}").text, name
+    assert len(browser.get("/bundles.csv").text.splitlines()) == 2
 
 
 def test_devices_are_found_sorted_and_paged(browse: Any, service: Any) -> None:
@@ -96,6 +122,20 @@ def test_devices_are_found_sorted_and_paged(browse: Any, service: Any) -> None:
     assert "1 device<" in found.replace("\n", "") or "1 device" in found
     assert browser.get("/fleet?state=away&page=13").text.count('<td data-name="Device">') == 100
     assert browser.get("/fleet?page=x&sort=nothing").status_code == 200
+
+
+def test_lists_of_the_api_are_paged(browse: Any, service: Any) -> None:
+    browser = browse()
+    browser.headers["authorization"] = f"Bearer {service.people.make_key('token', 'robot', 'viewer', 60.0, 'test')}"
+    ids = [add_run(service.database, Wanted(), CLASSES, "test") for _ in range(5)]
+    found = [browser.get(f"/api/v1/runs?limit=2&offset={at}").json() for at in (0, 2, 4, 6)]
+    assert [run["id"] for page in found for run in page["runs"]] == ids[::-1]
+    assert {page["total"] for page in found} == {5}
+    for path, key in (("runs", "runs"), ("models", "models"), ("rollouts", "rollouts"), ("enrolment", "nodes")):
+        answer = browser.get(f"/api/v1/{path}?limit=1").json()
+        assert len(answer[key]) == min(1, answer["total"]) and (answer["limit"], answer["offset"]) == (1, 0)
+        for wrong in ("limit=5001", "limit=-1", "offset=x", "limit="):
+            assert browser.get(f"/api/v1/{path}?{wrong}").status_code == 422, (path, wrong)
 
 
 def test_a_run_is_queued_by_a_form_and_cloned(browse: Any, service: Any) -> None:

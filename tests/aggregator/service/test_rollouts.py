@@ -112,6 +112,27 @@ def test_a_form_rolls_out_and_says_what_is_wrong(service: Any, browse: Any) -> N
     assert browse("viewer").get("/rollouts/new").status_code == 403
 
 
+def test_an_evaluation_is_asked_for_and_shown(service: Any, browse: Any) -> None:
+    browser, model = browse("operator"), bundle_of(service)
+    form = {"csrf": secret_in(browser.get("/rollouts/new").text), "model": model, "to": "50", "only_judge": "1"}
+    assert browser.post("/rollouts", data={**form, "canary": "1"}).headers["location"] == "/rollouts/evaluation-1"
+    row = find_run(service.database, "evaluation-1")
+    assert row["wanted"]["settings"]["only_judge"] and row["wanted"]["settings"]["share"] == 0.5
+    path = write_settings(
+        service.file, {**row, "hospitals": {"north": 2}, "beside": 2}, service.registry.path_of(model)
+    )
+    file = read_toml(path, AggregatorFile)
+    assert file.lane == 2 and file.run.settings["only_judge"] is True
+    tell(service, "evaluation-1", {**STAGES[1], "fault": ""})
+    service.supervisor.set_state(row, FINISHED)
+    assert "judged" in browser.get("/rollouts").text
+    page = browser.get("/rollouts/evaluation-1").text
+    assert "66.7 %" in page and "26.7 %" in page and "keep what they have" in page
+    assert "Roll back" not in page and "was halted" not in browser.get("/").text
+    with pytest.raises(NotPossibleError, match="is an evaluation"):
+        add_rollback(service.database, "evaluation-1", "test")
+
+
 def test_the_api_rolls_out_and_back(service: Any, browse: Any) -> None:
     browser, model = browse(), bundle_of(service)
     browser.headers["authorization"] = f"Bearer {service.people.make_key('token', 'robot', 'operator', 60.0, 'test')}"

@@ -23,7 +23,8 @@ PRESENT = {"north": 2, "south": 3, "west": 1}
 
 
 def row(id: str, *hospitals: str, begun: dict[str, int] | None = None, method: str = "fedavg") -> Any:
-    return {"id": id, "wanted": {"method": method, "hospitals": hospitals}, "hospitals": begun or {}}
+    wanted = {"method": method, "hospitals": hospitals}
+    return {"id": id, "wanted": wanted, "hospitals": begun or {}, "beside": 0}
 
 
 def looked(queue: list[Any], *running: Any, most: int = 4, barred: frozenset[str] = frozenset()) -> Any:
@@ -84,6 +85,38 @@ def test_over_tls_there_are_as_many_runs_as_certificates(service: Any, broker: s
     assert len({*names}) == most and names[0] == "cloud"
     with pytest.raises(UsageError, match="at_once = 0"):
         FleetFile(**{**vars(service.file), "at_once": 0})
+
+
+def rollout(id: str, *hospitals: str, begun: dict[str, int] | None = None, beside: int = 0, **settings: Any) -> Any:
+    wanted = {"method": "rollout", "rounds": 1, "hospitals": hospitals, "settings": {"theta": "0", **settings}}
+    return {"id": id, "wanted": wanted, "hospitals": begun or {}, "beside": beside}
+
+
+def looked_beside(queue: list[Any], *running: Any, **evaluations: int) -> tuple[dict[str, int], dict[str, str]]:
+    """Run that begins -> its lane; run that waits -> for what."""
+    found = line_up(queue, running, PresentFleet(PRESENT, evaluations=evaluations), 9)
+    return {run["id"]: run["beside"] for run, _ in found.begin}, found.waits
+
+
+def test_rollouts_and_evaluations_go_on_beside_a_training_where_hospitals_have_room() -> None:
+    training = row("a", "north", begun={"north": 2})
+    r, e, f = rollout("r", "north"), rollout("e", "north", only_judge=True), rollout("f", "north", only_judge=True)
+    waits = "{} waits for run a: north is in both"
+    assert looked_beside([r], training) == ({}, {"r": waits.format("r")})
+    assert looked_beside([r, row("b", "north")], training, north=1) == ({"r": 1}, {"b": waits.format("b")})
+    assert looked_beside([e, r], training, north=1) == ({"e": 1}, {"r": "r waits for run e: north is in both"})
+    assert looked_beside([e, r], training, north=2) == ({"e": 2, "r": 1}, {})
+    assert looked_beside([e, f, r], training, north=2)[0] == {"e": 2, "f": 1}
+    both = rollout("both", "north", "south")
+    assert looked_beside([both], training, north=1) == ({}, {"both": waits.format("both")})  # south has no room beside
+    assert looked_beside([both], training, north=1, south=2) == ({"both": 1}, {})
+
+
+def test_a_rollout_stays_in_the_lane_in_which_it_began() -> None:
+    paused, main = (rollout(id, "north", begun={"north": 2}, beside=n) for id, n in (("p", 1), ("m", 0)))
+    assert looked_beside([main, paused], north=2) == ({"m": 0, "p": 1}, {})
+    other = rollout("o", "north", begun={"north": 2}, beside=1)
+    assert looked_beside([paused], other, north=2)[1] == {"p": "p waits for run o: north is in both"}
 
 
 # Processes -----------------------------------------------------------------------------------------------------------
@@ -213,6 +246,22 @@ def test_a_silent_hospital_stays_and_a_foreign_one_does_not_join(service: Any, m
     until(service, other, lambda row: rounds(service, other) >= 1)
     assert find_run(service.database, id)["hospitals"] == {"north": 2}
     assert find_run(service.database, other)["hospitals"] == {"south": 3}
+
+
+def test_a_hospital_that_a_queued_run_has_named_joins_no_run_for_all(
+    service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once did, and the run that had named it waited until the one for all had ended."""
+    everybody = add_run(service.database, Wanted(method="fedavg"), CLASSES, "test")
+    until(service, everybody, lambda row: rounds(service, everybody) >= 1)
+    named = add_run(service.database, Wanted(method="fedavg", hospitals=("south",)), CLASSES, "test")
+    service.supervisor.look()
+    hear_of(service, monkeypatch, north=2, south=3, west=1)
+    until(service, named, is_in(runs.RUNNING))
+    assert find_run(service.database, named)["hospitals"] == {"south": 3}
+    until(service, everybody, lambda row: row["hospitals"] == {"north": 2, "west": 1})
+    change_run(service.database, named, "stop", "test")
+    until(service, everybody, lambda row: {*row["hospitals"]} == {"north", "south", "west"})
 
 
 def test_a_method_that_cannot_keeps_the_hospitals_of_its_start(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:

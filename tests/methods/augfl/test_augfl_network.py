@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.loopback import NetworkFaults
+from edge_sdk.contract.round import LEAP
+from edge_sdk.methods.augfl import hospital as augfl_hospital
+from edge_sdk.methods.augfl.messages import AugflModel, Upload
 from edge_sdk.methods.augfl.settings import Settings
 from edge_sdk.methods.shared.evaluation import Progress
 from tests.methods.augfl.augfl_problems import (
+    AUGFL,
     L2,
     SMOOTH,
     THETA0,
@@ -18,6 +22,7 @@ from tests.methods.augfl.augfl_problems import (
     algorithm_1,
     play,
 )
+from tests.methods.lost_disks import replacing_a_disk
 from tests.methods.problems import DEVICES, HASTY, LOSSY, TREE, told
 
 BASIC = Settings(alpha=0.3)
@@ -140,3 +145,36 @@ def test_a_device_with_one_sample_cannot_take_part():
     rest = {d: c for d, c in clients.items() if d != "d4"}
     assert {m.devices for m in told(transcript, Progress)} == {5}
     assert error(path, algorithm_1(rest, BASIC, 8)) < 1e-12
+
+
+@pytest.mark.parametrize("node", ["d1", "h0"])
+@pytest.mark.parametrize(("upload", "start"), FORMS[2:])
+def test_what_is_left_out_of_an_upload_is_right_when_a_disk_was_lost(node, upload, start):
+    """What travels is a matter of bytes: u_i is not computed from a y_i^- that the other side has lost."""
+    paths = [
+        play(SMOOTH, replace(BASIC, upload=each, y_init=start), 12, method=replacing_a_disk(AUGFL, node, 6))[2]
+        for each in (upload, "theta_y")
+    ]
+    assert max(np.abs(a - b).max() for a, b in zip(*paths, strict=True)) < 1e-12
+
+
+@pytest.mark.parametrize("upload", ["u", "y"])
+def test_a_hospital_that_is_put_back_leaves_nothing_out_of_its_next_sums(upload):
+    """It closes the round of the backup again, and may have sent other sums of it before."""
+    net, _, _ = play(SMOOTH, replace(BASIC, upload=upload), 4)
+    env, s = replace(net.nodes["h0"].env, me="h0"), net.nodes["h0"].record.state
+    s = getattr(s, "inner", s)
+    devices = {d: Upload(9, theta=THETA0 + 1, y=THETA0) for d in s.held}
+    question = AugflModel(net.nodes["aggregator"].record.state.model, 9, len(devices), 99, len(DEVICES))
+
+    def sums(begun, closed):
+        asked, _ = augfl_hospital.hospital_receive(replace(env, asked=begun), s, "up", question)
+        answered, _ = augfl_hospital.hospital_close(replace(env, asked=closed), replace(asked, news=devices))
+        told = replace(question, round=10, counted={"h0": 9})
+        asked, _ = augfl_hospital.hospital_receive(replace(env, asked=closed), answered, "up", told)
+        news = {d: Upload(9, **{upload: THETA0}) for d in devices}
+        return augfl_hospital.hospital_close(replace(env, asked=closed), replace(asked, news=news))[1][0].message
+
+    left_out = {"u": "y", "y": "u"}[upload]
+    assert getattr(sums(5, 6), left_out) is None
+    assert getattr(sums(5, 6 + LEAP), left_out) is not None

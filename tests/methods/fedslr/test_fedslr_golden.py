@@ -18,6 +18,7 @@ from edge_sdk.methods.fedslr import method as fedslr
 from edge_sdk.methods.fedslr import uploads as fedslr_uploads
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr.settings import Settings
+from tests.methods.lost_disks import putting_back
 from tests.methods.problems import SEED, LeastSquares, play, state
 
 TOY = layout_of(("w", (2, 2), "linear"))
@@ -95,6 +96,17 @@ def test_a_replaced_disk_leaves_no_trace_in_the_mean_of_gamma(node, at):
     assert s.era == 1
     assert np.allclose(s.gamma_mean, np.mean([state(net, d).tried for d in H], axis=0), atol=1e-12)
     assert np.allclose(path[at], path[at - 1], atol=0)  # the round in which it came out
+    assert np.allclose(path[-1], LIMIT, atol=1e-8)
+
+
+@pytest.mark.parametrize("at", [1, 7])
+def test_a_hospital_put_back_from_the_middle_of_a_round_leaves_no_trace_in_the_mean_of_gamma(at):
+    """The backup has not heard all whose w_i were counted: so the others would keep a gamma that the mean has not."""
+    path, net = toy(putting_back(FEDSLR, "h", at), EXACT, 400, exact=True)
+    s = state(net, "aggregator")
+    assert s.era == 1
+    assert np.allclose(s.gamma_mean, np.mean([state(net, d).tried for d in H], axis=0), atol=1e-12)
+    assert np.allclose(path[at], path[at - 1], atol=0)
     assert np.allclose(path[-1], LIMIT, atol=1e-8)
 
 

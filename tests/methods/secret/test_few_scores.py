@@ -17,7 +17,7 @@ from edge_sdk.methods.shared.evaluation import Scores
 from edge_sdk.methods.shared.gather import Sum
 
 ENV: Any = SimpleNamespace(outputs=3)
-ONE = {"samples": 18.0, "devices": 1.0, "global_correct": 11.0, "global_loss": 9.25, "global_auc:0:1:3": 4.0}
+ONE = {"samples": 18.0, "devices": 1.0, "global_correct": 11.0, "global_loss": 9.25, "global_auc:0:1:3": 18.0}
 LATE = {"unseen_correct": 2.0, "unseen_samples": 18.0, "unseen_devices": 1.0, "unseen_auc:1:1:5": 18.0}
 
 
@@ -40,6 +40,12 @@ def test_scores_and_histograms_of_a_model_that_one_has_stay_closed_beside_those_
     assert set(found.sums) == set(ONE)
 
 
+def test_histograms_that_one_of_three_has_told_stay_closed() -> None:
+    told_none = {name: value for name, value in ONE.items() if "_auc:" not in name}
+    found = opened(ScoresKind(), Scores(5, ONE), Scores(5, told_none), Scores(5, told_none))
+    assert set(found.sums) == set(told_none)
+
+
 def test_counts_of_settling_by_few_devices_open_as_none() -> None:
     one, none = Counts(np.array([2, 1]), 3, 1), Counts(np.array([0, 0]))
     few = opened(CountsKind(), one, none, none)
@@ -56,4 +62,4 @@ def upload(scores: dict[str, float]) -> Integers:
 def test_a_training_loss_that_one_of_three_uploads_has_stays_closed() -> None:
     kind = UploadKind({Sum: ("total",)})
     assert opened(kind, upload({"loss": 2.5}), upload({}), upload({})).label.scores == {}
-    assert opened(kind, *[upload({"loss": 2.5})] * 3).label.scores == {"loss": 7.5}
+    assert opened(kind, *[upload({"loss": 2.5})] * 3).label.scores == {"loss": 7.5, "loss_devices": 3.0}

@@ -13,7 +13,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.settings import why_opened
-from edge_sdk.methods.secret import pool_aggregator
+from edge_sdk.methods.secret import pool_aggregator, pool_sums
 from edge_sdk.methods.secret.messages import MaskedSum
 from edge_sdk.methods.secret.pool_messages import NotPooled, PoolQuestion, PoolReady
 from edge_sdk.methods.shared.evaluation import Progress, Report
@@ -256,7 +256,7 @@ def test_shares_add_up_to_the_bit_and_stay_within_bounds():
     steps[:2] = 0, 2 * rounding.largest(bits) * 6
     label = label_type(Sum, ("total",))(weight=7.0, count=6, scores={"loss": 3.0})
     whole = Integers(label, ("total",), 500, bits, 1.0, 6, 1.0, rounding.pack(steps, rounding.width(bits, 6)))
-    found = dict(pool_aggregator.shares(None, None, whole, counts))
+    found = dict(pool_sums.shares(None, None, whole, counts))
     assert {h: m.terms for h, m in found.items()} == counts
     assert np.array_equal(sum(m.steps.astype(np.int64) for m in found.values()), steps)
     assert all((m.steps <= 2 * rounding.largest(bits) * m.terms).all() for m in found.values())

@@ -11,6 +11,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.settings import why_opened
 from edge_sdk.methods.shared.evaluation import Report
 from edge_sdk.nodes import mask_giving
+from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import method_of, settings_of
 from edge_sdk.nodes.masks import AggregatorKeys, read_public
 from tests.methods import contract
@@ -105,7 +106,7 @@ def test_a_hospital_of_too_few_is_refused_before_it_starts(tmp_path):
     with pytest.raises(UsageError, match="no keys"):
         mask_giving.for_aggregator(run, None, {"h0": 3})
     with pytest.raises(UsageError, match="no keys"):
-        mask_giving.for_device(run, None, "d0", 2)
+        mask_giving.for_device(run, None, "d0", 2, Allow)
 
 
 def test_a_public_key_that_shares_nothing_is_found_where_it_is_read(tmp_path):

@@ -15,7 +15,8 @@ from edge_sdk.methods.fedslr.settings import Settings
 from edge_sdk.methods.shared.evaluation import Evaluate, Finished, Models, Progress, Report, Scores, Watched, evaluated
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.reports import accuracy_spreads
+from edge_sdk.methods.shared.reports import accuracy_spreads, judge_personal
+from edge_sdk.methods.shared.scores import check_scores
 from tests.methods.problems import DEVICES, HASTY, PROBLEMS, TREE, devices_counted, envs_of, play, state, told
 
 SETTINGS = Settings(eta_g=0.5, lam=0.2, mu=0.1, batch=16, participation=0.5)
@@ -49,6 +50,31 @@ def test_the_sums_are_those_of_the_models():
         assert np.isclose(accuracy_spreads(report.sums)[kind], np.std(shares), rtol=1e-12)
         assert np.isclose(report.sums[f"{kind}_loss"], sum(j[kind]["loss"] for j in judged.values()), rtol=1e-14)
     assert report.sums["samples"] == sum(len(f.b) for f in PROBLEMS.values())
+
+
+def test_harmed_devices_and_the_density_of_their_components_are_counted():
+    net, transcript = play(evaluated(FEDSLR), SETTINGS, 6)
+    (report,), m = told(transcript, Report), FEDSLR.show(net.nodes["aggregator"].env, state(net, "aggregator"))
+    harmed, density = 0, 0.0
+    for d in DEVICES:
+        models = models_of(net, d, m)
+        found = {kind: PROBLEMS[d].score(theta) for kind, theta in models.items()}
+        shares = {kind: score["correct"] / score["samples"] for kind, score in found.items()}
+        harmed += shares["global"] - shares["personal"] > 0.01
+        density += np.mean(models["personal"] != models["global"])
+    assert (report.sums["personal_harmed"], report.sums["personal_density"]) == (harmed, pytest.approx(density))
+    assert 0 < report.sums["personal_density"] < len(DEVICES)
+
+
+def test_a_device_is_harmed_by_more_than_a_point():
+    models = {"global": np.zeros(4), "personal": np.array([0.0, 1.0, 0.0, 2.0])}
+    for personal, harmed in ((0.9, 0.0), (0.5, 0.0), (0.495, 0.0), (0.48, 1.0)):
+        found = judge_personal(models, {"global_accuracy": 0.5, "personal_accuracy": personal})
+        assert found == {"personal_harmed": harmed, "personal_density": 0.5}
+    assert judge_personal(models, {"global_accuracy": 0.5}) == {}
+    check_scores({"devices": 2.0, "personal_harmed": 2.0})
+    with pytest.raises(ValueError, match="personal_harmed"):
+        check_scores({"devices": 2.0, "personal_harmed": 3.0})
 
 
 def models_of(net, d, m):

@@ -20,7 +20,7 @@ from tests.methods.augfl import augfl_problems
 from tests.methods.augfl.augfl_problems import SMOOTH
 from tests.methods.fedbcd.fedbcd_runs import DRAWN, OFFLINE, SYNC, model, off
 from tests.methods.fedbcd.fedbcd_runs import run as play_fedbcd
-from tests.methods.lost_disks import replacing_a_disk
+from tests.methods.lost_disks import putting_back, replacing_a_disk
 from tests.methods.problems import HASTY, LAYOUT, LOSSY, SIZES, envs_of, play, state
 from tests.methods.test_contract import settings_of
 
@@ -114,6 +114,18 @@ def test_a_lost_disk_costs_its_round_and_everybody_speaks_anew(node):
     assert state(net, "aggregator").ledger.era == 1
     assert np.array_equal(z[20], z[19]), "the round in which it was said"
     assert off(model(net), model(play_fedbcd(settings, 60, faults=CALM)[0])) < 0.02 * off(z[-1], z[0])
+
+
+@pytest.mark.parametrize("name", ["fedbcd", "augfl"])
+@pytest.mark.parametrize("at", [1, 7])
+def test_a_hospital_put_back_from_the_middle_of_a_round_costs_that_round_and_everybody_speaks_anew(name, at):
+    """The backup has not heard all whose changes are in the sum: told so, they would send the same changes again."""
+    method, settings = putting_back(ADDING[name], "h0", at), settings_of(METHODS[name])
+    net, _ = play(method, settings, 14, faults=CALM)
+    s = state(net, "aggregator")
+    assert s.ledger.era == 1
+    parts = [counted_of(net, d, False, r) for d, r in last_counted(net, s).items()]
+    assert off(gather.total(s.running, np.zeros(0)).total, sum(parts)) < 1e-9
 
 
 def test_a_lost_disk_does_not_move_a_model_that_has_settled():

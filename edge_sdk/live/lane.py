@@ -1,0 +1,176 @@
+"""A lane: a node's part in one run at a time, over connections that it may share with the node's other lanes.
+
+A node works in one run at a time in its main lane. A lane beside it has a session, a record and a store of its own, in
+a folder of its own, so a run there can neither see nor hold up the one in the main lane, and what is promised of one
+run (each message counts once, whoever is killed) holds in each lane by itself. All lanes are of one loop and one
+thread; only calls of roles have threads of their own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from logging import Logger
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.contract.run import Run
+from edge_sdk.delivery.counters import Counters, LaneCounters
+from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.habits import Habits
+from edge_sdk.delivery.session import Session
+from edge_sdk.delivery.store import Store
+from edge_sdk.live.announcer import Announcer
+from edge_sdk.live.changes import RequestedChanges
+from edge_sdk.live.directory import NodeDirectory
+from edge_sdk.live.dispatcher import Dispatcher
+from edge_sdk.live.membership import GRACE, Membership
+from edge_sdk.live.neighbours import Neighbours
+from edge_sdk.live.permission import Permission
+from edge_sdk.live.presence import Presence
+from edge_sdk.live.publisher import Publisher
+from edge_sdk.live.waiting_log import WaitingLog
+from edge_sdk.live.willingness import Willingness
+from edge_sdk.wire.link import Link
+
+
+def nothing_told(number: int, message: Any) -> None:
+    """Takes what a role tells where no application wants to hear it."""
+
+
+@dataclass(frozen=True)
+class LaneWork:
+    """What a node does in one lane.
+
+    Attributes:
+        directory: holds all that it remembers of that.
+        assemble, told, told_refusal, check_run: as of `Runtime`.
+        willingness, permission: as of `Runtime`.
+    """
+
+    directory: Path
+    assemble: Callable[[Run], Assembly]
+    told: Callable[[int, Any], None] = nothing_told
+    told_refusal: Callable[[str], None] = lambda why: None
+    check_run: Callable[[Run], None] = lambda run: None
+    willingness: Willingness = field(default_factory=Willingness)
+    permission: Permission = field(default_factory=Permission)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all lanes of a node have in common; see `Runtime` for what the attributes mean.
+
+    Attributes:
+        below, above: links to the children's and the parent's broker, perhaps the same one.
+        wake: called from another thread when the loop should look.
+    """
+
+    name: str
+    parent: str | None
+    children: tuple[str, ...]
+    below: Link | None
+    above: Link | None
+    sizes: Mapping[str, int]
+    flexible: bool
+    habits: Habits
+    durability: str
+    largest_chunk: int
+    counters: Counters
+    wake: Callable[[], None]
+    log: Logger
+
+
+class RunLane:
+    """One lane of a node.
+
+    Args:
+        number: 0: the main one.
+        beside: it shares its links with the main lane, which answers for the connections.
+    """
+
+    def __init__(self, number: int, work: LaneWork, around: Surroundings, beside: bool = False):
+        self.number, self.work, self.around, self.log = number, work, around, around.log
+        self.counters = LaneCounters(around.counters) if beside else around.counters
+        self.willingness, self.permission, self.changes = work.willingness, work.permission, RequestedChanges()
+        a, name = around, around.name
+        self.publisher = Publisher(name, a.parent, a.below, a.above, self.counters, a.log, number)
+        self.announcer = Announcer(self.publisher)
+        seams = (self.new_session, self.announcer, self.counters, a.log, work.told_refusal, work.check_run, a.flexible)
+        self.membership = Membership(name, a.children, work.assemble, *seams)
+        self.neighbours = Neighbours(self.membership, self.announcer, a.sizes, a.habits, a.flexible, a.log)
+        parts = (self.membership, self.neighbours, self.counters, a.log, number)
+        self.dispatcher = Dispatcher(name, a.parent, *parts)
+        self.waiting_log = WaitingLog(name, a.parent, a.log)
+
+    def new_session(self, run: Run, assembly: Assembly, store: Store) -> Session:
+        a, membership = self.around, self.membership
+        args = (a.habits, self.counters, self.work.told, a.wake, a.log)
+        return Session(a.name, a.parent, run, assembly, store, *args, frozenset(membership.children))
+
+    @property
+    def session(self) -> Session | None:
+        return self.membership.session
+
+    @property
+    def delivered(self) -> bool:
+        """No message is waiting to be worked on, or to be acknowledged by a peer. A device's own clock may tick on."""
+        return (s := self.session) is None or not (s.calls.jobs or any(s.outbox.pending.values()))
+
+    def open(self, stack: ExitStack, given: Run | None = None) -> None:
+        """Lock the lane's folder, and take up the run that it worked in last. Raises UsageError as `Runtime.run`."""
+        directory = NodeDirectory(self.work.directory, self.around.durability)
+        self.membership.directory = stack.enter_context(closing(directory))
+        stack.callback(self.membership.drop_session)
+        self.membership.begin_run(given)
+
+    def get_timer(self, now: float) -> float:
+        """Seconds until something is to be done if nothing comes."""
+        session = self.session
+        wait = session.get_timer(now) if session and not self.membership.is_broken else inf
+        at = min(self.membership.reopen_at, self.willingness.at, self.permission.at)
+        return min(wait, self.announcer.get_timer(now), at - now)
+
+    def take_turn(self, now: float) -> None:
+        """Do what is due, make one commit for all that has come, and publish."""
+        self.willingness.look(self.membership, self.announcer, now)
+        self.permission.look(self.membership, now)
+        self.changes.carry_out(self.membership, self.neighbours.update_here)
+        self.membership.take_up_pending(now)
+        self.save_session(now)
+        self.publish_due(now)
+        self.waiting_log.look(self.session, self.membership.presence, now)
+
+    def save_session(self, now: float) -> None:
+        if (session := self.session) is None or self.membership.is_broken:
+            return
+        chunks = [link.connection.chunk for link in self.publisher.links if link.connection is not None]
+        session.chunk = min(self.around.largest_chunk, *chunks) if chunks else session.chunk
+        for child in tuple(self.membership.presence.refusals) if session.members.present else ():
+            session.excuse_child(child)  # but not where nobody is left: rounds without anybody would use up the run
+        self.membership.save_session(session, now)
+
+    def publish_due(self, now: float) -> None:
+        if self.announcer.births:
+            self.announcer.publish_births(self.membership.standing, self.membership.presence, now)
+        if (session := self.session) is not None and not self.membership.is_broken:
+            self.publisher.publish_due(session, now)
+
+    def finish(self) -> None:
+        """Save, and say goodbye."""
+        if self.session is not None:
+            self.session.calls.stop(GRACE)
+            self.save_session(time.monotonic())
+        if self.session is not None:  # the last call may have found that the run cannot be used here
+            self.session.incoming.acknowledge_now()
+        self.announcer.births.clear()
+        self.publish_due(time.monotonic())
+        self.announcer.publish_goodbye(self.membership.standing)
+
+    def leave(self) -> None:
+        """Leave the run, after the links have been closed."""
+        self.membership.presence = Presence(self.membership.children)
+        self.membership.leave_run()

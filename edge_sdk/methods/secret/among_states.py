@@ -1,0 +1,72 @@
+"""What a hospital remembers of an exchange among its devices, around the method's own state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, make_dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.contract.sharing import PUBLIC
+from edge_sdk.methods.integers.messages import Octets
+from edge_sdk.methods.integers.states import Ring
+from edge_sdk.methods.secret.among_messages import Participants, to_octets
+from edge_sdk.methods.secret.messages import SumForm, Words
+
+IDLE, OFFERING, DEALING, COVERING, CONFIRMING, REVEALING = range(6)
+"""What devices are asked for now."""
+
+
+@dataclass(frozen=True)
+class AmongState:
+    """A hospital's state around the one inside.
+
+    Attributes:
+        inner: the state inside.
+        stage: what devices are asked for; IDLE: no exchange is on.
+        ticket: number of the question, at this hospital.
+        form: of the answers; None: there is none yet.
+        width: bits of their ring.
+        offers, dealt, confirmed, revealed: device -> what it has sent of that, as long as it is needed.
+        members: whose masked answers came.
+        steps, words: their sum.
+    """
+
+    inner: Any
+    stage: int = IDLE
+    ticket: int = 0
+    form: SumForm | None = None
+    width: int = 0
+    offers: Mapping[str, Octets] = field(default_factory=dict)
+    dealt: Mapping[str, Octets] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    steps: Ring = field(default_factory=lambda: np.zeros(0, np.uint32))
+    words: Words = field(default_factory=lambda: np.zeros(0, np.uint64))
+    confirmed: Mapping[str, Octets] = field(default_factory=dict)
+    revealed: Mapping[str, Octets] = field(default_factory=dict)
+
+    @property
+    def guard(self) -> Any:
+        """What the node has seen of its children, for gauges."""
+        return self.inner.guard
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Devices of the roster, sorted."""
+        return tuple(sorted(self.offers))
+
+    @property
+    def roster(self) -> Participants:
+        """Who has an answer."""
+        assert self.form is not None  # of the first offer
+        publics = to_octets([self.offers[name].tobytes() for name in self.names])
+        assert publics.size == PUBLIC * len(self.names)
+        return Participants(self.ticket, self.form, self.names, publics)
+
+
+@cache
+def among_state_around(inner: Any) -> type[AmongState]:
+    """`AmongState` with the type of what is inside written down, for those who save it; the same class each time."""
+    return make_dataclass("AmongState", [("inner", inner)], bases=(AmongState,), frozen=True)

@@ -1,0 +1,23 @@
+"""What a device says of itself, in words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def describe_want(listed: int, given: int, held_out: int, least: int) -> str:
+    """The reason why a device has too little to learn from: of the samples given for that so many have a label of the
+    run, others are held out."""
+    if given and not listed:
+        return "no training sample has a label of this run"
+    if given or held_out:
+        return f"{listed} labelled windows to train on, and {held_out} held out; {least} are needed: label more"
+    return "nothing is labelled yet"
+
+
+def describe_scores(sums: Mapping[str, float]) -> str:
+    """A device's own scores for people, e.g. "global 3 of 9 right, personal 7 of 9 right"."""
+    right = {name.removesuffix("_correct"): count for name, count in sums.items() if name.endswith("_correct")}
+    return (
+        ", ".join(f"{name} {count:.0f} of {sums['samples']:.0f} right" for name, count in right.items()) or "no samples"
+    )

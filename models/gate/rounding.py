@@ -1,0 +1,85 @@
+"""The rounding of a finished bundle beside torch's own: both float32 gradients against torch's in float64.
+
+The gate asks whether a bundle is right. This asks how good it is, on the gate's inputs: ties, constants, tiny and huge
+scales, single samples, first and last indices. It is measured on what a device runs, and is no condition: a ReLU input
+within rounding of 0 may fall on either side of it in float32, for torch as well as here, but for other inputs. For one
+draw of inputs the two errors are two accidents, and their quotient says little. So each kind is drawn several times,
+and the medians are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+import torch
+
+from edge_sdk.model.dropout import MASKS
+from edge_sdk.model.model import Model
+from edge_sdk.models.gate.gate import Case, Truth, list_cases
+from edge_sdk.models.gate.measure import relative_error
+
+FLOOR = 2.0**-24
+"""Rounding of the result alone: an error cannot be expected to be smaller."""
+SEEDS = (0, 1000, 2000)
+"""What is added to the gate's own seed of a kind of inputs."""
+
+
+@dataclass(frozen=True)
+class RoundingErrors:
+    """Relative L2 errors of two float32 gradients for one kind of inputs.
+
+    Attributes:
+        case: the kind of inputs.
+        device, torch: errors of the bundle on this machine, and of torch's own float32, one for each draw.
+    """
+
+    case: str
+    device: tuple[float, ...]
+    torch: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The bundle's median error in multiples of torch's."""
+        return median(self.device) / max(median(self.torch), FLOOR)
+
+    @property
+    def worst(self) -> float:
+        """The largest such quotient of a single draw."""
+        return max(d / max(t, FLOOR) for d, t in zip(self.device, self.torch, strict=True))
+
+
+def measure_rounding(model: Model, truth: Truth) -> list[RoundingErrors]:
+    """The errors for each kind of inputs that the gate has, but those for which the true gradient is 0.
+
+    Args:
+        model: the finished bundle. truth: the module that it was made of.
+    """
+    y_shape = (-model.classes,) if model.classes else model.output_shape
+    cases = [c for c in list_cases(truth.train) if truth.drops or not c.at_rest]
+    found = {c.name: [measure_draw(model, truth, replace(c, seed=c.seed + s), y_shape) for s in SEEDS] for c in cases}
+    known = {name: [pair for pair in pairs if pair] for name, pairs in found.items()}
+    return [RoundingErrors(name, *map(tuple, zip(*pairs, strict=True))) for name, pairs in known.items() if pairs]
+
+
+def measure_draw(model: Model, truth: Truth, case: Case, y_shape: Sequence[int]) -> tuple[float, float] | None:
+    """The errors of bundle and torch for one draw of inputs; None: the true gradient is 0, or torch's no number."""
+    data = truth.draw(case, tuple(y_shape))
+    if case.at_rest:
+        data.pop(MASKS)
+    want = truth.loss_grad(data)[2]
+    if not np.linalg.norm(want) > 0:
+        return None
+    single = truth.loss_grad(data, torch.float32)[2]
+    if not np.isfinite(single).all():
+        return None
+    return relative_error(run_bundle(model, data), want), relative_error(single, want)
+
+
+def run_bundle(model: Model, data: Mapping[str, torch.Tensor]) -> np.ndarray:
+    """The gradient (n,) that a device computes, without a limit of samples in a step."""
+    feeds = {k: (v.float() if v.is_floating_point() else v).numpy() for k, v in data.items()}
+    gradient: np.ndarray = model.run("loss_grad", {"theta": model.theta0, **feeds}, None)[1]
+    return gradient

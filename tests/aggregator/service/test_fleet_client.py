@@ -1,0 +1,51 @@
+"""`auscult fleet show`: all that is known of a device or a hospital, for people."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from aggregator.service.client import ServiceClient, make_parser
+from aggregator.service.fleet_client import describe_member
+
+NOW = {"heard": None, "why": ""}
+
+
+def test_a_device_is_shown_without_what_is_not_known_of_it() -> None:
+    device = {"name": "w-1", "hospital": "north", "state": "refuses", "bytes_in": 1200, "bytes_out": 7, "late": 0}
+    found = describe_member(device | {"heard": time.time() - 42, "why": "label 'wlak'"})
+    assert found["state"] == "cannot take part" and found["why"] == "label 'wlak'" and found["up"] == "1.2 kB"
+    assert found["last heard"] in ("42 s ago", "43 s ago") and "late in" not in found
+    hospital = {"name": "north", "counts": {"here": 2, "away": 1}, "here": 2, "size": 3, "run": "r", "labels": None}
+    found = describe_member(hospital | {"strangers": [], **NOW})
+    assert found["states"] == "2 ready, 1 away" and found["devices"] == "2 of 3 here"
+    assert found["last heard"] == "never" and not {"labels", "strangers", "why"} & {*found}
+
+
+def test_the_command_asks_the_service(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+
+    def ask(client: Any, path: str, body: Any = None) -> Any:
+        asked.append(path)
+        return {"name": "north", "counts": {}, "here": 0, "size": 1, "run": "", "labels": 3, "strangers": [], **NOW}
+
+    monkeypatch.setattr(ServiceClient, "ask", ask)
+    options = make_parser().parse_args(["fleet", "show", "north"])
+    options.do(options, ServiceClient("http://x", "t"))
+    assert asked == ["/fleet/north"] and capsys.readouterr().out.splitlines()[0].split() == ["hospital", "north"]
+
+
+def test_lists_are_asked_for_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that moved to the next page meanwhile is there once."""
+    pages = [{"runs": [{"id": "c"}, {"id": "b"}], "total": 3000}, {"runs": [{"id": "b"}, {"id": "a"}], "total": 3001}]
+    asked: list[str] = []
+
+    def ask(client: Any, path: str, body: Any = None) -> Any:
+        asked.append(path)
+        return pages[len(asked) - 1]
+
+    monkeypatch.setattr(ServiceClient, "ask", ask)
+    assert ServiceClient("http://x", "t").ask_for_all("runs", "id") == [{"id": "c"}, {"id": "b"}, {"id": "a"}]
+    assert asked == ["/runs?limit=2000&offset=0", "/runs?limit=2000&offset=2000"]
