@@ -100,7 +100,7 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         """The state after the role inside has heard of all whose answers are in the sum."""
         kind = kind_in(plan, s)
         assert s.form is not None
-        flat, state = opened(env, kind, s), s.inner
+        flat, state = opened(env, s), s.inner
         try:
             message = kind.restore(s.form, len(s.members), flat, plan.cohort)
             message.check(env.layout)

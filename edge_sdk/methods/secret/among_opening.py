@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from edge_sdk.algebra import shamir
 from edge_sdk.algebra.neighbours import neighbours, threshold
@@ -12,7 +13,7 @@ from edge_sdk.contract.sharing import PUBLIC
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.among_messages import FALSE, UNSHARED, pieces
 from edge_sdk.methods.secret.among_states import AmongState
-from edge_sdk.methods.secret.forms import Flat, SumKind, check_count
+from edge_sdk.methods.secret.forms import Flat, check_count
 from edge_sdk.methods.secret.masking import cut, ring_type
 
 SECRET = 32  # bytes
@@ -22,32 +23,18 @@ class NotOpenedError(Exception):
     """A sum cannot be opened; the text is a key of `among_messages.WHY`."""
 
 
-def opened(env: NodeEnv, kind: SumKind, s: AmongState) -> Flat:
+def opened(env: NodeEnv, s: AmongState) -> Flat:
     """The sum of the members' answers.
 
     Raises:
         NotOpenedError: too few shares, or false ones.
     """
-    roster = s.roster
-    about, publics = roster.digest(), pieces(roster.publics, PUBLIC, s.names)
+    roster, steps, words = s.roster, s.steps.astype(ring_type(s.width)), s.words.copy()
+    about = roster.digest()
     graph = neighbours(s.names, about)
-    secrets = {device: secret_of(s, graph, device) for device in sorted(s.dealt)}
-    assert s.form is not None and env.reader is not None
-    steps, words = s.steps.astype(ring_type(s.width)), s.words.copy()
-    size = (words.size, steps.size, s.width)
-    for device, secret in secrets.items():
-        if device in s.members:
-            mask, word_mask = env.reader.own_mask(secret, about, device, *size)
-            steps, words = steps - mask, words - word_mask
-            continue
-        if not env.reader.is_key_of(secret, publics[device]):
-            raise NotOpenedError(FALSE)
-        for peer in {*graph[device]} & {*s.members}:
-            mask, word_mask = env.reader.pair_mask(secret, device, publics[peer], peer, about, *size)
-            if peer < device:  # the peer has added it
-                steps, words = steps - mask, words - word_mask
-            else:
-                steps, words = steps + mask, words + word_mask
+    for sign, (mask, word_mask) in masks_in(env, s, graph, about, pieces(roster.publics, PUBLIC, s.names)):
+        steps = steps + mask if sign > 0 else steps - mask
+        words = words + word_mask if sign > 0 else words - word_mask
     try:
         check_count(words, len(s.members))
     except PeerError:
@@ -55,15 +42,39 @@ def opened(env: NodeEnv, kind: SumKind, s: AmongState) -> Flat:
     return Flat(cut(steps, s.width), words)
 
 
-def secret_of(s: AmongState, graph: Mapping[str, Sequence[str]], device: str) -> bytes:
-    """A device's secret of which shares were told: a member's seed, or the key of one that is missing."""
-    needed, shares = threshold(len(s.names)), dict[int, int]()
-    for holder in sorted({device, *graph[device]} & {*s.revealed}):
-        if len(shares) < needed:
-            told = pieces(s.revealed[holder], SHARE, held_by(s, graph, holder))
-            shares[1 + s.names.index(holder)] = int.from_bytes(told[device], "big")
-    if len(shares) < needed:
+def masks_in(
+    env: NodeEnv, s: AmongState, graph: Mapping[str, Sequence[str]], about: bytes, publics: Mapping[str, bytes]
+) -> Iterator[tuple[int, Any]]:
+    """What is left of masks in the sum, each with the sign by which it is taken off: each member's own, and those that
+    members share with devices that are missing, which the lesser name has added."""
+    reader, size = env.reader, (s.words.size, s.steps.size, s.width)
+    assert reader is not None  # looked at when the role was started
+    for device, secret in secrets_told(s, graph).items():
+        if device in s.members:
+            yield -1, reader.own_mask(secret, about, device, *size)
+            continue
+        if not reader.is_key_of(secret, publics[device]):
+            raise NotOpenedError(FALSE)
+        for peer in {*graph[device]} & {*s.members}:
+            sign = -1 if peer < device else 1
+            yield sign, reader.pair_mask(secret, device, publics[peer], peer, about, *size)
+
+
+def secrets_told(s: AmongState, graph: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
+    """Device -> the secret that was told of it. Raises NotOpenedError for one of which that cannot be made."""
+    told = {holder: pieces(m, SHARE, held_by(s, graph, holder)) for holder, m in sorted(s.revealed.items())}
+    places, needed = {name: i for i, name in enumerate(s.names, 1)}, threshold(len(s.names))
+    return {
+        device: secret_of({places[holder]: found[device] for holder, found in told.items() if device in found}, needed)
+        for device in sorted(s.dealt)
+    }
+
+
+def secret_of(told: Mapping[int, bytes], needed: int) -> bytes:
+    """A device's secret of shares by place: a member's seed, or the key of one that is missing."""
+    if len(told) < needed:
         raise NotOpenedError(UNSHARED)
+    shares = {place: int.from_bytes(told[place], "big") for place in sorted(told)[:needed]}
     try:
         return shamir.join(shares).to_bytes(SECRET, "big")
     except (ValueError, OverflowError):

@@ -30,12 +30,13 @@ def keeper_of(name, run="r"):
     return DeviceSecrets(KEYS[name], lambda: PEERS, run)
 
 
-def among_envs(run, dtype=np.float32):
+def among_envs(run, tree=TREE):
     """The envs of a run's nodes, with a keeper of secrets for each device."""
     method, settings = method_of(run), settings_of(run)
-    envs = {n: e for n, e in envs_of(method, settings, run.rounds, dtype).items() if n not in ("h1", "h2")}
-    envs["aggregator"] = replace(envs["aggregator"], sizes={"h0": len(DEVICES)})
-    envs["h0"] = replace(envs["h0"], sizes=dict.fromkeys(DEVICES, 1))
+    made = envs_of(method, settings, run.rounds, np.float32)
+    envs = {n: e for n, e in made.items() if n in ("aggregator", *tree, *DEVICES)}
+    envs["aggregator"] = replace(envs["aggregator"], sizes={h: len(devices) for h, devices in tree.items()})
+    envs |= {h: replace(envs[h], sizes=dict.fromkeys(devices, 1)) for h, devices in tree.items()}
     if run.uploads.get("secret"):
         envs = {n: replace(e, outputs=2, **given(n)) for n, e in envs.items()}
     return envs

@@ -6,19 +6,25 @@ from dataclasses import replace
 import pytest
 
 from edge_sdk.live.runtime import Runtime
+from edge_sdk.methods.shared import evaluation
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.nodes.assembly import make_assembly
 from edge_sdk.wire.link import Backoff
 from tests.methods.contract import fingerprint
+from tests.methods.secret.among import among_envs, among_run
 from tests.methods.secret.parties import TREE, envs_for, masks_of_hospital, run_of
 
 PARENTS = {d: h for h, devices in TREE.items() for d in devices} | dict.fromkeys(TREE, "aggregator")
 TIERS = {"aggregator": "aggregator", **dict.fromkeys(TREE, "hospital")}
 
 
+def among(run):
+    return run.uploads.get("secret") not in (True, False, None)
+
+
 def play(run, base, broker):
     """What the aggregator was told of, and what it ends with."""
-    told, over, envs = [], threading.Event(), envs_for(run)
+    told, over, envs = [], threading.Event(), among_envs(run, TREE) if among(run) else envs_for(run)
     if run.uploads.get("hospitals"):
         envs |= {h: replace(envs[h], masks=masks_of_hospital(h, tuple(TREE))) for h in TREE}
 
@@ -57,13 +63,28 @@ def play(run, base, broker):
             thread.join(30)
     if run.uploads.get("hospitals"):
         return told, state
-    return told, fingerprint(state.inner if run.uploads.get("secret") else state)
+    return told, fingerprint(state.inner if run.uploads.get("secret") is True else state)
 
 
+@pytest.fixture
+def _no_facts(monkeypatch):
+    """Devices tell no facts about their personal models, which are never masked."""
+    monkeypatch.setattr(evaluation, "judge_personal", lambda *_: {})
+
+
+@pytest.mark.usefixtures("_no_facts")
 @pytest.mark.parametrize("method", ["fedslr", pytest.param("scaffold", marks=pytest.mark.long)])
 def test_it_is_the_same_as_in_the_clear(tmp_path, quick, method):
     runs = {secret: run_of(method, rounds=3, secret=secret) for secret in (True, False)}
     found = [play(run, tmp_path / str(secret), quick.url) for secret, run in runs.items()]
+    assert found[0] == found[1]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("_no_facts")
+def test_it_is_the_same_where_devices_open_the_sums(tmp_path, quick):
+    runs = [among_run("fedslr", clear=clear, rounds=3) for clear in (False, True)]
+    found = [play(run, tmp_path / str(i), quick.url) for i, run in enumerate(runs)]
     assert found[0] == found[1]
 
 

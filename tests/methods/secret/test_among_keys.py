@@ -1,0 +1,73 @@
+"""Keys of devices that open sums among themselves: who is given what, and which runs and files are refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from edge_sdk.errors import UsageError
+from edge_sdk.nodes import mask_giving
+from edge_sdk.nodes.allow import Allow
+from edge_sdk.nodes.assembly import fixes_members, settings_of
+from edge_sdk.nodes.masks import DeviceKeys, make_key
+from edge_sdk.nodes.sharing import DeviceSecrets, ToldMasks
+from edge_sdk.tools.mask_check import check_masks
+from tests.methods.secret.among import among_run
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Keys of d0 in a hospital of three devices."""
+    lines = [f"d{i} {make_key(tmp_path / f'd{i}.key')}\n" for i in range(3)]
+    (tmp_path / "devices.pub").write_text("".join(lines))
+    (tmp_path / "top.pub").write_text(f"top {make_key(tmp_path / 'top.key')}\n")
+    return DeviceKeys(key=tmp_path / "d0.key", aggregator=tmp_path / "top.pub", peers=tmp_path / "devices.pub")
+
+
+def test_each_node_is_given_what_it_needs_and_the_aggregator_nothing(files):
+    run = among_run()
+    given = mask_giving.for_device(run, files, "d0", 2, Allow)
+    assert set(given) == {"secrets", "outputs", "allowed"} and isinstance(given["secrets"], DeviceSecrets)
+    assert isinstance(mask_giving.for_hospital(run, 2)["reader"], ToldMasks)
+    assert mask_giving.for_aggregator(run, None, {"h0": 3}) == {}
+    assert fixes_members(run)
+    with pytest.raises(UsageError, match=r"hospitals\.h0 = 2: a secret sum is made of 3 devices"):
+        mask_giving.for_aggregator(run, None, {"h0": 2})
+
+
+def test_a_device_that_knows_no_other_takes_no_part(files):
+    with pytest.raises(UsageError, match=r"\(masks.peers\)"):
+        mask_giving.for_device(among_run(), replace(files, peers=None), "d0", 2, Allow)
+    files.peers.unlink()
+    with pytest.raises(UsageError, match=r"devices.pub: public keys cannot be read"):
+        mask_giving.for_device(among_run(), files, "d0", 2, Allow)
+
+
+def test_a_key_that_is_added_to_the_file_is_known_from_then_on(files, tmp_path):
+    keeper = mask_giving.for_device(among_run(), files, "d0", 2, Allow)["secrets"]
+    assert keeper.strangers(["d1", "d2", "d9"]) == ["d9"]
+    with files.peers.open("a") as file:
+        file.write(f"d9 {make_key(tmp_path / 'd9.key')}\n")
+    assert keeper.strangers(["d1", "d2", "d9"]) == []
+
+
+def test_the_doctor_finds_another_key_of_the_device_in_the_file(files, tmp_path):
+    assert check_masks(files, tmp_path, "d0").good
+    found = check_masks(files, tmp_path, "d1")
+    assert found.good is False and "devices.pub has another key of d1, one of 3" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("uploads", "why"),
+    [
+        ({"secret": "among-hospitals"}, "secret = 'among-hospitals': true, false or 'among-devices'"),
+        ({"hospitals": 2}, "a hospital's sum is known when its devices have opened it"),
+    ],
+)
+def test_settings_that_it_cannot_have_are_refused(uploads, why):
+    with pytest.raises(UsageError, match=why):
+        settings_of(among_run(uploads=uploads))
+
+
+def test_a_method_that_does_not_add_up_is_refused():
+    with pytest.raises(UsageError, match=r"with method fedal: devices compare outputs"):
+        settings_of(among_run("fedal", settings={}))
