@@ -18,6 +18,7 @@ class Habits:
         outbox_bytes: bytes of bodies in the outbox above which the oldest notices are given up. Questions and answers
             never are: of these there is at most one for each peer.
         addresses_each: what is for all children goes to each of them, and not to the topic for all.
+        patient: a node that begins a run waits for them however long that takes; False: for `settle` seconds.
     """
 
     worker: bool = True
@@ -26,3 +27,4 @@ class Habits:
     rto: float = 2.0
     outbox_bytes: float = inf
     addresses_each: bool = False
+    patient: bool = True

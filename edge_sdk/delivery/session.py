@@ -93,6 +93,7 @@ class Session:
         self.restarted = self.node.record.started
         self.outgoing.recover_commits(self.node.record.below.owed)
         self.saved, self.sent = self.node.record, self.outbox.seq
+        self.waits_briefly = self.restarted or not self.habits.patient
         self.open_since = inf
         self.events = Events(self.name, self.store, self.assembly.records, self.tell, self.counters, self.log)
         self.tidy_at, self.count_at = inf, time.monotonic() + COUNTERS_DELAY
@@ -314,8 +315,8 @@ class Session:
     # -- time
 
     def may_settle(self, now: float) -> bool:
-        """Enough children are here, or this restarted node has waited for them long enough."""
-        waited = self.restarted and now >= self.opened + self.habits.settle
+        """Enough children are here, or this node has waited for them long enough, if it does not wait for ever."""
+        waited = self.waits_briefly and now >= self.opened + self.habits.settle
         return waited or len(self.members.here) >= self.habits.wait_for
 
     @property
@@ -327,7 +328,7 @@ class Session:
         """Seconds until `commit` or the outbox has something to do."""
         if not self.calls.worker and self.next_verb():
             return 0.0
-        settle = self.opened + self.habits.settle if self.restarted and not self.settled else inf
+        settle = self.opened + self.habits.settle if self.waits_briefly and not self.settled else inf
         count = self.count_at if self.counters.dirty else inf
         own = min(self.tidy_at, settle, count, self.open_since + STAY_OPEN)
         end = min(own, self.outbox.get_timer(), self.outbox.next_expiry(), self.incoming.ack_at)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from logging import Logger
 from math import inf
 from pathlib import Path
@@ -96,19 +96,21 @@ class RunLane:
         self.number, self.work, self.around, self.log = number, work, around, around.log
         self.counters = LaneCounters(around.counters) if beside else around.counters
         self.willingness, self.permission, self.changes = work.willingness, work.permission, RequestedChanges()
+        # A rollout asks whom it finds; it must not wait for ever for a device that is away, or that has no lane for it.
+        self.habits = replace(around.habits, patient=False) if beside else around.habits
         a, name = around, around.name
         self.publisher = Publisher(name, a.parent, a.below, a.above, self.counters, a.log, number)
         self.announcer = Announcer(self.publisher)
         seams = (self.new_session, self.announcer, self.counters, a.log, work.told_refusal, work.check_run, a.flexible)
         self.membership = Membership(name, a.children, work.assemble, *seams)
-        self.neighbours = Neighbours(self.membership, self.announcer, a.sizes, a.habits, a.flexible, a.log)
+        self.neighbours = Neighbours(self.membership, self.announcer, a.sizes, self.habits, a.flexible, a.log)
         parts = (self.membership, self.neighbours, self.counters, a.log, number)
         self.dispatcher = Dispatcher(name, a.parent, *parts)
         self.waiting_log = WaitingLog(name, a.parent, a.log)
 
     def new_session(self, run: Run, assembly: Assembly, store: Store) -> Session:
         a, membership = self.around, self.membership
-        args = (a.habits, self.counters, self.work.told, a.wake, a.log)
+        args = (self.habits, self.counters, self.work.told, a.wake, a.log)
         return Session(a.name, a.parent, run, assembly, store, *args, frozenset(membership.children))
 
     @property

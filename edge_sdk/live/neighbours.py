@@ -133,7 +133,12 @@ class Neighbours:
         """Tell the parent if so many children cannot take part that the role will not start: it would wait in vain."""
         membership, refusals, children = self.membership, self.membership.presence.refusals, self.membership.children
         session, said = membership.session, membership.refusal_below
-        starts = session is None or session.settled or len(children) - len(refusals) >= self.habits.wait_for
+        starts = (
+            session is None
+            or session.settled
+            or not self.habits.patient
+            or len(children) - len(refusals) >= self.habits.wait_for
+        )
         membership.refusal_below = "" if starts or not refusals else describe_refusals(refusals, len(children))
         if membership.refusal_below != said:
             self.announcer.announce()

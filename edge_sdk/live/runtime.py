@@ -235,8 +235,9 @@ class Runtime:
         """Go on with other limits, or other children; `assemble` has to say the same from now on. From any thread."""
         if children is not None:
             check_names(self.name, self.parent, children)
-            self.habits.wait_for = len(children) if self.waits_for_all else self.habits.wait_for
         for lane in self.lanes:
+            if children is not None and self.waits_for_all:
+                lane.habits.wait_for = len(children)
             lane.changes.limits = limits or lane.changes.limits
             lane.changes.children = lane.changes.children if children is None else children
         self.wake()

@@ -20,6 +20,7 @@ from edge_sdk.nodes.device_service import DeviceNote, DeviceService
 from edge_sdk.nodes.hospital_service import HospitalService
 from edge_sdk.nodes.ledgers import write_json
 from edge_sdk.nodes.prometheus import Endpoint
+from edge_sdk.nodes.renewal import Renewal
 from edge_sdk.nodes.rereading import refuse_rereading
 from edge_sdk.nodes.service_files import LEDGER, DeviceFile
 from edge_sdk.nodes.settings import read_toml
@@ -172,20 +173,29 @@ def serve_devices(paths: Sequence[Path], once: bool) -> None:
     files = [read_toml(path, DeviceFile) for path in paths]
     ports, services = [file.wire.metrics_port for file in files], [DeviceService(file) for file in files]
     notes = [DeviceNote(service) for service in services]
+    renewals = [Renewal(path, file.name, log) for path, file in zip(paths, files, strict=True)]
 
     def note() -> None:
         for each in notes:
             each.write(time.monotonic())
+        for renewal in renewals:
+            renewal()
 
-    serve(services, once, note, ports, reread=refuse_rereading)
+    try:
+        serve(services, once, note, ports, reread=refuse_rereading)
+    finally:
+        for renewal in renewals:
+            renewal.end()
 
 
 def serve_hospital(path: Path, once: bool) -> None:
     service = HospitalService(path)
 
     suspensions = SuspensionLog(service.file.name, service.hospital.log)
+    renewal = Renewal(path, service.file.name, log)
 
     def note() -> None:
+        renewal()
         if service.runtime.holds_directory:  # and no other process, whose ledger this would be
             ledger = service.ledger()
             write_json(service.file.directory / LEDGER, ledger)
@@ -193,4 +203,7 @@ def serve_hospital(path: Path, once: bool) -> None:
                 suspensions.look(ledger["gauges"])
 
     ports = [service.file.wire.metrics_port]
-    serve([service], once, note, ports, service.file.last_words, reread=service.reread)
+    try:
+        serve([service], once, note, ports, service.file.last_words, reread=service.reread)
+    finally:
+        renewal.end()

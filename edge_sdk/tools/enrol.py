@@ -63,6 +63,10 @@ class Desk:
                 "network is trusted, --insecure"
             )
 
+    def as_note(self) -> dict[str, Any]:
+        """Describes how the service is reached, for a later call."""
+        return {"at": self.url, "at_ca": str(Path(self.ca).resolve()) if self.ca else "", "insecure": self.insecure}
+
     def open(self, what: str, table: dict[str, Any]) -> Any:
         """Ask the service. Raises NotEnrolledError with what it says, if it does not do it."""
         heads = {"content-type": "application/json"}
@@ -141,7 +145,7 @@ class Applicant:
             if not key.exists():
                 tool.make_key(key)
             mask_key = mask_key or tool.make_mask_key(self.folder / f"{self.name}.mask.key")
-            note = {"name": self.name, "at": desk.url, "claim": secrets.token_urlsafe(32), "token": token}
+            note = {"name": self.name, **desk.as_note(), "claim": secrets.token_urlsafe(32), "token": token}
             note |= {"request": tool.make_request(key, self.name), "mask_key": mask_key}
             write_text(self.folder / NOTE, json.dumps(note, indent=1) + "\n")
         return desk.ask("request", {key: note[key] for key in ("name", "token", "claim", "request", "mask_key")})

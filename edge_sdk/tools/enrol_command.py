@@ -15,7 +15,7 @@ def add_enrol(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None
     command = commands.add_parser("enrol", help=WORDS, description=WORDS, parents=parents)
     command.add_argument("name", help="of the device or hospital")
     command.add_argument("--token", help="from the console, or from `auscult fleet token`")
-    command.add_argument("--at", metavar="URL", help="of the service; at --renew: as at the enrolment, if left out")
+    command.add_argument("--at", metavar="URL", help="of the service; later: as at the enrolment, if left out")
     command.add_argument("--folder", type=Path, help="for all that it is given (default: the name)")
     command.add_argument("--trace", type=Path, help="of a device: CSV file of recordings to learn from")
     command.add_argument("--wait", type=float, default=WAIT, help="seconds for the approval (default: %(default)g)")
@@ -38,10 +38,11 @@ def do_enrol(options: argparse.Namespace) -> None:
     from edge_sdk.tools.enrolled_files import can_check_signatures
 
     applicant = Applicant(options.name, options.folder or Path(options.name))
-    at = options.at or applicant.note.get("at")
+    note = applicant.note
+    at, ca = options.at or note.get("at"), options.at_ca or note.get("at_ca", "")
     if at is None:
         raise UsageError("--at is missing: the address of the service")
-    desk = Desk(at.rstrip("/"), options.at_ca, options.insecure)
+    desk = Desk(at.rstrip("/"), ca, options.insecure or note.get("insecure", False))
     if options.renew:
         days = applicant.renew(desk, options.before)
         print(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import Logger
+from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.wire import topics
@@ -16,6 +17,42 @@ from edge_sdk.wire.mqtt import Connection, Will
 
 FLUSH = 2.0  # seconds for the last bytes to leave
 NEAR = 10.0  # seconds at most between attempts to connect to a broker on this machine
+
+
+class TlsFiles:
+    """Certificates of one node for one broker, read again before a connection where they were renewed meanwhile.
+
+    Raises:
+        UsageError: a file is missing or is no certificate.
+    """
+
+    def __init__(self, tls: Tls):
+        self.tls, self.seen = tls, look_at_files(tls)
+        self.context = tls.context()
+
+    def read_anew(self, log: Logger) -> ssl.SSLContext:
+        """The context for the next connection. Files that do not go together, such as in the moment between the writing
+        of a new key and of its certificate, are left for the next attempt, which is made with the ones before."""
+        now = look_at_files(self.tls)
+        if now != self.seen:
+            try:
+                self.context, self.seen = self.tls.context(), now
+            except UsageError as error:
+                log.warning("connects with the certificates of before: %s", error)
+        return self.context
+
+
+def look_at_files(tls: Tls) -> tuple[tuple[int, int] | None, ...]:
+    """Which files there are now: node and time of change of each; None where one is missing."""
+
+    def look(path: Path | None) -> tuple[int, int] | None:
+        try:
+            found = None if path is None else path.stat()
+        except OSError:
+            return None
+        return None if found is None else (found.st_ino, found.st_mtime_ns)
+
+    return look(tls.ca), look(tls.certificate), look(tls.key)
 
 
 @dataclass(frozen=True)
@@ -28,13 +65,13 @@ class LinkMaker:
             its name, and it hears whoever calls.
         children: names of its children now.
         lane: of the node's run, where it works in no other; 0: it hears all.
-        contexts: URL of a broker -> its TLS context; no entry for a broker without TLS.
+        contexts: URL of a broker -> its TLS files; no entry for a broker without TLS.
         wake: called from another thread when the loop should look.
         will: link -> will of its next connection.
     """
 
     name: str
-    contexts: Mapping[str, ssl.SSLContext]
+    contexts: Mapping[str, TlsFiles]
     keepalive: int
     version: int
     backoff: Backoff
@@ -69,7 +106,8 @@ class LinkMaker:
         broker = broker_at(url)
 
         def connect() -> Connection:
-            will, tls = self.will(link), self.contexts.get(url)
+            will, files = self.will(link), self.contexts.get(url)
+            tls = None if files is None else files.read_anew(self.log)
             return Connection(broker, self.client or self.name, heard(), will, self.keepalive, self.version, tls)
 
         backoff = self.backoff
@@ -79,16 +117,14 @@ class LinkMaker:
         return link
 
 
-def make_tls_contexts(
-    broker: str, upstream: str, tls: Tls | None, upstream_tls: Tls | None
-) -> dict[str, ssl.SSLContext]:
+def make_tls_contexts(broker: str, upstream: str, tls: Tls | None, upstream_tls: Tls | None) -> dict[str, TlsFiles]:
     """URL -> with what a broker is met that wants TLS.
 
     Raises:
         UsageError: a URL is none, or a certificate is missing.
     """
     trusted = {upstream: upstream_tls or tls, broker: tls}  # one broker for both: tls
-    return {url: (by or Tls()).context() for url, by in trusted.items() if broker_at(url).tls}
+    return {url: TlsFiles(by or Tls()) for url, by in trusted.items() if broker_at(url).tls}
 
 
 def close_links(links: Iterable[Link]) -> None:

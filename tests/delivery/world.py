@@ -212,8 +212,8 @@ class World:
             node.dispatcher.take_payload(topic, payload)
         now = self.clock.monotonic()
         node.membership.take_up_pending(now)
-        node.save_session(now)
-        node.publish_due(now)
+        node.main.save_session(now)
+        node.main.publish_due(now)
         assert not any(key.startswith("quarantined") for key in node.counters), dict(node.counters)
         if node.session is not None:
             self.witness.check_owed(name, node.session.incoming.acks)

@@ -69,3 +69,12 @@ def test_nothing_is_trained_beside_a_training(tmp_path: Path, quick: LocalBroker
         with running(cloud):
             eventually(lambda: "h" in cloud.runtime.presence.refusals)
         assert ward.versions == {"a": "", "b": ""}
+
+
+@pytest.mark.long
+def test_a_device_that_has_no_room_beside_its_training_is_not_waited_for(tmp_path: Path, quick: LocalBroker) -> None:
+    with Ward(tmp_path, quick.url, evaluations=1, without=("b",)) as ward, running(ward.training()):
+        ward.goes_on()
+        judged = ward.roll(ward.theta0, lane=1, only_judge=True)
+        assert judged.counts["asked"] == judged.counts["installed"] == 1
+        ward.goes_on()
