@@ -45,11 +45,12 @@ def step_for(batch):
     theta, whole = given["theta"], ("theta", "buffers")
     starts = range(0, batch, most)
     parts = [{k: given[k] if k in whole else given[k][s : s + most] for k in session.inputs} for s in starts]
+    scratch = np.empty_like(theta)
     def step():
         grad = session.run(parts[0])[1]
         for part in parts[1:]:
             grad = grad + session.run(part)[1]
-        theta[:] -= np.float32(1e-4) * grad
+        np.subtract(theta, np.multiply(grad, np.float32(1e-4), out=scratch), out=theta)
     return step
 serve(step_for)
 """

@@ -51,7 +51,8 @@ def fits(g: OnnxGraph, n: OnnxNode, window: Window) -> bool:
     if len(window.kernel) > 2 or outputs % BLOCK:
         return False
     dense = window.group == 1 and (per_group % BLOCK == 0 or per_group < BLOCK)
-    return is_depthwise(window, outputs, channels) or dense
+    grouped = per_group % BLOCK == 0 and outputs // window.group % BLOCK == 0
+    return is_depthwise(window, outputs, channels) or dense or grouped
 
 
 def is_depthwise(window: Window, outputs: int, channels: int) -> bool:
@@ -116,13 +117,14 @@ def block_weights(g: OnnxGraph, w: str) -> str:
     return g.transpose(split, [0, 1, 3, 2, 4]) if taps > 1 else split
 
 
-def block_turned_weights(g: OnnxGraph, w: str) -> str:
-    """Weights (O, I, K) flipped and with inputs and outputs exchanged: [I/b, O/b, K, b of O, b of I]."""
+def block_turned_weights(g: OnnxGraph, w: str, groups: int) -> str:
+    """Weights (O, I, K) flipped, inputs and outputs of each group exchanged: [I/b, O/b, K, b of O, b of I]."""
     outputs, inputs, *kernel = g.numbers(w)
     taps, b = prod(kernel), BLOCK
     rows = reorder(g, g.reshape(w, (outputs, inputs, 1, taps)))
-    split = g.transpose(g.reshape(rows, (outputs // b, b, inputs // b, taps, b)), [2, 0, 3, 1, 4])
-    return pick(g, split, 2, range(taps - 1, -1, -1))
+    shape = (groups, outputs // groups // b, b, inputs // b, taps, b)
+    split = g.transpose(g.reshape(rows, shape), [0, 3, 1, 4, 2, 5])
+    return pick(g, split, 3, range(taps - 1, -1, -1))
 
 
 def pick(g: OnnxGraph, v: str, axis: int, index: Sequence[int]) -> str:
@@ -170,7 +172,8 @@ def write_blocked_input_adjoint(g: OnnxGraph, gy: str, w: str, window: Window, s
     )
     turned = Window(window.kernel, window.stride, before, after, window.dilation, window.group)
     if not depthwise:
-        return convolve(g, gy, block_turned_weights(g, w), (sw[1], sw[0], *window.kernel), sx, turned)
+        weights, groups = block_turned_weights(g, w, window.group), window.group
+        return convolve(g, gy, weights, (sw[1] * groups, sw[0] // groups, *window.kernel), sx, turned)
     taps = prod(window.kernel)
     rows = g.reshape(block_outputs(g, w), (sw[0] // BLOCK, taps, BLOCK))
     return convolve(g, gy, pick(g, rows, 1, range(taps - 1, -1, -1)), sw, sx, turned)

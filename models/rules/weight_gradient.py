@@ -35,9 +35,9 @@ Sizes = tuple[int, ...]
 
 def write_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes) -> str:
     """gw of shape `sw` (out, in / groups, *kernel)."""
-    dense_3x3 = window.group == 1 and window.dense and window.kernel == (3, 3) and window.pads == [1, 1, 1, 1]
+    dense_3x3 = window.dense and window.kernel == (3, 3) and window.pads == [1, 1, 1, 1]
     if dense_3x3 and sw[1] >= CHANNELS_FOR_SHIFTS:
-        return write_shifted(g, x, gy, sw)
+        return write_shifted(g, x, gy, sw) if window.group == 1 else write_shifted_groups(g, x, gy, window.group, sw)
     outputs = g.sample_shape(gy)[1:]
     if suits_rows(window, sw, outputs):
         return write_by_rows(g, wait_for(g, x, gy), gy, window, sw)
@@ -209,6 +209,17 @@ def write_shifted(g: OnnxGraph, x: str, gy: str, sw: Sizes) -> str:
     if few:  # kh, kw, o, i
         return g.reshape(g.transpose(g.reshape(stacked, (9, out * channels)), [1, 0]), sw)
     return g.reshape(g.transpose(g.reshape(stacked, (3, out, 3, channels)), [1, 3, 0, 2]), sw)
+
+
+def write_shifted_groups(g: OnnxGraph, x: str, gy: str, groups: int, sw: Sizes) -> str:
+    """gw as in `write_shifted`, with the products of each group of channels on their own."""
+    (out, channels), (height, width) = sw[:2], g.sample_shape(x)[1:]
+    batch, positions, each = g.shape(x)[0], height * width, out // groups
+    left = g.reshape(shift_all_sideways(g, gy), (batch, groups, 3 * each, positions))
+    rows = [g.reshape(shift_rows(g, x, d), (batch, groups, channels, positions)) for d in (1, 0, -1)]
+    taps = [g.sum(g.matmul(left, g.swap_last(r)), [0]) for r in rows]
+    stacked = g.concat([g.reshape(t, (1, out, 3, channels)) for t in taps], 0)
+    return g.reshape(g.transpose(stacked, [1, 3, 0, 2]), sw)
 
 
 def write_shifted_at_once(g: OnnxGraph, x: str, gy: str, sw: Sizes) -> str:

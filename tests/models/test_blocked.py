@@ -36,15 +36,16 @@ def plane_net():
 
 
 def mobile_net():
-    """Depthwise planes with stride, dilation and padding that leave rows or columns unseen."""
+    """Depthwise planes with stride, dilation and padding that leave rows or columns unseen; two groups."""
     torch.manual_seed(6)
-    wide = {"groups": 16, "bias": False}
+    wide = {"groups": 32, "bias": False}
     body = [
-        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, 2, 1, **wide),
-        nn.Conv2d(16, 16, (5, 3), padding=(2, 0), dilation=(1, 2), **wide), nn.ReLU(),
-        nn.Conv2d(16, 16, 3, (3, 1), (2, 3), **wide), nn.Conv2d(16, 16, 2, 2, **wide), nn.Conv2d(16, 16, 1, **wide),
+        nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, 2, 1, **wide),
+        nn.Conv2d(32, 32, (5, 3), padding=(2, 0), dilation=(1, 2), **wide), nn.ReLU(),
+        nn.Conv2d(32, 32, 3, padding=1, groups=2), nn.Conv2d(32, 32, 3, (3, 1), (2, 3), **wide),
+        nn.Conv2d(32, 32, 2, 2, **wide), nn.Conv2d(32, 32, 1, **wide),
     ]  # fmt: skip
-    return nn.Sequential(*body, nn.Flatten(), nn.Linear(16 * 2 * 4, 3)).eval()
+    return nn.Sequential(*body, nn.Flatten(), nn.Linear(32 * 2 * 4, 3)).eval()
 
 
 def bundle_of(module, shape, blocked=True):

@@ -42,6 +42,7 @@ CONVOLUTIONS_2D = [
     (8, 2, (4, 5), (3, 3), {"pads": [1, 1, 1, 1]}),  # shifted, by masks
     (8, 2, (17, 16), (3, 3), {"pads": [1, 1, 1, 1]}),  # shifted, by a one-hot Conv
     (8, 8, (2, 2), (3, 3), {"pads": [1, 1, 1, 1]}),  # shifted, one product for the batch
+    (16, 4, (4, 5), (3, 3), {"group": 2, "pads": [1, 1, 1, 1]}),  # shifted, a product for each group
     (6, 3, (9, 8), (3, 3), {"dilations": [2, 1]}),  # by rows
     (2, 3, (7, 8), (5, 5), {"pads": [2, 1, 0, 2]}),  # columns by slices and Gather
     (3, 16, (6, 6), (3, 3), {"pads": [1, 1, 1, 1]}),  # columns times gy'
