@@ -148,6 +148,8 @@ def can_be_inferred(env: Env, s: HospitalState, asked: AugflModel, held: Mapping
         return False  # a device has left, and the aggregator does not know its part of the previous sums
     if any(m.theta is not None for m in s.news.values()):
         return False  # that device's y_i^- is no part of them
-    new = set(held) - set(s.held)
+    new, counted = set(held) - set(s.held), asked.counted.get(env.me, -1)
+    if counted != s.answered or (counted < 0 and s.held):
+        return False  # it has others, or none: a hospital that was put back has answered with sums it knows nothing of
     starts_at_zero = not new or env.settings.y_init != PLAIN
-    return set(s.news) == set(held) and asked.counted.get(env.me, -1) == s.answered and starts_at_zero
+    return set(s.news) == set(held) and starts_at_zero
