@@ -13,7 +13,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Send, Step
 from edge_sdk.contract.round import life_of
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload
+from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload, check_devices
 from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U, Y
 from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
 from edge_sdk.methods.shared import draw, gather, meta
@@ -68,6 +68,7 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
 def note_answer(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
     m: Counted | Upload | Nobody = gather.expected(sender, message, Counted, Upload, Nobody)
     if isinstance(m, Counted):
+        check_devices(env, sender, m.devices)
         return replace(s, samples={**s.samples, sender: int(min(m.samples, registered(env, sender)))})
     if isinstance(m, Nobody):
         return s

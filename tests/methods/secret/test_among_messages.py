@@ -96,6 +96,8 @@ def test_a_key_with_which_nobody_shares_a_mask_opens_no_sum():
     words = np.zeros(1, np.uint64)
     s = AmongState(None, REVEALING, 1, SumForm("Scores"), 8, members=("d1", "d2"), words=words)
     s = replace(s, offers={name: np.frombuffer(key, np.uint8) for name, key in publics.items()})
-    s = replace(s, dealt=dict.fromkeys(publics), revealed=shares_of([private.private_bytes_raw(), bytes(32), bytes(32)]))
+    s = replace(
+        s, dealt=dict.fromkeys(publics), revealed=shares_of([private.private_bytes_raw(), bytes(32), bytes(32)])
+    )
     with pytest.raises(NotOpenedError, match="false"):
         opened(SimpleNamespace(reader=ToldMasks()), s)
