@@ -153,7 +153,7 @@ class Dispatcher:
         if isinstance(frame, Birth):
             self.handle_birth(frame, broadcast)
             for other in self.beside if frame.gone else ():
-                other.handle_birth(frame, broadcast)
+                other.hear_of_end(frame, broadcast)
         elif isinstance(frame, Hello):
             self.neighbours.handle_hello(frame)
         elif self.membership.is_broken:
@@ -177,6 +177,13 @@ class Dispatcher:
             self.neighbours.handle_parents_birth(birth)
         else:
             self.neighbours.handle_childs_birth(birth)
+
+    def hear_of_end(self, birth: Birth, broadcast: bool) -> None:
+        """Somebody has gone, as another lane has heard. A disk that fails at that is this lane's, not that one's."""
+        try:
+            self.handle_birth(birth, broadcast)
+        except (DiskError, OSError) as e:
+            self.membership.disk_failed(e)
 
     def take_in(self, session: Session, m: Message | Chunk | Offer, broadcast: bool) -> None:
         """Give a message, or a piece of one, to the session, and count what came of it."""

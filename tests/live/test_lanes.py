@@ -11,6 +11,8 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.live.lane import LaneWork
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.wire import topics
+from edge_sdk.wire.frames import Birth, pack_frame
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
@@ -69,3 +71,21 @@ def test_two_runs_go_on_at_once_at_the_same_devices(tmp_path: Path, quick: Local
     judging.check_rounds()
     names = training.node.counters.keys() | judging.node.counters.keys()
     assert not [name for name in names if name.startswith(("refused.malformed", "refused.stranger"))]
+
+
+def test_a_disk_that_fails_in_one_lane_is_not_put_down_to_another(tmp_path: Path, quick: LocalBroker) -> None:
+    """The main lane tells the others who has gone."""
+    net = Net(tmp_path, quick.url)
+    node = hospital(net)
+    main, beside = (lane.dispatcher for lane in node.lanes)
+    failed = list[Any]()
+    for one in (main, beside):
+        one.membership.disk_failed = lambda error, one=one: failed.append(one)
+
+    def fail(birth: Any) -> None:
+        raise OSError(28, "no room")
+
+    beside.neighbours.handle_childs_birth = fail
+    gone = Birth("h-1", 1, 2, gone=True)
+    main.take_payload(topics.upward("h", "h-1", topics.BIRTHS), pack_frame(gone))
+    assert failed == [beside]
