@@ -164,11 +164,11 @@ def play(args: argparse.Namespace) -> None:
     from edge_sdk.replay.node_files import NodeFiles
     from edge_sdk.replay.plan import Replay
     from edge_sdk.replay.tuning.worker import find_kernels
-    from edge_sdk.simulate.drawn import make_tree, number_of
     from edge_sdk.simulate.envs import Envs
     from edge_sdk.simulate.job import Course
+    from edge_sdk.simulate.numbered import make_tree, number_of
     from edge_sdk.simulate.plan import Prepared, Simulation
-    from edge_sdk.simulate.population import ClientData
+    from edge_sdk.simulate.population import MOST_KEPT, ClientData
     from edge_sdk.simulate.ranks import find_ranks
 
     ranks = find_ranks()
@@ -183,6 +183,7 @@ def play(args: argparse.Namespace) -> None:
 
     class RaceClients:
         files = NodeFiles({"hospital-1": network}, {}, {}, None)
+        kept = MOST_KEPT
 
         def __init__(self) -> None:
             self.tree = tree

@@ -132,17 +132,23 @@ def samples_of(data: Cut | Stored, normalise: Normalise | None = None) -> SplitS
 
 
 def cut_samples(data: Cut, normalise: Normalise | None = None) -> SplitSamples:
-    """Cuts a trace into windows, and splits them."""
+    """Cuts a trace into samples, and splits them."""
+    train, test, chosen = cut_parts(data, normalise)
+    return SplitSamples(as_samples(train), as_samples(test), None if chosen is None else as_samples(chosen))
+
+
+def cut_parts(data: Cut, normalise: Normalise | None = None) -> tuple[Windows, Windows, Windows | None]:
+    """Cuts a trace into windows; returns those to train on, those held out, and those for validation (None: there is
+    no such part)."""
     trace = read_trace(data.trace, label=data.label)
     cuts = cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap)
     cuts = cuts if normalise is None else replace(cuts, x=normalise(cuts.x))
     train, test = split(cuts, held_out=data.held_out)
     known = round(data.labelled * trace.rate_hz)
     if not data.validation:
-        return SplitSamples(as_samples(labelled_part(train, known)), as_samples(test))
+        return labelled_part(train, known), test, None
     train, chosen = split_off_validation(train, data.validation / (1 - data.held_out))
-    parts = labelled_part(train, known), test, keep_labelled(chosen, known)
-    return SplitSamples(*(as_samples(part) for part in parts))
+    return labelled_part(train, known), test, keep_labelled(chosen, known)
 
 
 def labelled_part(train: Windows, samples: int) -> Windows:

@@ -22,6 +22,7 @@ from edge_sdk.simulate.clients import Clients
 from edge_sdk.simulate.crowd import Crowd
 from edge_sdk.simulate.exchange import ClientOutcome, Exchange, RankOutcomes
 from edge_sdk.simulate.network import SimulatedNetwork, Told
+from edge_sdk.simulate.population import MOST_KEPT
 from edge_sdk.simulate.ranks import Ranks
 from edge_sdk.simulate.states import ClientStates, Place
 from edge_sdk.simulate.tallies import closing_together
@@ -46,6 +47,7 @@ class NetworkPlan:
         directory: of the clients' records; of this rank alone.
         dtype: the run's float type.
         root: name of the aggregator.
+        kept: clients whose data stay in memory for the next time.
     """
 
     method: Method
@@ -57,6 +59,7 @@ class NetworkPlan:
     directory: Path
     dtype: npt.DTypeLike = np.float32
     root: str = ROOT
+    kept: int = MOST_KEPT
 
     def records(self, tier: str) -> Codec:
         """Codec of the record of a node of this tier. A diverged run is saved, too."""
@@ -80,9 +83,8 @@ def make_network(plan: NetworkPlan, told: Told, places: Mapping[str, Place] | No
     if policy != Policy():
         raise UsageError(f"method {plan.method.name}: its devices work on clocks of their own, which no simulation has")
     messages, ranks = plan.messages(), plan.ranks
-    clients = Clients(
-        plan.method.device, policy, plan.env_of, ClientStates(plan.directory, places), plan.records("device")
-    )
+    states = ClientStates(plan.directory, places)
+    clients = Clients(plan.method.device, policy, plan.env_of, states, plan.records("device"), plan.kept)
     exchange = Exchange(plan.method, ranks, messages)
     return SimulatedNetwork(plan.root, make_nodes(plan), clients, plan.crowd, exchange, Traffic(messages), told)
 

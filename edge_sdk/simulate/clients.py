@@ -13,11 +13,9 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract.method import NodeEnv, Role
 from edge_sdk.contract.records import changed, record
 from edge_sdk.contract.round import Policy
+from edge_sdk.simulate.population import MOST_KEPT
 from edge_sdk.simulate.states import ClientStates
 from edge_sdk.wire.codec.codec import Codec
-
-MOST_ENVS = 1024
-"""Clients whose data stay in memory for the next time."""
 
 
 @record
@@ -46,12 +44,19 @@ class Clients:
         env_of: client -> what it is given; asked again for a client that was not here for a while.
         states: where its clients' records are kept.
         records: codec of `node.Record` with the role's state.
+        kept: clients whose envs, with their data, stay in memory for the next time.
     """
 
     def __init__(
-        self, role: Role, policy: Policy, env_of: Callable[[str], NodeEnv], states: ClientStates, records: Codec
+        self,
+        role: Role,
+        policy: Policy,
+        env_of: Callable[[str], NodeEnv],
+        states: ClientStates,
+        records: Codec,
+        kept: int = MOST_KEPT,
     ) -> None:
-        self.role, self.policy, self.env_of = role, policy, env_of
+        self.role, self.policy, self.env_of, self.kept = role, policy, env_of, kept
         self.states, self.records = states, records
         self.envs: OrderedDict[str, NodeEnv] = OrderedDict()
         self.begins_with_arrays: bool | None = None
@@ -61,7 +66,7 @@ class Clients:
         found = self.envs.pop(name, None)
         if found is None:
             found = changed(self.env_of(name), me=name)
-            if len(self.envs) >= MOST_ENVS:
+            if len(self.envs) >= self.kept:
                 self.envs.popitem(last=False)
         self.envs[name] = found
         return found

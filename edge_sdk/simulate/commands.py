@@ -26,7 +26,8 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     words = "simulate a run of up to a million clients on this machine, or on several (torchrun)"
     command = commands.add_parser("simulate", help=words, description=words, parents=parents)
     command.add_argument("--method", help="(fedslr); a wrong name is answered with those there are")
-    many = "how many; each draws its samples (--samples, 50) from the data set. Default: the devices of the replay"
+    many = "how many; each draws its samples (--samples, 50) from the data set, or bootstraps its windows from a "
+    many += "recorded device of the folder. Default: the devices of the replay"
     command.add_argument("--clients", type=int, default=0, metavar="N", help=many)
     asked = "clients that are asked in a round (as the method's settings have it)"
     command.add_argument("--cohort", type=int, default=0, metavar="K", help=asked)

@@ -8,9 +8,8 @@ recording in common.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -22,14 +21,13 @@ from edge_sdk.replay.cohorts.datasets import Dealing, name_inputs, set_apart
 from edge_sdk.replay.datasets import DATASETS, Table, hold_out, hold_out_of, load, standardise
 from edge_sdk.replay.datasets.partition import parse_number
 from edge_sdk.replay.datasets.table import Floats, Labels, Rows
-from edge_sdk.replay.node_files import NodeFiles
+from edge_sdk.simulate.numbered import NumberedClients, Shape, Tree, number_of
 from edge_sdk.simulate.population import ClientData, Part
 
 MIX, ROWS, SHIFT = 40, 41, 42
 """Purposes of random streams."""
 USUAL = 50
 """Samples to learn from, where nothing is said."""
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class ClientRows:
     validation: Rows
 
 
-class DrawnClients:
+class DrawnClients(NumberedClients):
     """A population of clients that draw their samples.
 
     Args:
@@ -92,22 +90,15 @@ class DrawnClients:
         seed: of all draws.
     """
 
-    def __init__(
-        self, pools: Pools, tree: Mapping[str, tuple[str, ...]], how: Dealing, shift: float, seed: int
-    ) -> None:
-        self.pools, self.tree, self.how, self.shift, self.seed = pools, tree, how, shift, seed
+    def __init__(self, pools: Pools, tree: Tree, how: Dealing, shift: float, seed: int) -> None:
+        super().__init__(tree, seed)
+        self.pools, self.how, self.shift = pools, how, shift
         self.samples = how.samples or USUAL
-        self.shapes: Mapping[str, Shape] = {}
-        self.order: Sequence[Path] = ()
-        self.files = NodeFiles({}, {}, {}, None)
         check_mix(how.deal)
 
-    def use(self, files: NodeFiles, bundles: Sequence[Path], shapes: Mapping[str, Shape]) -> None:
-        """Tells the population which models its clients have, in turns, and which shapes these want."""
-        self.files, self.order, self.shapes = files, bundles, shapes
-
-    def bundle(self, node: str) -> Path:
-        return self.order[number_of(node) % len(self.order)] if node.startswith(CLIENT) else self.order[0]
+    @property
+    def cohort(self) -> Cohort:
+        return cohort_of(self.pools, self.tree, self.samples)
 
     def rows(self, client: str) -> ClientRows:
         """The rows that a client has drawn."""
@@ -185,31 +176,7 @@ def check_mix(rule: str) -> None:
         parse_number(rule, value)
 
 
-# Names ----------------------------------------------------------------------------------------------------------
-CLIENT = "c"
-
-
-def number_of(client: str) -> int:
-    return int(client[len(CLIENT) :])
-
-
-def make_tree(clients: int, hospitals: int) -> dict[str, tuple[str, ...]]:
-    """So many clients, dealt out evenly. Names sort as their numbers do.
-
-    Raises:
-        UsageError: there are fewer clients than hospitals.
-    """
-    if not 0 < hospitals <= clients:
-        raise UsageError(f"--clients {clients} --hospitals {hospitals}: each hospital has at least one client")
-    wide, tall = len(str(clients - 1)), len(str(hospitals))
-    ends = np.linspace(0, clients, hospitals + 1).round().astype(int).tolist()
-    return {
-        f"hospital-{h + 1:0{tall}}": tuple(f"{CLIENT}{i:0{wide}}" for i in range(ends[h], ends[h + 1]))
-        for h in range(hospitals)
-    }
-
-
-def cohort_of(pools: Pools, tree: Mapping[str, tuple[str, ...]], samples: int) -> Cohort:
+def cohort_of(pools: Pools, tree: Tree, samples: int) -> Cohort:
     """The clients in the form in which a replay plans its run."""
     clients = sum(map(len, tree.values()))
     shapes = {key: x.shape[1:] for key, x in pools.held.items()}

@@ -23,7 +23,7 @@ from edge_sdk.simulate.envs import Envs, Kernels
 from edge_sdk.simulate.epochs import all_trained, describe_training
 from edge_sdk.simulate.judged import Judges
 from edge_sdk.simulate.memory import keep_freed_memory
-from edge_sdk.simulate.plan import Prepared, Say, Simulation, describe, judges_of, prepare
+from edge_sdk.simulate.plan import Prepared, Say, Simulation, describe, judges_of, origin, prepare
 from edge_sdk.simulate.ranks import Ranks
 from edge_sdk.simulate.result import Spent, count_numbers, describe_model, make_result, write_model
 from edge_sdk.simulate.saved import Checkpoints, places_of
@@ -54,7 +54,7 @@ def simulate(
     own = for_rank(job, ranks)
     prepared = prepare(own, say)
     if ranks.number == 0:
-        note_job(own.replay, prepared.run, own_bundles(own.replay.out), describe(job))
+        note_job(own.replay, prepared.run, own_bundles(own.replay.out), {**describe(job), **origin(prepared)})
     course = Course(own, prepared, ranks, Envs(prepared, kernels, job.calls), progress)
     course.begin(say)
     course.play()
@@ -114,6 +114,7 @@ class Course:
             ranks=self.ranks,
             directory=self.job.replay.out / "clients",
             root=CLOUD,
+            kept=self.prepared.population.kept,
         )
         self.checkpoints = Checkpoints(self.job.replay.out, self.plan)
         saved = self.checkpoints.load(self.job.replay.resume)

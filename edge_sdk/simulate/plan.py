@@ -21,8 +21,10 @@ from edge_sdk.replay.cohorts.form import check_options, form_cohort
 from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files
 from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
 from edge_sdk.simulate.behaviour import Behaviour
-from edge_sdk.simulate.drawn import DrawnClients, cohort_of, make_pools, make_tree, number_of
+from edge_sdk.simulate.bootstrap import BootstrappedClients
+from edge_sdk.simulate.drawn import DrawnClients, make_pools
 from edge_sdk.simulate.epochs import CALLS, EPOCH
+from edge_sdk.simulate.numbered import NumberedClients, make_tree, number_of
 from edge_sdk.simulate.population import Population, StoredPopulation
 
 Say = Callable[[str], None]
@@ -37,7 +39,8 @@ class Simulation:
 
     Attributes:
         replay: the run, its data and its directory.
-        clients: how many, each of which draws its samples from the data set; 0: the devices of the replay.
+        clients: how many; each draws its samples from the data set, or bootstraps its windows from one of the recorded
+            devices; 0: the devices of the replay.
         cohort: clients that are asked in a round; 0: as the method's settings have it.
         judges: most clients that judge models; None: all, of many LARGE.
         shift: deviation of each client's own offset and scale of its features.
@@ -100,6 +103,8 @@ class Prepared:
         population: what clients hold.
         public: the public inputs; None: there are none.
         draws: clients that are there in a round, where the method itself asks all of them; 0: all.
+        recorded: devices that the clients are bootstrapped from, client i from number i modulo their count; none: they
+            are not.
     """
 
     run: Run
@@ -107,6 +112,7 @@ class Prepared:
     population: Population
     public: Public | None
     draws: int
+    recorded: tuple[str, ...] = ()
 
 
 def prepare(job: Simulation, say: Say) -> Prepared:
@@ -116,8 +122,8 @@ def prepare(job: Simulation, say: Say) -> Prepared:
         UsageError: something named cannot be used.
     """
     say(f"reading {job.replay.data}")
-    drawn = draw_clients(job) if job.clients else None
-    cohort = form_stored(job) if drawn is None else cohort_of(drawn.pools, drawn.tree, drawn.samples)
+    made = make_clients(job) if job.clients else None
+    cohort = form_stored(job) if made is None else made.cohort
     say(cohort.summary)
     for note in cohort.notes:
         say(note)
@@ -126,15 +132,15 @@ def prepare(job: Simulation, say: Say) -> Prepared:
     named = choose_bundles(str(job.replay.data), job.replay.bundle, cohort, job.replay.seed, say, several)
     bundles = keep_bundles(job, named)
     population: Population
-    if drawn is None:
+    if made is None:
         files = prepare_files(job.replay, run, cohort, bundles)
         population = StoredPopulation(files, members_of(job.replay, cohort), run.classes)
     else:
-        population, files = drawn, files_of(job, run, cohort, bundles)
-        drawn.use(files, bundles, input_shapes(read_bundle(bundles[0])))
+        population, files = made, files_of(job, run, cohort, bundles)
+        made.use(files, bundles, input_shapes(read_bundle(bundles[0])))
     public = None if files.public is None else read_public(files.public)
     run = replace(run, bundle=run_bundle(bundles), public="" if public is None else public.sha256)
-    return Prepared(run, cohort, population, public, draws)
+    return Prepared(run, cohort, population, public, draws, () if made is None else made.recorded)
 
 
 def form_stored(job: Simulation) -> Cohort:
@@ -143,19 +149,38 @@ def form_stored(job: Simulation) -> Cohort:
     return form_cohort(str(r.data), r.hospitals, r.seed, data_options(r), is_split(r))
 
 
-def draw_clients(job: Simulation) -> DrawnClients:
-    """Clients that draw their samples themselves.
+def make_clients(job: Simulation) -> NumberedClients:
+    """Clients in any number: bootstrapped from a folder of traces where there is one of that name, else drawn.
 
     Raises:
-        UsageError: the data are traces, which have devices of their own, or an option makes no sense.
+        UsageError: an option makes no sense.
+    """
+    if job.replay.newcomers:
+        raise UsageError("--newcomers: with --clients nobody has a name beforehand")
+    return bootstrap_clients(job) if Path(job.replay.data).is_dir() else draw_clients(job)
+
+
+def bootstrap_clients(job: Simulation) -> BootstrappedClients:
+    """Clients that have the windows of recorded devices.
+
+    Raises:
+        UsageError: the traces cannot be read, or an option is for a data set.
+    """
+    if job.shift:
+        raise UsageError("--shift: a client has the features of the person whose trace it is; name a data set")
+    tree = make_tree(job.clients, job.replay.hospitals)
+    return BootstrappedClients(form_stored(job), tree, job.replay.seed)
+
+
+def draw_clients(job: Simulation) -> DrawnClients:
+    """Clients that draw their samples from a data set.
+
+    Raises:
+        UsageError: an option makes no sense.
     """
     r = job.replay
-    if Path(r.data).is_dir():
-        raise UsageError(f"--clients: {r.data} is a folder of traces, each of which is a device; name a data set")
     options = check_options(Dealing, data_options(r), "a folder of traces", str(r.data))
     how = Dealing(**{"deal": "iid", **options})
-    if r.newcomers:
-        raise UsageError("--newcomers: with --clients nobody has a name beforehand")
     tree = make_tree(job.clients, r.hospitals)
     return DrawnClients(make_pools(str(r.data), r.seed, how, is_split(r)), tree, how, job.shift, r.seed)
 
@@ -217,3 +242,8 @@ def describe(job: Simulation) -> Mapping[str, Any]:
         "deadline": None if job.deadline == inf else job.deadline,
         "quorum": job.quorum,
     }
+
+
+def origin(prepared: Prepared) -> Mapping[str, Any]:
+    """Recorded devices that clients are bootstrapped from, in JSON's types; empty where they are not."""
+    return {"recorded": list(prepared.recorded)} if prepared.recorded else {}

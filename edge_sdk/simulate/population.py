@@ -1,7 +1,7 @@
 """Who the clients of a simulation are, and what each of them holds: it is asked for a client when the client is needed.
 
-Two kinds: the devices of a replay, from its files, so that the result is the replay's; and clients in any number, each
-of which draws its samples from a data set by itself.
+Three kinds: the devices of a replay, from its files, so that the result is the replay's; and clients in any number,
+each of which draws its samples from a data set (drawn.py), or from the windows of a recorded device (bootstrap.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from edge_sdk.replay.node_files import NodeFiles
 
 Part = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 """Inputs (N, ...) and class codes (N,)."""
+MOST_KEPT = 1024
+"""Clients whose data stay in memory for the next time, at most."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,12 @@ class Population(Protocol):
     Attributes:
         files: bundles, public inputs and companions, by node.
         tree: hospital -> its clients that train.
+        kept: clients whose data stay in memory for the next time; above 0.
     """
 
     files: NodeFiles
     tree: Mapping[str, tuple[str, ...]]
+    kept: int
 
     def data(self, client: str) -> ClientData:
         """The samples of a client."""
@@ -67,6 +71,8 @@ class StoredPopulation:
         tree: hospital -> its devices that train.
         classes: names of the run's classes.
     """
+
+    kept = MOST_KEPT
 
     def __init__(self, files: NodeFiles, tree: Mapping[str, tuple[str, ...]], classes: tuple[str, ...]) -> None:
         self.files, self.tree, self.classes = files, tree, classes

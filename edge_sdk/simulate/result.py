@@ -19,7 +19,7 @@ from edge_sdk.replay.result import describe_origin, describe_privacy, find_areas
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.simulate.epochs import TrainingCalls
-from edge_sdk.simulate.plan import Prepared, Simulation, describe
+from edge_sdk.simulate.plan import Prepared, Simulation, describe, origin
 from edge_sdk.simulate.traffic import HOPS
 
 Line = Mapping[str, Any]
@@ -104,6 +104,7 @@ def describe_simulation(job: Simulation, prepared: Prepared, lines: Sequence[Lin
         **describe(job),
         "clients": len(prepared.cohort.devices),
         "drawn": bool(job.clients),
+        **origin(prepared),
         "answers": spent.answers,
         "answers_per_second": round(rate, 1),
         "records": spent.records,

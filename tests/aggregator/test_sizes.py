@@ -48,7 +48,7 @@ def test_what_travels_down_is_counted_as_it_travels(shown: Any, sent: int) -> No
     aggregator = aggregator_with(shown)
     assert describe_model(aggregator)["parameters_sent"] == sent
     assert describe_model(aggregator)["parameters"] == LAYOUT.size
-    assert Aggregator.count_sent(aggregator) == sent
+    assert Aggregator.describe_shown(aggregator)["sent_parameters"] == sent
 
 
 def test_ranks_are_told_also_where_a_run_settles() -> None:
@@ -60,4 +60,4 @@ def test_ranks_are_told_also_where_a_run_settles() -> None:
 def test_where_no_model_travels_none_is_counted() -> None:
     aggregator = aggregator_with(Shown(3), None)
     assert describe_model(aggregator)["parameters_sent"] == 0
-    assert Aggregator.count_sent(aggregator) is None
+    assert Aggregator.describe_shown(aggregator)["sent_parameters"] is None

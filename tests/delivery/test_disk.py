@@ -7,6 +7,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -200,7 +201,7 @@ def test_an_event_that_the_application_cannot_save_is_told_again(
         heard.append(done.round)
 
     aggregator = net.aggregator("a")
-    aggregator.told = save
+    aggregator.main.work = replace(aggregator.main.work, told=save)
     with playing(aggregator, net.device("a", "agg")):
         eventually(lambda: len(heard) >= 3)
         full.set()

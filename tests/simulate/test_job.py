@@ -135,7 +135,7 @@ def test_results_over_torch(monkeypatch):
         ({"more": {"shift": 0.5}}, "--shift is for clients that draw"),
         ({"more": {"deadline": 0.0}}, "--deadline 0.0: seconds, above 0"),
         ({"clients": 40, "newcomers": ("c01",)}, "--newcomers"),
-        ({"clients": 40, "data": "tests"}, "is a folder of traces"),
+        ({"clients": 40, "data": "tests"}, "--samples is for a data set, and tests is none"),
     ],
 )
 def test_what_cannot_be_simulated_is_said_before_anything_begins(tmp_path, more, said):

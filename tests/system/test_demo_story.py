@@ -135,7 +135,7 @@ class Person:
         """Rolls a version out in the form for it, and waits until its page says what has become of it."""
         self.open("/rollouts/new")
         option = self.page.locator("option", has_text=name).first.inner_text()
-        self.page.get_by_label("Version").select_option(label=option)
+        self.page.locator("select[name=model]").select_option(label=option)
         self.page.get_by_label("To, per cent of devices").fill(str(share))
         self.press("Roll it out")
         self.page.locator(f"h1 + .pill.{outcome}").wait_for()

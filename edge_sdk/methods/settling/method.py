@@ -25,6 +25,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from edge_sdk.algebra.arrays import OrNone
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
@@ -74,8 +75,8 @@ class Chosen:
     """
 
     shown: Any
-    candidate: int = -1
-    alone: int = -1
+    candidate: OrNone = -1
+    alone: OrNone = -1
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,21 @@ def section(result: Result) -> str:
         f"{told['clients']} clients, {told['answers']} answers, {told['answers_per_second']:.0f} of them a second on "
     )
     lead += f"{told['ranks']} processes; the virtual clock stood at {told['clock'] / HOUR:.2f} h in the end."
+    lead += bootstrap_sentence(told)
     head = ["reached", "model", "round", "clock, h", "MB"]
     rows = sections.table(head, [reached_row(found) for found in told["reached"]]) if told["reached"] else ""
     return f"<h2>On the virtual clock</h2><p class='lead'>{lead}</p>{curves(result)}{rows}"
+
+
+def bootstrap_sentence(told: Mapping[str, Any]) -> str:
+    """Where bootstrapped clients come from; "" where they are not."""
+    if not (recorded := told.get("recorded")):
+        return ""
+    people = f" The clients are bootstrapped from {len(recorded)} recorded devices: each trains on a resample of one's "
+    people += (
+        "windows, and is judged on what that device held out. They are not so many different persons: intervals over "
+    )
+    return people + "clients are too narrow."
 
 
 def curves(result: Result) -> str:

@@ -112,6 +112,8 @@ def simulation_lines(result: Result) -> list[str]:
     lines.append(
         f"clients  {told['answers']} answers, {told['answers_per_second']:.0f} a second; {told['records']} records"
     )
+    if recorded := told.get("recorded"):
+        lines.append(f"origin   clients are bootstrapped from {len(recorded)} recorded devices")
     return [*lines, f"clock    {told['clock'] / 3600:.2f} h, simulated in {result['seconds']:.0f} s"]
 
 

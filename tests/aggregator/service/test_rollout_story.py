@@ -109,7 +109,7 @@ def test_a_model_is_promoted_rolled_out_and_a_worse_one_taken_back(
     page.get_by_text("1 of 1 devices · stage 1 of 1").wait_for(timeout=PATIENCE)
     assert sorted(ward.versions.values()) == ["", "rollout-1"]
     page.goto(f"{url}/rollouts/new")
-    page.get_by_label("Version").select_option(label=page.locator("option", has_text="bad").inner_text())
+    page.locator("select[name=model]").select_option(label=page.locator("option", has_text="bad").inner_text())
     page.get_by_role("button", name="Roll it out").click()
     page.locator("h1 + .pill.rolled-back").wait_for(timeout=PATIENCE)
     page.get_by_text("accuracy on the devices' own held-out samples fell from").wait_for(timeout=PATIENCE)
