@@ -46,6 +46,7 @@ class Ward:
         enrolled: devices may be enrolled beside a and b.
 
     Attributes:
+        size: devices of the hospital, as the settings of a rollout's aggregator have it.
         signer: signs what `roll` brings; it is the operator of those who trust `own_key`.
     """
 
@@ -60,7 +61,7 @@ class Ward:
         without: tuple[str, ...] = (),
         enrolled: bool = False,
     ):
-        self.enrolled = enrolled
+        self.enrolled, self.size = enrolled, 2
         self.base, self.url, self.stack, self.number = base, url, ExitStack(), 0
         self.trust: dict[str, Any] = {} if trusted is None else {"trusted_key": trusted}
         self.trust |= {"evaluations": evaluations}
@@ -110,7 +111,7 @@ class Ward:
 
         model = self.save_model(self.base / f"{run.id}.npz", theta)
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / f"cloud-{run.id}"}
-        given |= {"hospitals": {"h": 2}, "deadline": "auto", "model": None if "undo" in run.settings else model}
+        given |= {"hospitals": {"h": self.size}, "deadline": "auto", "model": None if "undo" in run.settings else model}
         given |= {"lane": lane, "client": f"cloud:{lane}" if lane else "", "enrolled": self.enrolled}
         return Aggregator("cloud", run=run, on_event=self.note, **given)
 
