@@ -1,9 +1,11 @@
 """Bytes between hospitals and their devices in each run, added up from what hospitals report of their devices.
 
 A report has what each device has sent and received since its hospital began to count. What two reports of a hospital
-differ by belongs to the run that it is in. Where a count is smaller than before, it has begun again, and is new as a
-whole. The sums are saved in the transaction in which the reports are, so that a service that is killed goes on from
-both or from neither. Of hospitals that report no names nothing is known here.
+differ by belongs to the run that it is in. Where a count is smaller than before, the hospital was killed: it goes on
+from what it has saved some seconds before, or counts anew. Nobody can tell which, so nothing is added, and the next
+report goes on from there: what is missed came between two reports, and nothing is counted twice. The sums are saved in
+the transaction in which the reports are, so that a service that is killed goes on from both or from neither. Of
+hospitals that report no names nothing is known here.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ class NewBytes:
         for device in now.devices:
             was = known.get(device.name)
             up, down = (0, 0) if was is None else (was.bytes_in, was.bytes_out)
-            self.counts[now.run, now.name, UP] += device.bytes_in - (up if up <= device.bytes_in else 0)
-            self.counts[now.run, now.name, DOWN] += device.bytes_out - (down if down <= device.bytes_out else 0)
+            self.counts[now.run, now.name, UP] += max(0, device.bytes_in - up)
+            self.counts[now.run, now.name, DOWN] += max(0, device.bytes_out - down)
 
     def save(self, t: Connection) -> None:
         """Add these to what the database has."""

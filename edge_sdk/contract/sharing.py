@@ -85,4 +85,5 @@ class MaskReader(Protocol):
     def pair_mask(
         self, secret: bytes, device: str, public: bytes, peer: str, about: bytes, words: int, steps: int, width: int
     ) -> tuple[npt.NDArray[np.unsignedinteger], Words]:
-        """What `device`, whose key is known, and a peer with these PUBLIC bytes share: the lesser name adds it."""
+        """What `device`, whose key is known, and a peer with these PUBLIC bytes share: the lesser name adds it. Raises
+        ValueError for a peer's key that shares nothing with anybody."""

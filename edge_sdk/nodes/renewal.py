@@ -58,7 +58,10 @@ class Renewal:
             self.log.error("%s: its certificate could not be renewed, which is tried daily: %s", self.name, error)
 
     def look_at(self, process: subprocess.Popen[str]) -> None:
-        """Say what has become of the command, if it has ended."""
+        """Say what has become of the command, if it has ended. One that works for a day waits for what never comes."""
+        if process.poll() is None and self.clock() >= self.due:
+            process.kill()
+            process.wait()
         if process.poll() is None:
             return
         said = " ".join(process.communicate()[0].split())

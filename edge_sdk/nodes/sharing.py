@@ -9,10 +9,12 @@ For each exchange a device draws three secrets, for one answer, and keeps them i
     pair          = X25519(own keys) and X25519(channel keys)
     sealed        = ChaCha20Poly1305(HKDF-SHA256(pair; the exchange, from, to))            RFC 8439, RFC 5869
     word          = HMAC-SHA256(HKDF-SHA256(pair; the exchange, from, to); the survivors)  RFC 2104
-    mask of two   = ChaCha20(HKDF-SHA256(X25519(mask keys); the exchange, both))           RFC 8439
-    own mask      = ChaCha20(HKDF-SHA256(seed; the exchange, the device))
+    mask of two   = ChaCha20(HKDF-SHA256(X25519(mask keys); the exchange, both, lengths))  RFC 8439
+    own mask      = ChaCha20(HKDF-SHA256(seed; the exchange, the device, lengths))
 
 "The exchange" is a digest of the roster with everybody's fresh keys. A key of `sealed` and of a mask is used once.
+"Lengths" are how many words and steps a mask has, and the steps' bits. A lying hospital could have two devices use
+others; if their bytes were of one stream, one's upper bytes, which hide zeros, would be masks of the other's numbers.
 
 No secret of an exchange is ever written to a disk. So whoever puts a device's store back from a backup, or kills its
 process, has a device that can reveal nothing of what was before, and mask nothing under the same keys again.
@@ -61,9 +63,12 @@ def derive(secret: bytes, purpose: bytes, *about: bytes) -> bytes:
     return found
 
 
-def stream(key: bytes, words: int, steps: int, width: int) -> tuple[Ring, Words]:
-    """A mask of so many steps, in integers of a ring type, and words."""
+def stream(
+    secret: bytes, purpose: bytes, about: tuple[bytes, ...], words: int, steps: int, width: int
+) -> tuple[Ring, Words]:
+    """A mask of so many steps, in integers of a ring type, and words; another one for other lengths or bits."""
     lib, kind = library(), np.dtype(ring_type(width))
+    key = derive(secret, purpose, *about, *(n.to_bytes(8, "big") for n in (words, steps, width)))
     made = lib.Cipher(lib.algorithms.ChaCha20(key, bytes(16)), None).encryptor()
     octets = np.frombuffer(made.update(zeros(8 * words + kind.itemsize * steps)), np.uint8)
     return octets[8 * words :].view(kind), octets[: 8 * words].view("<u8")
@@ -80,9 +85,18 @@ def mask_key_in(public: bytes) -> bytes:
     return public[KEY:]
 
 
-def pair_key(private: Any, device: str, public: bytes, peer: str, about: bytes) -> bytes:
+def own_stream(seed: bytes, about: bytes, device: str, words: int, steps: int, width: int) -> tuple[Ring, Words]:
+    """What a device adds to its answer by itself."""
+    return stream(seed, OWN, (about, device.encode()), words, steps, width)
+
+
+def pair_stream(
+    private: Any, device: str, public: bytes, peer: str, about: bytes, words: int, steps: int, width: int
+) -> tuple[Ring, Words]:
+    """What two devices share. Raises ValueError for a public key that shares nothing."""
     one, other = sorted((device, peer))
-    return derive(agreed(private, mask_key_in(public)), PAIR, about, one.encode(), other.encode())
+    shared = agreed(private, mask_key_in(public))
+    return stream(shared, PAIR, (about, one.encode(), other.encode()), words, steps, width)
 
 
 def mask_reader() -> ToldMasks:
@@ -100,12 +114,12 @@ class ToldMasks:
     def own_mask(
         self, seed: bytes, about: bytes, device: str, words: int, steps: int, width: int
     ) -> tuple[Ring, Words]:
-        return stream(derive(seed, OWN, about, device.encode()), words, steps, width)
+        return own_stream(seed, about, device, words, steps, width)
 
     def pair_mask(
         self, secret: bytes, device: str, public: bytes, peer: str, about: bytes, words: int, steps: int, width: int
     ) -> tuple[Ring, Words]:
-        return stream(pair_key(private_of(secret), device, public, peer, about), words, steps, width)
+        return pair_stream(private_of(secret), device, public, peer, about, words, steps, width)
 
 
 def private_of(secret: bytes) -> Any:
@@ -249,11 +263,10 @@ class DeviceSecrets:
     def masked(self, now: Secrets, peers: Sequence[str], width: int) -> tuple[Steps, Words]:
         """The answer, the device's own mask, and those that it shares: it adds them where its name is the lesser."""
         size = (now.words.size, now.steps.size, width)
-        steps, words = stream(derive(now.seed, OWN, now.about, now.me.encode()), *size)
+        steps, words = own_stream(now.seed, now.about, now.me, *size)
         steps, words = steps + now.steps.astype(ring_type(width)), words + now.words
         for peer in peers:
-            key = pair_key(now.mask, now.me, now.roster[peer], peer, now.about)
-            mask, word_mask = stream(key, *size)
+            mask, word_mask = pair_stream(now.mask, now.me, now.roster[peer], peer, now.about, *size)
             if now.me < peer:
                 steps, words = steps + mask, words + word_mask
             else:

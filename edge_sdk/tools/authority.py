@@ -110,6 +110,12 @@ class Authority:
         return (self.folder / "ca.crt").exists()
 
     @property
+    def due(self) -> Path:
+        """File that is there while the list of what was taken back is not what it should be: a call that was killed in
+        between leaves it to the next one."""
+        return self.folder / "list.due"
+
+    @property
     def is_encrypted(self) -> bool:
         return "BEGIN ENCRYPTED" in (self.folder / "ca.key").read_text()
 
@@ -179,6 +185,8 @@ class Authority:
 
     def take_back(self, name: str, *reason: str) -> int:
         good = [one for one in self.list_issued() if one.name == name and one.is_good]
+        if good:
+            self.due.touch()
         for one in good:
             self.configure()
             self.use_key("ca", "-config", "ca.cnf", "-revoke", f"issued/{one.serial}.pem", *reason, "-batch")
@@ -191,6 +199,7 @@ class Authority:
         lines = index.read_text().splitlines() if index.exists() else []
         held = [line for line in lines if (one := read_index_line(line)).name == name and one.held]
         if held:
+            self.due.touch()
             write_text(index, "".join(f"{to_good(line) if line in held else line}\n" for line in lines))
         return len(held)
 
@@ -199,6 +208,7 @@ class Authority:
         self.configure()
         self.use_key("ca", "-config", "ca.cnf", "-gencrl", "-out", "crl.pem", "-batch")
         write_text(path, (self.folder / "crl.pem").read_text())
+        self.due.unlink(missing_ok=True)
 
     def list_issued(self) -> list[Issued]:
         """All certificates that were ever signed here, the oldest first."""

@@ -141,7 +141,7 @@ class Provisioner:
         out = [] if before is None else [name for name in before.nodes if name not in site.nodes]
         for name in out:
             self.authority.hold(name)
-        if back or out:
+        if back or out or self.authority.due.exists():
             self.authority.write_list(self.places.broker / "crl.pem")
         told = [f"{', '.join(back)}: may connect again, with what is in nodes/NAME; {RELOAD}"] if back else []
         return told + ([self.say_left_out(out)] if out else [])
@@ -216,8 +216,8 @@ class Provisioner:
         for name in names:
             self.authority.revoke(name)
             shutil.rmtree(self.places.node(name), ignore_errors=True)
-        save_site(self.places.site, after)
         self.authority.write_list(self.places.broker / "crl.pem")
+        save_site(self.places.site, after)
         again = [name for name in names if site.is_parent(name)]
         for name in again:
             self.give_node(name)

@@ -47,3 +47,12 @@ def test_a_node_that_has_enrolled_looks_once_a_day(
     assert renewal.process is not None
     renewal.end()
     assert renewal.process is None
+    now[0] += EVERY
+    renewal()
+    assert renewal.process is not None
+    now[0] += EVERY
+    renewal()
+    assert renewal.process is None, "after a day it is ended"
+    renewal()
+    assert renewal.process is not None, "and the next one begins"
+    renewal.end()

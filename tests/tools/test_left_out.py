@@ -12,6 +12,7 @@ from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.broker import find_mosquitto
 from edge_sdk.tools.access import Part, connect
+from edge_sdk.tools.authority import run_openssl
 from edge_sdk.tools.provision import provision
 from edge_sdk.wire.addresses import broker_at
 from tests.delivery.fleet import eventually
@@ -133,3 +134,24 @@ def test_a_call_that_was_interrupted_is_typed_again(tmp_path: Path, monkeypatch:
     monkeypatch.undo()
     make_site(tmp_path)
     assert states(tmp_path)["a"] == "good"
+
+
+def listed(site: Path) -> int:
+    """Number of certificates that the broker refuses."""
+    return run_openssl(site / "broker", "crl", "-in", "crl.pem", "-noout", "-text").count("Serial Number")
+
+
+def test_the_brokers_list_is_right_after_a_call_that_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_site(tmp_path)
+    call(tmp_path, "--devices", "a")
+    assert listed(tmp_path) == 1
+    for arguments, after in ((("--devices", "a", "b"), 0), (("--revoke", "b"), 1)):
+        monkeypatch.setattr("edge_sdk.tools.authority.Authority.write_list", lambda authority, path: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            main(["provision", str(tmp_path), *arguments])
+        monkeypatch.undo()
+        monkeypatch.setenv("AUSCULT_CA_PASSPHRASE", SECRET)
+        call(tmp_path, *arguments)
+        assert listed(tmp_path) == after

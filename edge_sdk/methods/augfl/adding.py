@@ -27,7 +27,7 @@ from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.augfl import device as opened
 from edge_sdk.methods.augfl.aggregator import census_close, make_terms, measure_residual
-from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Upload
+from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Upload, check_devices
 from edge_sdk.methods.augfl.settings import BOTH, SAMPLES, Env, U
 from edge_sdk.methods.shared import draw, gather, meta, mirror, running
 from edge_sdk.methods.shared.changing import departed, fixed_while_unseen
@@ -145,9 +145,10 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
 
 
 def add_count(env: Env, census: Counted | None, sender: str, m: Counted) -> Counted:
-    """The sum with one more count. Raises PeerError where none was asked for."""
+    """The sum with one more count. Raises PeerError where none was asked for, or of more devices."""
     if census is None:
         raise PeerError(f"{sender} sent {m.samples} samples, which was not asked for")
+    check_devices(env, sender, m.devices)
     samples = int(min(m.samples, registered(env, sender)))
     return Counted(census.samples + samples, census.devices + m.devices)
 
@@ -213,8 +214,7 @@ def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: objec
     if isinstance(message, Unremembered):
         return replace(s, ledger=replace(s.ledger, forgotten=True)), []
     if isinstance(message, Counted):
-        if message.devices > env.sizes.get(sender, 1):
-            raise PeerError(f"{sender} counts {message.devices} devices, it has {env.sizes.get(sender, 1)}")
+        check_devices(env, sender, message.devices)
         return replace(s, samples={**s.samples, sender: message.samples}), []
     running.check_weight(s.running, s.ledger.tally, sender, message, all_penalties(env))
     tally = running.gathered(env, s.ledger.tally, sender, message, upload_size(env))

@@ -13,8 +13,8 @@ from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, OUT, Send, Step
-from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, check_devices
 from edge_sdk.methods.augfl.settings import SAMPLES, Env, Pull
 from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
 from edge_sdk.methods.shared import draw, gather, meta
@@ -72,9 +72,7 @@ def show(env: Env, s: AggregatorState) -> AugflModel:
 
 def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
     m: Counted | Sums | Nobody = gather.expected(sender, message, Counted, Sums, Nobody)
-    most, claimed = env.sizes.get(sender, 1), getattr(m, "known", getattr(m, "devices", 0))
-    if claimed > most:
-        raise PeerError(f"{sender} counts {claimed} devices, it has {most}")
+    check_devices(env, sender, getattr(m, "known", getattr(m, "devices", 0)))
     if isinstance(m, Counted):
         return replace(s, samples={**s.samples, sender: m.samples}), []
     return (s if isinstance(m, Nobody) else replace(s, news={**s.news, sender: m})), []

@@ -13,7 +13,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Send, Step
 from edge_sdk.contract.round import life_of
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload
+from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload, check_devices
 from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U, Y
 from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
 from edge_sdk.methods.shared import draw, gather, meta
@@ -68,6 +68,7 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
 def note_answer(env: Env, s: HospitalState, sender: str, message: object) -> HospitalState:
     m: Counted | Upload | Nobody = gather.expected(sender, message, Counted, Upload, Nobody)
     if isinstance(m, Counted):
+        check_devices(env, sender, m.devices)
         return replace(s, samples={**s.samples, sender: int(min(m.samples, registered(env, sender)))})
     if isinstance(m, Nobody):
         return s
@@ -148,6 +149,8 @@ def can_be_inferred(env: Env, s: HospitalState, asked: AugflModel, held: Mapping
         return False  # a device has left, and the aggregator does not know its part of the previous sums
     if any(m.theta is not None for m in s.news.values()):
         return False  # that device's y_i^- is no part of them
-    new = set(held) - set(s.held)
+    new, counted = set(held) - set(s.held), asked.counted.get(env.me, -1)
+    if counted != s.answered or (counted < 0 and s.held):
+        return False  # it has others, or none: a hospital that was put back has answered with sums it knows nothing of
     starts_at_zero = not new or env.settings.y_init != PLAIN
-    return set(s.news) == set(held) and asked.counted.get(env.me, -1) == s.answered and starts_at_zero
+    return set(s.news) == set(held) and starts_at_zero

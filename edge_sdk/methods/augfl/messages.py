@@ -12,9 +12,14 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.contract.method import NodeEnv
+from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.gather import LARGEST
 from edge_sdk.methods.shared.guard import Measure, norm
 from edge_sdk.methods.shared.scores import check_scores
+
+MOST_SAMPLES = 2**32
+"""Of one device. A sum over all devices is a number that a message can say, so no claim stops who adds it up."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +35,8 @@ class Counted:
     devices: int = 1
 
     def check(self, layout: Layout) -> None:
-        if self.samples < 0 or self.devices < 0:
-            raise ValueError(f"{self.samples} samples at {self.devices} devices, both are 0 or more")
+        if self.devices < 0 or not 0 <= self.samples <= MOST_SAMPLES * self.devices:
+            raise ValueError(f"{self.samples} samples at {self.devices} devices, {MOST_SAMPLES} at each at most")
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,8 @@ class Upload:
 
     def check(self, layout: Layout) -> None:
         check_numbers(self.scores, self.theta, self.y, self.u)
-        if self.samples < 1:
-            raise ValueError(f"{self.samples} samples, it is 1 or more")
+        if not 1 <= self.samples <= MOST_SAMPLES:
+            raise ValueError(f"{self.samples} samples, it is 1 to {MOST_SAMPLES}")
 
     def measure(self) -> Measure | None:
         """The length of what is added up, and the number of samples. Lengths differ as the devices' rho do."""
@@ -131,7 +136,8 @@ class Sums:
 
     def check(self, layout: Layout) -> None:
         check_numbers(self.scores, self.u, self.y)
-        if not 0 < self.weight <= LARGEST or not 1 <= self.count <= self.known or self.samples < 1:
+        samples = 1 <= self.samples <= MOST_SAMPLES * self.known
+        if not 0 < self.weight <= LARGEST or not 1 <= self.count <= self.known or not samples:
             raise ValueError(f"{self.count} of {self.known} devices, weight {self.weight}, {self.samples} samples")
         if self.u is None and self.y is None:
             raise ValueError("neither u nor y")
@@ -142,6 +148,12 @@ class Sums:
         if vector is None:
             return None
         return Measure(norm(vector) / self.known, self.samples / self.known, longer=30.0)
+
+
+def check_devices(env: NodeEnv, sender: str, devices: int) -> None:
+    """Raises PeerError for a sender that speaks for more devices than it has; a device is one."""
+    if devices > (most := env.sizes.get(sender, 1)):
+        raise PeerError(f"{sender} counts {devices} devices, it has {most}")
 
 
 def check_numbers(scores: Mapping[str, float], *vectors: Vector | None) -> None:

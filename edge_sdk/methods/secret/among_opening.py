@@ -56,8 +56,11 @@ def masks_in(
         if not reader.is_key_of(secret, publics[device]):
             raise NotOpenedError(FALSE)
         for peer in {*graph[device]} & {*s.members}:
-            sign = -1 if peer < device else 1
-            yield sign, reader.pair_mask(secret, device, publics[peer], peer, about, *size)
+            try:
+                mask = reader.pair_mask(secret, device, publics[peer], peer, about, *size)
+            except ValueError:  # the peer has offered a key that shares nothing with anybody
+                raise NotOpenedError(FALSE) from None
+            yield -1 if peer < device else 1, mask
 
 
 def secrets_told(s: AmongState, graph: Mapping[str, Sequence[str]]) -> dict[str, bytes]:

@@ -256,7 +256,9 @@ class NumbersKind:
         return Flat(np.zeros(0, np.uint32), to_words([1, *numbers]))
 
     def restore(self, form: SumForm, terms: int, flat: Flat, cohort: int) -> Any:
-        return self.message(*flat.words[1:].view(np.int64).tolist())
+        if (flat.words[1:] > np.uint64(MOST_NUMBER * terms)).any():
+            raise PeerError(f"numbers that no sum of {terms} answers has")
+        return self.message(*flat.words[1:].tolist())
 
     def blank(self, form: SumForm) -> Any:
         return self.message(*[0] * len(fields(self.message)))

@@ -75,8 +75,9 @@ def test_bytes_of_devices_belong_to_the_run_of_their_hospital(service: Any) -> N
     with service.database.transaction() as t:
         found.save(t)
     again = NewBytes()
-    again.note(hospital("r", a=(1000, 910)), hospital("r", a=(40, 1000)))  # it counts from the beginning
-    again.note(hospital("r", a=(40, 1000)), hospital("", a=(90, 2000)))  # in no run
+    again.note(hospital("r", a=(1000, 910)), hospital("r", a=(990, 1000)))  # killed: it goes on from what it saved
+    again.note(hospital("r", a=(990, 1000)), hospital("r", a=(1030, 1000)))
+    again.note(hospital("r", a=(1030, 1000)), hospital("", a=(2000, 2000)))  # in no run
     with service.database.transaction() as t:
         again.save(t)
     assert find_hops(service.database, "r") == {"north": {"up": 145, "down": 107}}

@@ -167,14 +167,15 @@ def test_a_hospital_that_is_put_back_leaves_nothing_out_of_its_next_sums(upload)
     devices = {d: Upload(9, theta=THETA0 + 1, y=THETA0) for d in s.held}
     question = AugflModel(net.nodes["aggregator"].record.state.model, 9, len(devices), 99, len(DEVICES))
 
-    def sums(begun, closed):
+    def sums(begun, closed, **counted):
         asked, _ = augfl_hospital.hospital_receive(replace(env, asked=begun), s, "up", question)
         answered, _ = augfl_hospital.hospital_close(replace(env, asked=closed), replace(asked, news=devices))
-        told = replace(question, round=10, counted={"h0": 9})
+        told = replace(question, round=10, counted=counted)
         asked, _ = augfl_hospital.hospital_receive(replace(env, asked=closed), answered, "up", told)
         news = {d: Upload(9, **{upload: THETA0}) for d in devices}
         return augfl_hospital.hospital_close(replace(env, asked=closed), replace(asked, news=news))[1][0].message
 
     left_out = {"u": "y", "y": "u"}[upload]
-    assert getattr(sums(5, 6), left_out) is None
-    assert getattr(sums(5, 6 + LEAP), left_out) is not None
+    assert getattr(sums(5, 6, h0=9), left_out) is None
+    assert getattr(sums(5, 6 + LEAP, h0=9), left_out) is not None
+    assert getattr(sums(5, 6 + LEAP), left_out) is not None  # the aggregator has no sums of it at all

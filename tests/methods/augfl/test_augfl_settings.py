@@ -12,6 +12,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.methods.augfl import adding
 from edge_sdk.methods.augfl import aggregator as augfl_aggregator
 from edge_sdk.methods.augfl import hospital as augfl_hospital
 from edge_sdk.methods.augfl import settings as augfl_settings
@@ -22,6 +23,7 @@ from edge_sdk.methods.augfl.settings import Settings
 from edge_sdk.methods.shared import meta
 from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
 from edge_sdk.wire.codec.codec import Codec
+from edge_sdk.wire.codec.coders import LARGEST_INT
 from tests.methods.augfl.augfl_problems import (
     L2,
     LAYOUT,
@@ -140,6 +142,10 @@ def test_what_a_device_must_not_send():
         augfl_aggregator.aggregator_receive(envs["aggregator"], top, "h2", Sums(1.0, 9, 3, 1, u=THETA0))
     with pytest.raises(PeerError, match="h2 counts 3 devices, it has 1"):
         augfl_aggregator.aggregator_receive(envs["aggregator"], top, "h2", Counted(9, 3))
+    with pytest.raises(PeerError, match="d0 counts 4096 devices, it has 1"):
+        augfl_hospital.hospital_receive(envs["h0"], s, "d0", Counted(2**44, 4096))
+    with pytest.raises(PeerError, match="d0 counts 4096 devices, it has 1"):
+        adding.add_count(envs["h0"], Counted(0, 0), "d0", Counted(2**44, 4096))
 
 
 @pytest.mark.parametrize(
@@ -152,6 +158,10 @@ def test_what_a_device_must_not_send():
         Sums(1.0, 3, 1, 2, u=THETA0),
         Sums(1.0, 3, 1, 1),
         Counted(-1),
+        Counted(LARGEST_INT),
+        Counted(2**33, 1),
+        Upload(LARGEST_INT, u=THETA0),
+        Sums(1.0, LARGEST_INT, 1, 1, u=THETA0),
         AugflModel(lowrank.dense(LAYOUT, THETA0), -1, 0),
     ],
 )

@@ -1,10 +1,14 @@
 """Messages of an exchange among devices: a closed form, and what does not fit the exchange is not answered."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from edge_sdk.algebra import shamir
+from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.sharing import SEALED, TAG
 from edge_sdk.methods.secret.among_messages import (
     Agreement,
@@ -17,8 +21,13 @@ from edge_sdk.methods.secret.among_messages import (
     Withdrawn,
     from_bits,
     to_bits,
+    to_octets,
 )
+from edge_sdk.methods.secret.among_opening import NotOpenedError, opened
+from edge_sdk.methods.secret.among_states import REVEALING, AmongState
+from edge_sdk.methods.secret.messages import SumForm
 from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.nodes.sharing import ToldMasks
 from tests.methods.problems import DEVICES, LAYOUT
 from tests.methods.secret.among_fleet import TICKET, Fleet
 
@@ -72,3 +81,23 @@ WRONG = [
 def test_a_question_that_does_not_fit_the_exchange_is_not_answered(make):
     fleet = Fleet().upto(2)
     assert fleet.ask("d0", make(fleet)) == Withdrawn()
+
+
+def shares_of(secrets):
+    """What two devices tell of the secrets of three."""
+    told = [shamir.split(int.from_bytes(secret, "big"), [7], (2, 3)) for secret in secrets]
+    return {name: to_octets([one[i].to_bytes(SHARE, "big") for one in told]) for i, name in ((2, "d1"), (3, "d2"))}
+
+
+def test_a_key_with_which_nobody_shares_a_mask_opens_no_sum():
+    """Two liars, one of whom has offered such a key, and the third device is missing: its key is told."""
+    private = X25519PrivateKey.generate()
+    publics = {"d0": bytes(32) + private.public_key().public_bytes_raw(), "d1": bytes(64), "d2": bytes(64)}
+    words = np.zeros(1, np.uint64)
+    s = AmongState(None, REVEALING, 1, SumForm("Scores"), 8, members=("d1", "d2"), words=words)
+    s = replace(s, offers={name: np.frombuffer(key, np.uint8) for name, key in publics.items()})
+    s = replace(
+        s, dealt=dict.fromkeys(publics), revealed=shares_of([private.private_bytes_raw(), bytes(32), bytes(32)])
+    )
+    with pytest.raises(NotOpenedError, match="false"):
+        opened(SimpleNamespace(reader=ToldMasks()), s)

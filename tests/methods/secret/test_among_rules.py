@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edge_sdk.algebra import rounding
 from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.sharing import PUBLIC, SEALED, TAG
 from edge_sdk.errors import UsageError
@@ -19,7 +20,7 @@ from edge_sdk.methods.secret.among_messages import (
     to_bits,
     to_octets,
 )
-from edge_sdk.nodes.sharing import DeviceSecrets
+from edge_sdk.nodes.sharing import DeviceSecrets, ToldMasks
 from tests.methods.problems import DEVICES
 from tests.methods.secret.among import PEERS, keeper_of
 from tests.methods.secret.among_fleet import METHOD, QUESTIONS, TICKET, WIDTH, Fleet, fleet_offer, others, roster_of
@@ -225,6 +226,27 @@ def test_what_the_hospital_gets_of_one_device_is_noise():
         assert counts.max() < 20 * max(1, m.steps.size / 256)
         bare = fleet.envs[name].secrets.now
         assert (m.words != bare.words).all()
+
+
+def without_own_mask(fleet, name, m, width):
+    """The steps of a device's answer, when enough have told the seed of its own mask."""
+    now = fleet.envs[name].secrets.now
+    steps = rounding.unpack(m.steps, now.steps.size, width)
+    size = (now.words.size, now.steps.size, width)
+    return steps - ToldMasks().own_mask(now.seed, now.about, name, *size)[0]
+
+
+def test_rings_of_two_widths_have_no_mask_in_common():
+    """The upper bytes of wide masks, which nothing small hides, would be the masks of single bytes in narrow ones: the
+    hospital asks d0 for bytes and all others for 32 bits, and reads half of d0's answer off the others' sum."""
+    fleet = Fleet().upto(2)
+    asked = {d: replace(fleet.passed(d), width=8 if d == "d0" else 32) for d in DEVICES}
+    bare = {d: without_own_mask(fleet, d, fleet.ask(d, m), m.width) for d, m in asked.items()}
+    wide = sum(bare[d] for d in DEVICES[1:])
+    uppermost = (-wide.view(np.int32)).view(np.uint32) >> 24  # of the masks that d0 has added, but for a small carry
+    guessed = bare["d0"][3::4] - uppermost[: len(bare["d0"][3::4])]
+    wrong = (guessed - fleet.envs["d0"].secrets.now.steps[3::4] + len(DEVICES)) % 256
+    assert (wrong > 2 * len(DEVICES)).any()
 
 
 def test_a_device_without_keys_does_not_start():

@@ -13,7 +13,7 @@ from edge_sdk.methods.augfl.messages import Counted
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.rungs import RUNGS
 from edge_sdk.methods.secret.aggregator import NotSummed
-from edge_sdk.methods.secret.forms import PLAIN_NAMES, NumbersKind, ScoresKind
+from edge_sdk.methods.secret.forms import PLAIN_NAMES, Flat, NumbersKind, ScoresKind
 from edge_sdk.methods.secret.masking import context_of, put_on, ring_type
 from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, TooFew
 from edge_sdk.methods.secret.upload_form import UploadKind
@@ -232,6 +232,16 @@ def test_two_answers_to_one_question_never_have_one_mask():
     for epochs in (1, 2):
         answer(QUESTIONS[0], epochs, forgetful)
     assert forgetful.reused()
+
+
+@pytest.mark.parametrize("words", [(3, 2**60, 3), (3, 2**63, 3), (3, 9, 2**64 - 1)])
+def test_a_masked_count_that_nobody_can_have_opens_no_sum(words):
+    """One liar puts what it likes into a word: a sum beyond what a message may say would stop the node that sends it
+    on."""
+    kind = NumbersKind(Counted)
+    form = kind.form(ENVS["d1"], Counted(0, 1))
+    with pytest.raises(PeerError, match="no sum of 3 answers"):
+        kind.restore(form, 3, Flat(np.zeros(0, np.uint32), np.array(words, np.uint64)), 2)
 
 
 def test_the_aggregator_cannot_try_out_what_a_device_has_sent():
