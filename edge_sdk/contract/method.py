@@ -294,6 +294,8 @@ class Method:
         fixed_hospitals: the same of hospitals; where devices are fixed, so are hospitals.
         late_counts: settings -> a hospital that a round was closed without goes on with it, as what its devices do for
             that counts in a later round; so they must not be told to stop.
+        patient: hospitals begin once all devices are here that they wait for; False: with those that have come, as soon
+            as no further one has come for a while (`delivery/beginning.py`).
     """
 
     name: str
@@ -324,6 +326,7 @@ class Method:
     fixed: Callable[[Any], str] = changeable
     fixed_hospitals: Callable[[Any], str] = changeable
     late_counts: Callable[[Any], bool] = never
+    patient: bool = True
     adds_up: bool = False
     warms_up: bool = False
     paper: Mapping[str, Any] = field(default_factory=dict)

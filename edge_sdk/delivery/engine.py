@@ -56,6 +56,7 @@ class Assembly:
         messages: codec of what may cross a wire.
         records: codec of `node.Record`, of this role's state, and of what it tells the application.
         late_counts: what is done for a round that the parent has closed without this node counts in a later one.
+        patient: a node that begins the run waits for its children however long that takes; see `delivery/beginning.py`.
     """
 
     role: Role
@@ -64,6 +65,7 @@ class Assembly:
     messages: MessageCodec
     records: MessageCodec
     late_counts: bool = False
+    patient: bool = True
 
 
 Verb = Literal["start", "arrive", "excuse", "tick"]

@@ -13,12 +13,12 @@ class Habits:
     Attributes:
         worker: calls are made on a thread of their own.
         wait_for: children that must be here before the role starts; another number, where others may take part.
-        settle: seconds that a restarted node waits for them, before it goes on without.
+        settle: seconds that a restarted node waits for them, before it goes on without. In a run in which nobody waits
+            for ever (`Assembly.patient`): seconds for which no further one has come.
         rto: seconds until the first repetition of a message.
         outbox_bytes: bytes of bodies in the outbox above which the oldest notices are given up. Questions and answers
             never are: of these there is at most one for each peer.
         addresses_each: what is for all children goes to each of them, and not to the topic for all.
-        patient: a node that begins a run waits for them however long that takes; False: for `settle` seconds.
     """
 
     worker: bool = True
@@ -27,4 +27,3 @@ class Habits:
     rto: float = 2.0
     outbox_bytes: float = inf
     addresses_each: bool = False
-    patient: bool = True

@@ -32,6 +32,7 @@ class Members:
 
     Attributes:
         gone_at: member -> when it was last seen to be here, by time.monotonic(); inf: it is here.
+        came_at: when somebody came here last who had not been here before, by time.monotonic(); -inf: nobody yet.
         present: children that are connected, in this run and ready.
         in_order: these, sorted; None: not known now.
         refusing: children that cannot take part, and so belong to no round until they can.
@@ -45,6 +46,7 @@ class Members:
         self.store, self.sizes = store, Sizes(store, sizes)
         self.gone_at = {name: time.monotonic() for name in load_members(store) if name in children}
         self.listed: tuple[tuple[float, int], float, tuple[str, ...]] | None = None
+        self.came_at = -inf
         self.present: set[str] = set()
         self.in_order: tuple[str, ...] | None = ()
         self.refusing = frozenset[str]()
@@ -64,7 +66,7 @@ class Members:
         self.unwilling = {name: reason for name, reason in told.items() if reason is not None}
         now, self.listed, self.refusing = time.monotonic(), None, frozenset(refusing)
         self.present, self.in_order = set(here), None
-        self.are_new = self.are_new or not self.gone_at.keys() >= self.present
+        self.note_new(self.present - self.gone_at.keys(), now)
         gone = [n for n, gone_at in self.gone_at.items() if gone_at == inf and n not in self.present]
         self.gone_at |= dict.fromkeys(gone, now)
         self.gone_at |= dict.fromkeys(here, inf)
@@ -80,11 +82,16 @@ class Members:
             self.unwilling = {**self.unwilling, name: reason}
         if here:
             self.present.add(name)
-            self.are_new = self.are_new or name not in self.gone_at
+            self.note_new({name} - self.gone_at.keys(), time.monotonic())
             self.gone_at[name] = inf
         elif name in self.present:
             self.present.discard(name)
             self.gone_at[name] = time.monotonic()
+
+    def note_new(self, names: Collection[str], now: float) -> None:
+        """Note that these have come who were not here before."""
+        if names:
+            self.are_new, self.came_at = True, now
 
     @property
     def here(self) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract import round as rounds
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
+from edge_sdk.delivery.beginning import Beginning
 from edge_sdk.delivery.calls import Calls
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, perform
@@ -81,7 +82,6 @@ class Session:
     settled: bool = False
 
     def __post_init__(self) -> None:
-        self.opened = time.monotonic()
         self.outgoing = Outgoing(self.store, self.counters, self.habits.rto, self.habits.outbox_bytes)
         self.outbox, self.transfers_out = self.outgoing.outbox, self.outgoing.transfers_out
         self.store.files.sweep(self.store.list_used_files(), parts=False)
@@ -91,9 +91,9 @@ class Session:
         self.node = go_on_from_backup(loaded, self.store, self.assembly.records, self.log)
         self.members = Members(self.store, self.children, self.assembly.env.sizes)
         self.restarted = self.node.record.started
+        self.beginning = Beginning(self.habits, self.members, self.restarted, self.assembly.patient)
         self.outgoing.recover_commits(self.node.record.below.owed)
         self.saved, self.sent = self.node.record, self.outbox.seq
-        self.waits_briefly = self.restarted or not self.habits.patient
         self.open_since = inf
         self.events = Events(self.name, self.store, self.assembly.records, self.tell, self.counters, self.log)
         self.tidy_at, self.count_at = inf, time.monotonic() + COUNTERS_DELAY
@@ -187,7 +187,10 @@ class Session:
         is unacknowledged too, so a kill costs a repetition and no more.
         """
         self.apply_settings()
-        self.settled = self.settled or self.may_settle(now)
+        if not self.settled and self.beginning.is_over(now):
+            self.settled = True
+            if missing := self.beginning.describe_missing(self.children):
+                self.log.info("%s: goes on without %s: not here, and no longer waited for", self.name, missing)
         outcomes = self.calls.take_outcomes()
         work = (not self.calls.worker and self.next_verb() is not None) or self.calls.has_closed
         idle = not (self.incoming.waiting or outcomes or work or self.events.is_due() or self.members.unsaved)
@@ -314,11 +317,6 @@ class Session:
 
     # -- time
 
-    def may_settle(self, now: float) -> bool:
-        """Enough children are here, or this node has waited for them long enough, if it does not wait for ever."""
-        waited = self.waits_briefly and now >= self.opened + self.habits.settle
-        return waited or len(self.members.here) >= self.habits.wait_for
-
     @property
     def ready(self) -> bool:
         """The role has been started, so that a parent may count on this node."""
@@ -328,7 +326,7 @@ class Session:
         """Seconds until `commit` or the outbox has something to do."""
         if not self.calls.worker and self.next_verb():
             return 0.0
-        settle = self.opened + self.habits.settle if self.waits_briefly and not self.settled else inf
+        settle = inf if self.settled else self.beginning.ends_at
         count = self.count_at if self.counters.dirty else inf
         own = min(self.tidy_at, settle, count, self.open_since + STAY_OPEN)
         end = min(own, self.outbox.get_timer(), self.outbox.next_expiry(), self.incoming.ack_at)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from logging import Logger
 from math import inf
 from pathlib import Path
@@ -96,8 +96,7 @@ class RunLane:
         self.number, self.work, self.around, self.log = number, work, around, around.log
         self.counters = LaneCounters(around.counters) if beside else around.counters
         self.willingness, self.permission, self.changes = work.willingness, work.permission, RequestedChanges()
-        # A rollout asks whom it finds; it must not wait for ever for a device that is away, or that has no lane for it.
-        self.habits = replace(around.habits, patient=False) if beside else around.habits
+        self.habits = around.habits
         a, name = around, around.name
         self.publisher = Publisher(name, a.parent, a.below, a.above, self.counters, a.log, number)
         self.announcer = Announcer(self.publisher)

@@ -136,7 +136,7 @@ class Neighbours:
         starts = (
             session is None
             or session.settled
-            or not self.habits.patient
+            or not session.assembly.patient
             or len(children) - len(refusals) >= self.habits.wait_for
         )
         membership.refusal_below = "" if starts or not refusals else describe_refusals(refusals, len(children))

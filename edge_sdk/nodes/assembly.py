@@ -256,7 +256,8 @@ def make_assembly(
     policy = policy if own is None else own.apply(policy)
     messages = Codec(method.messages, layout=env.layout)
     records, late_counts = record_codec(role, method.messages, env.layout), method.late_counts(env.settings)
-    return Assembly(role, env, policy, messages, records, late_counts)
+    patient = method.patient or tier != "hospital"
+    return Assembly(role, env, policy, messages, records, late_counts, patient)
 
 
 def record_codec(role: Role, messages: Iterable[type], layout: Layout) -> Codec:

@@ -17,7 +17,7 @@ from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Models
 from edge_sdk.model.bundle import parse, read_bundle
 from edge_sdk.nodes import versions
-from edge_sdk.nodes.assembly import fixes_members
+from edge_sdk.nodes.assembly import fixes_hospitals, fixes_members
 from edge_sdk.nodes.device import Device
 from edge_sdk.nodes.kernels.rollout import hash_model
 from tests.model.bundle_files import repacked
@@ -221,5 +221,6 @@ def test_a_version_with_other_shapes_leaves_the_personal_component_with_the_old_
     assert list(carried.models) == ["global"]
 
 
-def test_who_joins_waits_for_the_end_of_a_rollout(device: Device) -> None:
-    assert "with which it began" in fixes_members(rollout(device, device.model.theta0))
+def test_a_hospital_that_joins_waits_for_the_end_of_a_rollout_and_a_device_does_not(device: Device) -> None:
+    run = rollout(device, device.model.theta0)
+    assert "with which it began" in fixes_hospitals(run) and fixes_members(run) == ""

@@ -43,16 +43,25 @@ class Ward:
     Args:
         trusted: the operator's public key; None: nobody checks anything.
         evaluations: lanes beside the main one, at the hospital and its devices; `without`: devices that have none.
+        enrolled: devices may be enrolled beside a and b.
 
     Attributes:
+        size: devices of the hospital, as the settings of a rollout's aggregator have it.
         signer: signs what `roll` brings; it is the operator of those who trust `own_key`.
     """
 
     signer = Signer(make_private_key())
 
     def __init__(
-        self, base: Path, url: str, trusted: Path | None = None, evaluations: int = 0, without: tuple[str, ...] = ()
+        self,
+        base: Path,
+        url: str,
+        trusted: Path | None = None,
+        evaluations: int = 0,
+        without: tuple[str, ...] = (),
+        enrolled: bool = False,
     ):
+        self.enrolled, self.size = enrolled, 2
         self.base, self.url, self.stack, self.number = base, url, ExitStack(), 0
         self.trust: dict[str, Any] = {} if trusted is None else {"trusted_key": trusted}
         self.trust |= {"evaluations": evaluations}
@@ -73,6 +82,7 @@ class Ward:
 
     def __enter__(self) -> Ward:
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / "h"}
+        given |= {"enrolled": self.enrolled}
         self.hospital = Hospital("h", aggregator="cloud", devices=("a", "b"), **given, **self.trust)
         self.stack.enter_context(running(self.hospital))
         for device in self.devices.values():
@@ -101,8 +111,8 @@ class Ward:
 
         model = self.save_model(self.base / f"{run.id}.npz", theta)
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / f"cloud-{run.id}"}
-        given |= {"hospitals": {"h": 2}, "deadline": "auto", "model": None if "undo" in run.settings else model}
-        given |= {"lane": lane, "client": f"cloud:{lane}" if lane else ""}
+        given |= {"hospitals": {"h": self.size}, "deadline": "auto", "model": None if "undo" in run.settings else model}
+        given |= {"lane": lane, "client": f"cloud:{lane}" if lane else "", "enrolled": self.enrolled}
         return Aggregator("cloud", run=run, on_event=self.note, **given)
 
     def training(self, id: str = "train") -> Any:

@@ -14,7 +14,9 @@ Leaves the device: that it has taken the version, and how many of its own held-o
 before and by this one. The aggregator sees sums over the devices of a stage; a stage of one device is that device.
 When few answer: silent devices count as failures. A device that is never heard leaves the version with its next run.
 An evaluation (`only_judge`) is the same without its consequence: nobody takes the version, or leaves another one.
-Devices and hospitals that come or leave for good wait for the next run: stages were dealt out among those of the start.
+Devices come and leave while it goes on: each stage is dealt out among those of its begin, so who comes later takes the
+version in a later stage, or with the next rollout. Nobody waits for a device that never comes: a hospital asks whom it
+finds (`Method.patient`). Hospitals that come wait for the next run; one that leaves is waited for as in any run.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ from edge_sdk.methods.rollout.plan import (
     share_out,
     weigh_counts,
 )
-from edge_sdk.methods.shared.changing import always_fixed
+from edge_sdk.methods.shared.changing import always_fixed, departed
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.gather import expected
 
@@ -143,7 +145,7 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     if isinstance(down, VersionOrder):
         return pass_order(env, s, down)
     if isinstance(down, VersionLeave):
-        whom = env.here if down.rollout else s.asked  # of one before, or of this rollout
+        whom = env.here if down.rollout else list_remaining(env, s)  # of one before, or of this rollout
         return replace(s, latest=0, counts={}), [Send(whom, down)]
     return s, [Send(tuple(sorted(env.sizes)), down, answer=False), Send(OUT, Finished(0))]
 
@@ -152,11 +154,17 @@ def pass_order(env: Env, s: HospitalState, m: VersionOrder) -> Step:
     """Offer the version to further devices that are here. The first time, the hospital keeps its bundle too."""
     assert env.verify is not None
     env.verify(m.bundle, m.theta)
-    chosen = choose_devices(env, s.asked, m.upto - len(s.asked))
+    chosen = choose_devices(env, s.asked, m.upto - len(list_remaining(env, s)))
     is_first = (m.stage == 1 or not s.asked) and not env.settings.only_judge
     first = [Send(OUT, VersionTaken(m.bundle, NO_MODEL))] if is_first else []
     state = replace(s, asked=(*s.asked, *chosen), latest=len(chosen), counts={})
     return state, [Send(chosen, VersionOffer(m.bundle, m.theta)), *first]
+
+
+def list_remaining(env: Env, s: HospitalState) -> tuple[str, ...]:
+    """Devices that were offered the version and have not left for good; who has fills no place."""
+    gone = departed(env, s.asked)
+    return tuple(device for device in s.asked if device not in gone)
 
 
 def choose_devices(env: Env, asked: tuple[str, ...], count: int) -> tuple[str, ...]:
@@ -227,18 +235,19 @@ def aggregator_close(env: Env, s: AggregatorState) -> Step:
     if s.leaving:
         return end(env, replace(s, kept=False))
     stages, fault = list_stages(env.settings, env.devices), find_fault(env.settings, s.counts)
-    last = s.stage == len(stages)
+    last = s.stage >= len(stages)  # above it, where devices have left
     if last and env.settings.only_judge:
         told = Send(OUT, StageOver(s.stage, 1, stages[-1], stages[-1], s.counts))
         s, sends = end(env, s)
         return s, [told, *sends]
     if last and not fault and count_having(s.counts) == 0:
         fault = "no device has taken it: none was here when it was asked"
-    told = Send(OUT, StageOver(s.stage, len(stages), stages[s.stage - 1], stages[-1], s.counts, fault))
+    count, upto = max(s.stage, len(stages)), stages[min(s.stage, len(stages)) - 1]
+    told = Send(OUT, StageOver(s.stage, count, upto, stages[-1], s.counts, fault))
     if fault:
         s = replace(s, fault=fault, leaving=True)
         return s, [told, Send(DOWN, VersionLeave(""))]
-    if s.stage < len(stages):
+    if not last:
         s = replace(s, stage=s.stage + 1)
         return s, [told, *ask_stage(env, s)]
     s, sends = end(env, replace(s, kept=True))
@@ -270,6 +279,7 @@ ROLLOUT = Method(
     show=show,
     models=models,
     kernels="rollout",
-    fixed=always_fixed("its stages were dealt out among the devices with which it began"),
+    fixed_hospitals=always_fixed("its stages were dealt out among the hospitals with which it began"),
+    patient=False,
 )
 TOLD_OF_ROLLOUTS = (VersionTaken, VersionLeft, VersionKept, StageOver, RolloutVerdict)
