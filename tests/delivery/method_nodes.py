@@ -56,7 +56,9 @@ def assembly_of(run: Run, name: str, **given: Any) -> Assembly:
     """One node's part in a run. `given`: fields of its env that differ."""
     problem = "aggregator" if name == "agg" else name
     env = envs_of(method_of(run), settings_of(run), run.rounds, np.float32)[problem]
-    if is_secret(run) and tier_of(name) != "hospital":
+    if is_secret(run) and tier_of(name) == "hospital":
+        given = {"outputs": 2, **given}
+    elif is_secret(run):
         from tests.methods.secret.parties import masks_of  # not at the top: it needs the extra `secure`
 
         given = {"masks": masks_of(problem), "outputs": 2, **given}
