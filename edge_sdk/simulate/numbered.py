@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ Shape = tuple[int, ...]
 Tree = Mapping[str, tuple[str, ...]]
 
 
-class NumberedClients:
+class NumberedClients(ABC):
     """A population of any number of clients, whose samples are functions of the seed and of the client's number.
 
     Args:
@@ -37,13 +38,13 @@ class NumberedClients:
         self.files = NodeFiles({}, {}, {}, None)
 
     @property
+    @abstractmethod
     def cohort(self) -> Cohort:
         """The clients in the form in which a replay plans its run."""
-        raise NotImplementedError
 
+    @abstractmethod
     def data(self, client: str) -> ClientData:
         """The samples of a client, made anew."""
-        raise NotImplementedError
 
     def patients(self, hospital: str) -> Patients | None:
         """What a hospital holds of its devices' patients, where each sample is divided; else None."""

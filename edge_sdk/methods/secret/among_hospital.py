@@ -12,7 +12,7 @@ blank ones, and its own sum of these is replaced by the one that was opened. Whe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,92 +64,121 @@ from edge_sdk.methods.shared.suspension import is_suspended
 
 def around(inner: Role, plan: SecretPlan) -> Role:
     """The hospital's role around the method's."""
-    kind_of_state = among_state_around(inner.state)
+    led = AmongHospital(inner, plan)
+    return Role(led.start, led.receive, led.close, led.state, led.refuse)
 
-    def start(env: NodeEnv) -> Step:
+
+@dataclass(frozen=True)
+class AmongHospital:
+    """The functions of a hospital's role around the method's.
+
+    Attributes:
+        inner: the method's role, which keeps the books.
+        plan: what is summed, and of how many devices at least.
+    """
+
+    inner: Role
+    plan: SecretPlan
+
+    @property
+    def state(self) -> type[AmongState]:
+        return among_state_around(self.inner.state)
+
+    def start(self, env: NodeEnv) -> Step:
         if env.reader is None:
             raise UsageError("devices open the sums of this run among themselves, and this hospital was given nothing "
                              "to read them with")  # fmt: skip
-        state, sends = inner.start(env)
-        return sent(env, kind_of_state(state), sends)
+        state, sends = self.inner.start(env)
+        return self.sent(env, self.state(state), sends)
 
-    def receive(env: NodeEnv, s: AmongState, sender: str, m: Any) -> Step:
+    def receive(self, env: NodeEnv, s: AmongState, sender: str, m: Any) -> Step:
         if sender in (UP, ME):
-            s = kind_of_state(s.inner) if sender == UP else s
-            state, sends = inner.receive(env, s.inner, sender, m)
-            return sent(env, replace(s, inner=state), sends)
+            return self.hand_on(env, self.state(s.inner) if sender == UP else s, sender, m)
         if s.stage > OFFERING:
             return s if isinstance(m, Withdrawn) else told(s, sender, m), []
         if isinstance(m, KeysOffer):
-            return offered(env, plan, s, sender, m), []
+            return offered(env, self.plan, s, sender, m), []
         if not says_nothing(m) or isinstance(m, Withdrawn):
             raise PeerError(f"{sender} sent {type(m).__name__}, and answers of this run are offered first")
-        state, sends = inner.receive(env, s.inner, sender, m)
-        return sent(env, replace(s, inner=state), sends)
+        return self.hand_on(env, s, sender, m)
 
-    def close(env: NodeEnv, s: AmongState) -> Step:
+    def hand_on(self, env: NodeEnv, s: AmongState, sender: str, m: Any) -> Step:
+        """The step after a message for the role inside."""
+        state, sends = self.inner.receive(env, s.inner, sender, m)
+        return self.sent(env, replace(s, inner=state), sends)
+
+    def close(self, env: NodeEnv, s: AmongState) -> Step:
         if s.stage == IDLE or (s.stage == OFFERING and not s.offers):
-            state, sends = inner.close(env, s.inner)
-            return sent(env, kind_of_state(state), sends)
+            state, sends = self.inner.close(env, s.inner)
+            return self.sent(env, self.state(state), sends)
         try:
-            return led_on(env, plan, s) if s.stage < REVEALING else finished(env, s)
+            return led_on(env, self.plan, s) if s.stage < REVEALING else self.finish(env, s)
         except NotOpenedError as why:
-            return void(env, s, str(why))
+            return self.void(env, s, str(why))
 
-    def finished(env: NodeEnv, s: AmongState) -> Step:
-        """The state after the role inside has heard of all whose answers are in the sum."""
-        kind = kind_in(plan, s)
+    def finish(self, env: NodeEnv, s: AmongState) -> Step:
+        """The step after the last answers of an exchange: the role inside closes its round, with the sum in place of
+        its own. Raises NotOpenedError where there is no sum."""
+        kind, message = kind_in(self.plan, s), self.opened_sum(env, s)
+        state, passed = self.tell_members(env, s, kind)
+        state, sends = self.inner.close(env, state)
+        is_sum = [send.to == UP and self.plan.kinds.get(type(send.message)) is kind for send in sends]
+        others = [send for send, of_sum in zip(sends, is_sum, strict=True) if not of_sum]
+        sums = [replace(send, message=message) for send, of_sum in zip(sends, is_sum, strict=True) if of_sum]
+        s, before = self.sent(env, self.state(state), passed)
+        s, after = self.sent(env, s, others)
+        return s, [*before, *after, *sums]
+
+    def opened_sum(self, env: NodeEnv, s: AmongState) -> Any:
+        """The sum of the members' answers, checked. Raises NotOpenedError where it cannot be opened or is none."""
         assert s.form is not None
-        flat, state = opened(env, s), s.inner
+        flat = opened(env, s)
         try:
-            message = kind.restore(s.form, len(s.members), flat, plan.cohort)
+            message = kind_in(self.plan, s).restore(s.form, len(s.members), flat, self.plan.cohort)
             message.check(env.layout)
         except (PeerError, ValueError):
             raise NotOpenedError(REFUSED) from None
-        passed = list[Send]()
+        return message
+
+    def tell_members(self, env: NodeEnv, s: AmongState, kind: SumKind) -> tuple[Any, list[Send]]:
+        """The inner state after it was told of all whose answers are in the sum, by blank ones, and what it sent.
+        Raises NotOpenedError where it does not count one of them: the sum has that answer in it."""
+        assert s.form is not None
+        state, passed = s.inner, list[Send]()
         for name in s.members:
-            state, sends = inner.receive(env, state, name, kind.blank(s.form))
+            state, sends = self.inner.receive(env, state, name, kind.blank(s.form))
             passed += sends
         if any(isinstance(send.message, Refused) for send in passed):
             raise NotOpenedError(REFUSED)
-        state, sends = inner.close(env, state)
-        with_sum = [
-            replace(send, message=message) if send.to == UP and plan.kinds.get(type(send.message)) is kind else send
-            for send in sends
-        ]
-        s, before = sent(env, kind_of_state(state), passed)
-        s, after = sent(env, s, [send for send in with_sum if send.message is not message])
-        return s, [*before, *after, *(send for send in with_sum if send.message is message)]
+        return state, passed
 
-    def void(env: NodeEnv, s: AmongState, why: str) -> Step:
-        """The state after the role inside was told that nobody has answered."""
-        state, sends = inner.close(env, s.inner)
+    def void(self, env: NodeEnv, s: AmongState, why: str) -> Step:
+        """The step after the role inside was told that nobody has answered."""
+        state, sends = self.inner.close(env, s.inner)
         count = len(s.offers)
         found = [replace(send, message=NoSum(send.message, count, why)) if send.to == UP else send for send in sends]
-        s, found = sent(env, kind_of_state(state), found)
+        s, found = self.sent(env, self.state(state), found)
         return s, [*found, Send(OUT, NoneOpened(env.me, count, why))]
 
-    def sent(env: NodeEnv, s: AmongState, sends: Sequence[Send]) -> tuple[AmongState, list[Send]]:
+    def sent(self, env: NodeEnv, s: AmongState, sends: Sequence[Send]) -> tuple[AmongState, list[Send]]:
         """The sends of the role inside: questions with a number, and what is the sum of no answers as no sum."""
         found = list[Send]()
         for send in sends:
             m = send.message
             if send.to == UP and not says_nothing(m) and not isinstance(m, NoSum):
-                if plan.kinds.get(type(m)) is None:
+                if self.plan.kinds.get(type(m)) is None:
                     raise ValueError(f"{type(m).__name__} would leave this hospital, and no devices have opened it")
                 send = replace(send, message=NoSum(m, 0, FEW))
             elif asks_children(send, OUT, ME, UP):
-                s = replace(kind_of_state(s.inner), stage=OFFERING, ticket=env.asked + 1)
+                s = replace(self.state(s.inner), stage=OFFERING, ticket=env.asked + 1)
                 send = replace(send, message=NumberedQuestion(s.ticket, max(1, len(env.sizes)), m))
             found.append(send)
         return s, found
 
-    def refuse(env: NodeEnv, s: AmongState, sender: str, why: str) -> Step:
-        assert inner.refuse is not None
-        state, sends = inner.refuse(env, s.inner, sender, why)
+    def refuse(self, env: NodeEnv, s: AmongState, sender: str, why: str) -> Step:
+        assert self.inner.refuse is not None
+        state, sends = self.inner.refuse(env, s.inner, sender, why)
         return replace(s, inner=state), sends
-
-    return Role(start, receive, close, kind_of_state, refuse)
 
 
 def kind_in(plan: SecretPlan, s: AmongState) -> SumKind:
