@@ -1,6 +1,7 @@
 """All baselines beside FedSLR and training alone, on the physiotherapy watches: equal gradients, equal trials.
 
     python benchmarks/baselines.py [--seconds 2] [--seeds 5] [--rounds 40] [--only METHOD ...] [--json FILE]
+        [--picture FILE.svg]
 
 14 wrists of the seven patients that docs/settling.md settles on, so many labelled seconds of each exercise to train on
 and as many to choose by (needs the package seglearn, see `auscult traces watch`). In each round every device computes
@@ -25,8 +26,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks import curves, protocol
 from benchmarks import fleet as fleets
-from benchmarks import protocol
 from benchmarks.fleet import Fleet, Walks
 from benchmarks.holders import patient, watch
 from benchmarks.protocol import TUNING, Point, Results, by_device, cost_to, grid, markdown, mean_sd, paired, tune
@@ -158,13 +159,14 @@ def main() -> None:
     words.add_argument("--rounds", type=int, default=40)
     words.add_argument("--only", nargs="+", choices=list(JOBS), default=list(JOBS), metavar="METHOD")
     words.add_argument("--json", type=Path, help="results are kept there, and not computed again")
+    words.add_argument("--picture", type=Path, help="an SVG file of the curves")
     options = words.parse_args()
     protocol.check_budgets({name: job[2] for name, job in JOBS.items()} | {"alone": ALONE})
     fleet, kept = fleet_of(options.seconds), Results(options.json)
     own, scores = kept.get("alone: trials", lambda: tune(ALONE, lambda trial: right_alone(fleet, trial)))
     print(f"alone: {own}, trials {scores}", file=sys.stderr)
     local = cache(lambda seed: alone(fleet, own, seed))
-    rows = []
+    rows, drawn = [], {}
     for name in options.only:
         job = JOBS[name]
         chosen, _ = kept.get(f"{name}: trials", lambda job=job: tuned(fleet, job, options.rounds))
@@ -172,7 +174,10 @@ def main() -> None:
                           measured(fleet, job, chosen, options.rounds, seed, local(seed)))
                  for seed in range(options.seeds)]  # fmt: skip
         rows.append(row(name, chosen, seeds))
+        drawn[name] = [one["curve"] for one in seeds]
         print(markdown(HEAD, rows[-1:]), flush=True)
+    if options.picture:
+        curves.draw(options.picture, drawn, "MB, all devices, both ways")
     by = by_device([s["alone"] for s in seeds])
     print(f"\nalone {100 * mean(by):.1f}: {own}\n\n{markdown(HEAD, rows)}")
 

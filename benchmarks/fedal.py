@@ -1,6 +1,7 @@
 """FedAL beside FedMD, FedMD-LF, a frozen discriminator, training alone and FedAvg on MNIST, after equal steps.
 
     python benchmarks/fedal.py ../shared/data/mnist.npz [--seeds 3] [--iterations 300] [--alpha 1] [--json FILE]
+        [--only ROW ...] [--picture FILE.svg]
 
 The paper's arrangement on a smaller scale, so that several seeds are affordable: 10 devices, each with a label
 mix drawn from Dir(alpha) (`mixes`), images of 14 x 14 (means of four pixels), batches of 32, Adam 1e-3 at the devices,
@@ -35,6 +36,7 @@ import torch
 from torch import nn
 
 from aggregator.kernels import kernels_for
+from benchmarks import curves
 from benchmarks.protocol import (
     TUNING,
     Point,
@@ -87,6 +89,17 @@ TRIALS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "FedAL": grid(eta_d=(1e-4, 1e-3), al=(1.0, 10.0)),
     "FedAvg": grid(eta_l=(0.05, 0.1, 0.2, 0.4)),
 }
+ROWS: Mapping[str, str | None] = {
+    "alone": None,
+    "FedMD": "FedMD",
+    "FedMD-LF": "FedMD-LF",
+    "FedAL": "FedAL",
+    "FedAL, frozen discriminator": "FedAL",
+    "FedAvg, equal steps": "FedAvg",
+    "FedAvg, equal bytes": "FedAvg",
+    "FedAL, one network": "FedAL",
+}
+"""Row of the table -> whose trials it has."""
 
 
 def models_of(names: Sequence[str], folder: Path) -> list[Model]:
@@ -144,7 +157,7 @@ def tree() -> dict[str, tuple[str, ...]]:
 # FedAL and its relatives ----------------------------------------------------------------------------------------
 @dataclass
 class Trained:
-    """Models of the devices at the end, bytes of one device, and validation accuracy on the way."""
+    """Models of the devices at the end, bytes of one device, and validation accuracy over kB of it on the way."""
 
     thetas: dict[str, Any]
     of: dict[str, Model]
@@ -164,14 +177,14 @@ def on_test(data: Data, t: Trained) -> float:
     return statistics.mean(accuracy(t.of[d], t.thetas[d], data.test) for d in data.devices)
 
 
-def played(method: Method, envs: Mapping[str, NodeEnv], every: int, judge: Any) -> Any:
-    """The network after a run, and the curve. `judge`: network -> accuracy on validation."""
+def played(method: Method, envs: Mapping[str, NodeEnv], every: int, cost: float, judge: Any) -> Any:
+    """The network after a run, and the curve. `cost`: bytes of a round; `judge`: network -> accuracy on validation."""
     net, curve = Quiet(method, tree(), envs, None, 0, CALM), list[Point]()
 
     def seen(state: Any, now: float) -> None:
         round = getattr(state, "round", 0)
         if round and round % every == 0 and (not curve or curve[-1].round < round):
-            curve.append(Point(round, 0.0, judge(net)))
+            curve.append(Point(round, cost * round / 1e3, judge(net)))
 
     net.seen = seen
     net.run()
@@ -186,9 +199,11 @@ def distilled(data: Data, models: Sequence[Model], settings: Mapping[str, Any], 
     def thetas(net: Any) -> dict[str, Any]:
         return {d: net.nodes[d].record.state.theta for d in data.devices}
 
-    net, curve = played(FEDAL, envs, max(1, rounds // 20), lambda net: on_validation(data, of, thetas(net)))
-    arrays = 1 + (s.kd > 0) + (s.al > 0)
-    return Trained(thetas(net), of, arrays * iterations * s.public_batch * CLASSES * 4, curve)
+    cost = (1 + (s.kd > 0) + (s.al > 0)) * s.public_batch * CLASSES * 4  # of an iteration
+    net, curve = played(
+        FEDAL, envs, max(1, rounds // 20), s.tau * cost, lambda net: on_validation(data, of, thetas(net))
+    )
+    return Trained(thetas(net), of, iterations * cost, curve)
 
 
 def envs_of(data: Data, models: Sequence[Model], s: Settings, rounds: int, seed: int) -> Any:
@@ -225,8 +240,9 @@ def averaged(data: Data, model: Model, eta: float, rounds: int, seed: int) -> Tr
     def shared(net: Any) -> dict[str, Any]:
         return dict.fromkeys(data.devices, lowrank.unpack(model.layout, net.nodes[ROOT].record.state.model))
 
-    net, curve = played(FEDAVG, envs, max(1, rounds // 20), lambda net: on_validation(data, of, shared(net)))
-    return Trained(shared(net), of, 2 * rounds * model.layout.size * 4, curve)
+    cost = 2 * model.layout.size * 4
+    net, curve = played(FEDAVG, envs, max(1, rounds // 20), cost, lambda net: on_validation(data, of, shared(net)))
+    return Trained(shared(net), of, rounds * cost, curve)
 
 
 # The table ------------------------------------------------------------------------------------------------------
@@ -263,20 +279,25 @@ class Bench:
         rising = still_rising(t.curve) if len(t.curve) > 3 else None
         return {"test": on_test(data, t), "bytes": t.bytes, "rising": rising, "curve": [vars(p) for p in t.curve]}
 
-    def rows(self) -> list[list[str]]:
-        best = {name: self.chosen(name) for name in TRIALS}
-        wanted = {"alone": {}, "FedMD": best["FedMD"], "FedMD-LF": best["FedMD-LF"], "FedAL": best["FedAL"]}
-        wanted |= {"FedAL, frozen discriminator": {**best["FedAL"], **FROZEN}}
-        wanted |= {"FedAvg, equal steps": best["FedAvg"], "FedAvg, equal bytes": best["FedAvg"]}
-        wanted |= {"FedAL, one network": best["FedAL"]}
-        found, base = [], None
-        for name, settings in wanted.items():
+    def rows(self) -> tuple[list[list[str]], dict[str, Any]]:
+        """The table, and the curves of each row."""
+        found, drawn, base = [], {}, None
+        for name in self.o.only:
+            settings = self.settings_of(name)
             seeds = [self.kept.get(f"{name}: {s}", lambda n=name, k=settings, s=s: self.measured(n, k, s))
                      for s in range(self.o.seeds)]  # fmt: skip
             base = seeds if name == "FedMD-LF" else base
+            drawn[name] = [one["curve"] for one in seeds]
             found.append(row(name, settings, seeds, base))
             print(markdown(HEAD, found[-1:]), flush=True)
-        return found
+        return found, drawn
+
+    @cache  # noqa: B019
+    def settings_of(self, name: str) -> Any:
+        """What the trials of a row's method have chosen; training alone has none."""
+        tried = ROWS[name]
+        chosen = self.chosen(tried) if tried else {}
+        return {**chosen, **FROZEN} if "frozen" in name else chosen
 
 
 HEAD = ("", "chosen", "accuracy", "over FedMD-LF", "still rising", "kB per device")
@@ -303,12 +324,16 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=300, help="steps of each stage (300)")
     parser.add_argument("--samples", type=int, default=600, help="of each device (600)")
     parser.add_argument("--tests", type=int, default=2000, help="test samples (2000)")
+    parser.add_argument("--only", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
+    parser.add_argument("--picture", type=Path, help="an SVG file of the curves")
     parser.add_argument("--json", type=Path, help="results are kept there, and not computed again")
     options = parser.parse_args()
     torch.set_num_threads(1)
     check_budgets(TRIALS)
     with tempfile.TemporaryDirectory() as folder:
-        rows = Bench(options, models_of(list(NETWORKS), Path(folder))).rows()
+        rows, drawn = Bench(options, models_of(list(NETWORKS), Path(folder))).rows()
+    if options.picture:
+        curves.draw(options.picture, drawn, "kB per device, both ways")
     print(
         f"\n{options.iterations} iterations, alpha {options.alpha:g}, {options.seeds} seeds\n\n{markdown(HEAD, rows)}"
     )

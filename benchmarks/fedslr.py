@@ -1,6 +1,7 @@
 """What low rank, sparsity and drift correction are each worth in FedSLR, on recorded wrist traces.
 
     python benchmarks/fedslr.py ../shared/data/wrist [--labels 0.1] [--seeds 3] [--rounds 40] [--json FILE]
+        [--picture FILE.svg]
 
 Nine volunteers with two classes or more; a share of their labels, drawn anew with each seed; training, validation and
 test by whole recordings. Every row makes the same local epochs. The step of drift correction eta_g has three trials in
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
+from benchmarks import curves
 from benchmarks import fleet as fleets
 from benchmarks.fleet import Fleet, Walks
 from benchmarks.holders import wrist
@@ -132,7 +134,7 @@ def words(name: str, seeds: Sequence[Mapping[str, Any]], kind: str = "0.2") -> l
 def main() -> None:
     options = parser().parse_args()
     bench = Bench(options.folder, options.labels, options.rounds, Results(options.json))
-    rows, eta = [], {}
+    rows, drawn, eta = [], {}, {}
     for gamma in (True, False):
         for lam in (0.0, LOW):
             name = f"gamma {'on' if gamma else 'off'}, {'low rank' if lam else 'full rank'}"
@@ -142,6 +144,7 @@ def main() -> None:
             chosen = eta[gamma, lam]["eta_g"]
             found = bench.row(name, *job(gamma, lam, chosen), options.seeds, densities=gamma and lam > 0)
             rows.append(words(f"{name}, eta_g {chosen:g}", found))
+            drawn[name] = [one["curve"] for one in found]
             print(markdown(HEAD, rows[-1:]), flush=True)
             if gamma and lam:
                 sweep = [
@@ -150,6 +153,7 @@ def main() -> None:
                 ]
     plain = bench.row("FedAvg", "fedavg", {**COMMON, "weighting": "uniform"}, options.seeds)
     rows.append(words("FedAvg", plain))
+    drawn["FedAvg"] = [one["curve"] for one in plain]
     for lam in LAMS:
         found = bench.row(f"lam {lam:g}", *job(True, lam, eta[True, LOW]["eta_g"]), options.seeds)
         rows.append(words(f"lam {lam:g}", found))
@@ -157,6 +161,8 @@ def main() -> None:
     base = {**job(True, LOW, eta[True, LOW]["eta_g"])[1], "personal_epochs": 1, "local_epochs": 1}
     mu = bench.tuned("paper's p", grid(mu=MUS), lambda mu: ("fedslr", {**base, "mu": mu}))
     found = bench.row("paper's p", "fedslr", {**base, **mu}, options.seeds)
+    if options.picture:
+        curves.draw(options.picture, drawn, "MB, all devices, both ways")
     dense = np.mean([s["density of p"] for s in found])
     rows.append(words(f"1 epoch w, 1 epoch p; mu {mu['mu']:g}, p {dense:.0%} dense", found))
     alone = by_device([s["settled"]["0.2"]["alone"] for s in found])
@@ -170,6 +176,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--seeds", type=int, default=3)
     found.add_argument("--rounds", type=int, default=40)
     found.add_argument("--eta-g", type=float, nargs="+", default=ETAS_G, help="trials; a single one is taken as it is")
+    found.add_argument("--picture", type=Path, help="an SVG file of the curves of the parts and of FedAvg")
     found.add_argument("--json", type=Path, help="results are kept there, and not computed again")
     return found
 

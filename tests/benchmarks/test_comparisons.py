@@ -1,12 +1,13 @@
 """The comparisons of docs/methods.md on problems of a second: equal work, choices on validation, switches that act."""
 
+import argparse
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from benchmarks import combination, fedbcd, fleet
+from benchmarks import combination, fedal, fedbcd, fleet
 from benchmarks.fleet import Fleet
 from benchmarks.holders import Holder, Part
 from edge_sdk.methods.settling.settings import Settling
@@ -97,6 +98,44 @@ def test_a_run_ends_when_its_epochs_are_spent(images, name):
     assert 2.0 <= reached.epochs < 6.0 and len(reached.own) == 100
     if name == "FedAvg":
         assert all(x is reached.shared for x in reached.own.values())
+
+
+# FedAL ----------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def outlines(tmp_path_factory):
+    """Ten devices' outlines of 14 x 14, and the networks that are dealt to them."""
+    random = np.random.default_rng(2)
+
+    def part(n):
+        return random.normal(size=(n, *fedal.SHAPE)).astype(np.float32), np.arange(n) % fedal.CLASSES
+
+    names = [d for devices in fedal.tree().values() for d in devices]
+    data = fedal.Data({d: part(40) for d in names}, {d: part(10) for d in names}, part(64)[0], part(20))
+    return data, fedal.models_of(list(fedal.NETWORKS), tmp_path_factory.mktemp("networks"))
+
+
+def test_a_curve_ends_at_the_bytes_of_the_run(outlines):
+    data, models = outlines
+    for trained in (fedal.distilled(data, models, {}, 10, 0), fedal.averaged(data, models[0], 0.1, 4, 0)):
+        assert [p.round for p in trained.curve] == list(range(1, len(trained.curve) + 1))
+        assert trained.curve[-1].cost == pytest.approx(trained.bytes / 1e3)
+        assert trained.curve[0].cost == pytest.approx(trained.bytes / 1e3 / len(trained.curve))
+
+
+def test_a_row_has_the_settings_of_its_own_trials():
+    """The frozen discriminator keeps FedAL's but for its step, and what no row asks for is not tried."""
+    asked = []
+
+    class Chosen(fedal.Bench):
+        def chosen(self, name):
+            asked.append(name)
+            return {"of": name, "eta_d": 0.1}
+
+    bench = Chosen(argparse.Namespace(json=None), [])
+    assert bench.settings_of("FedAL, frozen discriminator") == {"of": "FedAL", **fedal.FROZEN}
+    assert bench.settings_of("FedAvg, equal steps") == {"of": "FedAvg", "eta_d": 0.1}
+    assert bench.settings_of("alone") == {} and asked == ["FedAL", "FedAvg"]
+    assert {tried for tried in fedal.ROWS.values() if tried} == set(fedal.TRIALS)
 
 
 # The combination ------------------------------------------------------------------------------------------------
