@@ -30,9 +30,17 @@ from edge_sdk.models.ir.losses import choose_loss
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.shapes import Shape, as_numbers
 from edge_sdk.models.passes.arrange import arrange
-from edge_sdk.models.passes.batch_norm import VARIANCE, find_momentum, mix, use_batch_statistics, write_pull
+from edge_sdk.models.passes.batch_norm import (
+    VARIANCE,
+    find_momentum,
+    is_running,
+    mix,
+    use_batch_statistics,
+    write_pull,
+)
 from edge_sdk.models.passes.blocked import use_blocked_layout
 from edge_sdk.models.passes.fold_norm import fold_norms
+from edge_sdk.models.passes.idle_bias import drop_idle_biases, is_instance_norm
 from edge_sdk.models.passes.merge_samples import merge_samples
 from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
@@ -85,12 +93,14 @@ class Source:
         use_flat_inputs(self._graph, vectors, self.buffers, self.running)
         self._exported = self._graph
         self._graph = self._rewritten()
+        self._kept = {self.output}
 
     def _rewritten(self, *values: str) -> OnnxGraph:
         """The exported graph, rewritten so that it runs fast; `values` keep their names."""
         g = copy.deepcopy(self._exported)
         named = {prefix + s.name for s in (*self.parameters, *self.buffers) for prefix in ("p.", "b.")}
         keep = named | {self.output, *values}
+        drop_idle_biases(g, keep, is_instance_norm)
         rewrite(g, keep)
         if not self.momentum:
             fold_norms(g, keep)
@@ -102,7 +112,7 @@ class Source:
         """A source in which a layer's result keeps its name, and that name."""
         value = find_returned(self._exported, layer)
         other = copy.copy(self)
-        other._graph = self._rewritten(value)
+        other._graph, other._kept = self._rewritten(value), {self.output, value}
         return other, value
 
     def use_blocks(self) -> Source | None:
@@ -118,7 +128,8 @@ class Source:
     def copy_training_graph(self) -> TrainingGraph:
         """A copy of the graph for training, with the statistics of the batch if it has momenta."""
         g = self.copy_graph()
-        fresh = use_batch_statistics(g, self.renorm) if self.momentum else {}
+        biases = drop_idle_biases(g, self._kept, is_running) if self.momentum else {}
+        fresh = use_batch_statistics(g, biases, self.renorm) if self.momentum else {}
         if self.running or not fresh:
             return TrainingGraph(g, {k: (v, find_momentum(self.momentum, k)) for k, v in fresh.items()})
         mixed = {old: mix(g, old, new, find_momentum(self.momentum, old)) for old, new in fresh.items()}

@@ -52,16 +52,25 @@ def find_momenta(net: nn.Module) -> dict[str, float]:
     return found
 
 
-def use_batch_statistics(g: OnnxGraph, renorm: bool = False) -> dict[str, str]:
-    """Rewrite all batch normalisations in place; name of a running statistic -> name of the batch's."""
+def is_running(n: OnnxNode) -> bool:
+    """True for a batch normalisation with running statistics, in the place of which those of the batch may be used."""
+    return n.op == "BatchNormalization" and n.inputs[3].startswith("b.")
+
+
+def use_batch_statistics(g: OnnxGraph, biases: Mapping[str, str], renorm: bool = False) -> dict[str, str]:
+    """Rewrite all batch normalisations in place; name of a running statistic -> name of the batch's.
+
+    Args:
+        biases: output of a norm -> what was left out of its input, and is part of the mean all the same.
+    """
     fresh: dict[str, str] = {}
     forward, g.nodes = g.nodes, []
     for n in forward:
-        if n.op != "BatchNormalization" or not n.inputs[3].startswith("b."):
+        if not is_running(n):
             g.nodes.append(n)
             continue
         g.where = n.where
-        fresh |= rewrite_norm(g, n, renorm)
+        fresh |= rewrite_norm(g, n, biases.get(n.outputs[0], ""), renorm)
     g.where = ""
     return fresh
 
@@ -71,7 +80,7 @@ def find_momentum(momenta: Mapping[str, float], statistic: str) -> float:
     return momenta[statistic.removeprefix("b.").rpartition(".")[0]]
 
 
-def rewrite_norm(g: OnnxGraph, n: OnnxNode, renorm: bool = False) -> dict[str, str]:
+def rewrite_norm(g: OnnxGraph, n: OnnxNode, bias: str = "", renorm: bool = False) -> dict[str, str]:
     """Append y = scale d / std + shift with d = x - mean; name of a running statistic -> name of the batch's.
 
     BatchNormalization with given statistics is an affine map per channel in one pass, so it does all three: d, y, and
@@ -83,7 +92,8 @@ def rewrite_norm(g: OnnxGraph, n: OnnxNode, renorm: bool = False) -> dict[str, s
     mu = average_channels(g, x)
     d = g.op("BatchNormalization", x, one, zero, mu, one, epsilon=0.0, shape=shape)
     v = average_channels(g, g.mul(d, d))
-    factor, offset = correct(g, mu, v, n) if renorm else ("", "")
+    mean_there = g.add(mu, bias) if bias else mu
+    factor, offset = correct(g, mean_there, v, n) if renorm else ("", "")
     slope0 = g.mul(scale, factor) if renorm else scale
     shift0 = g.add(shift, g.mul(scale, offset)) if renorm else shift
     g.op("BatchNormalization", d, slope0, shift0, zero, v, epsilon=epsilon, shape=shape, output=n.outputs[0])
@@ -103,7 +113,7 @@ def rewrite_norm(g: OnnxGraph, n: OnnxNode, renorm: bool = False) -> dict[str, s
         return [gx, by_scale, by_shift]
 
     g.custom_gradients[n.outputs[0]] = CustomGradient((x, scale, shift), backward)
-    return {mean: mu, variance: g.mul(v, correct_bias(g, x, [0, *range(2, len(shape))]))}
+    return {mean: mean_there, variance: g.mul(v, correct_bias(g, x, [0, *range(2, len(shape))]))}
 
 
 def correct(g: OnnxGraph, mu: str, v: str, n: OnnxNode) -> tuple[str, str]:
