@@ -1,7 +1,8 @@
 """Reverse mode: the adjoints of a graph's leaves from those of its outputs, with one rule per operator.
 
 For y = f(x1, x2, ...) and a scalar objective L, a rule is given gy = dL/dy and writes dL/dx1, dL/dx2, ... Only nodes
-between the wanted leaves and the outputs are visited, so a partial gradient has a shorter graph.
+between the wanted leaves and the outputs are visited, so a partial gradient has a shorter graph. LSTMs are opened
+before (passes/open_lstm.py), and have no rule.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from edge_sdk.models.ir.accumulate import add_adjoints
 from edge_sdk.models.ir.errors import UnsupportedOperator
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.passes.open_lstm import open_lstms
 from edge_sdk.models.rules.advice import ADVICE
 
 Adjoints = Sequence[str | None]
@@ -34,6 +36,7 @@ def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]
     """
     from edge_sdk.models.rules import RULES
 
+    open_lstms(g)
     depends = find_dependents(g, leaves)
     parts: dict[str, list[str]] = {k: [v] for k, v in seeds.items()}
     for node in reversed(list(g.nodes)):
@@ -44,7 +47,9 @@ def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]
         own = g.custom_gradients.get(node.outputs[0])
         inputs = list(own.inputs) if own else node.inputs
         want = [i in depends for i in inputs]
-        results = own.backward(g, outs[0] or "", want) if own else find_rule(RULES, node)(g, node, outs, want)
+        results = (
+            own.backward(g, *(o or "" for o in outs), want) if own else find_rule(RULES, node)(g, node, outs, want)
+        )
         for name, value, wanted in zip(inputs, results, want, strict=False):
             if wanted and value is not None:
                 parts.setdefault(name, []).append(value)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from edge_sdk.models.derive.reverse import INERT
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.forward import read_call, read_path
+from edge_sdk.models.passes.open_lstm import OPENED
 
 
 def explain_forward(forward: Forward) -> Iterator[str]:
@@ -20,7 +21,7 @@ def explain_forward(forward: Forward) -> Iterator[str]:
         if here != last and operators:
             yield write_line(*last, operators)
             operators = []
-        known = node.op_type in RULES or node.op_type in INERT
+        known = node.op_type in RULES or node.op_type in INERT | OPENED
         operators.append(node.op_type if known else f"{node.op_type} (no rule)")
         last = here
     if operators:

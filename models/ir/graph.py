@@ -15,7 +15,7 @@ from edge_sdk.models.ir.errors import UnknownShape, UnsupportedPattern
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.shapes import BatchDim, Dim, Shape, add_up, as_numbers, broadcast, multiply, reshape_sizes
 
-Backward = Callable[["OnnxGraph", str, Sequence[bool]], Sequence[str | None]]
+Backward = Callable[..., Sequence[str | None]]
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class CustomGradient:
     """The backward pass of several forward nodes that are differentiated as one.
 
     Attributes:
-        inputs: values that the nodes read. backward: (graph, adjoint of the output, which inputs are wanted) ->
-            adjoints of the inputs.
+        inputs: values that the nodes read. backward: (graph, the adjoint of each output of the last node, or "" where
+            nobody reads that output, which inputs are wanted) -> adjoints of the inputs.
     """
 
     inputs: tuple[str, ...]
@@ -227,9 +227,12 @@ class OnnxGraph:
         return self.slices(x, [axis], [start], [end], [step])
 
     def slices(self, x: str, axes: Sequence[int], start: Sequence[int], end: Sequence[int], step: Sequence[int]) -> str:
+        """The positions start, start + step, ... before end of several axes; `x` itself where that is all of it."""
         shape = list(self.shape(x))
         for a, i, j, s in zip(axes, start, end, step, strict=True):
             shape[a] = len(range(i, j, s))
+        if not any(start) and tuple(shape) == self.shape(x) and all(s == 1 for s in step):
+            return x
         return self.op(
             "Slice", x, self.ints(start), self.ints(end), self.ints(axes), self.ints(step), shape=tuple(shape)
         )

@@ -2,7 +2,8 @@
 
 Values between operators stay in the cache if they fit; otherwise they go through memory, which is slower than the
 arithmetic of most operators. So a batch goes through the graph in steps that fit, unless reading all parameters once
-per step would cost more than that saves.
+per step would cost more than that saves. A recurrent layer multiplies its weights at each step of time with one row
+per sample, and reads them all for it: there a few more samples cost next to nothing.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.shapes import BatchDim, multiply
 
 CACHED = 640 * 1024  # bytes of a step's largest value: a part of the second-level cache of larger devices
-FEWEST, MOST = 4, 64
+FEWEST, FEWEST_IN_TIME, MOST = 4, 16, 64
+RECURRENT = frozenset({"GRU", "LSTM"})
 FLOAT = 4  # bytes
 
 
 def choose_max_batch(g: OnnxGraph, parameters: int) -> int:
-    """Samples per step: a power of two from FEWEST to MOST.
+    """Samples per step: a power of two from FEWEST (FEWEST_IN_TIME if a layer is recurrent) to MOST.
 
     The largest value of a step takes at most CACHED bytes, or half of what the parameters take, whichever is more.
     """
     room = max(CACHED, parameters * FLOAT // 2)
-    fitting = max(FEWEST, room // max(1, find_largest_value(g)))
+    fewest = FEWEST_IN_TIME if any(n.op in RECURRENT for n in g.nodes) else FEWEST
+    fitting = max(fewest, room // max(1, find_largest_value(g)))
     return min(MOST, 1 << int(log2(fitting)))
 
 

@@ -1,9 +1,8 @@
-"""GRU and LSTM, any number of steps, one or both directions.
+"""GRU, any number of steps, one or both directions; and what it shares with the LSTM (passes/open_lstm.py).
 
 The forward pass stays the runtime's fused operator. The backward pass computes the gates of all steps at once from the
-saved hidden states (two matrix products), runs only dh (and dc) through a Scan against time, and ends in one product
-per weight matrix. Gate order and equations are those of the ONNX operators GRU (linear_before_reset = 1) and LSTM, and
-of torch.
+saved hidden states (two matrix products), runs only dh through a Scan against time, and ends in one product per weight
+matrix. Gate order and equations are those of the ONNX operator with linear_before_reset = 1, and of torch.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from edge_sdk.models.rules.table import Adjoints, Want, rule_of_all
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of one recurrent layer: names of its values and its sizes.
+    """One direction of a GRU: names of its values and its sizes.
 
     Attributes:
-        x: (T, B, I). w: (gates H, I). r: (gates H, H). bx, bh: (gates H,). h0: (B, H), the first hidden state.
+        x: (T, B, I). w: (3 H, I). r: (3 H, H). bx, bh: (3 H,). h0: (B, H), the first hidden state.
         h, previous: (T, B, H), the hidden states after and before each step.
         backwards: True if time runs from the last step to the first.
     """
@@ -43,12 +42,13 @@ class Direction:
     backwards: bool
 
 
-Results = tuple[str, str, str, str, str, str | None]
-"""Adjoints of x, w, r, b, h0 and, for an LSTM, c0."""
+GATES = 3
+Results = tuple[str, str, str, str, str]
+"""Adjoints of x, w, r, b and h0."""
 
 
-def read_directions(g: OnnxGraph, n: OnnxNode, gates: int) -> list[Direction]:
-    """The directions of a node.
+def list_backwards(n: OnnxNode) -> list[bool]:
+    """The directions of a node: True for one whose time runs from the last step to the first.
 
     Raises:
         UnsupportedPattern: something that torch never exports, such as peepholes.
@@ -60,15 +60,14 @@ def read_directions(g: OnnxGraph, n: OnnxNode, gates: int) -> list[Direction]:
         raise UnsupportedPattern(f"{n.op} with sequence lengths", n.where, "mask the padding through weights")
     if len(n.inputs) > 7 and n.inputs[7]:
         raise UnsupportedPattern(f"{n.op} with peepholes", n.where)
-    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    return [read_direction(g, n, gates, d, b) for d, b in enumerate(backwards)]
+    return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
 
 
-def read_direction(g: OnnxGraph, n: OnnxNode, gates: int, d: int, backwards: bool) -> Direction:
+def read_direction(g: OnnxGraph, n: OnnxNode, d: int, backwards: bool) -> Direction:
     """Direction `d` of a node, cut out of values that hold all directions."""
     (steps, inputs), batch = as_numbers(g.shape(n.inputs[0])[::2]), g.shape(n.inputs[0])[1]
     hidden = n.attributes["hidden_size"]
-    wide = gates * hidden
+    wide = GATES * hidden
     w = pick_direction(g, n.inputs[1], 0, d, (wide, inputs))
     r = pick_direction(g, n.inputs[2], 0, d, (wide, hidden))
     b = pick_direction(g, n.inputs[3], 0, d, (2 * wide,)) if has_input(n, 3) else g.zeros((2 * wide,))
@@ -155,7 +154,7 @@ def run_scan(
 
 
 def write_weight_adjoints(g: OnnxGraph, p: Direction, dgx: str, dgh: str) -> tuple[str, str, str, str]:
-    """Adjoints of x, w, r and b from those of the gates' input and hidden parts, (T, B, gates H) each."""
+    """Adjoints of x, w, r and b from those of the gates' input and hidden parts, (T, B, 3 H) each."""
     wide = g.shape(dgx)[2]
     rows = multiply((p.steps, p.batch))
     flat_x, flat_h = g.reshape(dgx, (rows, wide)), g.reshape(dgh, (rows, wide))
@@ -172,10 +171,9 @@ def collect_directions(g: OnnxGraph, n: OnnxNode, results: Sequence[Results]) ->
         gx = g.add(gx, other[0])
     out: list[str | None] = [None] * len(n.inputs)
     out[0] = gx
-    for position, k in ((1, 1), (2, 2), (3, 3), (5, 4), (6, 5)):
-        parts = [part for r in results if (part := r[k])]
-        if position < len(out) and parts:
-            out[position] = g.concat([g.reshape(p, (1, *g.shape(p))) for p in parts], 0)
+    for position, k in ((1, 1), (2, 2), (3, 3), (5, 4)):
+        if position < len(out):
+            out[position] = g.concat([g.reshape(r[k], (1, *g.shape(r[k]))) for r in results], 0)
     return out
 
 
@@ -187,10 +185,9 @@ def gru(g: OnnxGraph, n: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
     """z, r = sigmoid; m = tanh(gx_m + r gh_m); h = (1 - z) m + z h_previous."""
     if n.attributes.get("linear_before_reset", 0) != 1:
         raise UnsupportedPattern("GRU with the reset gate before the product", n.where, "torch's GRU has it after")
+    found = [read_direction(g, n, d, b) for d, b in enumerate(list_backwards(n))]
     return collect_directions(
-        g,
-        n,
-        [differentiate_gru(g, p, add_sequence_adjoints(g, outs, d, p)) for d, p in enumerate(read_directions(g, n, 3))],
+        g, n, [differentiate_gru(g, p, add_sequence_adjoints(g, outs, d, p)) for d, p in enumerate(found)]
     )
 
 
@@ -211,7 +208,7 @@ def differentiate_gru(g: OnnxGraph, p: Direction, dy: str) -> Results:
     start = g.scale(p.h0, 0.0)
     dh0, dgh, dh = run_scan(g, write_gru_body(g, p), [start], [dy, slope, z], against=not p.backwards)
     dgx = g.concat([g.slice(dgh, 2, 0, 2 * size), g.mul(dh, am)], 2)
-    return (*write_weight_adjoints(g, p, dgx, dgh), dh0, None)
+    return (*write_weight_adjoints(g, p, dgx, dgh), dh0)
 
 
 def write_gru_body(g: OnnxGraph, p: Direction) -> ScanBody:
@@ -229,77 +226,3 @@ def write_gru_body(g: OnnxGraph, p: Direction) -> ScanBody:
     )
     inputs = ((b + "dh", state), (b + "dy", state), (b + "slope", wide), (b + "z", state))
     return ScanBody(nodes, inputs, ((b + "next", state), (b + "gates", wide), (b + "out", state)))
-
-
-# -- LSTM ------------------------------------------------------------------------------------------------------------
-
-
-@rule_of_all("LSTM")
-def lstm(g: OnnxGraph, n: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
-    """i, o, f = sigmoid; m = tanh; c = f c_previous + i m; h = o tanh(c)."""
-    results = []
-    for d, p in enumerate(read_directions(g, n, 4)):
-        c0 = pick_direction(g, n.inputs[6], 0, d, (p.batch, p.hidden)) if has_input(n, 6) else g.scale(p.h0, 0.0)
-        last = outs[2] if len(outs) > 2 else None
-        dc = pick_direction(g, last, 0, d, (p.batch, p.hidden)) if last else g.scale(c0, 0.0)
-        results.append(differentiate_lstm(g, p, c0, add_sequence_adjoints(g, outs, d, p), dc))
-    return collect_directions(g, n, results)
-
-
-def differentiate_lstm(g: OnnxGraph, p: Direction, c0: str, dy: str, dc: str) -> Results:
-    """The adjoints of one direction of an LSTM; dc (B, H) is that of the last cell state."""
-    one, size = g.scalar(1), p.hidden
-    pre = g.add(apply_linear(g, p.x, p.w, p.bx), apply_linear(g, p.previous, p.r, p.bh))
-    iof = g.unary("Sigmoid", g.slice(pre, 2, 0, 3 * size))
-    i, o, f = (take_gate(g, iof, k, size) for k in range(3))
-    m = g.unary("Tanh", take_gate(g, pre, 3, size))
-    written = g.mul(i, m)
-    _, before = run_scan(g, write_cell_body(g, p), [c0], [f, written], against=p.backwards)
-    tanh_c = g.unary("Tanh", g.add(g.mul(before, f), written))
-
-    def sigmoid_slope(v: str) -> str:
-        return g.mul(v, g.sub(one, v))
-
-    ai, ao, af = g.mul(m, sigmoid_slope(i)), g.mul(tanh_c, sigmoid_slope(o)), g.mul(before, sigmoid_slope(f))
-    am = g.mul(i, g.sub(one, g.mul(m, m)))
-    to_cell = g.mul(o, g.sub(one, g.mul(tanh_c, tanh_c)))
-    slope = g.concat([ai, ao, af, am], 2)
-    start = g.scale(p.h0, 0.0)
-    dh0, dc0, gates = run_scan(g, write_lstm_body(g, p), [start, dc], [dy, to_cell, slope, f], against=not p.backwards)
-    return (*write_weight_adjoints(g, p, gates, gates), dh0, dc0)
-
-
-def write_cell_body(g: OnnxGraph, p: Direction) -> ScanBody:
-    """The step c -> f c + i m, which also gives the c that it started from."""
-    b = g.new_name("cell") + "."
-    state = (p.batch, p.hidden)
-    nodes = (
-        OnnxNode("Mul", [b + "c", b + "f"], [b + "kept"]),
-        OnnxNode("Add", [b + "kept", b + "written"], [b + "next"]),
-        OnnxNode("Identity", [b + "c"], [b + "before"]),
-    )
-    inputs = ((b + "c", state), (b + "f", state), (b + "written", state))
-    return ScanBody(nodes, inputs, ((b + "next", state), (b + "before", state)))
-
-
-def write_lstm_body(g: OnnxGraph, p: Direction) -> ScanBody:
-    """The step (dh, dc) -> (dh', dc'), one step earlier.
-
-    total = dh + dy; u = dc + total to_cell; gates = [u, total, u, u] slope; dh' = gates r; dc' = u f.
-    """
-    b = g.new_name("lstm") + "."
-    state, wide = (p.batch, p.hidden), (p.batch, 4 * p.hidden)
-    nodes = (
-        OnnxNode("Add", [b + "dh", b + "dy"], [b + "total"]),
-        OnnxNode("Mul", [b + "total", b + "to_cell"], [b + "part"]),
-        OnnxNode("Add", [b + "dc", b + "part"], [b + "u"]),
-        OnnxNode("Concat", [b + "u", b + "total", b + "u", b + "u"], [b + "four"], {"axis": 1}),
-        OnnxNode("Mul", [b + "four", b + "slope"], [b + "gates"]),
-        OnnxNode("MatMul", [b + "gates", p.r], [b + "next"]),
-        OnnxNode("Mul", [b + "u", b + "f"], [b + "dc_next"]),
-    )
-    inputs = (
-        (b + "dh", state), (b + "dc", state), (b + "dy", state), (b + "to_cell", state), (b + "slope", wide),
-        (b + "f", state),
-    )  # fmt: skip
-    return ScanBody(nodes, inputs, ((b + "next", state), (b + "dc_next", state), (b + "gates", wide)))

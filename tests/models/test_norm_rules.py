@@ -59,6 +59,21 @@ def test_gru(outputs, direction, batch):
 
 
 @DIRECTIONS
+def test_lstm_whose_outputs_are_all_read_from_states_that_are_not_given(direction):
+    d, hidden = (2 if direction == "bidirectional" else 1), 2
+    shapes = {"x": ("B", 4, 3), "w": (d, 4 * hidden, 3), "r": (d, 4 * hidden, hidden)}
+    nodes = [
+        make_node("Transpose", ["x"], ["x.t"], perm=[1, 0, 2]),
+        make_node("LSTM", ["x.t", "w", "r"], ["Y", "Y_h", "Y_c"], hidden_size=hidden, direction=direction),
+        make_node("Mul", ["Y", "Y"], ["squares"]),  # (T, d, B, H)
+        make_node("Mul", ["Y_h", "Y_c"], ["last"]),  # (d, B, H)
+        make_node("Add", ["squares", "last"], ["all"]),
+        make_node("Transpose", ["all"], ["y"], perm=[2, 0, 1, 3]),
+    ]
+    check(nodes, shapes, batch=3)
+
+
+@DIRECTIONS
 @BATCHES
 @pytest.mark.parametrize("outputs", [["Y"], ["", "Y_h"], ["", "", "Y_c"]])
 def test_lstm(outputs, direction, batch):

@@ -9,7 +9,15 @@ from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.shapes import BatchDim
 from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes.steps import CACHED, FEWEST, FLOAT, MOST, choose_max_batch, find_largest_value
+from edge_sdk.models.passes.steps import (
+    CACHED,
+    FEWEST,
+    FEWEST_IN_TIME,
+    FLOAT,
+    MOST,
+    choose_max_batch,
+    find_largest_value,
+)
 
 
 def graph(*sizes: int) -> OnnxGraph:
@@ -41,6 +49,15 @@ def test_many_parameters_are_not_read_for_few_samples():
     size, parameters = 65_536, 7_500_000
     most = choose_max_batch(graph(size), parameters)
     assert most * size * FLOAT <= parameters * FLOAT / 2 < 2 * most * size * FLOAT
+
+
+@pytest.mark.parametrize("layer", ["GRU", "LSTM"])
+def test_a_recurrent_layer_is_given_more_samples_than_fit(layer):
+    large, small = graph(10**7), graph(1)
+    for g in (large, small):
+        g.op(layer, "x", shape=(BatchDim(), 1))
+    assert choose_max_batch(large, parameters=0) == FEWEST_IN_TIME > FEWEST
+    assert choose_max_batch(small, parameters=0) == MOST
 
 
 def compiled(**options):
