@@ -104,6 +104,7 @@ def main() -> None:
         "noise": time_noise(size, devices),
     }
     rows = [(f"a round with floats, {devices} x {size:,}, of which training {training:.0f} ms", f"{whole:.0f}", "")]
+    parts["all of these together"] = sum(parts.values())
     rows += [(name, f"{ms:.1f}", f"{100 * ms / (whole + ms):.1f} %") for name, ms in parts.items()]
     print(markdown(("one core, all nodes together", "ms", "of a round with it"), rows))
 
