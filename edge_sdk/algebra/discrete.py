@@ -124,6 +124,6 @@ def guide_to(words: Words) -> npt.NDArray[np.int32]:
 
 
 def draw_signs(count: int, entropy: Entropy) -> npt.NDArray[np.int8]:
-    """1 or -1, each as likely."""
+    """Signs (count,): 1 or -1, each as likely."""
     bits = np.unpackbits(np.frombuffer(entropy(-(-count // 8)), np.uint8), count=count)
     return np.int8(1) - np.int8(2) * bits.view(np.int8)

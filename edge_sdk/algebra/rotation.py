@@ -11,15 +11,13 @@ numbers in a fixed order, and so the same to the bit on every machine; a matrix 
 
 from __future__ import annotations
 
-from threading import local
-
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector, pieces
 
 BLOCK = 4096
-NEAR, ABREAST = 64, 32
+NEAR, ABREAST = 64, 12
 """Numbers of a block that are added up while it stands crosswise in memory; blocks that are transformed together."""
 Signs = npt.NDArray[np.bool_]
 
@@ -83,35 +81,16 @@ def transform(x: Vector, block: int) -> None:
     """
     blocks, near = x.reshape(block, x.size // block), min(NEAR, block)
     far, scale = block // near, x.dtype.type(block**-0.5)
-    room = room_for(x.dtype)
+    here, there = np.empty((2, block * min(ABREAST, blocks.shape[1])), x.dtype)
     for first in range(0, blocks.shape[1], ABREAST):
         part = blocks[:, first : first + ABREAST]
         some = part.shape[1]
-        here, there = room[: block * some], room[BLOCK * ABREAST :][: block * some]
+        here, there = here[: block * some], there[: block * some]
         here.reshape(near, far, some)[...] = part.reshape(far, near, some).transpose(1, 0, 2)
         here, there = add_and_subtract(here, there, near, far * some)
         there.reshape(far, near, some)[...] = here.reshape(near, far, some).transpose(1, 0, 2)
         here, there = add_and_subtract(there, here, far, near * some)
         np.multiply(here.reshape(block, some), scale, out=part)
-
-
-class Room(local):
-    """Room in which a thread of this process adds blocks up. Kept, because to ask the system for it anew at each call
-    can take longer than all that is done in it."""
-
-    def __init__(self) -> None:
-        self.octets = np.empty(0, np.uint8)
-
-
-ROOM = Room()
-
-
-def room_for(kind: npt.DTypeLike) -> Vector:
-    """Numbers of that type for twice as many blocks as are transformed together."""
-    size = 2 * BLOCK * ABREAST * np.dtype(kind).itemsize
-    if ROOM.octets.size < size:
-        ROOM.octets = np.empty(size, np.uint8)
-    return ROOM.octets[:size].view(kind)
 
 
 def add_and_subtract(here: Vector, there: Vector, count: int, run: int) -> tuple[Vector, Vector]:

@@ -121,9 +121,9 @@ def unpack(octets: Octets, count: int, bits: int) -> Steps:
 
 @cache
 def merges(bits: int) -> tuple[tuple[np.uint64, np.uint64, np.uint64], ...]:
-    """How eight bytes of `bits` bits become one run of bits in a word: pairs first, then pairs of pairs, then halves.
+    """Three moves by which eight bytes of `bits` bits become one run of bits in a word: pairs, pairs of pairs, halves.
 
-    For each of the three: by how much the upper one of a pair moves down, and the bits of the lower and the upper ones.
+    For each: by how much the upper one of a pair moves down, and the bits of the lower and the upper ones.
     """
     found = []
     for lane in (8, 16, 32):
