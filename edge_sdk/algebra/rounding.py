@@ -11,10 +11,12 @@ bits, in any order.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.vectors import Vector
+from edge_sdk.algebra.vectors import Vector, pieces
 
 FEWEST, MOST = 2, 16
 """Bits of one number."""
@@ -24,6 +26,7 @@ WIDEST = 32
 """Bits of a sum."""
 
 Steps = npt.NDArray[np.uint32]
+Ring = npt.NDArray[np.unsignedinteger]
 Octets = npt.NDArray[np.uint8]
 
 
@@ -48,19 +51,29 @@ def usual_half(bits: int) -> float:
 
 def round_up_or_down(y: Vector, half: float, bits: int, random: np.random.Generator) -> Steps:
     """Integers (n,) from 0 to 2 M, of numbers in [-half, half]. What is outside is clipped."""
-    top = largest(bits)
-    scaled = y.astype(np.float64 if bits > FINE else y.dtype) * (top / half)
-    scaled += random.random(y.size, dtype=np.float32)
-    np.floor(scaled, out=scaled)
-    np.clip(scaled, -top, top, out=scaled)
-    scaled += top
-    return scaled.astype(np.uint32)
+    top, found = largest(bits), np.empty(y.size, np.uint32)
+    kind = np.float64 if bits > FINE else y.dtype.type
+    for piece in pieces(y.size):
+        scaled = np.multiply(y[piece], kind(top / half), dtype=kind)
+        scaled += random.random(scaled.size, dtype=np.float32)
+        np.floor(scaled, out=scaled)
+        np.clip(scaled, -top, top, out=scaled)
+        scaled += top
+        found[piece] = scaled
+    return found
 
 
-def to_numbers(steps: Steps, half: float, bits: int, terms: int, like: Vector) -> Vector:
-    """Numbers (n,) that integers, or sums of `terms` of them, stand for, in the float type of `like`."""
-    top = largest(bits)
-    return ((steps.astype(np.float64) - terms * top) * (half / top)).astype(like.dtype)
+def to_numbers(steps: Steps, half: float, bits: int, terms: int, like: Vector, out: Vector | None = None) -> Vector:
+    """Numbers (n,) that integers, or sums of `terms` of them, stand for, in the float type of `like`.
+
+    Args:
+        out: where they are written; None: a vector of their own.
+    """
+    top, found = largest(bits), np.empty(steps.size, like.dtype) if out is None else out
+    for piece in pieces(steps.size):
+        signed = (steps[piece] - np.uint32(terms * top)).view(np.int32)  # the ring has room for the sum, and so this
+        np.multiply(signed, half / top, out=found[piece], dtype=np.float64, casting="unsafe")
+    return found
 
 
 # Bytes ----------------------------------------------------------------------------------------------------------
@@ -71,19 +84,18 @@ def packed_size(count: int, bits: int) -> int:
     return -(-count // 8) * bits if bits < 8 else count
 
 
-def pack(steps: Steps, bits: int) -> Octets:
+def pack(steps: Ring, bits: int) -> Octets:
     """Integers of `bits` bits each as bytes: low bytes first, then what is above them; eight integers at a time."""
     if bits > 8:
-        low = (steps & np.uint32(255)).astype(np.uint8)
-        return np.concatenate([low, pack(steps >> np.uint32(8), bits - 8)])
+        return np.concatenate([steps.astype(np.uint8), pack(steps >> steps.dtype.type(8), bits - 8)])
     if bits == 8:
         return steps.astype(np.uint8)
-    rows = np.zeros((-(-steps.size // 8), 8), np.uint64)
-    rows.reshape(-1)[: steps.size] = steps
-    words = np.zeros(len(rows), np.uint64)
-    for i in range(8):
-        words |= rows[:, i] << np.uint64(bits * i)
-    return words.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :bits].reshape(-1)
+    rows = np.zeros(8 * -(-steps.size // 8), np.uint8)
+    rows[: steps.size] = steps
+    words = rows.view("<u8")
+    for shift, low, high in merges(bits):
+        words = (words & low) | ((words & high) >> shift)
+    return first_octets(words, bits)
 
 
 def unpack(octets: Octets, count: int, bits: int) -> Steps:
@@ -93,17 +105,36 @@ def unpack(octets: Octets, count: int, bits: int) -> Steps:
         octets: uint8 (packed_size(count, bits),).
     """
     if bits > 8:
-        high = unpack(octets[count:], count, bits - 8)
-        return octets[:count].astype(np.uint32) | (high << np.uint32(8))
+        steps = unpack(octets[count:], count, bits - 8)
+        steps <<= np.uint32(8)
+        steps |= octets[:count]
+        return steps
     if bits == 8:
         return octets.astype(np.uint32)
-    if 8 % bits == 0:
-        parts = octets[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
-        return (parts & np.uint8((1 << bits) - 1)).reshape(-1)[:count].astype(np.uint32)
     rows = np.zeros((octets.size // bits, 8), np.uint8)
     rows[:, :bits] = octets.reshape(-1, bits)
-    words, mask = rows.reshape(-1).view("<u8"), np.uint64((1 << bits) - 1)
-    steps = np.empty((len(rows), 8), np.uint32)
-    for i in range(8):
-        steps[:, i] = (words >> np.uint64(bits * i)) & mask
-    return steps.reshape(-1)[:count]
+    words = rows.reshape(-1).view("<u8")
+    for shift, low, high in reversed(merges(bits)):
+        words = (words & low) | ((words << shift) & high)
+    return words.view(np.uint8)[:count].astype(np.uint32)
+
+
+@cache
+def merges(bits: int) -> tuple[tuple[np.uint64, np.uint64, np.uint64], ...]:
+    """Three moves by which eight bytes of `bits` bits become one run of bits in a word: pairs, pairs of pairs, halves.
+
+    For each: by how much the upper one of a pair moves down, and the bits of the lower and the upper ones.
+    """
+    found = []
+    for lane in (8, 16, 32):
+        used = lane // 8 * bits
+        low = sum(((1 << used) - 1) << at for at in range(0, 64, 2 * lane))
+        found.append((np.uint64(lane - used), np.uint64(low), np.uint64(low << lane)))
+    return tuple(found)
+
+
+def first_octets(words: npt.NDArray[np.uint64], count: int) -> Octets:
+    """The first `count` bytes of each word."""
+    if count in (1, 2, 4):
+        return words.astype(f"<u{count}").view(np.uint8)  # as a cast that drops the upper bytes, which is quicker
+    return words.view(np.uint8).reshape(-1, 8)[:, :count].reshape(-1)

@@ -5,8 +5,9 @@ Gradients, duals and personal components have the same layout: optimisers and pr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ from edge_sdk.errors import UsageError
 
 Vector = npt.NDArray[np.floating]
 """A flat vector of n parameters: float32 on a device, float64 in tests of exact identities."""
+
+PIECE = 1 << 13
+"""Numbers of a long vector that are worked on together where what that takes should stay in the processor's cache."""
 
 KINDS = ("conv", "linear", "norm", "bias", "recurrent", "embedding", "other")
 
@@ -87,3 +91,14 @@ def layout_of(*tensors: tuple[str, tuple[int, ...], str]) -> Layout:
         slots.append(Slot(name, shape, offset, kind))
         offset += slots[-1].size
     return Layout(tuple(slots))
+
+
+def length(x: Vector) -> float:
+    """Euclidean norm, added up as float64: a piece of the vector at a time, so that no copy of all of it is made."""
+    parts = (x[piece].astype(np.float64) for piece in pieces(x.size))
+    return sqrt(sum(float(part @ part) for part in parts))
+
+
+def pieces(size: int) -> Iterator[slice]:
+    """Parts of a vector of that size, PIECE numbers each."""
+    return (slice(first, min(size, first + PIECE)) for first in range(0, size, PIECE))

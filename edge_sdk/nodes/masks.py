@@ -249,7 +249,9 @@ class RunMasks:
 
     def tag(self, peer: str, context: bytes, value: bytes) -> bytes:
         inner = hashlib.sha256(context).digest()  # of one length, so that no context is the beginning of another
-        return hmac.digest(self.derive(peer)[1], inner + value, "sha256")[:TAG]
+        found = hmac.new(self.derive(peer)[1], inner, "sha256")
+        found.update(value)
+        return found.digest()[:TAG]
 
     def stream(self, peer: str, context: bytes, tag: bytes, size: int) -> npt.NDArray[np.uint8]:
         lib = library()

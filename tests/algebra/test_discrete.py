@@ -57,13 +57,27 @@ def test_the_first_bits_of_a_word_decide_what_a_search_for_all_of_it_finds(varia
     assert (find_distances(table, words) == np.searchsorted(table.words, words, side="right")).all()
 
 
+@pytest.mark.parametrize("variance", [1, 30, 10_000, LARGEST_VARIANCE])
+def test_two_bytes_of_a_word_say_only_what_all_eight_would_say(variance):
+    """Each word's first 16 bits, then 48 more where these leave it open: the number of all 64 bits together."""
+    table, random = cumulative(variance), np.random.default_rng(variance)
+    words = random.integers(0, 2**64, 5000, dtype=np.uint64)
+    words[:40] = table.words[:40][np.arange(40) % len(table.words[:40])] + np.uint64(1)
+    octets = words.astype("<u8").view(np.uint8).reshape(-1, 8)
+    opened = table.guide[words >> np.uint64(48)] < 0
+    given = [octets[:, 6:].tobytes(), octets[opened, :6].tobytes(), bytes(-(-words.size // 8))]
+    drawn = draw_gaussian(variance, words.size, lambda count: given.pop(0))
+    assert (drawn == np.searchsorted(table.words, words, side="right")).all() and not given
+
+
 def test_a_word_that_falls_on_a_probability_is_decided_by_more_bits():
     """The same first word, and more bits from either side of the border: the number on that side."""
     table = cumulative(9)
     for z in (0, 3, 20):
         border = table.fine[z] & (2**64 - 1)
         for low, expected in ((border - 1, z), (border, z + 1)):
-            given = [int(table.words[z]).to_bytes(8, "little"), low.to_bytes(8, "little"), b"\0"]
+            word = int(table.words[z]).to_bytes(8, "little")
+            given = [word[6:], word[:6], low.to_bytes(8, "little"), b"\0"]
             assert draw_gaussian(9, 1, lambda count, given=given: given.pop(0))[0] == expected
 
 

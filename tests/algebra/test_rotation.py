@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.rotation import block_size, draw_signs, rotate, rotate_back
+from edge_sdk.algebra.rotation import BLOCK, block_size, draw_signs, rotate, rotate_back
 
 SIZES = (1, 2, 3, 5, 31, 32, 46, 677, 4095, 4096, 5000, 12_345)
 
@@ -47,3 +47,24 @@ def test_a_single_large_number_is_spread_over_its_block():
 
 def test_blocks_are_powers_of_two():
     assert [block_size(n) for n in (1, 2, 3, 4095, 4096, 10**6)] == [1, 2, 2, 2048, 4096, 4096]
+
+
+def added_in_pairs(x, block):
+    """The transform as it is written down: i and i + half of each block, in the order half = 1, 2, 4, ..."""
+    x, half = x.reshape(block, -1), 1
+    while half < block:
+        upper = (np.arange(block) & half) > 0
+        x = np.where(upper[:, None], np.roll(x, half, 0) - x, x + np.roll(x, -half, 0))
+        half *= 2
+    return (x * x.dtype.type(block**-0.5)).ravel()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 4, 64, 128, BLOCK, 3 * BLOCK, 32 * BLOCK, 33 * BLOCK])
+def test_all_machines_add_the_same_numbers_in_the_same_order(size, kind):
+    """To the bit, however many blocks are worked on together: nodes compare references by their checksum."""
+    x, signs = np.random.default_rng(size).normal(size=size).astype(kind), draw_signs(size, 5)
+    expected = added_in_pairs(np.where(signs, -x, x), block_size(size))
+    assert rotate(x, signs).tobytes() == expected.tobytes()
+    back = np.where(signs, -1, 1).astype(kind) * added_in_pairs(x, block_size(size))
+    assert rotate_back(x, signs).tobytes() == back.tobytes()

@@ -77,3 +77,16 @@ def test_the_usual_range_is_near_the_best(bits):
     best = min(error(half) for half in np.arange(1.0, 7.0, 0.25))
     assert error(rounding.usual_half(bits)) < 2 * best
     assert (np.abs(x) > rounding.usual_half(bits)).mean() < {2: 0.12, 3: 0.04}.get(bits, 0.01)
+
+
+@pytest.mark.parametrize("bits", range(1, 8))
+def test_eight_integers_are_one_run_of_bits(bits):
+    """The lowest bits of the first byte are the first integer's, whatever the processor's own order of bytes."""
+    steps = np.random.default_rng(bits).integers(0, 1 << bits, 29).astype(np.uint32)
+    expected = b""
+    for first in range(0, 29, 8):
+        run = sum(int(step) << (bits * i) for i, step in enumerate(steps[first : first + 8]))
+        expected += run.to_bytes(bits, "little")
+    assert pack(steps, bits).tobytes() == expected
+    assert (unpack(np.frombuffer(expected, np.uint8), 29, bits) == steps).all()
+    assert pack(steps.astype(np.uint8), bits).tobytes() == expected, "of a narrower ring, too"

@@ -22,10 +22,15 @@ Paths = tuple[str, ...]
 
 
 @cache
+def hints_of(cls: Any) -> Mapping[str, Any]:
+    """Field -> its type, of a message's type; read once, as each reading compiles the types' text."""
+    return get_type_hints(cls, include_extras=True)
+
+
+@cache
 def label_type(cls: Any, paths: Paths) -> type:
     """The type of a message without these vectors; the same class each time."""
-    hints: dict[str, Any] = get_type_hints(cls, include_extras=True)
-    made = list[tuple[str, Any]]()
+    hints, made = hints_of(cls), list[tuple[str, Any]]()
     for f in fields(cls):
         below = paths_below(paths, f.name)
         hint = label_type(member(hints[f.name]), below) | None if below else hints[f.name]
@@ -76,7 +81,7 @@ def put_vectors(layout: Layout, label: Any, vectors: Mapping[str, Vector]) -> An
         PeerError: the message refuses what is in it.
     """
     cls = type(label).origin
-    hints, values = get_type_hints(cls, include_extras=True), {f.name: getattr(label, f.name) for f in fields(label)}
+    hints, values = hints_of(cls), {f.name: getattr(label, f.name) for f in fields(label)}
     for f in fields(cls):
         if below := {path[len(f.name) + 1 :]: v for path, v in vectors.items() if path.startswith(f"{f.name}.")}:
             if values[f.name] is None:

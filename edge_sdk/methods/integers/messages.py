@@ -20,6 +20,7 @@ Octets = Annotated[npt.NDArray[np.uint8], Tensor((ANY,), "uint8")]
 MOST_TERMS = 1 << (WIDEST - FEWEST)
 FARTHEST = 2.0**60  # largest number that integers may stand for
 VECTORS = 4  # of a message, at most
+DOUBLE = np.zeros(0)
 UNEVEN = 30.0
 """Times the median of its siblings that an upload's length may be: differences differ more than models do."""
 
@@ -96,7 +97,7 @@ class Integers:
     def measured(self) -> Measure | None:
         """Length and weight of the method's own upload, of the difference that the integers say (rotation changes no
         length), or of what its sender says that it would have been without clipping."""
-        upload = self.as_upload()
+        upload = self.as_upload(np.zeros(0, np.float32))
         found = upload.measure() if isinstance(upload, Measurable) else None
         if found is None:
             return None
@@ -112,9 +113,9 @@ class Integers:
         packed = rounding.pack(steps.astype(np.uint32), self.width)
         return replace(self, label=take_label(upload, type(self.label).paths), packed=packed)
 
-    def as_upload(self) -> Any:
+    def as_upload(self, like: npt.NDArray[np.floating] = DOUBLE) -> Any:
         """The method's own upload with the integers' numbers in it, which are rotated and a difference."""
-        return put_vectors(Layout(()), self.label, parted(self.there, self.numbers(np.zeros(0))))
+        return put_vectors(Layout(()), self.label, parted(self.there, self.numbers(like)))
 
 
 @dataclass(frozen=True)

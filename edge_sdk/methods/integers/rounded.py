@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
 from edge_sdk.algebra import rotation, rounding
-from edge_sdk.algebra.vectors import Vector
+from edge_sdk.algebra.vectors import Vector, length
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.integers.settings import Uploads
 
@@ -35,7 +36,8 @@ class Rounding:
         return rotation.rotate(x, self.signs(x)) if self.rotates else x
 
     def turned_back(self, y: Vector) -> Vector:
-        return rotation.rotate_back(y, self.signs(y)) if self.rotates else y
+        """The vector before rotation; in place."""
+        return rotation.turn_back(y, self.signs(y)) if self.rotates else y
 
     def signs(self, x: Vector) -> rotation.Signs:
         return rotation.draw_signs(x.size, self.seed, self.version, self.purpose)
@@ -45,7 +47,7 @@ class Rounding:
         large that none will be clipped."""
         if not self.rotates:
             return float(np.abs(y).max(initial=0.0)) / self.half(1.0)
-        return float(np.linalg.norm(y.astype(np.float64)) / np.sqrt(max(1, y.size)))
+        return length(y) / sqrt(max(1, y.size))
 
     def half(self, spread: float) -> float:
         """Half of the range that suits numbers of that size."""
@@ -75,7 +77,9 @@ def round_vector(how: Rounding, x: Vector, half: float, random: np.random.Genera
     spread = how.spread(turned)
     half = half or how.half(spread) or 1.0
     steps = rounding.round_up_or_down(turned, half, how.bits, random)
-    return Rounded(steps, half, spread, x - how.turned_back(rounding.to_numbers(steps, half, how.bits, 1, x)))
+    said = rounding.to_numbers(steps, half, how.bits, 1, x, out=turned if how.rotates else None)
+    said = how.turned_back(said)
+    return Rounded(steps, half, spread, np.subtract(x, said, out=said))
 
 
 def read_vector(how: Rounding, steps: rounding.Steps, half: float, terms: int, like: Vector) -> Vector:

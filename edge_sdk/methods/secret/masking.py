@@ -18,13 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra import rounding
+from edge_sdk.algebra.rounding import Ring
 from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.method import UP, NodeEnv
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.secret.forms import Flat, SumKind, check_count
 from edge_sdk.methods.secret.messages import Masked, MaskedSum, SumForm
-
-Ring = npt.NDArray[np.unsignedinteger]
 
 
 def ring_type(width: int) -> npt.DTypeLike:
@@ -71,10 +70,11 @@ def put_on(env: NodeEnv, kind: SumKind, ticket: int, terms: int, message: object
     width = kind.width(form, terms)
     context = context_of(ticket, env.me, form, width)
     ring = flat.steps.astype(ring_type(width))
-    tag = env.masks.tag(UP, context, ring.tobytes() + flat.words.astype("<u8").tobytes())
+    tag = env.masks.tag(UP, context, b"".join((ring.data, flat.words.astype("<u8").data)))
     mask, word_mask = mask_for(env, UP, context, tag, width, (ring.size, flat.words.size))
-    steps = cut(ring + mask, width)
-    return Masked(form, width, np.frombuffer(tag, np.uint8), rounding.pack(steps, width), flat.words + word_mask)
+    ring += mask
+    ring &= ring.dtype.type((1 << width) - 1)
+    return Masked(form, width, np.frombuffer(tag, np.uint8), rounding.pack(ring, width), flat.words + word_mask)
 
 
 # Aggregator -----------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class Sum:
     scores: Mapping[str, float] = field(default_factory=dict)
 
     def check(self, layout: Layout) -> None:
-        if not (np.abs(self.total) <= LARGEST).all():
+        if not -LARGEST <= self.total.min(initial=0.0) <= self.total.max(initial=0.0) <= LARGEST:
             raise ValueError(f"a number that is not finite or above {LARGEST:.0f}: the sender's training diverged")
         if not 0 < self.weight <= LARGEST or self.count < 1:
             raise ValueError(f"a sum of {self.count} devices with weight {self.weight}, both are above 0")

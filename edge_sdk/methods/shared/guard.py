@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from edge_sdk.algebra.vectors import Vector
+from edge_sdk.algebra.vectors import Vector, length
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.records import changed
 
@@ -97,7 +97,7 @@ def measure_of(message: Any) -> Measure | None:
 
 
 def norm(x: Vector) -> float:
-    return float(np.linalg.norm(x.astype(np.float64)))
+    return length(x)
 
 
 @dataclass(frozen=True)

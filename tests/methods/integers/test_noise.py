@@ -109,12 +109,12 @@ def test_no_upload_is_longer_than_its_bound(rotates):
 
 
 def test_noise_of_a_sum_is_as_large_as_was_promised():
-    """A hundred sums: all that is in them beside the clipped updates has the variance that epsilon is counted from."""
+    """A thousand uploads: all that is in them beside clipped updates has the variance that epsilon is counted from."""
     privacy = Privacy(clip=1e-6, noise=2.0, cohort=3)
-    _, transcript = played(rounds=60, privacy=replace(privacy, cohort=1))
-    noise = noise_of(replace(privacy, cohort=1), 60, 16, True, LAYOUT.size)
+    _, transcript = played(rounds=200, privacy=replace(privacy, cohort=1))
+    noise = noise_of(replace(privacy, cohort=1), 200, 16, True, LAYOUT.size)
     steps = np.stack([m.steps.astype(float) - rounding.largest(16) for _, m in uploads_of(transcript)])
-    assert steps.shape[0] == 60 * len(DEVICES)
+    assert steps.shape[0] == 200 * len(DEVICES)
     assert abs(steps.var() / (noise.variance + noise.bound**2 / LAYOUT.size) - 1) < 0.03
     assert sqrt(noise.variance) * noise.step == pytest.approx(2.0 * 1e-6, rel=0.01)
     three = noise_of(privacy, 60, 16, True, LAYOUT.size)
