@@ -150,6 +150,29 @@ def test_a_method_that_asks_everybody_meets_a_cohort(tmp_path):
     assert [line["devices"] for line in lines] == [8, 8]
 
 
+@pytest.mark.parametrize("method", ["fedal", "fedslr-b+fedal"])
+def test_clients_with_networks_of_their_own(tmp_path, method):
+    """Companions, and the devices of FedAL, may have others than the run's: alone, on two ranks, and resumed."""
+    options = {"samples": 20, "public": 40}
+    more = {"clients": 40, "cohort": 16, "method": method, "rounds": 3, "options": options}
+    more["bundle"] = tuple(mlp_with(width, tmp_path) for width in (8, 12))
+    expected = play(job_of(tmp_path / "one", **more))
+    two = on_all(thread_ranks(2), lambda rank: play(job_of(tmp_path / "two", **more, resume=rank.number > 0), rank))
+    with pytest.raises(RuntimeError):
+        play(job_of(tmp_path / "again", **more | {"more": {"save_every": 1e-9}}), progress=fail_after(2))
+    resumed = play(job_of(tmp_path / "again", **more, resume=True))
+    assert [without_times(found) for found in (*two, resumed)] == [without_times(expected)] * 3
+    assert expected["simulation"]["records"] > 0
+
+
+def mlp_with(width, directory):
+    """The bundle of an MLP with so many hidden units."""
+    path = directory / f"mlp-{width}.bundle"
+    given = ["compile", "mlp", "--input", "30", "--classes", "2", "--arg", f"hidden=({width},)", "-o", str(path)]
+    subprocess.run([sys.executable, "-m", "edge_sdk.models", *given], check=True, cwd=ROOT, env=path_here())
+    return path
+
+
 # On the command line --------------------------------------------------------------------------------------------
 def test_a_sweep_and_its_comparison(tmp_path, capsys):
     command = "simulate breast-cancer --method fedavg --clients 30 --cohort 6 --rounds 4 --samples 20 --seed 3"
