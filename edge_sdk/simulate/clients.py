@@ -107,7 +107,7 @@ class Clients:
         return True
 
     def codec(self, env: NodeEnv) -> Codec:
-        """Codec of a client's record. Clients may have models of different layouts, each of which all its clients share,
+        """Codec of a client's record. Clients may have models of different layouts, each shared by all its clients,
         so it is known by its identity: comparing all its slots for each answer would cost."""
         key = id(env.layout)
         if key not in self.codecs:
