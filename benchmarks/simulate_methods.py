@@ -54,10 +54,11 @@ def line_of(method: str, directory: Path, args: argparse.Namespace) -> str:
     finish(launch(method, killed, args, "--resume"))
     one, other = (json.loads((out / "result.json").read_text()) for out in (whole, killed))
     found, disk = one["simulation"], sum(f.stat().st_blocks * 512 for f in whole.glob("**/clients/*")) / 2**20
-    same = all(one[key] == other[key] for key in CHECKED) and scores_of(one) == scores_of(other)
-    same = same and model_of(whole) == model_of(killed)
+    other_keys = [key for key in CHECKED if one[key] != other[key]]
+    other_keys += ["curve"] * (scores_of(one) != scores_of(other)) + ["model"] * (model_of(whole) != model_of(killed))
     sizes = f"{found['answers_per_second']:>10.0f} {one['seconds']:>6.0f} {found['peak_memory_mb']:>6.0f} {disk:>8.0f}"
-    return f"{method:16} {sizes} {f'round {stopped}':>10} {'yes' if same else 'NO':>5} {os.getloadavg()[0]:>5.1f}"
+    same = f"NO: {', '.join(other_keys)}" if other_keys else "yes"
+    return f"{method:16} {sizes} {f'round {stopped}':>10} {same:>5} {os.getloadavg()[0]:>5.1f}"
 
 
 def launch(method: str, out: Path, args: argparse.Namespace, *more: str) -> subprocess.Popen[str]:

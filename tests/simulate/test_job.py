@@ -21,6 +21,7 @@ from edge_sdk.replay.node_files import CLOUD
 from edge_sdk.replay.tuning.memory import make_envs
 from edge_sdk.replay.tuning.memory import play as play_in_memory
 from edge_sdk.replay.tuning.memory import prepare as prepare_in_memory
+from edge_sdk.simulate.commands import share_kernels
 from edge_sdk.simulate.ranks import TorchRanks
 from tests.simulate.jobs import job_of, no_kernels, play
 from tests.simulate.threads import on_all, thread_ranks
@@ -163,6 +164,22 @@ def test_clients_with_networks_of_their_own(tmp_path, method):
     resumed = play(job_of(tmp_path / "again", **more, resume=True))
     assert [without_times(found) for found in (*two, resumed)] == [without_times(expected)] * 3
     assert expected["simulation"]["records"] > 0
+
+
+@pytest.mark.parametrize("method", ["fedslr", "fedal"])
+def test_heavy_steps_that_ranks_share_change_no_bit(tmp_path, method):
+    """With the kernels of the command, which are torch's."""
+    more = {"clients": 40, "cohort": 16, "method": method, "rounds": 3, "options": {"samples": 20, "public": 40}}
+    one, two = (
+        on_all(
+            thread_ranks(count),
+            lambda rank, out=tmp_path / str(count): play(
+                job_of(out, **more, resume=rank.number > 0), rank, kernels=share_kernels("full", rank)
+            ),
+        )
+        for count in (1, 2)
+    )
+    assert [without_times(found) for found in two] == [without_times(one[0])] * 2
 
 
 def mlp_with(width, directory):
